@@ -1,0 +1,1 @@
+"""What runs in people's shells and processes. Light: no numpy, pyarrow, duckdb."""

@@ -1,0 +1,149 @@
+"""The words of a capture as plain values: states, reasons, options, what came of it.
+
+Numbers equal those of `profproto/v1/capture.proto` (a test compares them), so
+translating at the RPC edge is a cast. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class State(IntEnum):
+    """Where a target stands; see `docs/architecture.md` for who moves it."""
+
+    REQUESTED = 1
+    ARMED = 2
+    RECORDING = 3
+    DRAINING = 4
+    COLLATING = 5
+    STORED = 6
+    PARTIAL = 7
+    FAILED = 8
+    BUSY = 9
+    REFUSED = 10
+    CANCELLED = 11
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing changes after it."""
+        return self >= State.STORED
+
+    @property
+    def label(self) -> str:
+        """The word in JSON and on screen."""
+        return self.name.lower()
+
+
+class Reason(IntEnum):
+    """Why a target ended as it did."""
+
+    NONE = 0
+    NO_SOURCE = 1
+    LAUNCHER = 2
+    NOT_PERMITTED = 3
+    CAPTURE_RUNNING = 4
+    OTHER_PROFILER = 5
+    TARGET_ENDED = 6
+    TARGET_SILENT = 7
+    NO_FILE = 8
+    FILE_REFUSED = 9
+    UNREADABLE = 10
+    TRUNCATED = 11
+    NO_GPU_RECORDS = 12
+    DISK_FULL = 13
+    STORE_UNAVAILABLE = 14
+    DISABLED = 15
+    OVER_LIMIT = 16
+    NOT_HONOURED = 17
+    WORKER_DIED = 18
+    DAEMON_RESTARTED = 19
+    CANCELLED_BY_USER = 20
+    CLIENT_GONE = 21
+    TARGET_ENDING = 22
+    TIMEOUT = 23
+    SOURCE_FAILED = 24
+    LOSSES = 25
+
+    @property
+    def label(self) -> str:
+        """The word in JSON: `no_gpu_records`; empty for NONE."""
+        return "" if self is Reason.NONE else self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a request asks of a source. Zero, empty and None mean not given."""
+
+    duration_ns: int = 0
+    iterations: int = 0
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    modules: bool = False
+    flops: bool = False
+    source: str = ""
+    strict: bool = False
+    force: bool = False
+    start_at_ns: int | None = None
+    sample_hz: float | None = None
+    native: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Events that existed and are not in the trace."""
+
+    stage: str  # source, decode, collate, store
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of a capture's waterfall."""
+
+    name: str  # "poll wait", "lead", "window", "writing", "pick-up", "decode", "store"
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the capture cost its target and how that is known."""
+
+    how: str = "unknown"  # measured, estimated, unknown
+    step_ratio: float | None = None
+    seconds: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RawFile:
+    """A whole file of raw data in the journal, to be decoded by a worker."""
+
+    path: str  # on the daemon's side, owned by the daemon
+    format: str  # "chrome" (plain or gzip) or "pyspy"
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a source hands over when its window is over.
+
+    `state` is DRAINING when the files are to be decoded (also when some of it
+    is missing: `shortfall` then says what, and the target ends PARTIAL), or a
+    terminal state without files.
+    """
+
+    state: State = State.DRAINING
+    reason: Reason = Reason.NONE
+    message: str = ""
+    files: list[RawFile] = field(default_factory=list)
+    start_ns: int | None = None
+    end_ns: int | None = None
+    lost: list[Loss] = field(default_factory=list)
+    not_honoured: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    waterfall: list[Phase] = field(default_factory=list)
+    cost: Cost = field(default_factory=Cost)
+    versions: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Untrusted bytes to EventTable batches. Runs only in workers."""

@@ -1,0 +1,50 @@
+"""What every decoder yields, whatever it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from profd.events import Dictionary, EventTable, Flows, Tracks
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some events in file order and the flow records met among them."""
+
+    events: EventTable
+    flows: Flows | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a decoder knows when it has read everything.
+
+    `lost` counts events that were in the input and are in no batch, by reason:
+    `bad_time`, `unknown_phase`, `too_large`, `truncated` …
+    `counted` names anomalies that lost nothing: `end_before_start`, `unmatched_end`.
+    """
+
+    lost: dict[str, int] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    top_level: dict[str, Any] = field(default_factory=dict)  # keys beside traceEvents, for export
+    truncated: str = ""  # a sentence when the input ends early; what was readable has been yielded
+
+
+class Decoder(Protocol):
+    """Reads one input from front to back, with bounded memory.
+
+    The dictionaries ("name", "cat", "stack", "module", "inputs", "flow_id" …)
+    and tracks are shared by all batches of the trace and grow as it is read.
+    Raises BadTrace when nothing at all can be made of the input.
+    """
+
+    dictionaries: dict[str, Dictionary]
+    tracks: Tracks
+    findings: Findings
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield batches until the input ends; `findings` is complete afterwards."""
+        ...

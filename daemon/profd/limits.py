@@ -1,0 +1,45 @@
+"""Every limit on untrusted input, in one place. Bytes, counts and seconds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MiB: Final = 1 << 20
+GiB: Final = 1 << 30
+
+# Trace files
+TRACE_FILE_BYTES_MAX: Final = 32 * GiB  # on disk
+TRACE_INFLATED_BYTES_MAX: Final = 64 * GiB  # after gunzip
+TRACE_INFLATE_RATIO_MAX: Final = 400  # above it a gzip file is a bomb (after the first 16 MiB)
+TRACE_EVENTS_MAX: Final = 500_000_000
+EVENT_BYTES_MAX: Final = 16 * MiB  # one JSON record
+JSON_DEPTH_MAX: Final = 64
+STRING_BYTES_MAX: Final = 4 * MiB
+ARG_KEYS_MAX: Final = 512  # distinct argument keys that get a column; the rest goes to `extra`
+DICTIONARY_BYTES_MAX: Final = 512 * MiB  # all strings of one trace
+TRACKS_MAX: Final = 200_000  # threads and processes of one trace
+DECODE_SLICE_BYTES: Final = 16 * MiB  # JSON text decoded at a time
+SEGMENT_ROWS: Final = 1 << 19
+
+# Captures
+CAPTURE_TARGETS_MAX: Final = 256
+CAPTURES_ACTIVE_MAX: Final = 64
+CAPTURE_WINDOW_MAX_NS: Final = 10 * 60 * 1_000_000_000
+CAPTURE_ITERATIONS_MAX: Final = 10_000
+REQUEST_ID_BYTES_MAX: Final = 128
+
+# RPC
+RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB
+RPC_CHUNK_BYTES: Final = 512 * 1024
+IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
+TOKEN_LIFETIME_SECONDS: Final = 300
+CONTROL_CONNECTIONS_MAX: Final = 1024
+
+# Workers
+WORKER_MEMORY_BYTES: Final = 4 * GiB
+WORKER_JOB_SECONDS: Final = 900
+
+# Store
+STORE_BYTES_DEFAULT: Final = 20 * GiB
+STORE_SHARE_DEFAULT: Final = 0.10  # of the filesystem, where that is less
+DISK_FREE_SHARE_MIN: Final = 0.05  # below it new captures are refused

@@ -1,0 +1,89 @@
+"""What a source is to the rest of the daemon.
+
+A source says what it could do for a process (`offer`: cheap, synchronous,
+touches nothing), what a request would mean (`plan`: the same), and records
+(`record`). It never decodes: it leaves whole files in the session's directory
+and says what they are. It raises nothing for what a target does; that is a
+Recording with a terminal state, a reason and a sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from profd.capture.model import Options, Phase, Reason, Recording, State
+from profd.targets.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Whether a source can serve a process now. `reason` and `fix` are sentences, empty when it can."""
+
+    can: bool
+    reason: str = ""
+    fix: str = ""
+    why_code: Reason = Reason.NO_SOURCE  # used when it cannot
+    busy: bool = False  # it could, were it not held by somebody (named in reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What serving a request would mean. None: cannot be known beforehand."""
+
+    serves: bool  # False: the whole request is beyond this source (`refusal` says why)
+    refusal: str = ""
+    refusal_code: Reason = Reason.NO_SOURCE
+    not_honoured: tuple[str, ...] = ()  # "memory: kineto records no memory events on demand"
+    latency_ns: int | None = None  # until the window opens
+    events: int | None = None
+    memory_bytes: int | None = None  # in the target
+    trace_bytes: int | None = None  # written by the target
+    risks: tuple[str, ...] = ()
+    deadline_ns: int = 0  # longest the whole recording may take
+
+
+@dataclass(slots=True)
+class Session:
+    """One target of one capture, as its source sees it."""
+
+    capture: str  # capture id
+    directory: Path  # journal directory of this target; exists, private to the daemon
+    stop: asyncio.Event  # set when the user stops the capture, or the deadline passes
+    report: Callable[[State, str], None]  # state (ARMED, RECORDING, DRAINING) and what it is doing now
+    phases: list[Phase] = field(default_factory=list)
+
+
+class Source(ABC):
+    """One way of getting events out of targets."""
+
+    name: ClassVar[str]
+    can_stop: ClassVar[bool] = True  # False: a window runs to its end once accepted
+
+    async def open(self) -> None:
+        """Take what the source needs (sockets, threads). Raises ProfdError with the reason if it cannot."""
+        return
+
+    async def close(self) -> None:
+        """Let go of everything. Captures have ended before."""
+        return
+
+    @abstractmethod
+    def offer(self, process: Process) -> Offer:
+        """Can this process be traced now? Cheap, synchronous, touches nothing."""
+
+    @abstractmethod
+    def plan(self, process: Process, options: Options) -> Plan:
+        """What would this request mean for this process? Cheap, synchronous, touches nothing."""
+
+    @abstractmethod
+    async def record(self, process: Process, options: Options, session: Session) -> Recording:
+        """Record until the window is over, `session.stop` is set or the target ends; always returns."""
+
+    def status(self) -> tuple[bool, str, int]:
+        """(available, one line of detail, processes it can serve now) for `doctor`."""
+        return True, "", 0

@@ -1,0 +1,40 @@
+"""A process as the daemon sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessId:
+    """Host pid and start time (clock ticks since boot, field 22 of /proc/PID/stat).
+
+    The pair names one process for ever; a pid alone is used again.
+    """
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What /proc says of one process at one moment. Strings come from the target: hostile until printed safely."""
+
+    id: ProcessId
+    ppid: int
+    uid: int
+    gid: int
+    user: str
+    command: str  # the command line, arguments joined by spaces, cut at 4096 characters, printable
+    executable: str = ""  # /proc/PID/exe, empty when unreadable
+    environ: dict[str, str] = field(default_factory=dict)  # only the variables named in targets/environ.py
+    rank: int | None = None
+    job: str = ""
+    gpus: tuple[int, ...] = ()
+    framework: str = ""  # torch, jax, tensorflow, cuda, python or empty
+    python: bool = False
+    torch_version: str = ""  # where it can be told without touching the process
+    cuda: bool = False  # libcuda is mapped
+    namespace_pids: tuple[int, ...] = ()  # NSpid, outermost first
+    stopped: bool = False  # T state
+    zombie: bool = False

@@ -1,0 +1,1 @@
+"""A small pool of worker processes: everything that decodes, sorts, compresses or queries runs there."""

@@ -1,0 +1,6 @@
+// The bindings of profd._engine. Each part declares one bind_* function.
+#include <nanobind/nanobind.h>
+
+NB_MODULE(_engine, m) {
+  m.doc() = "Hot loops of the trace engine over columns.";
+}

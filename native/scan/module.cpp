@@ -1,0 +1,6 @@
+// The bindings of profd._scan. Each part declares one bind_* function.
+#include <nanobind/nanobind.h>
+
+NB_MODULE(_scan, m) {
+  m.doc() = "Untrusted bytes to columns.";
+}

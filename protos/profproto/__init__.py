@@ -1,0 +1,1 @@
+"""The contract between client and daemon: generated messages and stubs."""
