@@ -86,9 +86,7 @@ COLUMNS: Final[dict[str, Column]] = {
     "name": _code("name", "what it is called"),
     "kind": Column(np.uint8, None, None, "Kind"),
     "cat": _code("cat", "category as imported"),
-    "phase": Column(
-        np.uint8, 0, None, "ASCII code of the Chrome phase it came as; B/E pairs are 'B', b/e 'b'"
-    ),
+    "phase": Column(np.uint8, 0, None, "ASCII code of the Chrome phase it came as; pairs are 'B' or 'b'"),
     # time
     "start": Column(np.int64, None, None, "Unix ns"),
     "end": _int64("Unix ns; absent: no end was seen; instants end where they start"),

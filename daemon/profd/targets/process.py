@@ -18,7 +18,7 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What /proc says of one process at one moment. Strings come from the target: hostile until printed safely."""
+    """What /proc says of one process at one moment. Its strings are hostile until printed safely."""
 
     id: ProcessId
     ppid: int
