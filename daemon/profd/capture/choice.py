@@ -1,0 +1,210 @@
+"""Which source records a process, and why; or why none does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from profd.capture.estimate import Headroom, over_limit
+from profd.capture.model import Options, Reason, State
+from profd.sources.base import Offer, Plan, Source
+from profd.targets.process import Process
+
+ORDER: Final = ("kineto", "pyspy")
+"""Best first: traced events before samples."""
+
+_LAUNCH_WORDS: Final = frozenset(
+    ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "horovodrun")
+)
+_LAUNCH_EXECUTABLES: Final = frozenset(
+    (
+        "sh",
+        "bash",
+        "dash",
+        "zsh",
+        "fish",
+        "srun",
+        "mpirun",
+        "mpiexec",
+        "sudo",
+        "env",
+        "timeout",
+        "nohup",
+        "make",
+        "uv",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The source that will record and what it will mean; or, without one, the state to end in."""
+
+    source: Source | None
+    plan: Plan | None = None
+    why: str = ""  # a sentence for the estimate and the trace
+    state: State = State.REFUSED
+    reason: Reason = Reason.NONE
+    message: str = ""
+
+
+def in_order(sources: Sequence[Source]) -> list[Source]:
+    """Best first; sources this version does not rank come last, by name."""
+    return sorted(sources, key=lambda s: (ORDER.index(s.name) if s.name in ORDER else len(ORDER), s.name))
+
+
+def choose(
+    process: Process,
+    options: Options,
+    sources: Sequence[Source],
+    children: Sequence[Process],
+    headroom: Headroom,
+    *,
+    open_ended: bool = False,
+) -> Choice:
+    """The source for one process.
+
+    `children` are its living descendants that somebody could trace (only their
+    pids are used, in messages). A busy better source is an answer, not a reason
+    to take a lesser one: who asks for a trace must not get samples by accident.
+    """
+    ranked = in_order(sources)
+    if options.source:
+        ranked = [source for source in ranked if source.name == options.source]
+        if not ranked:
+            known = ", ".join(source.name for source in in_order(sources)) or "none"
+            return Choice(
+                None,
+                reason=Reason.NO_SOURCE,
+                message=f"there is no source {options.source!r}; there are: {known}",
+            )
+    launcher = _launcher(process, options, children)
+    if launcher is not None:
+        return launcher
+    passed: list[str] = []
+    declined: list[tuple[str, Offer]] = []
+    refusal: Choice | None = None
+    for source in ranked:
+        offer = source.offer(process)
+        if offer.busy:
+            return Choice(
+                None, state=State.BUSY, reason=_busy_code(offer), message=_busy_message(source, offer, ranked)
+            )
+        if not offer.can:
+            declined.append((source.name, offer))
+            passed.append(f"{source.name}: {offer.reason}")
+            continue
+        plan = source.plan(process, options)
+        refusal_here = _refusal(source, plan, options, headroom, open_ended=open_ended)
+        if refusal_here is None:
+            return Choice(source, plan, _why(source, options, passed))
+        refusal = refusal or refusal_here
+        passed.append(f"{source.name}: {refusal_here.message}")
+        # These are about the process or the host, not about this source.
+        if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING):
+            break
+    return refusal or _no_source(process, declined, children)
+
+
+def _refusal(
+    source: Source, plan: Plan, options: Options, headroom: Headroom, *, open_ended: bool
+) -> Choice | None:
+    if not plan.serves:
+        return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)
+    if open_ended and not source.can_stop:
+        message = f"{source.name} cannot be stopped, so it needs --duration or --iterations"
+        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
+    if options.strict and plan.not_honoured:
+        message = f"--strict, and {source.name} would not honour: {'; '.join(plan.not_honoured)}"
+        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
+    too_much = over_limit(plan, options, headroom)
+    if too_much:
+        return Choice(None, plan, reason=Reason.OVER_LIMIT, message=f"refused: {too_much}")
+    return None
+
+
+def _why(source: Source, options: Options, passed: list[str]) -> str:
+    if options.source:
+        return f"{source.name}: asked for by name"
+    if not passed:
+        return f"{source.name}: the best source, and it serves the request"
+    return f"{source.name}: the first that serves the request ({'; '.join(passed)})"
+
+
+def _busy_code(offer: Offer) -> Reason:
+    return Reason.OTHER_PROFILER if offer.why_code is Reason.NO_SOURCE else offer.why_code
+
+
+def _busy_message(source: Source, offer: Offer, ranked: Sequence[Source]) -> str:
+    others = [s.name for s in ranked if s is not source and s.name == "pyspy"]
+    hint = f"; for samples instead: --source {others[0]}" if others else ""
+    return f"{source.name} is held: {offer.reason}{hint}"
+
+
+def _launcher(process: Process, options: Options, children: Sequence[Process]) -> Choice | None:
+    """A launcher imports torch and registers like a worker; its trace would be empty."""
+    if options.source or not children or not is_launcher(process):
+        return None
+    return Choice(None, reason=Reason.LAUNCHER, message=_launcher_message(process, children))
+
+
+def _launcher_message(process: Process, children: Sequence[Process]) -> str:
+    pids = sorted(child.id.pid for child in children)
+    listed = ", ".join(map(str, pids[:16])) + (", ..." if len(pids) > 16 else "")
+    return (
+        f"pid {process.id.pid} is a launcher; its traceable children are {listed}: "
+        "name them with --pid, or add --children"
+    )
+
+
+def _no_source(process: Process, declined: list[tuple[str, Offer]], children: Sequence[Process]) -> Choice:
+    if children:
+        return Choice(None, reason=Reason.LAUNCHER, message=_launcher_message(process, children))
+    codes = [offer.why_code for _, offer in declined]
+    sentences = [
+        f"{name}: {offer.reason}" + (f" ({offer.fix})" if offer.fix else "")
+        for name, offer in declined
+        if offer.reason
+    ]
+    # A right that is missing is the more useful answer than a framework that is.
+    code = next((code for code in codes if code is not Reason.NO_SOURCE), Reason.NO_SOURCE)
+    what = "; ".join(sentences) or "it is neither a Python nor a GPU process"
+    return Choice(None, reason=code, message=f"no source can trace pid {process.id.pid}: {what}")
+
+
+def is_launcher(process: Process) -> bool:
+    """Whether a command line only starts others: torchrun, `python -m torch.distributed.run`, a shell."""
+    words = process.command.split()
+    if not words:
+        return False
+    program = PurePosixPath(words[0]).name.lstrip("-")
+    if program in _LAUNCH_EXECUTABLES or program in _LAUNCH_WORDS:
+        return True
+    if not re.fullmatch(r"(python|pypy)[\d.]*t?", program):
+        return False
+    return _python_runs(words[1:]) in _LAUNCH_WORDS
+
+
+def _python_runs(words: Sequence[str]) -> str:
+    """The module or the script's name of a Python command line; empty if there is none."""
+    rest = iter(words)
+    for word in rest:
+        if word == "-m":
+            return next(rest, "").split(":")[0]
+        if word in ("-c", "-"):
+            return ""
+        if word in ("-X", "-W"):
+            next(rest, "")
+        elif not word.startswith("-"):
+            return PurePosixPath(word).name
+    return ""
+
+
+def limit_window(options: Options, window_max_ns: int, *, open_ended: bool) -> Options:
+    """An open-ended request gets the longest window there is; others keep theirs."""
+    if open_ended and not options.duration_ns and not options.iterations:
+        return replace(options, duration_ns=window_max_ns)
+    return options

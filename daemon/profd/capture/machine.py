@@ -1,0 +1,386 @@
+"""The state machine of one target: events in, actions out, no I/O and no clock.
+
+    REQUESTED --Begin--> (source runs) --Report--> ARMED -> RECORDING -> DRAINING
+        --Recorded with files--> COLLATING --Stored--> STORED | PARTIAL
+    and from every live state to FAILED, CANCELLED, BUSY or REFUSED as the table below says.
+
+Time comes in as `Expired(timer)` for timers the machine asked for. An event that
+the table does not list for a state is ignored and counted: sources, workers and
+users race, and the later of two truths about an ended target is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from profd.capture.model import Reason, Recording, State
+from profd.capture.outcome import StoredTrace, verdict
+from profd.capture.records import TargetRecord
+
+SECOND_NS: Final = 1_000_000_000
+
+
+class Timer(Enum):
+    """What may expire."""
+
+    RECORDING = "recording"  # the source's own deadline for the whole recording
+    STOPPING = "stopping"  # after a stop was signalled: the source must return
+    ENDED = "ended"  # after the process ended: the source must notice
+    STORING = "storing"  # the worker must be done
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A source was chosen; `deadline_ns` is the longest its whole recording may take."""
+
+    source: str
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """It will not be tried: `state` is REFUSED, BUSY or CANCELLED."""
+
+    state: State
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The source says where it stands (ARMED, RECORDING, DRAINING) and what it is doing."""
+
+    state: State
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Somebody wants the recording to end now: CANCELLED_BY_USER, CLIENT_GONE or TIMEOUT."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """The kernel says the process is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A timer that was asked for has run out."""
+
+    timer: Timer
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The source returned."""
+
+    recording: Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """The source, the journal or the store raised; `reason` says which of them."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The trace is in the store."""
+
+    trace: StoredTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Decode what is still in the journal once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The daemon goes away, or came back and found this target live."""
+
+    reason: Reason
+    message: str
+
+
+Event = Begin | Decline | Report | Stop | ProcessEnded | Expired | Recorded | Broke | Stored | Retry | Abandon
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecording:
+    """Run the source's `record` as a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalStop:
+    """Set the session's stop event."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRecording:
+    """Cancel the source's task: it has had its chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Send `Expired(timer)` after that long, unless the target has ended by then."""
+
+    timer: Timer
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Hand the recording to a worker and the store."""
+
+    recording: Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The target is terminal: release the process, write the record, tell the watchers."""
+
+
+Action = StartRecording | SignalStop | AbortRecording | StartTimer | Store | Settle
+
+
+@dataclass(frozen=True, slots=True)
+class Graces:
+    """How long others get to do what they must, ns. Generous: hosts under load are slow."""
+
+    stopping_ns: int = 30 * SECOND_NS
+    ended_ns: int = 15 * SECOND_NS
+    storing_ns: int = 1200 * SECOND_NS
+
+
+class Machine:
+    """One target's machine over its record, which it alone changes.
+
+    `ignored` counts events that came too late or too early. `can_stop` is the
+    source's: False means a stop is passed on but the window may run to its end,
+    so no stopping timer is set and the recording deadline alone bounds it.
+    """
+
+    def __init__(
+        self, target: TargetRecord, graces: Graces | None = None, *, open_ended: bool = False
+    ) -> None:
+        self.target = target
+        self.can_stop = True
+        self.ignored = 0
+        self._graces = graces or Graces()
+        self._open_ended = open_ended
+        self._begun = False
+        self._stop: Stop | None = None
+        self._ended = False
+        self._recording: Recording | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """A stop was asked for."""
+        return self._stop is not None
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take one event; returns what is to be done now, in order."""
+        handler = TABLE.get((self.target.state, type(event)))
+        actions = handler(self, event) if handler else None
+        if actions is None:
+            self.ignored += 1
+            return []
+        return actions
+
+    # Handlers return None for an event that means nothing here.
+
+    def _begin(self, event: Begin) -> list[Action] | None:
+        if self._begun:
+            return None
+        self._begun = True
+        self.target.source = event.source
+        return [StartRecording(), StartTimer(Timer.RECORDING, event.deadline_ns)]
+
+    def _decline(self, event: Decline) -> list[Action] | None:
+        return None if self._begun else self._end(event.state, event.reason, event.message)
+
+    def _report(self, event: Report) -> list[Action] | None:
+        if not self._begun or event.state not in (State.ARMED, State.RECORDING, State.DRAINING):
+            return None
+        # A source that asks its target again says so in words; the state never goes back.
+        self.target.state = max(self.target.state, event.state)
+        self.target.doing = event.doing
+        return []
+
+    def _request_stop(self, event: Stop) -> list[Action] | None:
+        if self._stop is not None:
+            return None
+        self._stop = event
+        if not self._begun:
+            return self._end(State.CANCELLED, event.reason, event.message)
+        if self.can_stop:
+            return [SignalStop(), StartTimer(Timer.STOPPING, self._graces.stopping_ns)]
+        self.target.doing = (
+            f"{self.target.source} cannot be stopped once its window is set: it runs to its end"
+        )
+        return [SignalStop()]
+
+    def _process_ended(self, _event: ProcessEnded) -> list[Action] | None:
+        if not self._begun or self._ended:
+            return None
+        self._ended = True
+        self.target.doing = "the process has ended; looking for what it left"
+        return [StartTimer(Timer.ENDED, self._graces.ended_ns)]
+
+    def _expired(self, event: Expired) -> list[Action] | None:
+        if event.timer is Timer.STORING:
+            return None
+        if event.timer is Timer.STOPPING:
+            return [AbortRecording(), *self._give_up()]
+        if event.timer is Timer.RECORDING and self._stop is None:
+            self._stop = Stop(Reason.TIMEOUT, "it took longer than it may")
+        return [SignalStop(), StartTimer(Timer.STOPPING, self._graces.stopping_ns)]
+
+    def _give_up(self) -> list[Action]:
+        if self._ended:
+            return self._end(State.FAILED, Reason.TARGET_ENDED, "the process ended during the capture")
+        message = f"{self.target.source} did not return in time ({self.target.doing or 'no word from it'})"
+        return self._end(State.FAILED, Reason.TIMEOUT, message)
+
+    def _recorded(self, event: Recorded) -> list[Action] | None:
+        if not self._begun:
+            return None
+        self._recording = event.recording
+        _copy(event.recording, self.target)
+        if event.recording.state is State.DRAINING and event.recording.files:
+            self._note_stop(event.recording)
+            return self._collate(event.recording)
+        return self._without_files(event.recording)
+
+    def _note_stop(self, recording: Recording) -> None:
+        """A trace that was cut short is whole, but its reader must know."""
+        if self._stop is None:
+            return
+        if self._stop.reason is Reason.TIMEOUT and recording.reason is Reason.NONE:
+            recording.reason = Reason.TIMEOUT
+            recording.message = "the recording was cut off at its deadline"
+        elif not self._open_ended or self._stop.reason is not Reason.CANCELLED_BY_USER:
+            self.target.warnings.append(f"ended before its window: {self._stop.message}")
+
+    def _without_files(self, recording: Recording) -> list[Action]:
+        if recording.state.terminal and recording.state not in (State.STORED, State.PARTIAL):
+            stopped = self._stop is not None and recording.state is State.CANCELLED
+            reason = self._stop.reason if self._stop and stopped else recording.reason
+            message = recording.message or (self._stop.message if self._stop else "")
+            return self._end(recording.state, reason, message)
+        if self._stop is not None and self._stop.reason is not Reason.TIMEOUT:
+            return self._end(State.CANCELLED, self._stop.reason, self._stop.message)
+        if self._ended:
+            return self._give_up()
+        message = recording.message or f"{self.target.source} finished and left no data"
+        return self._end(State.FAILED, recording.reason or Reason.NO_FILE, message)
+
+    def _collate(self, recording: Recording) -> list[Action]:
+        self.target.state = State.COLLATING
+        self.target.doing = "decoding and storing"
+        return [Store(recording), StartTimer(Timer.STORING, self._graces.storing_ns)]
+
+    def _broke(self, event: Broke) -> list[Action] | None:
+        return self._end(State.FAILED, event.reason, event.message)
+
+    def _broke_recording(self, event: Broke) -> list[Action] | None:
+        return self._broke(event) if self._begun else None
+
+    def _stored(self, event: Stored) -> list[Action] | None:
+        recording = self._recording or Recording()
+        target, trace = self.target, event.trace
+        target.trace = trace.trace
+        target.events = trace.events
+        target.gpu_events = trace.gpu_events
+        target.start_ns = trace.start_ns if recording.start_ns is None else recording.start_ns
+        target.end_ns = trace.end_ns if recording.end_ns is None else recording.end_ns
+        target.lost = [*recording.lost, *trace.lost]
+        target.warnings = [*target.warnings, *trace.warnings]
+        target.waterfall = [*target.waterfall, *trace.waterfall]
+        target.files = []
+        return self._end(*verdict(recording, trace, target))
+
+    def _late_store(self, event: Expired) -> list[Action] | None:
+        if event.timer is not Timer.STORING:
+            return None
+        return self._end(State.FAILED, Reason.TIMEOUT, "storing the trace took too long; try `profctl retry`")
+
+    def _retry(self, _event: Retry) -> list[Action] | None:
+        if not self.target.files:
+            return None
+        target = self.target
+        self._begun = True
+        self._recording = Recording(
+            files=list(target.files),
+            start_ns=target.start_ns,
+            end_ns=target.end_ns,
+            lost=list(target.lost),
+            not_honoured=list(target.not_honoured),
+        )
+        target.reason, target.message = Reason.NONE, ""
+        return self._collate(self._recording)
+
+    def _abandon(self, event: Abandon) -> list[Action] | None:
+        actions: list[Action] = [AbortRecording()] if self._begun else []
+        return [*actions, *self._end(State.FAILED, event.reason, event.message)]
+
+    def _end(self, state: State, reason: Reason, message: str) -> list[Action]:
+        self.target.state = state
+        self.target.reason = reason
+        self.target.message = message
+        self.target.doing = ""
+        return [Settle()]
+
+
+def _copy(recording: Recording, target: TargetRecord) -> None:
+    """What the source said about its recording goes into the target's record."""
+    target.files = list(recording.files)
+    target.start_ns = recording.start_ns
+    target.end_ns = recording.end_ns
+    target.lost = list(recording.lost)
+    # The estimate named some before; the source knows best, the rest stays.
+    target.not_honoured = list(dict.fromkeys([*target.not_honoured, *recording.not_honoured]))
+    target.warnings = [*target.warnings, *recording.warnings]
+    target.waterfall = list(recording.waterfall)
+    target.cost = recording.cost
+    target.versions = dict(recording.versions)
+
+
+Handler = Callable[[Machine, object], "list[Action] | None"]
+
+# Every legal pair; what is not here is ignored and counted.
+TABLE: Final[dict[tuple[State, type], Handler]] = {}
+
+
+def _allow(states: tuple[State, ...], event: type, handler: Callable[..., list[Action] | None]) -> None:
+    for state in states:
+        TABLE[state, event] = handler
+
+
+WAITING: Final = (State.REQUESTED,)
+UNDER_WAY: Final = (State.REQUESTED, State.ARMED, State.RECORDING, State.DRAINING)
+LIVE: Final = (*UNDER_WAY, State.COLLATING)
+
+_allow(WAITING, Begin, Machine._begin)
+_allow(WAITING, Decline, Machine._decline)
+_allow(UNDER_WAY, Report, Machine._report)
+_allow(UNDER_WAY, Stop, Machine._request_stop)
+_allow(UNDER_WAY, ProcessEnded, Machine._process_ended)
+_allow(UNDER_WAY, Expired, Machine._expired)
+_allow(UNDER_WAY, Recorded, Machine._recorded)
+_allow(UNDER_WAY, Broke, Machine._broke_recording)
+_allow((State.COLLATING,), Expired, Machine._late_store)
+_allow((State.COLLATING,), Stored, Machine._stored)
+_allow((State.COLLATING,), Broke, Machine._broke)
+_allow((State.FAILED,), Retry, Machine._retry)
+_allow(LIVE, Abandon, Machine._abandon)

@@ -1,0 +1,98 @@
+"""What the manager needs from the rest of the daemon, as interfaces.
+
+The daemon's parts satisfy them as they are; tests bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from profd.capture.model import RawFile
+from profd.capture.outcome import StoredTrace
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.targets.process import Process, ProcessId
+
+
+class Identity(Protocol):
+    """Who asks. Proven by the kernel, never said by the caller."""
+
+    @property
+    def uid(self) -> int:
+        """Numeric user id."""
+        ...
+
+    @property
+    def user(self) -> str:
+        """Its name, or the number as text."""
+        ...
+
+    @property
+    def admin(self) -> bool:
+        """Root or of the admin group: may do everything."""
+        ...
+
+
+class Processes(Protocol):
+    """The process table."""
+
+    def snapshot(self) -> list[Process]:
+        """Every process there is now."""
+        ...
+
+    def get(self, pid: int) -> Process | None:
+        """The process with this host pid now."""
+        ...
+
+    def alive(self, process: ProcessId) -> bool:
+        """Whether exactly this process still runs."""
+        ...
+
+
+class Records(Protocol):
+    """Durable capture records, one JSON object each."""
+
+    def put(self, capture: str, record: dict[str, Any]) -> None:
+        """Write or replace one, crash-safe. Raises ProfdError or OSError."""
+        ...
+
+    def all(self) -> list[dict[str, Any]]:
+        """All of them, oldest first; damaged ones are left out and logged."""
+        ...
+
+    def remove(self, capture: str) -> None:
+        """Forget one; unknown ids are no error."""
+        ...
+
+
+class Storing(Protocol):
+    """Decode, collate and store raw files in a worker; the trace is visible when it returns."""
+
+    async def store(self, capture: CaptureRecord, target: TargetRecord, files: list[RawFile]) -> StoredTrace:
+        """Raises ProfdError (BadTrace, Exhausted, JobFailed, ...) or OSError; nothing is visible then."""
+        ...
+
+
+class Journal(Protocol):
+    """Where raw files lie until the store has their trace."""
+
+    def directory(self, capture: str, process: ProcessId) -> Path:
+        """The private directory of one target; made if absent. Raises OSError."""
+        ...
+
+    def remove(self, capture: str, process: ProcessId) -> None:
+        """Delete it with everything in it."""
+        ...
+
+
+class Audit(Protocol):
+    """The durable log of who did what."""
+
+    def write(self, action: str, uid: int, **details: object) -> None:
+        """One line. Never raises."""
+        ...
+
+
+Ended = Callable[[ProcessId], Awaitable[None]]
+"""Returns when the process has ended (at once if it already has)."""

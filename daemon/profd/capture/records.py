@@ -1,0 +1,128 @@
+"""Captures and their targets as durable records: what is kept on disk and shown to callers.
+
+A record is the whole truth of a capture; everything else the manager holds
+(tasks, timers, locks) dies with the process. `to_json` and `from_json` are the
+only way in and out, unknown keys of a newer version are ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from profd.capture.model import Cost, Loss, Options, Phase, RawFile, Reason, State
+from profd.errors import BadInput
+from profd.targets.process import Process, ProcessId
+
+# Worst last. A capture that ended badly for one target says so, whatever became of the others.
+GRAVITY: Final[tuple[State, ...]] = (
+    State.STORED,
+    State.PARTIAL,
+    State.CANCELLED,
+    State.BUSY,
+    State.REFUSED,
+    State.FAILED,
+)
+
+
+@dataclass(slots=True)
+class TargetRecord:
+    """One process of one capture. `files` are raw data still in the journal, for a retry."""
+
+    host: str
+    pid: int
+    start_ticks: int
+    uid: int
+    user: str
+    command: str
+    rank: int | None = None
+    gpus: tuple[int, ...] = ()
+    job: str = ""
+    cuda: bool = False
+    source: str = ""
+    choice: str = ""
+    state: State = State.REQUESTED
+    reason: Reason = Reason.NONE
+    message: str = ""
+    doing: str = ""
+    trace: str = ""
+    start_ns: int | None = None
+    end_ns: int | None = None
+    events: int | None = None
+    gpu_events: int | None = None
+    lost: list[Loss] = field(default_factory=list)
+    not_honoured: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    waterfall: list[Phase] = field(default_factory=list)
+    cost: Cost = field(default_factory=Cost)
+    versions: dict[str, str] = field(default_factory=dict)
+    files: list[RawFile] = field(default_factory=list)
+
+    @property
+    def process(self) -> ProcessId:
+        """Which process it is."""
+        return ProcessId(self.pid, self.start_ticks)
+
+    @classmethod
+    def of(cls, process: Process, host: str) -> TargetRecord:
+        """A fresh record of a process on this host."""
+        return cls(
+            host=host,
+            pid=process.id.pid,
+            start_ticks=process.id.start_ticks,
+            uid=process.uid,
+            user=process.user,
+            command=process.command,
+            rank=process.rank,
+            gpus=process.gpus,
+            job=process.job,
+            cuda=process.cuda,
+        )
+
+
+@dataclass(slots=True)
+class CaptureRecord:
+    """One request and what became of it; `finished_ns` is None while any target is live."""
+
+    id: str
+    request_id: str
+    owner: str
+    owner_uid: int
+    created_ns: int
+    options: Options = field(default_factory=Options)
+    open_ended: bool = False
+    finished_ns: int | None = None
+    targets: list[TargetRecord] = field(default_factory=list)
+
+    @property
+    def state(self) -> State:
+        """The gravest of its targets; while one is live, where the slowest live one stands."""
+        return gravest([target.state for target in self.targets])
+
+    @property
+    def terminal(self) -> bool:
+        """No target changes any more."""
+        return all(target.state.terminal for target in self.targets)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values only; the inverse of `from_json`."""
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> CaptureRecord:
+        """A record as it was written. BadInput if the file was damaged."""
+        try:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"a capture record is damaged: {error}") from error
+
+
+def gravest(states: list[State]) -> State:
+    """One state for many: any live one wins (the least advanced), else the worst ending. FAILED if none."""
+    live = [state for state in states if not state.terminal]
+    if live:
+        return min(live)
+    return max(states, key=GRAVITY.index, default=State.FAILED)

@@ -1,0 +1,148 @@
+"""Which processes a request means, and which of them its caller may have.
+
+Criteria of different kinds are ANDed, of one kind ORed; `children` then adds
+descendants. What matches nothing is NotFound and names the criterion; if every
+match belongs to somebody else it is Denied, so that a mistyped pid and a
+forbidden one are told apart only by processes the caller could see in /proc anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from profd.errors import BadInput, Denied, NotFound
+from profd.limits import CAPTURE_TARGETS_MAX
+from profd.targets.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Criteria as asked for. `pids` are host pids already."""
+
+    pids: tuple[int, ...] = ()
+    users: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    gpus: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    children: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is asked for."""
+        return not (self.pids or self.users or self.jobs or self.gpus or self.ranks)
+
+    def describe(self) -> str:
+        """The criteria as the user typed them: `--user alice --gpu 0`."""
+        kinds = (
+            ("pid", self.pids),
+            ("user", self.users),
+            ("job", self.jobs),
+            ("gpu", self.gpus),
+            ("rank", self.ranks),
+        )
+        words = [f"--{name} {value}" for name, values in kinds for value in values]
+        return " ".join([*words, "--children"] if self.children else words)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What matched, in pid order: what the caller may have and what belongs to others."""
+
+    allowed: list[Process]
+    forbidden: list[Process]
+
+
+def check_untrusted_selector(selector: Selector) -> None:
+    """BadInput if it has more criteria than a capture may have targets, or none."""
+    if selector.empty:
+        raise BadInput("name at least one process: --pid, --user, --job, --gpu or --rank")
+    for name in ("pids", "users", "jobs", "gpus", "ranks"):
+        count = len(getattr(selector, name))
+        if count > CAPTURE_TARGETS_MAX:
+            raise BadInput(f"{count} {name} were named; a capture has at most {CAPTURE_TARGETS_MAX}")
+
+
+def select(
+    selector: Selector,
+    processes: Sequence[Process],
+    *,
+    uid: int,
+    admin: bool,
+    own: Collection[int] = (),
+    traceable: Callable[[Process], bool] = lambda process: process.python or process.cuda,
+) -> Selection:
+    """The processes a selector means.
+
+    `own` are the pids of the daemon and its workers: never targets. A pid that
+    is named is a match whatever it runs; through any other criterion, and as a
+    descendant, only `traceable` processes are (a user's shells and editors are
+    not what `--user` means). Raises NotFound or Denied.
+    """
+    candidates = {p.id.pid: p for p in processes if p.id.pid not in own and not p.zombie}
+    _check_pids(selector, candidates)
+    matches = {pid: p for pid, p in candidates.items() if _matches(selector, p, traceable)}
+    if selector.children:
+        for process in descendants(set(matches), list(candidates.values())):
+            if traceable(process):
+                matches[process.id.pid] = process
+    found = [matches[pid] for pid in sorted(matches)]
+    allowed = [p for p in found if may_profile(p, uid=uid, admin=admin)]
+    forbidden = [p for p in found if not may_profile(p, uid=uid, admin=admin)]
+    if not found:
+        raise NotFound(f"no process matches {selector.describe()}; `profctl ps` lists what can be traced")
+    if not allowed:
+        raise Denied(_denied(selector, forbidden))
+    return Selection(allowed, forbidden)
+
+
+def may_profile(process: Process, *, uid: int, admin: bool) -> bool:
+    """A caller may profile what its own uid runs; admins may profile all."""
+    return admin or process.uid == uid
+
+
+def descendants(pids: Collection[int], processes: Sequence[Process]) -> list[Process]:
+    """Every process below the given ones (without them), parents before children."""
+    children: dict[int, list[Process]] = {}
+    for process in processes:
+        children.setdefault(process.ppid, []).append(process)
+    seen = set(pids)
+    queue = list(pids)
+    found: list[Process] = []
+    for pid in queue:
+        for child in children.get(pid, []):
+            if child.id.pid not in seen:  # a snapshot is not atomic: a reused pid may close a loop
+                seen.add(child.id.pid)
+                queue.append(child.id.pid)
+                found.append(child)
+    return found
+
+
+def _check_pids(selector: Selector, candidates: dict[int, Process]) -> None:
+    gone = [pid for pid in selector.pids if pid not in candidates]
+    if gone and len(gone) == len(set(selector.pids)):
+        pids = ", ".join(map(str, gone))
+        raise NotFound(
+            f"no process has pid {pids} (or it is part of profd); `profctl ps` lists what can be traced"
+        )
+
+
+def _matches(selector: Selector, process: Process, traceable: Callable[[Process], bool]) -> bool:
+    if selector.pids and process.id.pid not in selector.pids:
+        return False
+    if not selector.pids and not traceable(process):
+        return False
+    return (
+        (not selector.users or process.user in selector.users or str(process.uid) in selector.users)
+        and (not selector.jobs or (process.job != "" and process.job in selector.jobs))
+        and (not selector.gpus or any(gpu in selector.gpus for gpu in process.gpus))
+        and (not selector.ranks or process.rank in selector.ranks)
+    )
+
+
+def _denied(selector: Selector, forbidden: Sequence[Process]) -> str:
+    owners = ", ".join(sorted({p.user or str(p.uid) for p in forbidden}))
+    return (
+        f"{selector.describe()}: you may profile only your own processes, and these belong to {owners}; "
+        "ask them, root or a member of profd's admin group"
+    )
