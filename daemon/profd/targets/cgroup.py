@@ -1,0 +1,27 @@
+"""Which job a process belongs to, as its cgroup says.
+
+Unlike the environment a cgroup cannot be forged by the job, so it comes first.
+Slurm: v2 `…/slurmstepd.scope/job_<id>/step_<x>/…`, v1 `/slurm/uid_<u>/job_<id>/…`
+(docs of slurm.schedmd.com/cgroup_v2). Kubernetes: `…pod<uid>…`, with `_` for
+`-` under the systemd driver.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SLURM: Final = re.compile(r"slurm[^/\n]*(?:/uid_\d+)?/job_(\d{1,18})(?:/|$)", re.MULTILINE)
+_POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+def slurm_job(text: str) -> str:
+    """The Slurm job id in the text of /proc/PID/cgroup, empty if there is none."""
+    found = _SLURM.search(text)
+    return found.group(1) if found else ""
+
+
+def kubernetes_pod(text: str) -> str:
+    """The uid of the Kubernetes pod in the text of /proc/PID/cgroup, empty if there is none."""
+    found = _POD.search(text)
+    return found.group(1).replace("_", "-") if found else ""

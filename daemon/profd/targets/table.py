@@ -1,0 +1,225 @@
+"""The process table: every process of the host with what /proc says of it.
+
+One pass reads two small files per process. What changes rarely (command line,
+environment, libraries, cgroup) is cached per process and read again only when
+the process has called exec or its address space has changed, so that an idle
+`profctl ps` is cheap. Reading the files of another process can wait on that
+process's memory lock; callers on an event loop use a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profd.errors import NotFound
+from profd.targets import cgroup, environ, procfs
+from profd.targets.mapped import Mapped, parse_maps, torch_version
+from profd.targets.process import Process, ProcessId
+
+COMMAND_CHARACTERS: Final = 4096
+# Any library that is looked for is larger than this; smaller changes are the heap's.
+_VSIZE_STEP: Final = 1 << 20
+_FACTS_MAX: Final = 1 << 16
+_PYTHON_NAME: Final = re.compile(r"^(?:python|pypy)[\d.]*[a-z]?(?:-config)?$")
+_GPU_NODE: Final = re.compile(r"^/dev/nvidia(\d{1,4})$")
+_ENDED_STATES: Final = "ZXx"
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is remembered of one process between passes."""
+
+    image: tuple[str, int]
+    vsize: int
+    command: str
+    executable: str
+    environ: dict[str, str]
+    job: str
+    mapped: Mapped
+    python: bool
+    torch_version: str
+    gpus: tuple[int, ...]
+
+
+class ProcessTable:
+    """Processes by pid, from `root` (a /proc, or a made-up tree in tests). Safe to use from threads."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._root = root
+        self._facts: dict[ProcessId, _Facts] = {}
+        self._users: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def snapshot(self) -> list[Process]:
+        """Every process but kernel threads, by pid; those that end meanwhile may be missing."""
+        with self._lock:
+            found = [process for pid in self._pids() if (process := self._read(pid)) is not None]
+            present = {process.id for process in found}
+            for gone in self._facts.keys() - present:
+                del self._facts[gone]
+            return found
+
+    def get(self, pid: int) -> Process | None:
+        """One process, None if there is none of this pid or it is a kernel thread."""
+        with self._lock:
+            return self._read(pid)
+
+    def alive(self, process: ProcessId) -> bool:
+        """Is this very process (not another of its pid) still running or stopped?"""
+        stat = self._stat(process.pid)
+        return (
+            stat is not None and stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
+        )
+
+    def children(self, process: ProcessId) -> list[Process]:
+        """All descendants that are there now, nearest first."""
+        by_parent: dict[int, list[Process]] = {}
+        for other in self.snapshot():
+            by_parent.setdefault(other.ppid, []).append(other)
+        found: list[Process] = []
+        seen = {process.pid}  # pids may be used again during the pass and form a loop
+        level = [process.pid]
+        while level:
+            below = [child for pid in level for child in by_parent.get(pid, ()) if child.id.pid not in seen]
+            seen.update(child.id.pid for child in below)
+            found += below
+            level = [child.id.pid for child in below]
+        return found
+
+    def pidfd(self, process: ProcessId) -> int:
+        """A descriptor that names this very process for ever; the caller closes it. NotFound if it ended."""
+        try:
+            fd = os.pidfd_open(process.pid)
+        except OSError as error:
+            raise NotFound(f"process {process.pid} has ended ({error.strerror}).") from error
+        # The pid may have been used again before it was opened, not after.
+        if not self.alive(process):
+            os.close(fd)
+            raise NotFound(f"process {process.pid} has ended.")
+        return fd
+
+    def _pids(self) -> Iterator[int]:
+        return iter(sorted(int(name) for name in os.listdir(self._root) if name.isascii() and name.isdigit()))
+
+    def _stat(self, pid: int) -> procfs.Stat | None:
+        raw = procfs.read(self._root / str(pid) / "stat", procfs.STAT_BYTES)
+        return None if raw is None else procfs.parse_stat(raw)
+
+    def _read(self, pid: int) -> Process | None:
+        stat = self._stat(pid)
+        if stat is None or stat.kernel_thread:
+            return None
+        raw = procfs.read(self._root / str(pid) / "status", procfs.STATUS_BYTES)
+        status = None if raw is None else procfs.parse_status(raw)
+        if status is None:
+            return None
+        identity = ProcessId(pid, stat.start_ticks)
+        facts = self._refreshed(identity, stat)
+        return Process(
+            id=identity,
+            ppid=stat.ppid,
+            uid=status.uid,
+            gid=status.gid,
+            user=self._user(status.uid),
+            command=facts.command or f"[{stat.image[0]}]",
+            executable=facts.executable,
+            environ=dict(facts.environ),
+            rank=environ.rank(facts.environ),
+            job=facts.job,
+            gpus=facts.gpus,
+            framework=facts.mapped.framework or ("python" if facts.python else ""),
+            python=facts.python,
+            torch_version=facts.torch_version,
+            cuda=facts.mapped.cuda,
+            namespace_pids=status.namespace_pids,
+            stopped=stat.state in "Tt",
+            zombie=stat.state in _ENDED_STATES,
+        )
+
+    def _refreshed(self, identity: ProcessId, stat: procfs.Stat) -> _Facts:
+        """Facts of a process: cached ones if nothing can have changed since they were read."""
+        facts = self._facts.get(identity)
+        if facts and facts.image == stat.image and abs(stat.vsize - facts.vsize) < _VSIZE_STEP:
+            return facts
+        if len(self._facts) >= _FACTS_MAX:  # a snapshot prunes; this is for a host where none is ever taken
+            self._facts.clear()
+        self._facts[identity] = facts = self._look(identity.pid, stat, facts)
+        return facts
+
+    def _look(self, pid: int, stat: procfs.Stat, before: _Facts | None) -> _Facts:
+        folder = self._root / str(pid)
+        command = procfs.read(folder / "cmdline", procfs.COMMAND_BYTES) or b""
+        variables = environ.parse_environ(procfs.read(folder / "environ", procfs.ENVIRON_BYTES) or b"")
+        # Unreadable maps (not permitted) leave what names tell.
+        mapped = parse_maps(procfs.read(folder / "maps", procfs.MAPS_BYTES) or b"")
+        executable = procfs.link(folder / "exe")
+        if before is not None and before.mapped.torch_library == mapped.torch_library:
+            version = before.torch_version
+        else:
+            version = torch_version(folder / "root", mapped.torch_library)
+        return _Facts(
+            image=stat.image,
+            vsize=stat.vsize,
+            command=procfs.printable(command.rstrip(b"\0").replace(b"\0", b" "), COMMAND_CHARACTERS),
+            executable=executable,
+            environ=variables,
+            job=self._job(folder, variables),
+            mapped=mapped,
+            python=mapped.python or _names_python(executable, command),
+            torch_version=version,
+            gpus=_gpus(folder, variables) if mapped.cuda else (),
+        )
+
+    @staticmethod
+    def _job(folder: Path, variables: dict[str, str]) -> str:
+        text = (procfs.read(folder / "cgroup", procfs.CGROUP_BYTES) or b"").decode("utf-8", "replace")
+        return (
+            cgroup.slurm_job(text)
+            or environ.job(variables)
+            or cgroup.kubernetes_pod(text)
+            or environ.elastic_run(variables)
+        )
+
+    def _user(self, uid: int) -> str:
+        name = self._users.get(uid)
+        if name is None:
+            try:
+                name = pwd.getpwuid(uid).pw_name
+            except (KeyError, OverflowError):  # a container's uid, or none at all
+                name = str(uid)
+            self._users[uid] = name
+        return name
+
+
+def _names_python(executable: str, command: bytes) -> bool:
+    """By name: of the executable, else (not ours to read) of the first argument."""
+    name = executable.removesuffix(" (deleted)") or command.partition(b"\0")[0].decode("utf-8", "replace")
+    return bool(_PYTHON_NAME.match(name.rpartition("/")[2]))
+
+
+def _gpus(folder: Path, variables: dict[str, str]) -> tuple[int, ...]:
+    """GPUs of a process that uses CUDA: device nodes it holds open, narrowed by CUDA_VISIBLE_DEVICES."""
+    held: set[int] = set()
+    try:
+        with os.scandir(folder / "fd") as entries:
+            for number, entry in enumerate(entries):
+                if number >= procfs.DESCRIPTORS_LISTED:
+                    break
+                node = _GPU_NODE.match(procfs.link(Path(entry.path)))
+                if node:
+                    held.add(int(node.group(1)))
+    except OSError:  # gone, or not ours to read
+        pass
+    visible = environ.visible_gpus(variables)
+    if visible is None:
+        return tuple(sorted(held))
+    # The driver may keep the nodes of GPUs open that it then hides.
+    both = held.intersection(visible)
+    return tuple(sorted(both or held or set(visible)))
