@@ -1,0 +1,45 @@
+# make help lists the targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test check fuzz bench sanitize protos clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(VENV)/.installed ## the environment in .venv: dependencies, torch, native build
+
+$(VENV)/.installed: pyproject.toml $(NATIVE)
+	@tools/make_env $(PYTHON) $(VENV)
+	@touch $@
+
+demo: env ## profd, a real training loop, a 3 s capture and its answer
+	@$(BIN)/python demo/run.py
+
+test: env ## lint, types, then every test
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python tools/run_tests.py
+
+check: env ## lint, format and types
+	@$(BIN)/ruff check client daemon tests demo tools bench
+	@$(BIN)/ruff format --check -q client daemon tests demo tools bench
+	@$(BIN)/mypy
+
+fuzz: env ## property tests with new random inputs
+	@PROFD_HYPOTHESIS=random $(BIN)/python -m pytest -q -k "property or fuzz" tests/unit
+
+bench: env ## the numbers of docs/performance.md: ours, peer and floor in one run
+	@$(BIN)/python -m bench
+
+sanitize: env ## the native code's tests under ASan and UBSan
+	@tools/sanitize $(VENV)
+
+protos: ## generated code anew, with the old generator that runs beside every protobuf
+	@tools/generate_protos
+
+clean: ## what the other targets made
+	rm -rf $(VENV) .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis

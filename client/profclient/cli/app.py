@@ -1,0 +1,115 @@
+"""The `profctl` command: its group, its registry of commands, and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profclient.errors import ClientError
+
+# name -> (module, attribute). Modules are imported when their command runs:
+# `profctl --help` and completion stay fast.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "ps": ("ps", "ps", "List the processes that can be profiled, and why the others cannot."),
+    "start": ("start", "start", "Profile running processes."),
+    "where": ("where", "where", "Show the stacks of processes right now."),
+    "stop": ("captures", "stop", "End a capture; what was recorded is kept."),
+    "wait": ("captures", "wait", "Wait for a capture to end."),
+    "retry": ("captures", "retry", "Decode a capture's raw data again."),
+    "captures": ("captures", "captures", "List captures."),
+    "list": ("traces", "list_traces", "List stored traces."),
+    "show": ("traces", "show", "Summarise a trace or a capture."),
+    "top": ("top", "top", "Where the time went, by name."),
+    "tree": ("tree", "tree", "The call tree of a trace."),
+    "export": ("export", "export", "Write a trace for another tool."),
+    "import": ("imports", "import_files", "Store trace files from elsewhere."),
+    "pin": ("traces", "pin", "Keep a trace whatever the store's limit."),
+    "unpin": ("traces", "unpin", "Let the store's limit apply to a trace again."),
+    "share": ("traces", "share", "Let others read a trace."),
+    "rm": ("traces", "rm", "Delete a trace."),
+    "disable": ("host", "disable", "Refuse new captures on this host."),
+    "enable": ("host", "enable", "Allow captures again."),
+    "store": ("store", "store", "Look after the store."),
+    "doctor": ("host", "doctor", "Check what could stand in a capture's way."),
+    "completion": ("completion", "completion", "Print shell completion."),
+}
+
+
+class Registry(click.Group):
+    """Commands by name, imported when used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the registry: the main job first."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"profclient.cli.commands.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in `--help`, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.command(cls=Registry, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--store", "store_dir", type=click.Path(path_type=Path), help="Read this store without a daemon.")
+@click.option("--no-color", is_flag=True, envvar="NO_COLOR", help="No colours.")
+@click.version_option(package_name="profd", prog_name="profctl")
+@click.pass_context
+def profctl(ctx: click.Context, store_dir: Path | None, no_color: bool) -> None:
+    """Profile running GPU and Python processes, and read what came of it.
+
+    Ids may be shortened; where none is given, your latest is meant.
+    The daemon is found by PROFD_ADDRESS=unix:/path/profd.sock, else at its usual sockets.
+
+    \b
+      profctl ps                               what can be profiled here
+      profctl start --pid 1234 --duration 10s  profile it
+      profctl top                              where its time went
+    """
+    ctx.obj = store_dir
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run `profctl` and leave with its exit code (README, Exit codes)."""
+    arguments = sys.argv[1:] if args is None else args
+    try:
+        code = profctl.main(arguments, prog_name="profctl", standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except ClientError as error:
+        _report(error, "--json" in arguments)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) has had enough: that is no failure of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(_code(code))
+
+
+def _report(error: ClientError, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"error": str(error), "kind": error.kind}), err=True)
+    else:
+        click.echo(f"profctl: {error}", err=True)
+
+
+def _code(result: Any) -> int:
+    return result if isinstance(result, int) else 0

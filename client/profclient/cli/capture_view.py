@@ -1,0 +1,107 @@
+"""A capture as JSON (a contract), as lines on screen, and as an exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profclient.cli.units import duration
+from profproto.v1 import capture_pb2
+
+State = capture_pb2.State
+STORED, PARTIAL, BUSY = State.STATE_STORED, State.STATE_PARTIAL, State.STATE_BUSY
+
+
+def state_name(state: int) -> str:
+    """`STATE_STORED` → `stored`."""
+    return State.Name(state).removeprefix("STATE_").lower()  # type: ignore[arg-type]  # stubs want the enum
+
+
+def reason_name(reason: int) -> str | None:
+    """`REASON_NO_FILE` → `no_file`; None for no reason."""
+    name = capture_pb2.Reason.Name(reason).removeprefix("REASON_").lower()  # type: ignore[arg-type]  # as above
+    return None if name == "unspecified" else name
+
+
+def live(capture: capture_pb2.Capture) -> bool:
+    """Something may still change."""
+    return any(target.state < STORED for target in capture.targets)
+
+
+def capture_json(capture: capture_pb2.Capture) -> dict[str, Any]:
+    """The contract of `profctl start --json`. Absent is null."""
+    return {
+        "capture": capture.id,
+        "state": state_name(capture.state),
+        "owner": capture.owner,
+        "created_ns": capture.created_ns,
+        "finished_ns": _optional(capture, "finished_ns"),
+        "targets": [target_json(target) for target in capture.targets],
+    }
+
+
+def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:
+    """One target of the contract."""
+    return {
+        "host": target.host,
+        "pid": target.pid,
+        "rank": _optional(target, "rank"),
+        "gpu": target.gpus[0] if target.gpus else None,
+        "gpus": list(target.gpus),
+        "user": target.user,
+        "command": target.command,
+        "job": target.job or None,
+        "sources": list(target.sources),
+        "state": state_name(target.state),
+        "reason": reason_name(target.reason),
+        "message": target.message or None,
+        "trace": target.trace or None,
+        "start_ns": _optional(target, "start_ns"),
+        "end_ns": _optional(target, "end_ns"),
+        "events": _optional(target, "events"),
+        "gpu_events": _optional(target, "gpu_events"),
+        "lost": [{"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in target.lost],
+        "not_honoured": list(target.not_honoured),
+        "cost": cost_json(target.cost) if target.HasField("cost") else None,
+        "warnings": list(target.warnings),
+        "waterfall": [{"name": phase.name, "duration_ns": phase.duration_ns} for phase in target.waterfall],
+    }
+
+
+def cost_json(cost: capture_pb2.Cost) -> dict[str, Any]:
+    """What the capture cost its target."""
+    return {
+        "how": cost.how,
+        "step_ratio": _optional(cost, "step_ratio"),
+        "seconds": _optional(cost, "seconds"),
+        "detail": cost.detail or None,
+    }
+
+
+def _optional(message: Any, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def exit_code(capture: capture_pb2.Capture) -> int:
+    """All stored 0; all busy 5; some stored or any partial 6; otherwise 1."""
+    states = {target.state for target in capture.targets}
+    if states == {STORED}:
+        return 0
+    if states == {BUSY}:
+        return 5
+    return 6 if states & {STORED, PARTIAL} else 1
+
+
+def target_line(target: capture_pb2.TargetStatus) -> str:
+    """One line: who, where it stands, what it is doing or why it ended."""
+    text = f"pid {target.pid}"
+    if target.HasField("rank"):
+        text += f" (rank {target.rank})"
+    sources = "+".join(target.sources)
+    text += f"  {state_name(target.state)}" + (f" [{sources}]" if sources else "")
+    more = target.doing if target.state < STORED else target.message
+    return f"{text}  {more}" if more else text
+
+
+def waterfall_line(target: capture_pb2.TargetStatus) -> str:
+    """Where the capture's own time went."""
+    return " · ".join(f"{phase.name} {duration(phase.duration_ns)}" for phase in target.waterfall)

@@ -1,0 +1,90 @@
+"""`profctl captures|stop|wait|retry`."""
+
+from __future__ import annotations
+
+import click
+
+from profclient.cli import capture_view, follow
+from profclient.cli.options import json_option
+from profclient.cli.output import emit_json, say, table
+from profclient.cli.summary_view import print_capture
+from profclient.cli.units import ago, duration, parse_duration_ns
+from profclient.connection import Daemon
+from profproto.v1 import capture_pb2
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The latest so many.")
+@json_option
+def captures(limit: int, as_json: bool) -> None:
+    """List captures, the latest first."""
+    with Daemon() as daemon:
+        request = capture_pb2.ListCapturesRequest(limit=limit)
+        found = daemon.call(daemon.captures.ListCaptures, request).captures
+    if as_json:
+        emit_json([capture_view.capture_json(capture) for capture in found])
+        return
+    if not found:
+        say("No captures yet. `profctl start --pid PID --duration 5s` makes one.")
+        return
+    rows = [
+        (
+            capture.id,
+            ago(capture.created_ns),
+            capture.owner,
+            capture_view.state_name(capture.state),
+            duration(capture.options.duration_ns or None),
+            ", ".join(str(target.pid) for target in capture.targets),
+            ", ".join(target.trace for target in capture.targets if target.trace) or "-",
+        )
+        for capture in found
+    ]
+    table(("CAPTURE", "WHEN", "OWNER", "STATE", "WINDOW", "PIDS", "TRACES"), rows, wide=("PIDS", "TRACES"))
+
+
+@click.command()
+@click.argument("capture", default="")
+@json_option
+@click.pass_context
+def stop(ctx: click.Context, capture: str, as_json: bool) -> None:
+    """End a capture; what was recorded is kept.
+
+    A source that cannot be stopped (kineto, once its window was accepted) runs to its end; that is said.
+    """
+    with Daemon() as daemon:
+        stopped = daemon.call(daemon.captures.StopCapture, capture_pb2.CaptureRef(id=capture))
+        _end(ctx, daemon, stopped, as_json, None)
+
+
+@click.command()
+@click.argument("capture", default="")
+@click.option("--timeout", help="Give up after this long; the capture goes on.")
+@json_option
+@click.pass_context
+def wait(ctx: click.Context, capture: str, timeout: str | None, as_json: bool) -> None:
+    """Wait for a capture to end, then show what came of it."""
+    with Daemon() as daemon:
+        found = daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=capture))
+        _end(ctx, daemon, found, as_json, parse_duration_ns(timeout) / 1e9 if timeout else None)
+
+
+@click.command()
+@click.argument("capture", default="")
+@json_option
+@click.pass_context
+def retry(ctx: click.Context, capture: str, as_json: bool) -> None:
+    """Decode a capture's raw data again, where it failed and the data is still there."""
+    with Daemon() as daemon:
+        again = daemon.call(daemon.captures.RetryCapture, capture_pb2.CaptureRef(id=capture))
+        _end(ctx, daemon, again, as_json, None)
+
+
+def _end(
+    ctx: click.Context, daemon: Daemon, capture: capture_pb2.Capture, as_json: bool, timeout: float | None
+) -> None:
+    capture = follow.until_over(daemon, capture, quiet=as_json, timeout=timeout)
+    if as_json:
+        emit_json(capture_view.capture_json(capture))
+    else:
+        print_capture(daemon, capture)
+    ctx.exit(capture_view.exit_code(capture))

@@ -1,0 +1,47 @@
+"""`profctl import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profclient.cli.backend import traces
+from profclient.cli.options import json_option
+from profclient.cli.output import counted, emit_json, say
+from profclient.errors import ClientError
+from profclient.traces import readable
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@json_option
+def import_files(files: tuple[Path, ...], as_json: bool) -> None:
+    """Store trace files from elsewhere: Kineto and Chrome JSON, plain or .gz.
+
+    With one file, --json prints {"trace", "events", "lost"}; with several, a list of them.
+    """
+    for path in files:
+        readable(path)
+    results: list[dict[str, Any]] = []
+    with traces() as source:
+        for path in files:
+            if not as_json:
+                say(f"importing {path} …")
+            try:
+                trace = source.import_file(path)
+            except ClientError as error:
+                error.args = (f"{path}: {error}",)
+                raise
+            results.append({"trace": trace["id"], "events": trace["events"], "lost": trace["lost"]})
+            if not as_json:
+                _say(results[-1])
+    if as_json:
+        emit_json(results[0] if len(results) == 1 else results)
+
+
+def _say(result: dict[str, Any]) -> None:
+    lost = "".join(f", {loss['count']:,} lost ({loss['reason']})" for loss in result["lost"])
+    click.echo(f"{result['trace']}  {counted(result['events'], 'event')}{lost}")
+    say(f"next: profctl top {result['trace']}")

@@ -1,0 +1,78 @@
+"""`profctl ps`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from profclient.cli.options import json_option, selector, selector_options
+from profclient.cli.output import emit_json, say, table
+from profclient.connection import Daemon
+from profproto.v1 import capture_pb2
+
+
+@click.command()
+@selector_options
+@click.option("--all", "everything", is_flag=True, help="Also processes that are neither Python nor on a GPU.")
+@json_option
+def ps(everything: bool, as_json: bool, **values: Any) -> None:
+    """List the processes that can be profiled, and why the others cannot."""
+    request = capture_pb2.ListTargetsRequest(selector=selector(values, needed=False), all=everything)
+    with Daemon() as daemon:
+        targets = daemon.call(daemon.captures.ListTargets, request).targets
+    if as_json:
+        emit_json([target_json(target) for target in targets])
+        return
+    if not targets:
+        say("No Python or GPU process that you may see. `profctl ps --all` shows every process.")
+        return
+    _print(targets)
+
+
+def target_json(target: capture_pb2.Target) -> dict[str, Any]:
+    """One process of the contract. Absent is null."""
+    return {
+        "pid": target.pid,
+        "user": target.user,
+        "command": target.command,
+        "job": target.job or None,
+        "rank": target.rank if target.HasField("rank") else None,
+        "gpus": list(target.gpus),
+        "framework": target.framework or None,
+        "sources": list(target.sources),
+        "state": target.state,
+        "reason": target.reason or None,
+        "fix": target.fix or None,
+    }
+
+
+def _print(targets: list[capture_pb2.Target]) -> None:
+    rows = [
+        (
+            str(target.pid),
+            target.user,
+            target.job or "-",
+            str(target.rank) if target.HasField("rank") else "-",
+            ",".join(str(gpu) for gpu in target.gpus) or "-",
+            target.framework or "-",
+            ",".join(target.sources) or "-",
+            target.state,
+            target.command,
+        )
+        for target in targets
+    ]
+    columns = ("PID", "USER", "JOB", "RANK", "GPU", "FRAMEWORK", "SOURCES", "STATE", "COMMAND")
+    table(columns, rows, right=("PID", "RANK"), wide=("COMMAND", "JOB"))
+    _remarks(targets)
+
+
+def _remarks(targets: list[capture_pb2.Target]) -> None:
+    """Each reason once, with the processes it holds for: hundreds of them share a few."""
+    grouped: dict[tuple[str, str], list[int]] = {}
+    for target in targets:
+        if target.reason:
+            grouped.setdefault((target.reason, target.fix), []).append(target.pid)
+    for (reason, fix), pids in grouped.items():
+        who = ", ".join(str(pid) for pid in pids[:6]) + (f" and {len(pids) - 6} more" if len(pids) > 6 else "")
+        say(f"\n{who}: {reason}" + (f"\n  → {fix}" if fix else ""))

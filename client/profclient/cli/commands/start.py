@@ -1,0 +1,111 @@
+"""`profctl start`: the main job."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import click
+
+from profclient.cli import capture_view, follow
+from profclient.cli.estimate_view import estimates_json, print_estimates
+from profclient.cli.options import capture_options, json_option, options, selector, selector_options
+from profclient.cli.output import emit_json, say
+from profclient.cli.summary_view import print_capture
+from profclient.cli.units import parse_duration_ns
+from profclient.connection import Daemon
+from profclient.errors import Interrupted, UsageError
+from profproto.v1 import capture_pb2
+
+
+@click.command()
+@selector_options
+@capture_options
+@click.option("--start-in", help="Begin the window of all processes together, so long from now.")
+@click.option("--dry-run", is_flag=True, help="Say what it would do and cost; touch nothing.")
+@click.option("--detach", is_flag=True, help="Return at once; `profctl wait` waits.")
+@click.option("--timeout", help="Stop waiting after this long; the capture goes on.")
+@click.option("--request-id", help="Your own id: the same id never starts a second capture.")
+@json_option
+@click.pass_context
+def start(
+    ctx: click.Context,
+    start_in: str | None,
+    dry_run: bool,
+    detach: bool,
+    timeout: str | None,
+    request_id: str | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Profile running processes.
+
+    Without --duration and --iterations it records until Ctrl-C, where the source allows that.
+
+    \b
+      profctl start --pid 1234 --duration 10s
+      profctl start --pid 1234 --iterations 5 --shapes --stacks
+      profctl start --job 77 --duration 2s --dry-run
+    """
+    chosen = selector(values)
+    asked = options(values)
+    if asked.duration_ns and asked.iterations:
+        raise UsageError("give --duration or --iterations, not both.")
+    if start_in:
+        import time
+
+        asked.start_at_ns = time.time_ns() + parse_duration_ns(start_in)
+    waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
+    with Daemon() as daemon:
+        if dry_run:
+            _dry_run(daemon, chosen, asked, as_json)
+            return
+        open_ended = not (asked.duration_ns or asked.iterations)
+        if open_ended and detach:
+            raise UsageError("--detach needs --duration or --iterations: nobody would be there to end it.")
+        request = capture_pb2.StartCaptureRequest(
+            request_id=request_id or uuid.uuid4().hex, selector=chosen, options=asked, open_ended=open_ended
+        )
+        capture = daemon.call(daemon.captures.StartCapture, request)
+        if not detach:
+            capture = _follow(daemon, capture, as_json, waiting)
+        _answer(daemon, capture, as_json)
+    ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
+
+
+def _dry_run(
+    daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Options, as_json: bool
+) -> None:
+    request = capture_pb2.EstimateCaptureRequest(selector=chosen, options=asked)
+    estimates = daemon.call(daemon.captures.EstimateCapture, request).targets
+    if as_json:
+        emit_json(estimates_json(estimates))
+    else:
+        print_estimates(estimates)
+
+
+def _follow(
+    daemon: Daemon, capture: capture_pb2.Capture, as_json: bool, timeout: float | None
+) -> capture_pb2.Capture:
+    """Until it is over. Ctrl-C ends an open-ended capture; a bounded one goes on without us."""
+    try:
+        return follow.until_over(daemon, capture, quiet=as_json, lease=capture.open_ended, timeout=timeout)
+    except KeyboardInterrupt:
+        if not capture.open_ended:
+            raise Interrupted(
+                f"capture {capture.id} goes on; `profctl wait {capture.id}` waits, "
+                f"`profctl stop {capture.id}` ends it."
+            ) from None
+    if not as_json:
+        say("stopping; what was recorded is being stored …")
+    capture = daemon.call(daemon.captures.StopCapture, capture_pb2.CaptureRef(id=capture.id))
+    return follow.until_over(daemon, capture, quiet=as_json, timeout=timeout)
+
+
+def _answer(daemon: Daemon, capture: capture_pb2.Capture, as_json: bool) -> None:
+    if as_json:
+        emit_json(capture_view.capture_json(capture))
+    elif capture_view.live(capture):
+        say(f"capture {capture.id} is running; `profctl wait {capture.id}` waits for it.")
+    else:
+        print_capture(daemon, capture)

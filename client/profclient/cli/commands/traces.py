@@ -1,0 +1,112 @@
+"""`profctl list|show|pin|unpin|share|rm`."""
+
+from __future__ import annotations
+
+import click
+
+from profclient.cli import capture_view
+from profclient.cli.backend import traces
+from profclient.cli.options import json_option
+from profclient.cli.output import emit_json, say, table
+from profclient.cli.summary_view import print_capture, print_summary
+from profclient.cli.units import ago, duration, size
+from profclient.connection import Daemon
+from profclient.errors import NotFoundError, UsageError
+from profproto.v1 import capture_pb2
+
+
+@click.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="The newest so many.")
+@json_option
+def list_traces(limit: int, as_json: bool) -> None:
+    """List stored traces, the newest first."""
+    with traces() as source:
+        found = source.list(limit)
+    if as_json:
+        emit_json(found)
+        return
+    if not found:
+        say("No traces yet. `profctl start` makes one, `profctl import FILE` brings one in.")
+        return
+    rows = [
+        (
+            trace["id"],
+            ago(trace["created_ns"]),
+            trace["owner"],
+            trace["source"],
+            f"{trace['events']:,}",
+            duration(trace["end_ns"] - trace["start_ns"] if trace["start_ns"] and trace["end_ns"] else None),
+            size(trace["bytes"]),
+            "pinned" if trace["pinned"] else "",
+            trace["title"],
+        )
+        for trace in found
+    ]
+    columns = ("TRACE", "WHEN", "OWNER", "SOURCE", "EVENTS", "SPAN", "SIZE", "", "TITLE")
+    table(columns, rows, right=("EVENTS", "SPAN", "SIZE"), wide=("TITLE",))
+
+
+@click.command()
+@click.argument("trace", default="")
+@json_option
+def show(trace: str, as_json: bool) -> None:
+    """Summarise a trace, or what became of a capture."""
+    try:
+        with traces() as source:
+            summary = source.summary(trace)
+    except NotFoundError:
+        if not trace or click.get_current_context().find_root().obj is not None:
+            raise
+        _show_capture(trace, as_json)
+        return
+    if as_json:
+        emit_json(summary)
+    else:
+        print_summary(summary)
+
+
+def _show_capture(capture: str, as_json: bool) -> None:
+    with Daemon() as daemon:
+        found = daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=capture))
+        if as_json:
+            emit_json(capture_view.capture_json(found))
+        else:
+            print_capture(daemon, found)
+
+
+@click.command()
+@click.argument("trace", default="")
+def pin(trace: str) -> None:
+    """Keep a trace whatever the store's limit."""
+    with traces() as source:
+        say(f"{source.pin(trace, True)['id']} is pinned.")
+
+
+@click.command()
+@click.argument("trace", default="")
+def unpin(trace: str) -> None:
+    """Let the store's limit apply to a trace again."""
+    with traces() as source:
+        say(f"{source.pin(trace, False)['id']} is no longer pinned.")
+
+
+@click.command()
+@click.argument("trace")
+@click.option("--with", "users", multiple=True, help="A user name, or '*' for all; repeats.")
+@click.option("--nobody", is_flag=True, help="Take all sharing back.")
+def share(trace: str, users: tuple[str, ...], nobody: bool) -> None:
+    """Let others read a trace."""
+    if bool(users) == nobody:
+        raise UsageError("share with whom? --with USER (or '*'), or --nobody to take it back.")
+    with traces() as source:
+        readers = source.share(trace, users)["shared_with"]
+    say(f"readable by {', '.join(readers)}." if readers else "readable by its owner alone.")
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+def rm(ids: tuple[str, ...]) -> None:
+    """Delete traces."""
+    with traces() as source:
+        for trace in ids:
+            say(f"{source.delete(trace)} is deleted.")

@@ -1,0 +1,64 @@
+"""What a capture would do and cost, before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from profclient.cli import capture_view
+from profclient.cli.output import printable
+from profclient.cli.units import duration, size
+from profproto.v1 import capture_pb2
+
+
+def estimates_json(estimates: Sequence[capture_pb2.TargetEstimate]) -> list[dict[str, Any]]:
+    """For machines; null is "cannot be known beforehand"."""
+    return [
+        {
+            "pid": estimate.target.pid,
+            "state": capture_view.state_name(estimate.target.state) if estimate.target.state else "ready",
+            "reason": capture_view.reason_name(estimate.target.reason),
+            "message": estimate.target.message or None,
+            "source": estimate.source or None,
+            "choice": estimate.choice or None,
+            "permission": estimate.permission or None,
+            **{
+                name: getattr(estimate, name) if estimate.HasField(name) else None
+                for name in ("latency_ns", "events", "memory_bytes", "trace_bytes")
+            },
+            "risks": list(estimate.risks),
+            "not_honoured": list(estimate.not_honoured),
+        }
+        for estimate in estimates
+    ]
+
+
+def print_estimates(estimates: Sequence[capture_pb2.TargetEstimate]) -> None:
+    """For people: one block a process."""
+    for number, estimate in enumerate(estimates):
+        if number:
+            click.echo()
+        click.echo("\n".join(printable_lines(estimate)))
+    click.echo("\nNothing was touched. Run the same command without --dry-run to record.")
+
+
+def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:
+    """The block of one process."""
+    target = estimate.target
+    head = f"pid {target.pid}  {target.user}  {target.command[:80]}"
+    if not estimate.source:
+        return [printable(head), f"  would be {capture_view.state_name(target.state)}: {printable(target.message)}"]
+    known = {
+        "window opens": duration(estimate.latency_ns) if estimate.HasField("latency_ns") else "not known",
+        "events": f"about {estimate.events:,}" if estimate.HasField("events") else "not known",
+        "memory there": size(estimate.memory_bytes) if estimate.HasField("memory_bytes") else "not known",
+        "trace file": size(estimate.trace_bytes) if estimate.HasField("trace_bytes") else "not known",
+    }
+    lines = [printable(head), f"  source        {estimate.source}: {printable(estimate.choice)}"]
+    lines.append(f"  permission    {printable(estimate.permission)}")
+    lines += [f"  {name:<13} {value}" for name, value in known.items()]
+    lines += [f"  not honoured  {printable(text)}" for text in estimate.not_honoured]
+    lines += [f"  risk          {printable(text)}" for text in estimate.risks]
+    return lines

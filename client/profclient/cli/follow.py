@@ -1,0 +1,77 @@
+"""Following a capture until it is over: live lines on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from profclient.cli import capture_view
+from profclient.cli.output import console, printable
+from profclient.connection import Daemon
+from profclient.errors import TimeoutExpired
+from profproto.v1 import capture_pb2
+
+
+def until_over(
+    daemon: Daemon, capture: capture_pb2.Capture, quiet: bool = False, lease: bool = False, timeout: float | None = None
+) -> capture_pb2.Capture:
+    """Watch until every target is terminal. Raises TimeoutExpired; the capture then goes on."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    watch = Progress(quiet)
+    with watch:
+        for capture in _states(daemon, capture, lease, deadline):
+            watch.show(capture)
+    return capture
+
+
+def _states(
+    daemon: Daemon, capture: capture_pb2.Capture, lease: bool, deadline: float | None
+) -> Iterator[capture_pb2.Capture]:
+    yield capture
+    while capture_view.live(capture):
+        request = capture_pb2.WatchCaptureRequest(id=capture.id, lease=lease)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            for capture in daemon.stream(daemon.captures.WatchCapture, request, timeout=left):
+                yield capture
+        except TimeoutExpired as error:
+            raise TimeoutExpired(
+                f"capture {capture.id} is not over yet; it goes on. `profctl wait {capture.id}` waits for it."
+            ) from error
+
+
+class Progress:
+    """Says on stderr where a capture stands: in place on a terminal, else a line per change."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._console = console(err=True)
+        self._quiet = quiet
+        self._said: dict[int, str] = {}
+        self._live = None
+
+    def __enter__(self) -> Progress:
+        if not self._quiet and self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+
+    def show(self, capture: capture_pb2.Capture) -> None:
+        """Show the state that has just come in."""
+        if self._quiet:
+            return
+        lines = {target.pid: printable(capture_view.target_line(target)) for target in capture.targets}
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(f"capture {capture.id}\n" + "\n".join(lines.values())))
+            return
+        for pid, line in lines.items():
+            if self._said.get(pid) != line:
+                self._said[pid] = line
+                self._console.print(line, markup=False)

@@ -1,0 +1,89 @@
+"""Options that several commands share, and the messages they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from profclient.cli.units import parse_duration_ns
+from profclient.errors import UsageError
+from profproto.v1 import capture_pb2
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+
+def selector_options(function: Function) -> Function:
+    """--pid --user --job --gpu --rank --children, each repeatable where that makes sense."""
+    for option in reversed(
+        [
+            click.option("--pid", "pids", type=int, multiple=True, help="A process, by your own pids; repeats."),
+            click.option("--user", "users", multiple=True, help="Processes of a user."),
+            click.option("--job", "jobs", multiple=True, help="Processes of a job."),
+            click.option("--gpu", "gpus", type=int, multiple=True, help="Processes on a GPU of this host."),
+            click.option("--rank", "ranks", type=int, multiple=True, help="Processes of a rank."),
+            click.option("--children", is_flag=True, help="Their descendants too."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def selector(values: dict[str, Any], needed: bool = True) -> capture_pb2.Selector:
+    """The Selector of a command's options, which are taken out of `values`. Raises UsageError if empty."""
+    message = capture_pb2.Selector(
+        pids=values.pop("pids"),
+        users=values.pop("users"),
+        jobs=values.pop("jobs"),
+        gpus=values.pop("gpus"),
+        ranks=values.pop("ranks"),
+        children=values.pop("children"),
+    )
+    chosen = message.pids or message.users or message.jobs or message.gpus or message.ranks
+    if needed and not chosen:
+        raise UsageError("which process? Give --pid (or --user, --job, --gpu, --rank); `profctl ps` lists them.")
+    if any(pid <= 0 for pid in message.pids):
+        raise UsageError("a pid is a positive number; `profctl ps` lists them.")
+    return message
+
+
+def capture_options(function: Function) -> Function:
+    """The window and what is to be recorded in it."""
+    for option in reversed(
+        [
+            click.option("--duration", "-d", help="How long: 500ms, 10s, 1m."),
+            click.option("--iterations", "-n", type=click.IntRange(1), help="How many training steps instead."),
+            click.option("--shapes", is_flag=True, help="Record input shapes."),
+            click.option("--stacks", is_flag=True, help="Record Python stacks."),
+            click.option("--modules", is_flag=True, help="Record the module hierarchy (needs --stacks)."),
+            click.option("--memory", is_flag=True, help="Record allocations."),
+            click.option("--flops", is_flag=True, help="Count FLOPS (from shapes)."),
+            click.option("--source", default="", help="Force a source: kineto, pyspy."),
+            click.option("--sample-hz", type=click.FloatRange(1, 1000), help="Rate of a sampling source."),
+            click.option("--native", is_flag=True, help="Native frames in samples."),
+            click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
+            click.option("--force", is_flag=True, help="Go beyond the estimate's limits."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def options(values: dict[str, Any]) -> capture_pb2.Options:
+    """The Options of a command's options, which are taken out of `values`."""
+    duration = values.pop("duration")
+    message = capture_pb2.Options(
+        duration_ns=parse_duration_ns(duration) if duration else 0,
+        iterations=values.pop("iterations") or 0,
+        **{
+            name: values.pop(name)
+            for name in ("shapes", "stacks", "modules", "memory", "flops", "source", "native", "strict", "force")
+        },
+    )
+    hertz = values.pop("sample_hz")
+    if hertz is not None:
+        message.sample_hz = hertz
+    return message

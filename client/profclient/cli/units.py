@@ -1,0 +1,87 @@
+"""Durations, sizes and times: read from people, written for people."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from profclient.errors import UsageError
+
+_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_NS |= {"m": 60 * _NS["s"], "min": 60 * _NS["s"], "h": 3600 * _NS["s"]}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h)")
+
+
+def parse_duration_ns(text: str) -> int:
+    """`10s`, `500ms`, `1m30s` → ns. A bare number is refused: its unit would be a guess."""
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        raise UsageError(f"{text!r} is not a duration; write it like 500ms, 10s or 1m30s.")
+    total = sum(_decimal_ns(number, unit) for number, unit in parts)
+    if total <= 0:
+        raise UsageError(f"a duration must be longer than nothing, not {text!r}.")
+    return total
+
+
+def _decimal_ns(number: str, unit: str) -> int:
+    whole, _, fraction = number.partition(".")
+    scale = _NS[unit]
+    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+
+
+def parse_window_ns(text: str) -> tuple[int | None, int | None]:
+    """`1s..1.5s`, `2s..`, `..300ms` → ns from the trace's first event."""
+    begin, dots, end = text.partition("..")
+    if not dots or not (begin.strip() or end.strip()):
+        raise UsageError(f"{text!r} is not a window; write it like 1s..1.5s, 2s.. or ..300ms.")
+    from_ns = _offset_ns(begin)
+    to_ns = _offset_ns(end)
+    if from_ns is not None and to_ns is not None and to_ns <= from_ns:
+        raise UsageError(f"the window {text!r} ends before it begins.")
+    return from_ns, to_ns
+
+
+def _offset_ns(text: str) -> int | None:
+    text = text.strip()
+    if not text:
+        return None
+    return 0 if text in {"0", "0s"} else parse_duration_ns(text)
+
+
+def duration(ns: int | float | None) -> str:
+    """ns → at most four digits and a unit: `1.234 s`, `12.3 ms`; `-` for nothing known."""
+    if ns is None:
+        return "-"
+    value = float(ns)
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(value) >= scale:
+            return f"{_digits(value / scale)} {unit}"
+    return f"{int(value)} ns"
+
+
+def _digits(value: float) -> str:
+    size = abs(value)
+    return f"{value:.0f}" if size >= 1000 else f"{value:.1f}" if size >= 100 else f"{value:.2f}"
+
+
+def size(count: int | None) -> str:
+    """Bytes → `1.2 MB` (decimal units)."""
+    if count is None:
+        return "-"
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def ago(unix_ns: int | None, now_ns: int | None = None) -> str:
+    """When something was, as people say it: `12 s ago`."""
+    if not unix_ns:
+        return "-"
+    seconds = max(0, ((now_ns or time.time_ns()) - unix_ns) // 1_000_000_000)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"

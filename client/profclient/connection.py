@@ -1,0 +1,132 @@
+"""A connection to the daemon: who we are, the stubs, and errors in our own words.
+
+The identity comes from the kernel: `control.sock` beside the gRPC socket reads
+our credentials and hands out a short-lived token that every call carries.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from profclient import address
+from profclient.errors import (
+    BusyError,
+    ClientError,
+    DeniedError,
+    Interrupted,
+    NotFoundError,
+    TimeoutExpired,
+    UnreachableError,
+    UsageError,
+)
+from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, trace_pb2_grpc
+
+CONTROL_TIMEOUT_SECONDS = 10.0
+CALL_TIMEOUT_SECONDS = 60.0  # of a call that does no long work
+LONG_TIMEOUT_SECONDS = 3600.0  # of one that may: queries of large traces, imports
+MESSAGE_BYTES_MAX = 64 << 20
+
+_BY_STATUS: dict[grpc.StatusCode, type[ClientError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: UsageError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.PERMISSION_DENIED: DeniedError,
+    grpc.StatusCode.UNAUTHENTICATED: DeniedError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: BusyError,
+    grpc.StatusCode.UNAVAILABLE: UnreachableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: TimeoutExpired,
+    grpc.StatusCode.CANCELLED: Interrupted,
+}
+
+
+def token(control: Path) -> str:
+    """A token for this process from the daemon's control socket. Raises UnreachableError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(CONTROL_TIMEOUT_SECONDS)
+        try:
+            sock.connect(str(control))
+            answer = json.loads(sock.recv(65536) or b"{}")
+        except PermissionError as error:
+            raise DeniedError(
+                f"you may not connect to {control}; ask the operator which group may use profd."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise UnreachableError(
+                f"no profd answers at {control} ({error}).\nIs it running? Start one with `profd --user`."
+            ) from error
+    if "token" not in answer:
+        raise DeniedError(str(answer.get("error", f"{control} gave no token")))
+    return str(answer["token"])
+
+
+def translated(error: grpc.RpcError) -> ClientError:
+    """Our error for a gRPC one; the daemon's sentence is kept."""
+    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    details = (error.details() if isinstance(error, grpc.Call) else str(error)) or str(code)
+    for key, value in (error.trailing_metadata() or ()) if isinstance(error, grpc.Call) else ():
+        if key == "profd-error":
+            details = _sentence(value, details)
+    return _BY_STATUS.get(code, ClientError)(details)
+
+
+def _sentence(metadata: str | bytes, otherwise: str) -> str:
+    try:
+        return str(json.loads(metadata)["message"])
+    except (ValueError, KeyError, TypeError):
+        return otherwise
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Turn gRPC errors that escape the block into ours."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise translated(error) from error
+
+
+class Daemon:
+    """Stubs of one daemon. Use as a context manager: it owns the channel."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        path = path or address.find()
+        self.path = path
+        self._token = token(path.with_name("control.sock"))
+        self._channel = grpc.insecure_channel(
+            f"unix:{path}",
+            options=[
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                # Every call carries the token and names no host.
+                ("grpc.default_authority", "localhost"),
+            ],
+        )
+        self.captures = capture_pb2_grpc.CaptureServiceStub(self._channel)
+        self.traces = trace_pb2_grpc.TraceServiceStub(self._channel)
+        self.host = host_pb2_grpc.HostServiceStub(self._channel)
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._channel.close()
+
+    def call(self, method: Callable[..., Any], request: Any, timeout: float = CALL_TIMEOUT_SECONDS) -> Any:
+        """One unary call. Raises ClientError."""
+        with our_errors():
+            return method(request, timeout=timeout, metadata=self._metadata())
+
+    def stream(
+        self, method: Callable[..., Any], request: Any, timeout: float | None = LONG_TIMEOUT_SECONDS
+    ) -> Iterator[Any]:
+        """A call with a streamed answer (or request). Raises ClientError while it is read."""
+        with our_errors():
+            yield from method(request, timeout=timeout, metadata=self._metadata())
+
+    def _metadata(self) -> list[tuple[str, str]]:
+        return [("profd-token", self._token)]

@@ -1,0 +1,79 @@
+"""What can go wrong in the client, with the exit code of `profctl` for each.
+
+    ClientError          1
+     +- UsageError       2   the request itself is wrong
+     +- NotFoundError    3   no such process, capture or trace
+     +- DeniedError      4   you may not
+     +- BusyError        5   held by somebody, or over a quota
+     +- PartialError     6   something was stored, and something is missing
+     +- UnreachableError 7   no daemon answers
+     +- TimeoutExpired 124   it took longer than you allowed
+     +- Interrupted    130   Ctrl-C
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ClientError(Exception):
+    """Base of all; str() says what happened and what to do next."""
+
+    exit_code: ClassVar[int] = 1
+    kind: ClassVar[str] = "failure"
+
+
+class UsageError(ClientError):
+    """The request itself is wrong."""
+
+    exit_code = 2
+    kind = "usage"
+
+
+class NotFoundError(ClientError):
+    """No such process, capture or trace."""
+
+    exit_code = 3
+    kind = "not_found"
+
+
+class DeniedError(ClientError):
+    """The daemon knows you and says no."""
+
+    exit_code = 4
+    kind = "denied"
+
+
+class BusyError(ClientError):
+    """Held by somebody else, or a quota is used up."""
+
+    exit_code = 5
+    kind = "busy"
+
+
+class PartialError(ClientError):
+    """Something was stored, and something is missing."""
+
+    exit_code = 6
+    kind = "partial"
+
+
+class UnreachableError(ClientError):
+    """No daemon answers at the address."""
+
+    exit_code = 7
+    kind = "unreachable"
+
+
+class TimeoutExpired(ClientError):
+    """It took longer than was allowed."""
+
+    exit_code = 124
+    kind = "timeout"
+
+
+class Interrupted(ClientError):
+    """Ctrl-C."""
+
+    exit_code = 130
+    kind = "interrupted"

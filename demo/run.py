@@ -1,0 +1,116 @@
+"""`make demo`: profd, a real training loop, a 3 s capture, its summary and what to try next.
+
+Everything runs as you, in a folder of its own that is removed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BIN = Path(sys.executable).parent
+WAIT_SECONDS = 120.0
+
+
+class DemoFailed(Exception):
+    """Something of the demo did not come up; str() says what."""
+
+
+def wait_until(what: str, holds: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Until a condition holds. Raises DemoFailed when it does not, or when the process ends first."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        if process.poll() is not None:
+            raise DemoFailed(f"{what}: the process ended with exit code {process.returncode}")
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"{what}: nothing in {WAIT_SECONDS:.0f} s")
+        time.sleep(0.1)
+
+
+@contextmanager
+def running(command: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ended with the block; its output goes to a file."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def profctl(environment: dict[str, str], *arguments: str) -> int:
+    """Run profctl as you would, showing the command."""
+    print(f"\n$ profctl {' '.join(arguments)}", flush=True)
+    return subprocess.run([str(BIN / "profctl"), *arguments], env=environment, check=False).returncode
+
+
+def traceable(environment: dict[str, str], pid: int) -> bool:
+    """The daemon can trace the process through kineto."""
+    done = subprocess.run(
+        [str(BIN / "profctl"), "ps", "--json", "--pid", str(pid)], env=environment, capture_output=True, check=False
+    )
+    return done.returncode == 0 and any("kineto" in target["sources"] for target in json.loads(done.stdout))
+
+
+def show(environment: dict[str, str], state: Path, daemon: subprocess.Popen[bytes]) -> int:
+    """The training loop, its capture, and the answer."""
+    job_environment = environment | {
+        "KINETO_USE_DAEMON": "1",
+        "KINETO_IPC_SOCKET_DIR": str(state / "kineto"),
+        "KINETO_CONFIG": str(HERE.parent / "deploy" / "libkineto.conf"),
+    }
+    print("A PyTorch training loop (demo/train.py) starts with KINETO_USE_DAEMON=1 and knows nothing else of profd.")
+    with running([sys.executable, str(HERE / "train.py")], job_environment, state / "train.log") as job:
+        wait_until("the training loop registers", lambda: traceable(environment, job.pid), job)
+        profctl(environment, "ps", "--pid", str(job.pid))
+        code = profctl(environment, "start", "--pid", str(job.pid), "--duration", "3s")
+        if code:
+            return code
+        profctl(environment, "top", "--limit", "12")
+    print(f"""
+That was a real capture of a running process. To go on with jobs of your own:
+
+  {BIN}/profd --user &                                     the daemon, for you alone
+  KINETO_USE_DAEMON=1 python train.py &                  any PyTorch job
+  {BIN}/profctl ps                                         what can be profiled
+  {BIN}/profctl start --pid PID --duration 5s              op by op (any other Python program: sampled)
+  {BIN}/profctl where --pid PID                            its stacks right now
+  {BIN}/profctl export -f chrome -o trace.json             for https://ui.perfetto.dev""")
+    return daemon.poll() or 0
+
+
+def main() -> int:
+    """The exit code of the demo."""
+    with tempfile.TemporaryDirectory(prefix="profd-demo-") as folder:
+        state = Path(folder)
+        socket = state / "profd.sock"
+        environment = os.environ | {"PROFD_ADDRESS": f"unix:{socket}", "PROFD_KINETO_SOCKET_DIR": str(state / "kineto")}
+        command = [str(BIN / "profd"), "--user", "--state-dir", str(state / "state"), "--socket", str(socket)]
+        command += ["--metrics", "off"]
+        try:
+            with running(command, environment, state / "profd.log") as daemon:
+                wait_until("profd starts", socket.exists, daemon)
+                return show(environment, state, daemon)
+        except DemoFailed as error:
+            print(f"the demo failed: {error}", file=sys.stderr)
+            for log in ("profd.log", "train.log"):
+                if (state / log).exists():
+                    print(f"--- {log}\n{(state / log).read_text()[-3000:]}", file=sys.stderr)
+            return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
