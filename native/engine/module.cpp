@@ -1,6 +1,9 @@
 // The bindings of profd._engine. Each part declares one bind_* function.
 #include <nanobind/nanobind.h>
 
+#include "columns.h"
+
 NB_MODULE(_engine, m) {
   m.doc() = "Hot loops of the trace engine over columns.";
+  profd::bind_columns(m);
 }
