@@ -60,7 +60,10 @@ def profctl(environment: dict[str, str], *arguments: str) -> int:
 def traceable(environment: dict[str, str], pid: int) -> bool:
     """The daemon can trace the process through kineto."""
     done = subprocess.run(
-        [str(BIN / "profctl"), "ps", "--json", "--pid", str(pid)], env=environment, capture_output=True, check=False
+        [str(BIN / "profctl"), "ps", "--json", "--pid", str(pid)],
+        env=environment,
+        capture_output=True,
+        check=False,
     )
     return done.returncode == 0 and any("kineto" in target["sources"] for target in json.loads(done.stdout))
 
@@ -97,7 +100,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="profd-demo-") as folder:
         state = Path(folder)
         socket = state / "profd.sock"
-        environment = os.environ | {"PROFD_ADDRESS": f"unix:{socket}", "PROFD_KINETO_SOCKET_DIR": str(state / "kineto")}
+        environment = os.environ | {
+            "PROFD_ADDRESS": f"unix:{socket}",
+            "PROFD_KINETO_SOCKET_DIR": str(state / "kineto"),
+        }
         command = [str(BIN / "profd"), "--user", "--state-dir", str(state / "state"), "--socket", str(socket)]
         command += ["--metrics", "off"]
         try:

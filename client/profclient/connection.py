@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, trace_pb2_grpc
 
 from profclient import address
 from profclient.errors import (
@@ -26,7 +27,6 @@ from profclient.errors import (
     UnreachableError,
     UsageError,
 )
-from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, trace_pb2_grpc
 
 CONTROL_TIMEOUT_SECONDS = 10.0
 CALL_TIMEOUT_SECONDS = 60.0  # of a call that does no long work
@@ -67,9 +67,11 @@ def token(control: Path) -> str:
 
 def translated(error: grpc.RpcError) -> ClientError:
     """Our error for a gRPC one; the daemon's sentence is kept."""
-    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
-    details = (error.details() if isinstance(error, grpc.Call) else str(error)) or str(code)
-    for key, value in (error.trailing_metadata() or ()) if isinstance(error, grpc.Call) else ():
+    # Every error that grpc raises from a call is a Call as well; its stubs do not say so.
+    call: Any = error
+    code = call.code()
+    details = call.details() or str(code)
+    for key, value in call.trailing_metadata() or ():
         if key == "profd-error":
             details = _sentence(value, details)
     return _BY_STATUS.get(code, ClientError)(details)
@@ -106,9 +108,9 @@ class Daemon:
                 ("grpc.default_authority", "localhost"),
             ],
         )
-        self.captures = capture_pb2_grpc.CaptureServiceStub(self._channel)
-        self.traces = trace_pb2_grpc.TraceServiceStub(self._channel)
-        self.host = host_pb2_grpc.HostServiceStub(self._channel)
+        self.captures = capture_pb2_grpc.CaptureServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.traces = trace_pb2_grpc.TraceServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.host = host_pb2_grpc.HostServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
 
     def __enter__(self) -> Daemon:
         return self

@@ -1,14 +1,14 @@
 """What can go wrong in the client, with the exit code of `profctl` for each.
 
-    ClientError          1
-     +- UsageError       2   the request itself is wrong
-     +- NotFoundError    3   no such process, capture or trace
-     +- DeniedError      4   you may not
-     +- BusyError        5   held by somebody, or over a quota
-     +- PartialError     6   something was stored, and something is missing
-     +- UnreachableError 7   no daemon answers
-     +- TimeoutExpired 124   it took longer than you allowed
-     +- Interrupted    130   Ctrl-C
+ClientError          1
++- UsageError       2   the request itself is wrong
++- NotFoundError    3   no such process, capture or trace
++- DeniedError      4   you may not
++- BusyError        5   held by somebody, or over a quota
++- PartialError     6   something was stored, and something is missing
++- UnreachableError 7   no daemon answers
++- TimeoutExpired 124   it took longer than you allowed
++- Interrupted    130   Ctrl-C
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from profproto.v1 import trace_pb2
+
 from profclient.connection import LONG_TIMEOUT_SECONDS, Daemon
 from profclient.errors import UsageError
-from profproto.v1 import trace_pb2
 
 IMPORT_CHUNK_BYTES = 512 * 1024
 
@@ -22,7 +23,7 @@ OPTIONAL = ("start_ns", "end_ns", "gpu_events", "pid", "rank")
 class Traces(Protocol):
     """What the reading commands need. Every id may be a prefix; empty means the latest."""
 
-    def list(self, limit: int) -> list[dict[str, Any]]:
+    def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest traces first."""
         ...
 
@@ -65,15 +66,11 @@ class Traces(Protocol):
 
 def trace_dict(trace: trace_pb2.Trace) -> dict[str, Any]:
     """A message as a dict; absent is None."""
-    values: dict[str, Any] = {
-        field.name: getattr(trace, field.name) for field in trace_pb2.Trace.DESCRIPTOR.fields
-    }
+    values: dict[str, Any] = {field.name: getattr(trace, field.name) for field in trace_pb2.Trace.DESCRIPTOR.fields}
     values["shared_with"] = list(trace.shared_with)
-    values["lost"] = [
-        {"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in trace.lost
-    ]
+    values["lost"] = [{"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in trace.lost]
     for name in OPTIONAL:
-        if not trace.HasField(name):  # type: ignore[arg-type]  # stubs want literals
+        if not trace.HasField(name):
             values[name] = None
     return values
 
@@ -85,7 +82,7 @@ class RemoteTraces:
         self._daemon = daemon
         self._stub = daemon.traces
 
-    def list(self, limit: int) -> list[dict[str, Any]]:
+    def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest traces first."""
         answer = self._daemon.call(self._stub.ListTraces, trace_pb2.ListTracesRequest(limit=limit))
         return [trace_dict(trace) for trace in answer.traces]

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -54,8 +54,7 @@ class Registry(click.Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         command = getattr(importlib.import_module(f"profclient.cli.commands.{module}"), attribute)
-        assert isinstance(command, click.Command)
-        return command
+        return cast("click.Command", command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `--help`, without importing any command."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from profclient.cli.units import duration
 from profproto.v1 import capture_pb2
+
+from profclient.cli.units import duration
 
 State = capture_pb2.State
 STORED, PARTIAL, BUSY = State.STATE_STORED, State.STATE_PARTIAL, State.STATE_BUSY

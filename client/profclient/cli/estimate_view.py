@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
 from profclient.cli.output import printable
 from profclient.cli.units import duration, size
-from profproto.v1 import capture_pb2
 
 
 def estimates_json(estimates: Sequence[capture_pb2.TargetEstimate]) -> list[dict[str, Any]]:
@@ -49,7 +49,10 @@ def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:
     target = estimate.target
     head = f"pid {target.pid}  {target.user}  {target.command[:80]}"
     if not estimate.source:
-        return [printable(head), f"  would be {capture_view.state_name(target.state)}: {printable(target.message)}"]
+        return [
+            printable(head),
+            f"  would be {capture_view.state_name(target.state)}: {printable(target.message)}",
+        ]
     known = {
         "window opens": duration(estimate.latency_ns) if estimate.HasField("latency_ns") else "not known",
         "events": f"about {estimate.events:,}" if estimate.HasField("events") else "not known",

@@ -5,23 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from profproto.v1 import capture_pb2
+from rich.live import Live
+from rich.text import Text
+
 from profclient.cli import capture_view
 from profclient.cli.output import console, printable
 from profclient.connection import Daemon
 from profclient.errors import TimeoutExpired
-from profproto.v1 import capture_pb2
 
 
 def until_over(
-    daemon: Daemon, capture: capture_pb2.Capture, quiet: bool = False, lease: bool = False, timeout: float | None = None
+    daemon: Daemon,
+    capture: capture_pb2.Capture,
+    quiet: bool = False,
+    lease: bool = False,
+    timeout: float | None = None,
 ) -> capture_pb2.Capture:
     """Watch until every target is terminal. Raises TimeoutExpired; the capture then goes on."""
     deadline = None if timeout is None else time.monotonic() + timeout
     watch = Progress(quiet)
+    latest = capture
     with watch:
-        for capture in _states(daemon, capture, lease, deadline):
-            watch.show(capture)
-    return capture
+        for latest in _states(daemon, capture, lease, deadline):
+            watch.show(latest)
+    return latest
 
 
 def _states(
@@ -47,12 +55,10 @@ class Progress:
         self._console = console(err=True)
         self._quiet = quiet
         self._said: dict[int, str] = {}
-        self._live = None
+        self._live: Live | None = None
 
     def __enter__(self) -> Progress:
         if not self._quiet and self._console.is_terminal:
-            from rich.live import Live
-
             self._live = Live(console=self._console, transient=True, refresh_per_second=8)
             self._live.__enter__()
         return self
@@ -67,8 +73,6 @@ class Progress:
             return
         lines = {target.pid: printable(capture_view.target_line(target)) for target in capture.targets}
         if self._live is not None:
-            from rich.text import Text
-
             self._live.update(Text(f"capture {capture.id}\n" + "\n".join(lines.values())))
             return
         for pid, line in lines.items():

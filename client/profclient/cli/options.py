@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from profproto.v1 import capture_pb2
 
 from profclient.cli.units import parse_duration_ns
 from profclient.errors import UsageError
-from profproto.v1 import capture_pb2
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -80,7 +80,17 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
         iterations=values.pop("iterations") or 0,
         **{
             name: values.pop(name)
-            for name in ("shapes", "stacks", "modules", "memory", "flops", "source", "native", "strict", "force")
+            for name in (
+                "shapes",
+                "stacks",
+                "modules",
+                "memory",
+                "flops",
+                "source",
+                "native",
+                "strict",
+                "force",
+            )
         },
     )
     hertz = values.pop("sample_hz")

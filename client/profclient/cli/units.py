@@ -49,7 +49,7 @@ def _offset_ns(text: str) -> int | None:
 
 
 def duration(ns: int | float | None) -> str:
-    """ns → at most four digits and a unit: `1.234 s`, `12.3 ms`; `-` for nothing known."""
+    """Ns → at most four digits and a unit: `1.234 s`, `12.3 ms`; `-` for nothing known."""
     if ns is None:
         return "-"
     value = float(ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view, follow
 from profclient.cli.options import json_option
@@ -10,7 +11,6 @@ from profclient.cli.output import emit_json, say, table
 from profclient.cli.summary_view import print_capture
 from profclient.cli.units import ago, duration, parse_duration_ns
 from profclient.connection import Daemon
-from profproto.v1 import capture_pb2
 
 
 @click.command()

@@ -24,7 +24,14 @@ OPENS_WITH = {
 
 @click.command()
 @click.argument("trace", default="")
-@click.option("-f", "--format", "format_", type=click.Choice(tuple(OPENS_WITH)), default="chrome", help="For which tool.")
+@click.option(
+    "-f",
+    "--format",
+    "format_",
+    type=click.Choice(tuple(OPENS_WITH)),
+    default="chrome",
+    help="For which tool.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="File; - or nothing: stdout.")
 @click.option("--window", help="Only this part: 1s..1.5s from the first event.")
 @click.option("--min-duration", help="Only events at least this long: 10us.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from profproto.v1 import capture_pb2, host_pb2
 
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, printable, say
 from profclient.cli.units import ago, size
 from profclient.connection import Daemon
-from profproto.v1 import capture_pb2, host_pb2
 
 MARK = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
 
@@ -31,10 +31,20 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 
 def status_json(status: host_pb2.HostStatus) -> dict[str, Any]:
     """For machines."""
-    plain = (
-        "version host started_ns pid mode enabled disabled_why state_dir store_bytes store_limit_bytes "
-        "disk_free_bytes captures_active"
-    ).split()
+    plain = [
+        "version",
+        "host",
+        "started_ns",
+        "pid",
+        "mode",
+        "enabled",
+        "disabled_why",
+        "state_dir",
+        "store_bytes",
+        "store_limit_bytes",
+        "disk_free_bytes",
+        "captures_active",
+    ]
     return {
         **{name: getattr(status, name) for name in plain},
         "sources": [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from profproto.v1 import capture_pb2
 
 from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, say, table
 from profclient.connection import Daemon
-from profproto.v1 import capture_pb2
 
 
 @click.command()

@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 import click
+from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view, follow
 from profclient.cli.estimate_view import estimates_json, print_estimates
@@ -15,7 +16,6 @@ from profclient.cli.summary_view import print_capture
 from profclient.cli.units import parse_duration_ns
 from profclient.connection import Daemon
 from profclient.errors import Interrupted, UsageError
-from profproto.v1 import capture_pb2
 
 
 @click.command()
@@ -30,6 +30,7 @@ from profproto.v1 import capture_pb2
 @click.pass_context
 def start(
     ctx: click.Context,
+    /,
     start_in: str | None,
     dry_run: bool,
     detach: bool,
@@ -73,9 +74,7 @@ def start(
     ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
 
 
-def _dry_run(
-    daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Options, as_json: bool
-) -> None:
+def _dry_run(daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Options, as_json: bool) -> None:
     request = capture_pb2.EstimateCaptureRequest(selector=chosen, options=asked)
     estimates = daemon.call(daemon.captures.EstimateCapture, request).targets
     if as_json:
@@ -84,17 +83,14 @@ def _dry_run(
         print_estimates(estimates)
 
 
-def _follow(
-    daemon: Daemon, capture: capture_pb2.Capture, as_json: bool, timeout: float | None
-) -> capture_pb2.Capture:
+def _follow(daemon: Daemon, capture: capture_pb2.Capture, as_json: bool, timeout: float | None) -> capture_pb2.Capture:
     """Until it is over. Ctrl-C ends an open-ended capture; a bounded one goes on without us."""
     try:
         return follow.until_over(daemon, capture, quiet=as_json, lease=capture.open_ended, timeout=timeout)
     except KeyboardInterrupt:
         if not capture.open_ended:
             raise Interrupted(
-                f"capture {capture.id} goes on; `profctl wait {capture.id}` waits, "
-                f"`profctl stop {capture.id}` ends it."
+                f"capture {capture.id} goes on; `profctl wait {capture.id}` waits, `profctl stop {capture.id}` ends it."
             ) from None
     if not as_json:
         say("stopping; what was recorded is being stored …")

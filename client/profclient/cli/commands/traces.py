@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
 from profclient.cli.backend import traces
@@ -12,7 +13,6 @@ from profclient.cli.summary_view import print_capture, print_summary
 from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
 from profclient.errors import NotFoundError, UsageError
-from profproto.v1 import capture_pb2
 
 
 @click.command("list")
@@ -21,7 +21,7 @@ from profproto.v1 import capture_pb2
 def list_traces(limit: int, as_json: bool) -> None:
     """List stored traces, the newest first."""
     with traces() as source:
-        found = source.list(limit)
+        found = source.newest(limit)
     if as_json:
         emit_json(found)
         return

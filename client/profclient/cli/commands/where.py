@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from profproto.v1 import capture_pb2
 
 from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, printable
 from profclient.connection import Daemon
-from profproto.v1 import capture_pb2
 
 FRAMES_SHOWN = 40
 
@@ -19,7 +19,7 @@ FRAMES_SHOWN = 40
 @click.option("--native", is_flag=True, help="Native frames too.")
 @json_option
 @click.pass_context
-def where(ctx: click.Context, native: bool, as_json: bool, **values: Any) -> None:
+def where(ctx: click.Context, /, native: bool, as_json: bool, **values: Any) -> None:
     """Show the stacks of processes right now; identical ones are grouped."""
     request = capture_pb2.WhereRequest(selector=selector(values), native=native)
     with Daemon() as daemon:
@@ -62,8 +62,8 @@ def _print(processes: list[capture_pb2.ProcessStacks]) -> None:
             who = f"pid {process.pid} {printable(thread.name) or f'thread {thread.thread}'} ({state})"
             groups.setdefault(_stack(thread), []).append(who)
     # Where most threads are comes first: a hang shows as one large group.
-    for stack, who in sorted(groups.items(), key=lambda group: -len(group[1])):
-        click.echo("\n".join(who))
+    for stack, threads in sorted(groups.items(), key=lambda group: -len(group[1])):
+        click.echo("\n".join(threads))
         click.echo("\n".join(f"    {frame}" for frame in stack[:FRAMES_SHOWN]))
         if len(stack) > FRAMES_SHOWN:
             click.echo(f"    … {len(stack) - FRAMES_SHOWN} outer frames (--json has them)")

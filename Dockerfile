@@ -1,0 +1,24 @@
+# syntax=docker/dockerfile:1
+# profd for one host. To reach processes of the host it needs its pid namespace and the capabilities of
+# docs/security.md; without them it serves what it can see.
+#
+#   docker run --pid=host --cap-drop=ALL --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH \
+#     -v /run/profd:/run/profd -v /var/lib/profd:/var/lib/profd profd
+FROM python:3.12-slim AS build
+RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY pyproject.toml CMakeLists.txt README.md LICENSE ./
+COPY native native
+COPY protos protos
+COPY client client
+COPY daemon daemon
+RUN python -m venv /opt/profd && /opt/profd/bin/pip install --no-cache-dir '.[daemon]'
+
+FROM python:3.12-slim
+RUN useradd --system --uid 920 --no-create-home profd-worker
+COPY --from=build /opt/profd /opt/profd
+ENV PATH=/opt/profd/bin:$PATH
+VOLUME /var/lib/profd
+# Root is the daemon's own need (other users' processes); its workers run as profd-worker.
+# For one uid only: docker run --user UID … profd --user
+ENTRYPOINT ["profd"]

@@ -1,0 +1,136 @@
+"""The answer of a capture and the summary of a trace, for people.
+
+The summary's JSON is described in docs/json.md; parts that a source cannot
+know are null there and are left out here, or said in a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from profproto.v1 import capture_pb2
+
+from profclient.cli import capture_view
+from profclient.cli.output import counted, printable
+from profclient.cli.units import ago, duration
+from profclient.connection import Daemon
+from profclient.errors import ClientError
+from profclient.traces import RemoteTraces
+
+FAILED_SHOWN = 12  # of many processes that ended alike, the first say it
+
+
+def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
+    """What became of each process, with the summary of each trace."""
+    traces = RemoteTraces(daemon)
+    click.echo(f"capture {capture.id}: {capture_view.state_name(capture.state)}")
+    untraced = [target for target in capture.targets if not target.trace]
+    for target in untraced[:FAILED_SHOWN]:
+        click.echo(printable(f"  {capture_view.target_line(target)}"))
+    if len(untraced) > FAILED_SHOWN:
+        click.echo(f"  … and {len(untraced) - FAILED_SHOWN} more; --json has all")
+    for target in capture.targets:
+        if target.trace:
+            click.echo()
+            _print_traced(traces, target)
+    if any(target.trace for target in capture.targets):
+        first = next(target.trace for target in capture.targets if target.trace)
+        click.echo(f"\nnext: profctl top {first}    profctl export {first} -f chrome -o trace.json")
+
+
+def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> None:
+    click.echo(printable(capture_view.target_line(target)))
+    try:
+        print_summary(traces.summary(target.trace), with_next=False)
+    except ClientError as error:
+        # The trace is stored all the same: say so rather than fail the capture.
+        click.echo(f"  trace {target.trace} is stored; its summary is not to be had: {error}")
+    if target.waterfall:
+        _line("waterfall", capture_view.waterfall_line(target))
+
+
+def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
+    """The summary of one trace."""
+    trace = summary["trace"]
+    _line("trace", f"{trace['id']}  {printable(trace['title'])[:100]}")
+    _line("recorded", _recorded(summary))
+    _line("where", _place(summary))
+    _line("steps", _steps(summary.get("steps") or {}))
+    for device in (summary.get("devices") or [])[:8]:
+        _line(f"{device['device_type']} {device['device']}", _device(device))
+    _line("lost", _lost(summary.get("lost") or []))
+    for name, key in (("not honoured", "not_honoured"), ("warning", "warnings")):
+        for text in summary.get(key) or []:
+            _line(name, printable(text))
+    _line("cost", _cost(summary.get("cost") or {}))
+    _top(summary.get("top") or [])
+    if with_next:
+        click.echo(f"\nnext: {summary.get('next') or 'profctl top ' + trace['id']}")
+
+
+def _line(name: str, text: str) -> None:
+    if text:
+        click.echo(f"  {name:<13} {text}")
+
+
+def _recorded(summary: dict[str, Any]) -> str:
+    trace, window = summary["trace"], summary.get("window") or {}
+    recorded = window.get("recorded_ns")
+    asked = window.get("asked_ns")
+    text = counted(trace["events"], "event")
+    if trace.get("gpu_events"):
+        text += f" ({trace['gpu_events']:,} on a device)"
+    text += f" in {duration(recorded)}" if recorded is not None else ""
+    if asked:
+        text += f" ({duration(asked)} asked)"
+    elif window.get("asked_iterations"):
+        text += f" ({counted(window['asked_iterations'], 'step')} asked)"
+    return f"{text}, {ago(trace['created_ns'])}"
+
+
+def _place(summary: dict[str, Any]) -> str:
+    trace = summary["trace"]
+    parts = [trace.get("host") or "", f"pid {trace['pid']}" if trace.get("pid") else "", f"source {trace['source']}"]
+    if trace.get("rank") is not None:
+        parts.append(f"rank {trace['rank']}")
+    if summary.get("gpus"):
+        parts.append("GPU " + ",".join(str(gpu) for gpu in summary["gpus"]))
+    return printable("  ".join(part for part in parts if part))
+
+
+def _steps(steps: dict[str, Any]) -> str:
+    if not steps.get("n"):
+        return printable(str(steps.get("message") or "none found"))
+    spread = "  ".join(f"{name} {duration(steps[f'{name}_ns'])}" for name in ("p50", "p95", "max"))
+    return f"{steps['n']:,}  {spread}  (from {printable(str(steps.get('from')))})"
+
+
+def _device(device: dict[str, Any]) -> str:
+    share = device.get("busy_share")
+    text = f"busy {duration(device.get('busy_ns'))}  idle {duration(device.get('idle_ns'))}"
+    return text if share is None else f"{text}  ({share:.0%} busy)"
+
+
+def _lost(lost: list[dict[str, Any]]) -> str:
+    if not lost:
+        return "nothing"
+    return ", ".join(f"{loss['count']:,} in {loss['stage']} ({loss['reason']})" for loss in lost)
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    how = cost.get("how") or "unknown"
+    if cost.get("step_ratio") is not None:
+        return f"steps took {cost['step_ratio']:.2f}x as long ({how})"
+    if cost.get("seconds") is not None:
+        return f"{cost['seconds']:.3f} s spent recording ({how})"
+    return printable(f"{how}: {cost['detail']}" if cost.get("detail") else how)
+
+
+def _top(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    click.echo("  top by self time")
+    for row in rows:
+        own = max(row["self_cpu_time_total_ns"], row["self_device_time_total_ns"])
+        click.echo(f"    {duration(own):>10}  {row['count']:>8,} x  {printable(row['name'])[:90]}")
