@@ -10,7 +10,7 @@ becomes JobFailed. Jobs never open the network and never start processes.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Progress = Callable[[str, float], None]
@@ -33,8 +33,8 @@ JOBS: Final[dict[str, str]] = {
 }
 
 
-def find(name: str) -> Job:
+def find(name: str, jobs: Mapping[str, str] = JOBS) -> Job:
     """The function behind a job's name. KeyError if there is none."""
-    module, _, function = JOBS[name].partition(":")
+    module, _, function = jobs[name].partition(":")
     job: Job = getattr(importlib.import_module(module), function)
     return job

@@ -1,0 +1,234 @@
+"""A few pre-started worker processes; one job each at a time.
+
+Hostile bytes are decoded only there. A worker that dies, outstays its time or
+outgrows its memory costs exactly the job it had, with a reason; the pool puts
+another in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from profd.errors import Exhausted, JobFailed, Unavailable
+from profd.limits import WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.workers import identity as identities
+from profd.workers.child import Child, Settings, WorkerGone
+from profd.workers.jobs import JOBS
+
+JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
+RSS_RECYCLE_BYTES: Final = 1024 * MiB  # after a job; above it the worker is replaced
+WAITING_MAX: Final = 256  # jobs that wait for a worker; above it they are refused
+
+log = logging.getLogger("profd.workers")
+
+OnProgress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """Counts since the pool was opened, and what it holds now."""
+
+    size: int
+    idle: int
+    running: int
+    waiting: int
+    jobs_done: int  # with a result
+    jobs_failed: int  # with an error, a death or a timeout
+    workers_started: int
+    workers_killed: int  # timeouts, cancellations, broken frames
+    workers_died: int  # by themselves, the kernel or an operator
+
+
+class WorkerPool:
+    """Runs named jobs (`workers/jobs.py`) in other processes."""
+
+    def __init__(
+        self,
+        size: int = 2,
+        identity: identities.WorkerIdentity | None = None,
+        memory_bytes: int = WORKER_MEMORY_BYTES,
+        job_seconds: float = WORKER_JOB_SECONDS,
+        jobs_per_worker: int = JOBS_PER_WORKER,
+        known: Mapping[str, str] = JOBS,
+    ) -> None:
+        self.size = size
+        self._job_seconds = job_seconds
+        self._jobs_per_worker = jobs_per_worker
+        self._settings = Settings(identity or identities.current(), memory_bytes, known)
+        # None stands for a place whose worker could not be started; the next job tries again.
+        self._places: asyncio.Queue[Child | None] = asyncio.Queue()
+        self._live: set[Child] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._quiet = asyncio.Event()  # no job runs
+        self._quiet.set()
+        self._waiting = self._running = 0
+        self._done = self._failed = self._started = self._killed = self._died = 0
+
+    async def open(self) -> list[str]:
+        """Start all workers; returns what holds for them. Raises JobFailed if none can run."""
+        workers = await asyncio.gather(*(self._start() for _ in range(self.size)))
+        for worker in workers:
+            self._places.put_nowait(worker)
+        return workers[0].confinement
+
+    async def run(
+        self,
+        job: str,
+        args: dict[str, Any],
+        fds: Sequence[int] = (),
+        on_progress: OnProgress | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """One job in one worker; its result.
+
+        `fds` are duplicated into the worker and stay the caller's. `timeout`
+        (seconds, None: WORKER_JOB_SECONDS) counts from the start of the job,
+        not of the wait for a worker. Raises the ProfdError that the job
+        raised, JobFailed for every other end, Exhausted when too many wait,
+        Unavailable when the pool is closed. Cancelling kills the worker.
+        """
+        worker = await self._take(job)
+        self._running += 1
+        self._quiet.clear()
+        kept: Child | None = None
+        try:
+            result = await self._attempt(worker, job, args, fds, on_progress, timeout)
+            self._done += 1
+            kept = worker if self._good(worker) else None
+            return result
+        except BaseException:
+            self._failed += 1
+            kept = worker if worker.idle and self._good(worker) else None
+            raise
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._quiet.set()
+            self._give_back(worker, kept)
+
+    async def close(self) -> None:
+        """End all workers at once. Jobs that run fail; callers drain before."""
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for worker in self._live:
+            worker.end()
+        # Closing a socket somebody still reads from would leave the reader waiting for ever.
+        await self._quiet.wait()
+        await asyncio.gather(*(worker.kill() for worker in self._live))
+        self._live.clear()
+        while self._waiting:  # each waiter wakes up, finds the pool closed and says so
+            self._places.put_nowait(None)
+            await asyncio.sleep(0)
+
+    def statistics(self) -> PoolStatistics:
+        """What the pool has done and holds now."""
+        return PoolStatistics(
+            self.size,
+            self._places.qsize(),
+            self._running,
+            self._waiting,
+            self._done,
+            self._failed,
+            self._started,
+            self._killed,
+            self._died,
+        )
+
+    @property
+    def pids(self) -> list[int]:
+        """The pids of the workers that live now."""
+        return sorted(worker.pid for worker in self._live)
+
+    async def _take(self, job: str) -> Child:
+        self._check_open()
+        if self._places.empty() and self._waiting >= WAITING_MAX:
+            raise Exhausted(f"{self._waiting} jobs wait for a worker already; try again later")
+        self._waiting += 1
+        try:
+            worker = await self._places.get()
+        finally:
+            self._waiting -= 1
+        try:
+            self._check_open()
+            if worker is not None and worker.alive:
+                return worker
+            if worker is not None:
+                await self._bury(worker)
+            return await self._start()
+        except BaseException as error:
+            self._places.put_nowait(None)
+            if isinstance(error, JobFailed):
+                raise JobFailed(f"the job {job!r} could not be run: {error}") from error
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("profd is shutting down; ask again when it is back")
+
+    async def _attempt(
+        self,
+        worker: Child,
+        job: str,
+        args: dict[str, Any],
+        fds: Sequence[int],
+        on_progress: OnProgress | None,
+        timeout: float | None,
+    ) -> dict[str, Any]:
+        seconds = self._job_seconds if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await worker.run(job, args, fds, on_progress)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise JobFailed(f"the job {job!r} took longer than {seconds:g} s and was stopped") from None
+        except WorkerGone as error:
+            self._died += 1
+            log.warning("worker died", extra={"job": job, "how": str(error)})
+            raise JobFailed(f"the worker running {job!r} {error}; `profctl retry` may help") from error
+
+    def _good(self, worker: Child) -> bool:
+        worn = worker.jobs >= self._jobs_per_worker or worker.rss_bytes > RSS_RECYCLE_BYTES
+        return worker.alive and not worn and not worker.exhausted
+
+    def _give_back(self, worker: Child, kept: Child | None) -> None:
+        if kept is not None and not self._closed:
+            self._places.put_nowait(kept)
+            return
+        if self._closed:
+            return
+        if worker.alive and not worker.idle:
+            self._killed += 1
+        task = asyncio.get_running_loop().create_task(self._replace(worker))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _replace(self, worker: Child) -> None:
+        """Put a fresh worker in the place of this one."""
+        fresh: Child | None = None
+        try:
+            await self._bury(worker)
+            fresh = await self._start()
+        except JobFailed as error:
+            log.error("no new worker", extra={"why": str(error)})
+        finally:
+            self._places.put_nowait(fresh)
+
+    async def _start(self) -> Child:
+        worker = await Child.start(self._settings)
+        self._started += 1
+        self._live.add(worker)
+        return worker
+
+    async def _bury(self, worker: Child) -> None:
+        self._live.discard(worker)
+        with contextlib.suppress(OSError):
+            await worker.kill()

@@ -1,0 +1,133 @@
+"""A worker: takes one job at a time over a socket until the socket ends.
+
+Started as `python -m profd.workers.process FD {"parent": …}` by the pool.
+Nothing here is imported by the daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any, Final
+
+from profd.errors import ProfdError
+from profd.workers import confine, frames, jobs
+
+PROGRESS_SECONDS: Final = 0.05  # between two progress frames of one job
+TRACEBACK_CHARS_MAX: Final = 16_384
+
+
+def main(argv: list[str]) -> int:
+    """Confine, say `ready`, then serve jobs until the daemon closes the socket."""
+    sock = socket.socket(fileno=int(argv[1]))
+    settings: dict[str, Any] = json.loads(argv[2])
+    sock.sendall(frames.encode({"ready": _confine(settings)}))
+    known: dict[str, str] = settings["jobs"]
+    _preload(known)
+    while (request := frames.receive(sock)) is not None:
+        message, fds = request
+        sock.sendall(_answer(sock, known, message, fds))
+    return 0
+
+
+def _confine(settings: dict[str, Any]) -> list[str]:
+    """Give up what a worker does not need; the words that hold now."""
+    confine.die_with_parent(settings["parent"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    confine.lower(settings["memory_bytes"])
+    held = []
+    if settings["uid"] is not None:
+        confine.become(settings["uid"], settings["gid"])
+        held.append(f"uid {settings['uid']}")
+        # The kernel forgets the death signal when the identity changes.
+        confine.die_with_parent(settings["parent"])
+    held += confine.drop_privileges()
+    return held + confine.forbid_system_calls()
+
+
+def _preload(known: dict[str, str]) -> None:
+    """Import what jobs need, so that the first one does not pay for it (numpy and pyarrow: 0.3 s)."""
+    for target in known.values():
+        with contextlib.suppress(ImportError):  # the job itself reports it
+            importlib.import_module(target.partition(":")[0])
+
+
+def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any], fds: list[int]) -> bytes:
+    with _closing(fds):
+        try:
+            job = jobs.find(message["job"], known)
+            result = job(message["args"], fds, _reporter(sock))
+            answer: dict[str, Any] = {"result": result}
+        except ProfdError as error:
+            answer = {"error": _described(error)}
+        except MemoryError:
+            answer = {"error": {"type": "JobFailed", "message": "it needed more memory than a worker may use"}}
+            answer["exhausted"] = True
+        except Exception as error:
+            answer = {"error": {"type": "JobFailed", "message": f"{type(error).__name__}: {error}"}}
+            answer["traceback"] = traceback.format_exc()[-TRACEBACK_CHARS_MAX:]
+    answer["rss_bytes"] = _rss_bytes()
+    try:
+        return frames.encode(answer)
+    except frames.FrameError as error:
+        why = f"its result cannot be sent: {error}"
+        return frames.encode({"error": {"type": "JobFailed", "message": why}, "rss_bytes": _rss_bytes()})
+
+
+def _described(error: ProfdError) -> dict[str, Any]:
+    """The nearest type that the daemon knows, and the sentence."""
+    known = next(kind for kind in type(error).__mro__ if kind.__module__ == "profd.errors")
+    return {"type": known.__name__, "message": str(error), "offset": getattr(error, "offset", -1)}
+
+
+def _reporter(sock: socket.socket) -> jobs.Progress:
+    last = 0.0
+
+    def report(what: str, share: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PROGRESS_SECONDS:
+            last = now
+            sock.sendall(frames.encode({"progress": [what[:200], float(share)]}))
+
+    return report
+
+
+@contextlib.contextmanager
+def _closing(fds: list[int]) -> Iterator[None]:
+    """Close what the job left open, and only that: its numbers may have been used again."""
+    before = {fd: _inode(fd) for fd in fds}
+    try:
+        yield
+    finally:
+        for fd, inode in before.items():
+            if _inode(fd) == inode:
+                os.close(fd)
+
+
+def _inode(fd: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _rss_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv))
+    except (BrokenPipeError, ConnectionResetError):
+        sys.exit(0)  # the daemon closed its end; there is nobody to tell

@@ -1,0 +1,97 @@
+"""Jobs that behave badly on purpose, for tests of the worker pool."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from typing import Any
+
+from profd.errors import BadTrace, NotFound
+from profd.workers.jobs import Progress
+
+JOBS = {
+    name: f"tests.support.jobs:{name}"
+    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "reach", "who")
+}
+
+
+class OurOwn(NotFound):
+    """A type the daemon's errors module does not know."""
+
+
+def echo(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    return {"args": args, "pid": os.getpid(), "fds": len(fds)}
+
+
+def fail(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    match args["how"]:
+        case "bad trace":
+            raise BadTrace("byte 7 is wrong", 7)
+        case "subclass":
+            raise OurOwn("nothing of that name")
+        case "memory":
+            raise MemoryError
+        case "not json":
+            return {"value": object()}
+    raise ValueError("a bug")
+
+
+def die(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    if args.get("exit") is not None:
+        os._exit(args["exit"])
+    signal.raise_signal(args.get("signal", signal.SIGKILL))
+    return {}
+
+
+def hang(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Write one byte to fds[0] and wait for ever."""
+    if fds:
+        os.write(fds[0], b"x")
+    threading.Event().wait()
+    return {}
+
+
+def hoard(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    return {"size": len(bytearray(args["bytes"]))}
+
+
+def huge(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    return {"text": "x" * args["bytes"]}
+
+
+def copy(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """fds[0] to fds[1]."""
+    with os.fdopen(fds[0], "rb") as source, os.fdopen(fds[1], "wb") as sink:
+        return {"bytes": sink.write(source.read())}
+
+
+def count(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    for number in range(args["to"]):
+        progress(f"step {number}", number / args["to"])
+    return {"open": len(os.listdir("/proc/self/fd"))}
+
+
+def reach(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Try what a worker may not do; the names of what worked."""
+    worked = []
+    for name, attempt in {
+        "socket": lambda: socket.socket(socket.AF_INET).close(),
+        "unix socket": lambda: socket.socket(socket.AF_UNIX).close(),
+        "exec": lambda: subprocess.run(["/bin/true"], check=False),
+        "kill": lambda: os.kill(args["pid"], 0),
+    }.items():
+        try:
+            attempt()
+        except OSError:
+            continue
+        worked.append(name)
+    return {"worked": worked}
+
+
+def who(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    with open("/proc/self/status", encoding="ascii") as file:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    return {"uid": os.getuid(), "groups": os.getgroups(), "effective": status["CapEff"], "nice": os.nice(0)}

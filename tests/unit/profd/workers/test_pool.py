@@ -1,0 +1,177 @@
+"""The worker pool, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+
+import pytest
+from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
+from profd.workers import pool as pool_module
+from profd.workers.pool import WorkerPool
+
+from tests.support.jobs import JOBS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(1, known=JOBS)
+    await pool.open()
+    yield pool
+    await pool.close()
+
+
+async def test_result_and_worker_are_kept_across_jobs(pool: WorkerPool) -> None:
+    first = await pool.run("echo", {"a": [1, None, "ü"]})
+    second = await pool.run("echo", {})
+    assert first["args"] == {"a": [1, None, "ü"]}
+    assert first["pid"] == second["pid"] == pool.pids[0] != os.getpid()
+    assert (pool.statistics().jobs_done, pool.statistics().workers_started) == (2, 1)
+
+
+async def test_large_arguments_and_results(pool: WorkerPool) -> None:
+    text = "y" * (5 << 20)
+    assert (await pool.run("echo", {"text": text}))["args"]["text"] == text
+
+
+async def test_result_above_the_limit_fails_the_job_only(pool: WorkerPool) -> None:
+    with pytest.raises(JobFailed, match="the limit is"):
+        await pool.run("huge", {"bytes": 65 << 20})
+    assert (await pool.run("echo", {}))["fds"] == 0
+
+
+async def test_arguments_that_cannot_be_sent(pool: WorkerPool) -> None:
+    with pytest.raises(JobFailed, match="not JSON"):
+        await pool.run("echo", {"it": object()})
+    with pytest.raises(JobFailed, match="descriptors"):
+        await pool.run("echo", {}, fds=[0] * 129)
+    assert (await pool.run("echo", {}))["pid"] == pool.pids[0]
+
+
+async def test_descriptors_are_the_callers_still(pool: WorkerPool) -> None:
+    with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as sink:
+        source.write(b"raw bytes")
+        source.seek(0)
+        assert await pool.run("copy", {}, fds=[source.fileno(), sink.fileno()]) == {"bytes": 9}
+        sink.seek(0)
+        assert sink.read() == b"raw bytes"
+
+
+async def test_worker_keeps_no_descriptor_of_a_job(pool: WorkerPool) -> None:
+    before = (await pool.run("count", {"to": 0}))["open"]
+    await pool.run("echo", {}, fds=[0, 1, 2])
+    assert (await pool.run("count", {"to": 0}))["open"] == before
+
+
+async def test_progress_arrives_in_order(pool: WorkerPool) -> None:
+    seen: list[tuple[str, float]] = []
+    await pool.run("count", {"to": 5}, on_progress=lambda what, share: seen.append((what, share)))
+    assert seen[0] == ("step 0", 0.0)
+    assert [share for _, share in seen] == sorted(share for _, share in seen)
+
+
+async def test_errors_travel_as_their_type(pool: WorkerPool) -> None:
+    with pytest.raises(BadTrace, match="byte 7 is wrong") as caught:
+        await pool.run("fail", {"how": "bad trace"})
+    assert caught.value.offset == 7
+    with pytest.raises(NotFound, match="nothing of that name"):
+        await pool.run("fail", {"how": "subclass"})
+    with pytest.raises(JobFailed, match="ValueError: a bug"):
+        await pool.run("fail", {"how": "otherwise"})
+    with pytest.raises(JobFailed, match="not JSON"):
+        await pool.run("fail", {"how": "not json"})
+    with pytest.raises(JobFailed, match="KeyError"):
+        await pool.run("no such job", {})
+    assert pool.statistics().workers_started == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [({"signal": signal.SIGKILL}, "SIGKILL"), ({"signal": signal.SIGSEGV}, "SIGSEGV"), ({"exit": 3}, "exit code 3")],
+)
+async def test_dead_worker_costs_its_job_and_is_replaced(pool: WorkerPool, how: dict[str, int], said: str) -> None:
+    (before,) = pool.pids
+    with pytest.raises(JobFailed, match=said):
+        await pool.run("die", how)
+    assert (await pool.run("echo", {}))["pid"] != before
+    assert pool.statistics().workers_died == 1
+
+
+async def test_worker_killed_while_idle_costs_nothing(pool: WorkerPool) -> None:
+    (before,) = pool.pids
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    assert (await pool.run("echo", {}))["pid"] != before
+
+
+async def test_job_that_outstays_its_time(pool: WorkerPool) -> None:
+    with pytest.raises(JobFailed, match=r"longer than 0.01 s"):
+        await pool.run("hang", {}, timeout=0.01)
+    assert (await pool.run("echo", {}))["fds"] == 0
+    assert pool.statistics().workers_killed == 1
+
+
+async def test_cancelling_kills_the_worker(pool: WorkerPool) -> None:
+    (before,) = pool.pids
+    read, write = os.pipe()
+    task = asyncio.create_task(pool.run("hang", {}, fds=[write]))
+    assert await asyncio.to_thread(os.read, read, 1) == b"x"  # it runs
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    os.close(read)
+    os.close(write)
+    assert (await pool.run("echo", {}))["pid"] != before
+
+
+async def test_memory_limit() -> None:
+    pool = WorkerPool(1, memory_bytes=1 << 30, known=JOBS)
+    await pool.open()
+    try:
+        before = pool.pids
+        with pytest.raises(JobFailed, match="more memory"):
+            await pool.run("hoard", {"bytes": 2 << 30})
+        assert await pool.run("hoard", {"bytes": 1 << 20}) == {"size": 1 << 20}
+        assert pool.pids != before
+    finally:
+        await pool.close()
+
+
+async def test_worker_is_replaced_after_its_jobs() -> None:
+    pool = WorkerPool(1, jobs_per_worker=2, known=JOBS)
+    await pool.open()
+    try:
+        pids = [(await pool.run("echo", {}))["pid"] for _ in range(4)]
+    finally:
+        await pool.close()
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+async def test_too_many_waiting_are_refused(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "WAITING_MAX", 1)
+    running = asyncio.create_task(pool.run("hang", {}))
+    waiting = asyncio.create_task(pool.run("echo", {}))
+    while pool.statistics().waiting != 1:
+        await asyncio.sleep(0)
+    with pytest.raises(Exhausted):
+        await pool.run("echo", {})
+    await pool.close()
+    with pytest.raises(JobFailed):
+        await running
+    with pytest.raises(Unavailable):
+        await waiting
+    with pytest.raises(Unavailable):
+        await pool.run("echo", {})
+    assert pool.pids == []
+
+
+async def test_worker_has_no_rights(pool: WorkerPool) -> None:
+    assert (await pool.run("reach", {"pid": os.getpid()}))["worked"] == []
+    who = await pool.run("who", {})
+    assert int(who["effective"], 16) == 0
+    assert who["nice"] == min(19, os.nice(0) + 5)
