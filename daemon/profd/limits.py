@@ -43,3 +43,18 @@ WORKER_JOB_SECONDS: Final = 900
 STORE_BYTES_DEFAULT: Final = 20 * GiB
 STORE_SHARE_DEFAULT: Final = 0.10  # of the filesystem, where that is less
 DISK_FREE_SHARE_MIN: Final = 0.05  # below it new captures are refused
+META_BYTES_MAX: Final = 128 * MiB  # meta.json of one trace
+RECORD_BYTES_MAX: Final = 16 * MiB  # one durable record (a capture, pins and shares of a trace)
+CAPTURES_KEPT_MAX: Final = 5_000  # records of ended captures; the oldest go first
+SHARES_MAX: Final = 256  # names one trace is shared with
+JOURNAL_BYTES_MAX: Final = 8 * GiB  # raw files kept for `profctl retry`
+JOURNAL_SECONDS_MAX: Final = 24 * 3600
+
+# Kineto on demand (untrusted datagrams and the files that targets write)
+KINETO_DATAGRAM_BYTES_MAX: Final = 4096  # a poll is 100 bytes; libkineto sends at most 11 pids
+KINETO_PIDS_MAX: Final = 64
+KINETO_PROCESSES_MAX: Final = 4096
+KINETO_PROCESSES_PER_UID_MAX: Final = 1024
+KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period libkineto can be given is 1 s
+KINETO_CONFIG_BYTES_MAX: Final = 16 * 1024  # far below the sender's SO_SNDBUF
+KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
