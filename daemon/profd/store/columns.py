@@ -1,0 +1,156 @@
+"""EventTable columns to Arrow arrays and back.
+
+Absent is a sentinel in memory and null on disk. Dictionary-coded columns carry
+only the strings that the segment uses, so that a segment stands for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from profd.events import ArgColumn, Column, Dictionary
+
+Array = npt.NDArray[Any]
+
+_NUMERIC_ARGS: Final[dict[str, tuple[type[np.generic], pa.DataType]]] = {
+    "int": (np.int64, pa.int64()),
+    "float": (np.float64, pa.float64()),
+}
+CODED_ARGS: Final = ("str", "json")
+
+
+def text_array(words: list[str]) -> pa.Array:
+    """Strings as Arrow; as binary where some of them hold lone surrogates, which are not UTF-8."""
+    try:
+        return pa.array(words, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([word.encode("utf-8", "surrogatepass") for word in words], pa.binary())
+
+
+def words_of(array: pa.Array) -> list[str]:
+    """The inverse of `text_array`. UnicodeDecodeError when the bytes are no text at all."""
+    if not pa.types.is_binary(array.type):
+        with contextlib.suppress(UnicodeDecodeError):
+            return cast("list[str]", array.to_pylist())
+        array = array.view(pa.binary())
+    return [word.decode("utf-8", "surrogatepass") for word in array.to_pylist()]
+
+
+def _bitmap(present: Array | None) -> pa.Buffer | None:
+    if present is None:
+        return None
+    return pa.py_buffer(np.packbits(present, bitorder="little"))
+
+
+def _numbers(values: Array, present: Array | None, arrow: pa.DataType) -> pa.Array:
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(arrow, len(values), [_bitmap(present), data])
+
+
+def _coded(codes: Array, present: Array | None, dictionary: Dictionary) -> pa.Array:
+    used = np.zeros(len(dictionary), dtype=np.bool_)
+    used[codes if present is None else codes[present]] = True
+    entries = np.flatnonzero(used)
+    place = np.zeros(len(dictionary), dtype=np.int32)
+    place[entries] = np.arange(len(entries), dtype=np.int32)
+    indices = _numbers(place[codes], present, pa.int32())
+    values = dictionary.values
+    words = values if len(entries) == len(values) else [values[entry] for entry in entries.tolist()]
+    return pa.DictionaryArray.from_arrays(indices, text_array(words), safe=False)
+
+
+def _presence(spec: Column, values: Array) -> Array | None:
+    """Which rows have a value; None: all of them."""
+    if spec.absent is None:
+        return None
+    if spec.dictionary is not None:
+        present = values >= 0
+    elif isinstance(spec.absent, float):
+        present = ~np.isnan(values)
+    else:
+        present = values != spec.absent
+    return None if bool(present.all()) else cast(Array, present)
+
+
+def encode_column(spec: Column, values: Array, dictionaries: dict[str, Dictionary]) -> pa.Array | None:
+    """A column as Arrow; None when it is absent in every row."""
+    values = np.ascontiguousarray(values, dtype=spec.dtype)
+    present = _presence(spec, values)
+    if present is not None and not bool(present.any()):
+        return None
+    if spec.dictionary is not None:
+        return _coded(values, present, dictionaries[spec.dictionary])
+    return _numbers(values, present, pa.from_numpy_dtype(spec.dtype))
+
+
+def encode_arg(arg: ArgColumn, rows: int) -> pa.Array:
+    """A sparse argument as an Arrow array of `rows` rows, null where the row does not have it."""
+    present = np.zeros(rows, dtype=np.bool_)
+    present[arg.rows] = True
+    if arg.type in CODED_ARGS:
+        if arg.dictionary is None:
+            raise ValueError(f"argument column of type {arg.type} without a dictionary")
+        codes = np.zeros(rows, dtype=np.int32)
+        codes[arg.rows] = arg.values
+        return _coded(codes, present, arg.dictionary)
+    dtype, arrow = _NUMERIC_ARGS[arg.type]
+    values = np.zeros(rows, dtype=dtype)
+    values[arg.rows] = arg.values
+    return _numbers(values, present, arrow)
+
+
+def _chunks(column: pa.ChunkedArray | pa.Array) -> Iterable[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def decode_codes(column: pa.ChunkedArray | pa.Array, dictionary: Dictionary) -> Array:
+    """Codes (int32, -1 where null) in `dictionary`, which takes up the strings it lacks."""
+    parts = []
+    for given in _chunks(column):
+        chunk = given if pa.types.is_dictionary(given.type) else given.dictionary_encode()
+        words = words_of(chunk.dictionary)
+        codes = np.fromiter((dictionary.code(word) for word in words), np.int32, len(words))
+        place = np.append(codes, np.int32(-1))
+        indices = chunk.indices
+        if indices.null_count:
+            indices = indices.fill_null(len(words))
+        parts.append(place[indices.to_numpy(zero_copy_only=False)])
+    if not parts:
+        return np.empty(0, dtype=np.int32)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _plain(column: pa.ChunkedArray, absent: int | float, dtype: type[np.generic]) -> Array:
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if array.null_count:
+        array = array.fill_null(absent)
+    values: Array = array.to_numpy(zero_copy_only=False)
+    return values.astype(dtype, copy=False)
+
+
+def decode_column(spec: Column, column: pa.ChunkedArray, dictionaries: dict[str, Dictionary]) -> Array:
+    """The inverse of `encode_column`; the result may be read-only."""
+    if spec.dictionary is not None:
+        return decode_codes(column, dictionaries.setdefault(spec.dictionary, Dictionary()))
+    return _plain(column, 0 if spec.absent is None else spec.absent, spec.dtype)
+
+
+def decode_arg(kind: str, column: pa.ChunkedArray, dictionary: Dictionary | None) -> ArgColumn:
+    """The inverse of `encode_arg`."""
+    if kind in CODED_ARGS:
+        dictionary = Dictionary() if dictionary is None else dictionary
+        codes = decode_codes(column, dictionary)
+        rows = np.flatnonzero(codes >= 0)
+        return ArgColumn(kind, rows, codes[rows], dictionary)
+    dtype, _ = _NUMERIC_ARGS[kind]
+    if column.null_count == 0:
+        rows = np.arange(len(column), dtype=np.int64)
+    else:
+        rows = np.flatnonzero(column.is_valid().to_numpy())
+    return ArgColumn(kind, rows, _plain(column.drop_null(), 0, dtype))

@@ -1,0 +1,127 @@
+"""`meta.json`: what a stored trace says of itself.
+
+Additive only: readers ignore keys they do not know and fill in those that are
+missing, so that traces outlive releases in both directions. `format` rises only
+when an old reader would be wrong about what it sees.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from profd.capture.model import Cost, Loss, Phase
+from profd.errors import BadTrace, NotFound
+from profd.events.table import Tracks
+from profd.limits import META_BYTES_MAX
+
+FORMAT: Final = 1
+META_FILE: Final = "meta.json"
+FLOWS_FILE: Final = "flows.parquet"
+LATE_FILE: Final = "late.parquet"
+
+
+def segment_file(number: int) -> str:
+    """The file of a segment: `segment-00000.parquet`."""
+    return f"segment-{number:05d}.parquet"
+
+
+class SegmentInfo(msgspec.Struct, kw_only=True):
+    """One Parquet file of events. Its rows are `first_row … first_row + rows - 1` of the trace."""
+
+    file: str
+    first_row: int
+    rows: int
+    start_ns: int  # of its first row
+    end_ns: int  # latest end (or start) of any of its rows
+    unended: int = 0  # rows without an end: they may reach beyond end_ns
+
+
+class TraceMeta(msgspec.Struct, kw_only=True):
+    """Everything about a trace that is not an event. None means not known, never zero."""
+
+    format: int = FORMAT
+    trace: str = ""
+    capture: str = ""  # empty for imports
+    owner_uid: int = -1
+    owner: str = ""
+    source: str = ""  # kineto, pyspy, import
+    title: str = ""
+    created_ns: int = 0
+    start_ns: int | None = None  # of the first event
+    end_ns: int | None = None
+    events: int = 0
+    gpu_events: int | None = None
+    bytes: int = 0  # of all files but meta.json
+    host: str = ""
+    pid: int | None = None
+    rank: int | None = None
+    job: str = ""
+    window_start_ns: int | None = None  # what was asked for or granted, as the source reports it
+    window_end_ns: int | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    not_honoured: list[str] = msgspec.field(default_factory=list)
+    lost: list[Loss] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    anomalies: dict[str, int] = msgspec.field(default_factory=dict)  # counted, nothing lost
+    cost: Cost = msgspec.field(default_factory=Cost)
+    waterfall: list[Phase] = msgspec.field(default_factory=list)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    truncated: str = ""  # a sentence when the input ended early
+    tracks: Tracks = msgspec.field(default_factory=Tracks)
+    top_level: dict[str, Any] = msgspec.field(default_factory=dict)  # keys beside traceEvents
+    args: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (key, type), in order of first use
+    flows: int = 0
+    segments: list[SegmentInfo] = msgspec.field(default_factory=list)
+    timings: dict[str, int] = msgspec.field(default_factory=dict)  # ns per stage of the import
+
+
+_DECODER: Final = msgspec.json.Decoder(TraceMeta)
+
+
+def encode_meta(meta: TraceMeta) -> bytes:
+    """The JSON of a TraceMeta."""
+    try:
+        return msgspec.json.encode(meta)
+    except (OverflowError, UnicodeEncodeError):
+        # Integers beyond 64 bits and lone surrogates come with foreign traces' top-level keys.
+        return json.dumps(msgspec.to_builtins(meta), allow_nan=False).encode("ascii")
+
+
+def _decode(text: bytes) -> TraceMeta:
+    try:
+        return _DECODER.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # msgspec refuses escapes of lone surrogates, the standard library keeps them.
+        return msgspec.convert(json.loads(text), TraceMeta)
+
+
+def decode_meta(text: bytes, where: str) -> TraceMeta:
+    """TraceMeta of a JSON text; BadTrace, naming `where`, if it is none or from a newer format."""
+    try:
+        meta = _decode(text)
+    except (ValueError, RecursionError) as error:
+        raise BadTrace(f"{where} is damaged: {error}. Remove the trace with `profctl rm`.") from error
+    if meta.format > FORMAT:
+        raise BadTrace(f"{where} has format {meta.format}, this profd reads up to {FORMAT}: upgrade profd.")
+    return meta
+
+
+def read_meta(directory: Path) -> TraceMeta:
+    """The TraceMeta of a trace directory. NotFound if there is none, BadTrace if it cannot be read."""
+    path = directory / META_FILE
+    try:
+        with path.open("rb") as file:
+            text = file.read(META_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(f"No trace at {directory}: it may just have been removed.") from error
+    except OSError as error:
+        raise BadTrace(f"{path} cannot be read: {error.strerror}.") from error
+    if len(text) > META_BYTES_MAX:
+        raise BadTrace(f"{path} is larger than {META_BYTES_MAX} bytes: not written by profd.")
+    return decode_meta(text, str(path))

@@ -1,0 +1,156 @@
+"""What is written is what is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from profd.events import NO_END, Dictionary, EventTable, Flows
+from profd.store.meta import TraceMeta
+from profd.store.reader import TraceReader
+from profd.store.writer import TraceWriter
+from tests.unit.profd.store.tables import plain, random_table
+
+EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def write(directory: Path, seed: int, sizes: list[int]) -> tuple[list[EventTable], TraceMeta]:
+    directory.mkdir()
+    writer = TraceWriter(directory)
+    tables, after = [], 0
+    for number, rows in enumerate(sizes):
+        table = random_table(seed + number, rows, writer.rows, after)
+        writer.write_segment(table)
+        if rows:
+            after = int(table.columns["start"][-1])
+            tables.append(table)
+    return tables, writer.finish(TraceMeta())
+
+
+@EXAMPLES
+@given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(0, 60), max_size=4))
+def test_read_returns_what_was_written(tmp_path_factory, seed, sizes):
+    directory = tmp_path_factory.mktemp("trace") / "t"
+    tables, meta = write(directory, seed, sizes)
+    reader = TraceReader(directory)
+    expected = [row for table in tables for row in plain(table)]
+    assert plain(reader.read()) == expected
+    assert [plain(table) for table in reader.iterate()] == [plain(table) for table in tables]
+    assert meta.events == len(expected)
+    assert reader.meta == meta
+
+
+@EXAMPLES
+@given(
+    seed=st.integers(0, 2**32),
+    sizes=st.lists(st.integers(0, 60), max_size=4),
+    low=st.integers(-10, 3000),
+    length=st.integers(0, 2000),
+)
+def test_window_equals_a_filter_of_everything(tmp_path_factory, seed, sizes, low, length):
+    directory = tmp_path_factory.mktemp("trace") / "t"
+    tables, _ = write(directory, seed, sizes)
+    high = low + length
+    rows = [row for table in tables for row in plain(table)]
+    expected = [
+        {**row, "row": number}
+        for number, row in enumerate(rows)
+        if row["start"] < high and ("end" not in row or row["end"] > low or row["start"] >= low)
+    ]
+    assert plain(TraceReader(directory).read(window=(low, high))) == expected
+
+
+@EXAMPLES
+@given(seed=st.integers(0, 2**32), picks=st.sets(st.integers(0, 99)))
+def test_rows_returns_the_rows_asked_for(tmp_path_factory, seed, picks):
+    directory = tmp_path_factory.mktemp("trace") / "t"
+    tables, _ = write(directory, seed, [40, 60])
+    everything = [row for table in tables for row in plain(table)]
+    wanted = sorted(picks)
+    read = TraceReader(directory).rows(np.array(wanted, dtype=np.int64))
+    assert plain(read) == [{**everything[row], "row": row} for row in wanted]
+
+
+def test_columns_and_args_can_be_chosen(tmp_path):
+    tables, _ = write(tmp_path / "t", 7, [50, 50])
+    reader = TraceReader(tmp_path / "t")
+    read = reader.read(["kind", "value"], args=False)
+    assert set(read.columns) <= {"start", "kind", "value"}
+    assert not read.args
+    read = reader.read([], args=["a"])
+    assert set(read.columns) == {"start"}
+    assert {key for key, _ in read.args} <= {"a"}
+    have = {("a", "int")} & {key for table in tables for key, arg in table.args.items() if len(arg.rows)}
+    assert set(read.args) == have
+
+
+def minimal(start: list[int], first_row: int = 0) -> EventTable:
+    return EventTable({"start": np.array(start, dtype=np.int64)}, {}, {}, first_row)
+
+
+def test_late_patches_win_over_what_the_segment_says(tmp_path):
+    writer = TraceWriter(tmp_path)
+    writer.write_segment(minimal([1, 2, 3]))
+    writer.write_segment(minimal([4, 5], 3))
+    writer.write_late(np.array([1, 4]), {"self_time": np.array([10, 40]), "parent": np.array([0, 3])})
+    writer.write_late(np.array([4]), {"self_time": np.array([41])})
+    writer.write_late(np.array([1]), {"parent": np.array([-1]), "end": np.array([900])})
+    meta = writer.finish(TraceMeta())
+    assert meta.end_ns == 900
+    read = TraceReader(tmp_path).read()
+    assert read.columns["self_time"].tolist() == [NO_END, 10, NO_END, NO_END, 41]
+    assert read.columns["parent"].tolist() == [-1, -1, -1, -1, 3]
+    assert "parent" not in TraceReader(tmp_path).read(["self_time"]).columns
+
+
+def test_rows_out_of_order_are_a_fault(tmp_path):
+    writer = TraceWriter(tmp_path)
+    with pytest.raises(ValueError, match="start order"):
+        writer.write_segment(minimal([2, 1]))
+    writer.write_segment(minimal([5, 6]))
+    with pytest.raises(ValueError, match="start order"):
+        writer.write_segment(minimal([4], 2))
+    with pytest.raises(ValueError, match="expected 2"):
+        writer.write_segment(minimal([9], 3))
+    with pytest.raises(ValueError, match="cannot be patched"):
+        writer.write_late(np.array([0]), {"name": np.array([1])})
+
+
+def test_flows_come_back_in_order(tmp_path):
+    words = {"flow_id": Dictionary(["7", "x\ud800"]), "cat": Dictionary(["ac2g"]), "name": Dictionary(["ac2g", "fwd"])}
+
+    def flows(first: int) -> Flows:
+        return Flows(
+            id=np.array([0, 1, 0], np.int32),
+            category=np.array([0, 0, -1], np.int32),
+            name=np.array([1, -1, 0], np.int32),
+            phase=np.frombuffer(b"stf", np.uint8),
+            enclosing=np.array([False, False, True]),
+            thread=np.array([0, 1, 2], np.int32),
+            time=np.array([first, first + 1, first + 2]),
+            row=np.array([-1, 4, 5]),
+        )
+
+    writer = TraceWriter(tmp_path)
+    writer.write_flows(flows(10), words)
+    writer.write_flows(flows(20), words)
+    assert writer.finish(TraceMeta()).flows == 6
+    reader = TraceReader(tmp_path)
+    read = reader.flows()
+    ids = reader.dictionaries["flow_id"].values
+    assert [ids[code] for code in read.id.tolist()] == ["7", "x\ud800", "7"] * 2
+    assert read.name.tolist().count(-1) == 2
+    assert bytes(read.phase.tolist()) == b"stfstf"
+    assert read.time.tolist() == [10, 11, 12, 20, 21, 22]
+    assert read.enclosing.tolist() == [False, False, True] * 2
+    assert read.row.tolist() == [-1, 4, 5] * 2
+
+
+def test_no_flows_is_an_empty_set(tmp_path):
+    TraceWriter(tmp_path).finish(TraceMeta())
+    assert len(TraceReader(tmp_path).flows().id) == 0
+    assert len(TraceReader(tmp_path).read()) == 0
