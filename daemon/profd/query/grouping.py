@@ -1,0 +1,110 @@
+"""What `top` can group by besides the name: input shapes and the innermost frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from profd import _engine
+from profd.derive.flops import parse_signature
+from profd.events import NO_CODE, NO_ROW, EventTable, Kind
+from profd.events.table import Array
+from profd.query import rules
+
+STACK_FRAMES_MAX: Final = 256  # a table grouped by more frames than this is a trace, not a table
+_SEPARATOR: Final = ";"
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A label per row: `texts[code[row]]`."""
+
+    code: Array  # int64
+    texts: list[str]
+
+
+def by_shapes(table: EventTable, rows: Array) -> Labels:
+    """Input shapes as torch shows them, as JSON: a list of tensors counts as `[]`, no record as `[]`."""
+    known = table.dictionaries.get("inputs")
+    signatures = known.values if known is not None else []
+    texts: dict[str, int] = {"[]": 0}
+    place = np.zeros(len(signatures) + 1, dtype=np.int64)
+    for code, signature in enumerate(signatures):
+        place[code] = texts.setdefault(_shapes(signature), len(texts))
+    return Labels(place[table.column("inputs")[rows]], list(texts))
+
+
+def _shapes(signature: str) -> str:
+    parsed = parse_signature(signature)
+    dims: list[Any] = [] if parsed is None else parsed.dims
+    plain = [[] if _is_list_of_tensors(entry) else entry for entry in dims]
+    return msgspec.json.encode(plain).decode()
+
+
+def _is_list_of_tensors(entry: object) -> bool:
+    return isinstance(entry, list) and any(isinstance(inner, list) for inner in entry)
+
+
+def by_stack(table: EventTable, rows: Array, frames: int) -> Labels:
+    """The innermost frames of each row, joined by `;`, innermost first.
+
+    The recorded call stack where there is one, else the Python functions that
+    enclose the row on its thread.
+    """
+    frames = min(frames, STACK_FRAMES_MAX)
+    recorded = table.column("stack")[rows]
+    enclosing = _enclosing(table, rows, frames)
+    texts: dict[str, int] = {"": 0}
+    known = table.dictionaries.get("stack")
+    stacks = known.values if known is not None else []
+    cut = [_SEPARATOR.join(stack.split(_SEPARATOR, frames)[:frames]) for stack in stacks]
+    place = np.array([texts.setdefault(text, len(texts)) for text in [*cut, ""]], dtype=np.int64)
+    code = place[recorded]
+    bare = np.flatnonzero(recorded == NO_CODE)
+    labels = [texts.setdefault(text, len(texts)) for text in enclosing.texts]
+    code[bare] = np.array(labels, dtype=np.int64)[enclosing.code[bare]]
+    return Labels(code, list(texts))
+
+
+def _enclosing(table: EventTable, rows: Array, frames: int) -> Labels:
+    """Names of the innermost Python functions around each row, not counting the row itself."""
+    functions = rules.is_kind(table.columns["kind"], Kind.PYTHON_FUNCTION)
+    if not functions.any():
+        return Labels(np.zeros(len(rows), dtype=np.int64), [""])
+    at = _function_around(table, functions)
+    name = np.ascontiguousarray(table.columns["name"], dtype=np.int64)
+    found: list[Array] = []
+    current = at[rows]
+    while len(found) < frames and (current != NO_ROW).any():
+        found.append(np.where(current == NO_ROW, np.int64(NO_CODE), name[current]))
+        current = np.where(current == NO_ROW, NO_ROW, at[current])
+    if not found:
+        return Labels(np.zeros(len(rows), dtype=np.int64), [""])
+    group, first = _engine.group_rows(found)
+    names = table.dictionaries["name"].values
+    texts = [
+        _SEPARATOR.join(names[code] for code in (int(column[row]) for column in found) if code != NO_CODE)
+        for row in first
+    ]
+    return Labels(group, texts)
+
+
+def _function_around(table: EventTable, functions: Array) -> Array:
+    """Row of the innermost Python function that encloses each CPU row on its thread."""
+    include = rules.is_cpu(table.column("device_type")) & rules.is_work(table.columns["kind"])
+    include &= ~rules.is_kind(table.columns["kind"], Kind.OVERHEAD)
+    parent, _ = _engine.nest(
+        np.ascontiguousarray(table.columns["start"], dtype=np.int64),
+        np.ascontiguousarray(table.column("end"), dtype=np.int64),
+        np.ascontiguousarray(table.column("thread"), dtype=np.int32),
+        include.view(np.uint8),
+    )
+    # Ancestors that are not functions are jumped over, the distance doubling each time.
+    while True:
+        over = np.flatnonzero((parent != NO_ROW) & ~functions[parent])
+        if not len(over):
+            return parent
+        parent[over] = parent[parent[over]]

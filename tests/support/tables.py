@@ -1,0 +1,109 @@
+"""EventTables for tests, from a few fields per event; no decoder, no store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind
+
+CATEGORIES = {
+    "cpu_op": Kind.CPU_OP,
+    "user_annotation": Kind.USER_ANNOTATION,
+    "python_function": Kind.PYTHON_FUNCTION,
+    "cuda_runtime": Kind.RUNTIME,
+    "cuda_driver": Kind.DRIVER,
+    "kernel": Kind.KERNEL,
+    "gpu_memcpy": Kind.MEMCPY,
+    "gpu_memset": Kind.MEMSET,
+    "cuda_sync": Kind.SYNC,
+    "gpu_user_annotation": Kind.GPU_USER_ANNOTATION,
+    "overhead": Kind.OVERHEAD,
+    "Trace": Kind.TRACE,
+    "cpu_instant_event": Kind.INSTANT,
+}
+ON_DEVICE = {Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC, Kind.GPU_USER_ANNOTATION}
+
+
+@dataclass
+class Event:
+    """One event; times in ns."""
+
+    name: str
+    start: int
+    end: int | None
+    kind: Kind = Kind.CPU_OP
+    thread: int = 0
+    device_type: DeviceType | None = None
+    fields: dict[str, Any] = field(default_factory=dict)  # further columns; strings for coded ones
+
+
+def table_of(events: Iterable[Event]) -> EventTable:
+    """The table of these events, in start order, ties as given."""
+    ordered = sorted(events, key=lambda event: event.start)
+    dictionaries: dict[str, Dictionary] = {"name": Dictionary()}
+    columns: dict[str, list[Any]] = {name: [] for name in ("name", "kind", "start", "end", "thread", "device_type")}
+    extra = sorted({name for event in ordered for name in event.fields})
+    for name in extra:
+        columns[name] = []
+    for event in ordered:
+        place = event.device_type
+        if place is None:
+            place = DeviceType.CUDA if event.kind in ON_DEVICE else DeviceType.CPU
+        columns["name"].append(dictionaries["name"].code(event.name))
+        columns["kind"].append(event.kind)
+        columns["start"].append(event.start)
+        columns["end"].append(NO_END if event.end is None else event.end)
+        columns["thread"].append(event.thread)
+        columns["device_type"].append(place)
+        for name in extra:
+            columns[name].append(_value(name, event.fields.get(name), dictionaries))
+    arrays = {name: np.array(values, dtype=COLUMNS[name].dtype) for name, values in columns.items()}
+    return EventTable(arrays, dictionaries)
+
+
+def _value(name: str, value: Any, dictionaries: dict[str, Dictionary]) -> Any:
+    spec = COLUMNS[name]
+    if spec.dictionary is not None:
+        dictionary = dictionaries.setdefault(spec.dictionary, Dictionary())
+        return -1 if value is None else dictionary.code(value)
+    return (0 if spec.absent is None else spec.absent) if value is None else value
+
+
+def nanoseconds(microseconds: Any) -> int:
+    """Exact ns of a JSON number of µs that was parsed as text."""
+    whole, _, fraction = str(microseconds).partition(".")
+    return int(whole) * 1000 + int((fraction + "000")[:3])
+
+
+def chrome_records(text: bytes) -> list[dict[str, Any]]:
+    """The complete events and instants of a Chrome trace, with times as they are written."""
+    document = json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=str)
+    records = document["traceEvents"] if isinstance(document, dict) else document
+    return [record for record in records if record.get("ph") in ("X", "i")]
+
+
+def table_of_chrome(text: bytes) -> EventTable:
+    """A small Kineto file as a table, read in the plainest way; raw enough to check the pipeline against."""
+    threads: dict[tuple[str, str], int] = {}
+    events = []
+    for record in chrome_records(text):
+        kind = CATEGORIES.get(record.get("cat", ""), Kind.INSTANT if record["ph"] == "i" else Kind.OTHER)
+        start = nanoseconds(record["ts"])
+        args = record.get("args", {})
+        fields: dict[str, Any] = {}
+        if isinstance(args.get("External id"), int):
+            fields["external"] = args["External id"]
+        if isinstance(args.get("correlation"), int):
+            fields["correlation"] = args["correlation"]
+        inputs = {key: args[key] for key in ("Input Dims", "Input type", "Concrete Inputs") if key in args}
+        if inputs:
+            fields["inputs"] = json.dumps(inputs)
+        track = (str(record["pid"]), str(record["tid"]))
+        thread = threads.setdefault(track, len(threads))
+        end = start + nanoseconds(record.get("dur", 0))
+        events.append(Event(record["name"], start, end, kind, thread, None, fields))
+    return table_of(events)
