@@ -1,0 +1,1 @@
+"""Benchmarks: ours, the peer and a bare floor program side by side in one run."""

@@ -1,0 +1,103 @@
+"""A daemon and real training loops, for the benches that need them alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.measure import ROOT
+
+BIN = Path(sys.executable).parent
+WAIT_SECONDS = 180.0
+
+
+def wait_until(what: str, holds: Callable[[], bool]) -> None:
+    """Until a condition holds. Raises TimeoutError naming it."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.05)
+
+
+@dataclass
+class Live:
+    """A running profd with a folder of its own."""
+
+    folder: Path
+    environment: dict[str, str]
+    daemon: subprocess.Popen[bytes]
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def profctl(self, *arguments: str) -> Any:
+        """What `profctl … --json` prints, parsed. Exit codes of captures that are not whole are no errors here."""
+        command = [str(BIN / "profctl"), *arguments, "--json"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if not done.stdout:
+            raise RuntimeError(f"{' '.join(arguments)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def job(self, script: str, enabled: bool = True) -> subprocess.Popen[str]:
+        """A Python process that runs `script`, with Kineto's daemon mode on or off; ended with the daemon."""
+        environment = {**self.environment, "OMP_NUM_THREADS": "1"}
+        if enabled:
+            environment["KINETO_USE_DAEMON"] = "1"
+            environment["KINETO_IPC_SOCKET_DIR"] = str(self.folder / "k")
+            environment["KINETO_CONFIG"] = str(ROOT / "deploy" / "libkineto.conf")
+        with (self.folder / "job.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", script],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.stack.callback(_end, process)
+        return process
+
+    def registered(self, pids: list[int]) -> bool:
+        """All of them can be traced through kineto."""
+        targets = self.profctl("ps")
+        return set(pids) <= {target["pid"] for target in targets if "kineto" in target["sources"]}
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+@contextmanager
+def profd() -> Iterator[Live]:
+    """A profd of this uid that is ended with the block."""
+    with tempfile.TemporaryDirectory(prefix="pb-") as name:
+        folder = Path(name)
+        socket = folder / "profd.sock"
+        environment = {
+            **os.environ,
+            "PROFD_ADDRESS": f"unix:{socket}",
+            "PROFD_KINETO_SOCKET_DIR": str(folder / "k"),
+        }
+        command = [BIN / "profd", "--user", "--state-dir", folder / "s", "--socket", socket, "--metrics", "off"]
+        with (folder / "profd.log").open("wb") as log:
+            daemon = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        live = Live(folder, environment, daemon)
+        try:
+            wait_until("profd listens", socket.exists)
+            with live.stack:
+                yield live
+        finally:
+            daemon.terminate()
+            daemon.wait(60)

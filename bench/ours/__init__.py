@@ -1,0 +1,1 @@
+"""What the benches run of ours, each in a process of its own."""
