@@ -1,0 +1,73 @@
+"""profctl's command line: help, bad usage, exit codes. No daemon is needed for any of it."""
+
+import json
+
+import pytest
+from profclient.cli.app import COMMANDS, main
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    captured = capsys.readouterr()
+    return int(left.value.code or 0), captured.out, captured.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(capsys, name):
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert out.startswith("Usage: profctl")
+
+
+def test_the_main_help_lists_every_command(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert [name for name in COMMANDS if f"\n  {name}" not in out] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["start"], "which process"),
+        (["start", "--pid", "0", "-d", "1s"], "positive"),
+        (["start", "--pid", "1", "-d", "10"], "500ms"),
+        (["start", "--pid", "1", "-d", "1s", "-n", "3"], "not both"),
+        (["start", "--pid", "x"], "not a valid integer"),
+        (["nonsense"], "No such command"),
+        (["share", "abc"], "--with USER"),
+        (["import", "/nonexistent.json"], "cannot be read"),
+        (["import", "/"], "is a directory"),
+        (["export", "--window", "5", "-o", "x.json"], "1s..1.5s"),
+        (["store", "rebuild"], "--store DIR"),
+    ],
+)
+def test_usage_mistakes_say_what_to_do(capsys, arguments, words):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_no_daemon_is_its_own_exit_code(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PROFD_ADDRESS", f"unix:{tmp_path}/none.sock")
+    code, out, err = run(capsys, "ps")
+    assert (code, out) == (7, "")
+    assert "profd --user" in err
+    code, _, err = run(capsys, "list", "--json")
+    assert code == 7
+    assert json.loads(err)["kind"] == "unreachable"
+
+
+def test_a_socket_that_nobody_answers(capsys, monkeypatch, tmp_path):
+    (tmp_path / "profd.sock").touch()
+    monkeypatch.setenv("PROFD_ADDRESS", str(tmp_path / "profd.sock"))
+    code, _, err = run(capsys, "ps")
+    assert code == 7
+    assert "no profd answers" in err
+
+
+def test_completion(capsys):
+    code, out, _ = run(capsys, "completion", "bash")
+    assert code == 0
+    assert "_PROFCTL_COMPLETE" in out

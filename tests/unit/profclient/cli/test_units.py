@@ -1,0 +1,59 @@
+"""Durations and sizes, read from people and written for them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profclient.cli import units
+from profclient.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("500ms", 500_000_000),
+        ("10s", 10_000_000_000),
+        ("1m30s", 90_000_000_000),
+        ("1.5s", 1_500_000_000),
+        ("0.1us", 100),
+        ("2h", 7_200_000_000_000),
+        ("3 min", 180_000_000_000),
+    ],
+)
+def test_durations_are_exact(text, ns):
+    assert units.parse_duration_ns(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "10x", "-1s", "0s", "1s2", "ten seconds", "1e3s"])
+def test_what_is_no_duration_is_refused_with_an_example(text):
+    with pytest.raises(UsageError, match=r"500ms|longer than nothing"):
+        units.parse_duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [("1s..2s", (10**9, 2 * 10**9)), ("2s..", (2 * 10**9, None)), ("..5ms", (None, 5 * 10**6)), ("0..1s", (0, 10**9))],
+)
+def test_windows(text, window):
+    assert units.parse_window_ns(text) == window
+
+
+@pytest.mark.parametrize("text", ["", "..", "1s", "2s..1s", "1..2", "1s...2s"])
+def test_what_is_no_window_is_refused(text):
+    with pytest.raises(UsageError):
+        units.parse_window_ns(text)
+
+
+@given(st.integers(1, 10**15))
+def test_property_what_is_written_is_read_back_to_its_digits(ns):
+    text = units.duration(ns)
+    back = units.parse_duration_ns(text)
+    assert abs(back - ns) <= max(1, ns // 100)
+
+
+def test_times_in_words():
+    now = 10**18
+    assert units.ago(now - 5 * 10**9, now) == "5 s ago"
+    assert units.ago(now - 3 * 86_400 * 10**9, now) == "3 d ago"
+    assert units.ago(None) == "-"
+    assert units.size(1_234_567) == "1.2 MB"
+    assert units.size(None) == "-"

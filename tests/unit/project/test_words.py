@@ -1,0 +1,33 @@
+"""Numbers that stand in two places are the same, and names are what the contract says."""
+
+import pytest
+from profclient.cli import capture_view
+from profd.capture.model import Reason, State
+from profd.events import DeviceType, Kind
+from profproto.v1 import capture_pb2
+
+
+@pytest.mark.parametrize("state", State)
+def test_states_are_those_of_the_contract(state):
+    assert capture_pb2.State.Value(f"STATE_{state.name}") == state
+    assert capture_view.state_name(state) == state.label
+
+
+def test_there_is_no_state_or_reason_that_only_one_side_knows():
+    assert len(capture_pb2.State.keys()) == len(State) + 1
+    assert len(capture_pb2.Reason.keys()) == len(Reason)
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason])
+def test_reasons_are_those_of_the_contract(reason):
+    assert capture_pb2.Reason.Value(f"REASON_{reason.name}") == reason
+    assert capture_view.reason_name(reason) == reason.label
+
+
+def test_kinds_and_device_types_are_the_fixed_words():
+    kinds = (
+        "cpu_op user_annotation python_function instant runtime driver kernel memcpy memset sync overhead "
+        "gpu_user_annotation memory counter sample trace other"
+    )
+    assert {kind.label for kind in Kind} == set(kinds.split())
+    assert {device.label for device in DeviceType} == set(["CPU", "CUDA", "HIP", "XPU", "MTIA", "TPU", "other"])
