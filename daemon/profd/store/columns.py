@@ -25,12 +25,11 @@ _NUMERIC_ARGS: Final[dict[str, tuple[type[np.generic], pa.DataType]]] = {
 CODED_ARGS: Final = ("str", "json")
 
 
-def text_array(words: list[str]) -> pa.Array:
-    """Strings as Arrow; as binary where some of them hold lone surrogates, which are not UTF-8."""
-    try:
-        return pa.array(words, pa.string())
-    except UnicodeEncodeError:
-        return pa.array([word.encode("utf-8", "surrogatepass") for word in words], pa.binary())
+def text_array(words: list[str], arrow: pa.DataType) -> pa.Array:
+    """Strings as Arrow. UnicodeEncodeError for lone surrogates, which a `binary` array can hold."""
+    if pa.types.is_binary(arrow):
+        return pa.array([word.encode("utf-8", "surrogatepass") for word in words], arrow)
+    return pa.array(words, arrow)
 
 
 def words_of(array: pa.Array) -> list[str]:
@@ -38,7 +37,7 @@ def words_of(array: pa.Array) -> list[str]:
     if not pa.types.is_binary(array.type):
         with contextlib.suppress(UnicodeDecodeError):
             return cast("list[str]", array.to_pylist())
-        array = array.view(pa.binary())
+        array = array.view(pa.binary())  # flows: their file is open before all strings are known
     return [word.decode("utf-8", "surrogatepass") for word in array.to_pylist()]
 
 
@@ -53,19 +52,19 @@ def _numbers(values: Array, present: Array | None, arrow: pa.DataType) -> pa.Arr
     return pa.Array.from_buffers(arrow, len(values), [_bitmap(present), data])
 
 
-def _coded(codes: Array, present: Array | None, dictionary: Dictionary) -> pa.Array:
+def _coded(codes: Array, present: Array | None, dictionary: Dictionary, text: pa.DataType) -> pa.Array:
     used = np.zeros(len(dictionary), dtype=np.bool_)
     used[codes if present is None else codes[present]] = True
     entries = np.flatnonzero(used)
-    place = np.zeros(len(dictionary), dtype=np.int32)
+    place = np.zeros(max(len(dictionary), 1), dtype=np.int32)
     place[entries] = np.arange(len(entries), dtype=np.int32)
     indices = _numbers(place[codes], present, pa.int32())
     values = dictionary.values
     words = values if len(entries) == len(values) else [values[entry] for entry in entries.tolist()]
-    return pa.DictionaryArray.from_arrays(indices, text_array(words), safe=False)
+    return pa.DictionaryArray.from_arrays(indices, text_array(words, text), safe=False)
 
 
-def _presence(spec: Column, values: Array) -> Array | None:
+def presence(spec: Column, values: Array) -> Array | None:
     """Which rows have a value; None: all of them."""
     if spec.absent is None:
         return None
@@ -78,31 +77,38 @@ def _presence(spec: Column, values: Array) -> Array | None:
     return None if bool(present.all()) else cast(Array, present)
 
 
-def encode_column(spec: Column, values: Array, dictionaries: dict[str, Dictionary]) -> pa.Array | None:
-    """A column as Arrow; None when it is absent in every row."""
+def column_type(spec: Column, text: pa.DataType) -> pa.DataType:
+    """The Arrow type of a column; `text` is string or binary."""
+    return pa.dictionary(pa.int32(), text) if spec.dictionary is not None else pa.from_numpy_dtype(spec.dtype)
+
+
+def encode_column(spec: Column, values: Array, dictionaries: dict[str, Dictionary], arrow: pa.DataType) -> pa.Array:
+    """A column, or a slice of it, as an Arrow array of type `column_type`."""
     values = np.ascontiguousarray(values, dtype=spec.dtype)
-    present = _presence(spec, values)
-    if present is not None and not bool(present.any()):
-        return None
+    present = presence(spec, values)
     if spec.dictionary is not None:
-        return _coded(values, present, dictionaries[spec.dictionary])
-    return _numbers(values, present, pa.from_numpy_dtype(spec.dtype))
-
-
-def encode_arg(arg: ArgColumn, rows: int) -> pa.Array:
-    """A sparse argument as an Arrow array of `rows` rows, null where the row does not have it."""
-    present = np.zeros(rows, dtype=np.bool_)
-    present[arg.rows] = True
-    if arg.type in CODED_ARGS:
-        if arg.dictionary is None:
-            raise ValueError(f"argument column of type {arg.type} without a dictionary")
-        codes = np.zeros(rows, dtype=np.int32)
-        codes[arg.rows] = arg.values
-        return _coded(codes, present, arg.dictionary)
-    dtype, arrow = _NUMERIC_ARGS[arg.type]
-    values = np.zeros(rows, dtype=dtype)
-    values[arg.rows] = arg.values
+        return _coded(values, present, dictionaries[spec.dictionary], arrow.value_type)
     return _numbers(values, present, arrow)
+
+
+def arg_type(kind: str, text: pa.DataType) -> pa.DataType:
+    """The Arrow type of an argument column."""
+    return pa.dictionary(pa.int32(), text) if kind in CODED_ARGS else _NUMERIC_ARGS[kind][1]
+
+
+def encode_arg(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.Array:
+    """Rows `first … first + rows - 1` of a sparse argument, null where a row does not have it."""
+    low, high = np.searchsorted(arg.rows, (first, first + rows))
+    where = arg.rows[low:high] - first
+    present = np.zeros(rows, dtype=np.bool_)
+    present[where] = True
+    values = np.zeros(rows, dtype=np.int32 if arg.type in CODED_ARGS else _NUMERIC_ARGS[arg.type][0])
+    values[where] = arg.values[low:high]
+    if arg.type not in CODED_ARGS:
+        return _numbers(values, present, arrow)
+    if arg.dictionary is None:
+        raise ValueError(f"argument column of type {arg.type} without a dictionary")
+    return _coded(values, present, arg.dictionary, arrow.value_type)
 
 
 def _chunks(column: pa.ChunkedArray | pa.Array) -> Iterable[pa.Array]:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profd.errors import Exhausted
-from profd.events import COLUMNS, NO_END, Dictionary, EventTable, Flows, Kind
-from profd.store.columns import encode_arg, encode_column, text_array
+from profd.events import COLUMNS, NO_END, Column, Dictionary, EventTable, Flows, Kind
+from profd.store.columns import arg_type, column_type, encode_arg, encode_column, presence, text_array
 from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, SegmentInfo, TraceMeta, encode_meta, segment_file
 
 Array = npt.NDArray[Any]
@@ -28,7 +28,9 @@ Array = npt.NDArray[Any]
 _DELTA_TYPES: Final = (pa.int64(),)
 _DICTIONARY_COLUMNS: Final = frozenset({"device", "context", "stream", "fwd_thread", "weight"})
 _GPU_KINDS: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
-_FLOW_ROWS: Final = 1 << 17  # buffered before a row group is written
+# Small enough for the arrays of one group to stay in the cache, and for a window to leave most of a
+# segment unread.
+GROUP_ROWS: Final = 1 << 16
 _DICTIONARY_PAGE_BYTES: Final = 1 << 30  # never fall back to writing a string per row
 _PATCHABLE: Final = frozenset(
     name for name, spec in COLUMNS.items() if spec.dictionary is None and spec.dtype is not np.float64
@@ -97,7 +99,7 @@ class TraceWriter:
         info = self._describe(table)
         path = self._directory / info.file
         with _disk(path):
-            _write_parquet(path, self._arrow(table))
+            self._write(path, table)
         self._segments.append(info)
         self._rows += len(table)
         self._gpu_events += int(np.isin(table.column("kind"), _GPU_KINDS).sum())
@@ -117,19 +119,36 @@ class TraceWriter:
             unended=int((end == NO_END).sum()),
         )
 
-    def _arrow(self, table: EventTable) -> pa.Table:
-        arrays, fields = [], []
-        for name, values in table.columns.items():
-            array = encode_column(COLUMNS[name], values, table.dictionaries)
-            if array is not None:
-                arrays.append(array)
-                fields.append(pa.field(name, array.type))
-        for key, arg in table.args.items():
-            if len(arg.rows):
-                array = encode_arg(arg, len(table))
-                arrays.append(array)
-                fields.append(_arg_field(self._arg_name(key), key, array.type))
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    def _write(self, path: Path, table: EventTable) -> None:
+        try:
+            self._write_as(path, table, pa.string())
+        except UnicodeEncodeError:
+            # Lone surrogates are not UTF-8. This segment's strings are kept as binary instead.
+            self._write_as(path, table, pa.binary())
+
+    def _write_as(self, path: Path, table: EventTable, text: pa.DataType) -> None:
+        columns = [name for name, values in table.columns.items() if _any_present(COLUMNS[name], values)]
+        args = [(key, arg) for key, arg in table.args.items() if len(arg.rows)]
+        fields = [pa.field(name, column_type(COLUMNS[name], text)) for name in columns]
+        fields += [_arg_field(self._arg_name(key), key, arg_type(key[1], text)) for key, _ in args]
+        schema = pa.schema(fields)
+        with pq.ParquetWriter(path, schema, **_options(schema)) as writer:
+            for first in range(0, len(table), GROUP_ROWS):
+                rows = min(GROUP_ROWS, len(table) - first)
+                arrays = [
+                    encode_column(
+                        COLUMNS[name],
+                        table.columns[name][first : first + rows],
+                        table.dictionaries,
+                        schema.field(at).type,
+                    )
+                    for at, name in enumerate(columns)
+                ]
+                arrays += [
+                    encode_arg(arg, first, rows, schema.field(at).type)
+                    for at, (_, arg) in enumerate(args, len(columns))
+                ]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=rows)
 
     def _arg_name(self, key: tuple[str, str]) -> str:
         """`arg.<key>`; the type is appended where a key comes with several."""
@@ -187,6 +206,11 @@ class TraceWriter:
         return meta
 
 
+def _any_present(spec: Column, values: Array) -> bool:
+    present = presence(spec, values)
+    return present is None or bool(present.any())
+
+
 def _arg_field(name: str, key: tuple[str, str], arrow: pa.DataType) -> pa.Field:
     # A key may hold lone surrogates, metadata is bytes.
     metadata = {"key": key[0].encode("utf-8", "surrogatepass"), "type": key[1]}
@@ -212,13 +236,20 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
         "column_encoding": delta or None,
         "use_dictionary": dictionary,
         "dictionary_pagesize_limit": _DICTIONARY_PAGE_BYTES,
-        "write_statistics": [name for name in ("start", "end", "row") if name in schema.names],
+        "write_statistics": [name for name in ("start", "end") if name in schema.names],
         "write_page_checksum": True,
     }
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:
     pq.write_table(table, path, row_group_size=len(table), **_options(table.schema))
+
+
+def _words(words: list[str]) -> pa.Array:
+    try:
+        return text_array(words, pa.string())
+    except UnicodeEncodeError:
+        return text_array(words, pa.binary()).view(pa.string())
 
 
 class _FlowWriter:
@@ -238,7 +269,7 @@ class _FlowWriter:
         self._dictionaries = dictionaries
         self._waiting.append(flows)
         self._count += len(flows.id)
-        if self._count >= _FLOW_ROWS:
+        if self._count >= GROUP_ROWS:
             self._flush()
 
     def _flush(self) -> None:
@@ -258,7 +289,7 @@ class _FlowWriter:
         used, indices = np.unique(values, return_inverse=True)
         known = self._dictionaries[dictionary].values if dictionary in self._dictionaries else []
         # Code -1 (a flow without a name) sorts first and is null.
-        words = text_array([known[code] for code in used.tolist() if code >= 0]).view(pa.string())
+        words = _words([known[code] for code in used.tolist() if code >= 0])
         indices = indices.astype(np.int32) - np.int32(used[0] < 0)
         return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), words, safe=False)
 

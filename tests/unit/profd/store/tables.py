@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-
 from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable
 
 WORDS = ["", "aten::mm", "naïve ∂", "nul\0byte", 'tab\t"quote"', "surrogate \ud800", "x" * 300]

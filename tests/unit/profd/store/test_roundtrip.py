@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from profd.events import NO_END, Dictionary, EventTable, Flows
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 from profd.store.writer import TraceWriter
+
 from tests.unit.profd.store.tables import plain, random_table
 
 EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
