@@ -109,9 +109,7 @@ def choose(
     return refusal or _no_source(process, declined, children)
 
 
-def _refusal(
-    source: Source, plan: Plan, options: Options, headroom: Headroom, *, open_ended: bool
-) -> Choice | None:
+def _refusal(source: Source, plan: Plan, options: Options, headroom: Headroom, *, open_ended: bool) -> Choice | None:
     if not plan.serves:
         return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)
     if open_ended and not source.can_stop:
@@ -165,9 +163,7 @@ def _no_source(process: Process, declined: list[tuple[str, Offer]], children: Se
         return Choice(None, reason=Reason.LAUNCHER, message=_launcher_message(process, children))
     codes = [offer.why_code for _, offer in declined]
     sentences = [
-        f"{name}: {offer.reason}" + (f" ({offer.fix})" if offer.fix else "")
-        for name, offer in declined
-        if offer.reason
+        f"{name}: {offer.reason}" + (f" ({offer.fix})" if offer.fix else "") for name, offer in declined if offer.reason
     ]
     # A right that is missing is the more useful answer than a framework that is.
     code = next((code for code in codes if code is not Reason.NO_SOURCE), Reason.NO_SOURCE)

@@ -30,9 +30,7 @@ class Headroom:
 class HostHeadroom:
     """Reads headroom from /proc, the target's cgroup and the filesystem of the state directory."""
 
-    def __init__(
-        self, state_dir: Path, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")
-    ) -> None:
+    def __init__(self, state_dir: Path, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> None:
         self._state_dir = state_dir
         self._proc = proc
         self._cgroups = cgroups

@@ -170,9 +170,7 @@ class Machine:
     so no stopping timer is set and the recording deadline alone bounds it.
     """
 
-    def __init__(
-        self, target: TargetRecord, graces: Graces | None = None, *, open_ended: bool = False
-    ) -> None:
+    def __init__(self, target: TargetRecord, graces: Graces | None = None, *, open_ended: bool = False) -> None:
         self.target = target
         self.can_stop = True
         self.ignored = 0
@@ -225,9 +223,7 @@ class Machine:
             return self._end(State.CANCELLED, event.reason, event.message)
         if self.can_stop:
             return [SignalStop(), StartTimer(Timer.STOPPING, self._graces.stopping_ns)]
-        self.target.doing = (
-            f"{self.target.source} cannot be stopped once its window is set: it runs to its end"
-        )
+        self.target.doing = f"{self.target.source} cannot be stopped once its window is set: it runs to its end"
         return [SignalStop()]
 
     def _process_ended(self, _event: ProcessEnded) -> list[Action] | None:

@@ -73,6 +73,10 @@ class Storing(Protocol):
         """Raises ProfdError (BadTrace, Exhausted, JobFailed, ...) or OSError; nothing is visible then."""
         ...
 
+    def find(self, capture: str, process: ProcessId) -> StoredTrace | None:
+        """The trace that this target of a capture has left in the store, if it has."""
+        ...
+
 
 class Journal(Protocol):
     """Where raw files lie until the store has their trace."""

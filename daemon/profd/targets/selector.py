@@ -8,7 +8,7 @@ forbidden one are told apart only by processes the caller could see in /proc any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from profd.errors import BadInput, Denied, NotFound
@@ -47,10 +47,11 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What matched, in pid order: what the caller may have and what belongs to others."""
+    """What matched, in pid order: what the caller may have, what belongs to others, pids that name nothing."""
 
     allowed: list[Process]
     forbidden: list[Process]
+    missing: tuple[int, ...] = ()
 
 
 def check_untrusted_selector(selector: Selector) -> None:
@@ -80,10 +81,10 @@ def select(
     not what `--user` means). Raises NotFound or Denied.
     """
     candidates = {p.id.pid: p for p in processes if p.id.pid not in own and not p.zombie}
-    _check_pids(selector, candidates)
+    missing = _missing_pids(selector, candidates)
     matches = {pid: p for pid, p in candidates.items() if _matches(selector, p, traceable)}
     if selector.children:
-        for process in descendants(set(matches), list(candidates.values())):
+        for process in Families(candidates.values()).below(list(matches)):
             if traceable(process):
                 matches[process.id.pid] = process
     found = [matches[pid] for pid in sorted(matches)]
@@ -93,7 +94,7 @@ def select(
         raise NotFound(f"no process matches {selector.describe()}; `profctl ps` lists what can be traced")
     if not allowed:
         raise Denied(_denied(selector, forbidden))
-    return Selection(allowed, forbidden)
+    return Selection(allowed, forbidden, missing)
 
 
 def may_profile(process: Process, *, uid: int, admin: bool) -> bool:
@@ -101,30 +102,35 @@ def may_profile(process: Process, *, uid: int, admin: bool) -> bool:
     return admin or process.uid == uid
 
 
-def descendants(pids: Collection[int], processes: Sequence[Process]) -> list[Process]:
-    """Every process below the given ones (without them), parents before children."""
-    children: dict[int, list[Process]] = {}
-    for process in processes:
-        children.setdefault(process.ppid, []).append(process)
-    seen = set(pids)
-    queue = list(pids)
-    found: list[Process] = []
-    for pid in queue:
-        for child in children.get(pid, []):
-            if child.id.pid not in seen:  # a snapshot is not atomic: a reused pid may close a loop
-                seen.add(child.id.pid)
-                queue.append(child.id.pid)
-                found.append(child)
-    return found
+class Families:
+    """Who descends from whom in one snapshot."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        self._children: dict[int, list[Process]] = {}
+        for process in processes:
+            self._children.setdefault(process.ppid, []).append(process)
+
+    def below(self, pids: Iterable[int]) -> list[Process]:
+        """Every process below the given ones (without them), parents before children."""
+        queue = list(pids)
+        seen = set(queue)
+        found: list[Process] = []
+        for pid in queue:
+            for child in self._children.get(pid, ()):
+                if child.id.pid not in seen:  # a snapshot is not atomic: a reused pid may close a loop
+                    seen.add(child.id.pid)
+                    queue.append(child.id.pid)
+                    found.append(child)
+        return found
 
 
-def _check_pids(selector: Selector, candidates: dict[int, Process]) -> None:
-    gone = [pid for pid in selector.pids if pid not in candidates]
+def _missing_pids(selector: Selector, candidates: dict[int, Process]) -> tuple[int, ...]:
+    """Named pids without a process; NotFound if that is all of them."""
+    gone = tuple(sorted({pid for pid in selector.pids if pid not in candidates}))
     if gone and len(gone) == len(set(selector.pids)):
         pids = ", ".join(map(str, gone))
-        raise NotFound(
-            f"no process has pid {pids} (or it is part of profd); `profctl ps` lists what can be traced"
-        )
+        raise NotFound(f"no process has pid {pids} (or it is part of profd); `profctl ps` lists what can be traced")
+    return gone
 
 
 def _matches(selector: Selector, process: Process, traceable: Callable[[Process], bool]) -> bool:

@@ -1,0 +1,46 @@
+"""What a request must be before anything is looked at."""
+
+from __future__ import annotations
+
+import math
+
+from profd.capture.model import Options
+from profd.errors import BadInput
+from profd.limits import CAPTURE_ITERATIONS_MAX, CAPTURE_WINDOW_MAX_NS, REQUEST_ID_BYTES_MAX
+
+SAMPLE_HZ_MAX = 1000.0
+START_AHEAD_MAX_NS = 3600 * 1_000_000_000
+"""A window may begin this far ahead: its targets are held until then."""
+
+
+def check_untrusted_options(options: Options, now_ns: int, *, open_ended: bool) -> None:
+    """BadInput naming the option and what it may be."""
+    _check_window(options, open_ended=open_ended)
+    hz = options.sample_hz
+    if hz is not None and not (math.isfinite(hz) and 0 < hz <= SAMPLE_HZ_MAX):
+        raise BadInput(f"sample rate {hz:g} Hz: give one above 0 and up to {SAMPLE_HZ_MAX:g}")
+    if options.start_at_ns is not None:
+        if options.start_at_ns < now_ns:
+            raise BadInput("the start time has passed; give one that all targets can still reach (10 s ahead)")
+        if options.start_at_ns > now_ns + START_AHEAD_MAX_NS:
+            raise BadInput("the start time is more than an hour ahead; ask again nearer to it")
+
+
+def _check_window(options: Options, *, open_ended: bool) -> None:
+    if options.duration_ns < 0 or options.duration_ns > CAPTURE_WINDOW_MAX_NS:
+        longest = CAPTURE_WINDOW_MAX_NS / 1e9
+        raise BadInput(f"duration {options.duration_ns / 1e9:g} s: give one above 0 and up to {longest:g} s")
+    if not 0 <= options.iterations <= CAPTURE_ITERATIONS_MAX:
+        raise BadInput(f"iterations {options.iterations}: give a number from 1 to {CAPTURE_ITERATIONS_MAX}")
+    if options.duration_ns and options.iterations:
+        raise BadInput("give a duration or iterations, not both")
+    if not (options.duration_ns or options.iterations or open_ended):
+        raise BadInput("give --duration or --iterations (or start an open-ended capture and stop it)")
+    if open_ended and options.iterations:
+        raise BadInput("an open-ended capture has no iterations; leave one of the two out")
+
+
+def check_untrusted_request_id(request_id: str) -> None:
+    """BadInput if it is too long."""
+    if len(request_id.encode("utf-8", "surrogatepass")) > REQUEST_ID_BYTES_MAX:
+        raise BadInput(f"the request id is longer than {REQUEST_ID_BYTES_MAX} bytes")

@@ -1,0 +1,141 @@
+"""All captures this daemon knows, in memory and on disk; bounded, oldest forgotten first."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from profd.capture.ids import resolve
+from profd.capture.machine import Abandon, Machine
+from profd.capture.model import Reason, State
+from profd.capture.ports import Identity, Journal, Records, Storing
+from profd.capture.records import CaptureRecord
+from profd.errors import BadInput, Exhausted, NotFound, ProfdError
+
+log = logging.getLogger("profd.capture")
+
+CAPTURES_KEPT_MAX: Final = 2000
+RAW_KEPT_MAX: Final = 16  # captures whose raw files wait for a retry
+
+
+class Book:
+    """Reads and writes go through one thread, so a later state never meets an earlier one on disk."""
+
+    def __init__(self, records: Records, storing: Storing, journal: Journal, now_ns: Callable[[], int]) -> None:
+        self._disk = records
+        self._storing = storing
+        self._journal = journal
+        self._now_ns = now_ns
+        self._by_id: dict[str, CaptureRecord] = {}  # oldest first
+        self._by_request: dict[tuple[int, str], str] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="profd-captures")
+
+    async def open(self) -> None:
+        """Read all; what was live when the last daemon went away gets its terminal state."""
+        for value in await self._in_thread(self._disk.all):
+            try:
+                record = CaptureRecord.from_json(value)
+            except BadInput as error:
+                log.warning("capture record dropped", extra={"why": str(error)})
+                continue
+            self._remember(record)
+            if record.finished_ns is None:
+                self._recover(record)
+                await self.write(record)
+        await self._forget_old()
+
+    async def close(self) -> None:
+        """Everything handed in is on disk when it returns."""
+        await asyncio.to_thread(self._thread.shutdown, True)
+
+    def add(self, record: CaptureRecord) -> None:
+        """Know a new capture; `write` makes it durable."""
+        self._remember(record)
+
+    async def write(self, record: CaptureRecord) -> tuple[Reason, str] | None:
+        """Put its present state on disk. A failure is returned (and logged), never raised."""
+        value = record.to_json()
+        try:
+            await self._in_thread(self._disk.put, record.id, value)
+        except (OSError, ProfdError) as error:
+            log.error("capture record not written", extra={"capture": record.id, "why": str(error)})
+            return _failure(error)
+        if record.terminal:
+            await self._forget_old()
+        return None
+
+    def ids(self) -> Collection[str]:
+        """Every id in use."""
+        return self._by_id.keys()
+
+    def records(self) -> Collection[CaptureRecord]:
+        """All captures, oldest first."""
+        return self._by_id.values()
+
+    def by_request(self, uid: int, request_id: str) -> CaptureRecord | None:
+        """The capture a caller's request id has led to."""
+        return self._by_id.get(self._by_request.get((uid, request_id), ""))
+
+    def visible(self, caller: Identity) -> Sequence[CaptureRecord]:
+        """The caller's own (an admin's: all), newest first."""
+        return [r for r in reversed(self._by_id.values()) if caller.admin or r.owner_uid == caller.uid]
+
+    def find(self, caller: Identity, prefix: str) -> CaptureRecord:
+        """By id, by a prefix of it, or the caller's own latest. NotFound, BadInput."""
+        if prefix:
+            return self._by_id[resolve(prefix, [r.id for r in self.visible(caller)], "capture")]
+        own = (r for r in self.visible(caller) if r.owner_uid == caller.uid)
+        latest = next(own, None)
+        if latest is None:
+            raise NotFound("you have no captures yet; `profctl start --pid PID --duration 5s` makes one")
+        return latest
+
+    def _remember(self, record: CaptureRecord) -> None:
+        self._by_id[record.id] = record
+        if record.request_id:
+            self._by_request[record.owner_uid, record.request_id] = record.id
+
+    def _recover(self, record: CaptureRecord) -> None:
+        for target in record.targets:
+            if target.state.terminal:
+                continue
+            # The trace may have been stored in the last moment, before the record was.
+            stored = self._storing.find(record.id, target.process)
+            if stored is not None:
+                target.trace, target.events, target.state = stored.trace, stored.events, State.STORED
+                target.files = []
+                continue
+            hint = "; its raw data is kept: `profctl retry`" if target.files else ""
+            Machine(target).handle(Abandon(Reason.DAEMON_RESTARTED, f"profd was restarted during the capture{hint}"))
+        record.finished_ns = self._now_ns()
+
+    async def _forget_old(self) -> None:
+        ended = [record for record in self._by_id.values() if record.terminal]
+        for record in ended[: max(0, len(self._by_id) - CAPTURES_KEPT_MAX)]:
+            del self._by_id[record.id]
+            self._by_request.pop((record.owner_uid, record.request_id), None)
+            self._drop_raw(record)
+            await self._in_thread(self._disk.remove, record.id)
+        with_raw = [record for record in ended if any(target.files for target in record.targets)]
+        for record in with_raw[: max(0, len(with_raw) - RAW_KEPT_MAX)]:
+            self._drop_raw(record)
+            await self._in_thread(self._disk.put, record.id, record.to_json())
+
+    def _drop_raw(self, record: CaptureRecord) -> None:
+        for target in record.targets:
+            if target.files:
+                target.files = []
+                self._journal.remove(record.id, target.process)
+
+    async def _in_thread(self, function: Callable[..., Any], *args: object) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _failure(error: OSError | ProfdError) -> tuple[Reason, str]:
+    full = isinstance(error, Exhausted) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    reason = Reason.DISK_FULL if full else Reason.STORE_UNAVAILABLE
+    return reason, f"the capture could not be recorded on disk: {getattr(error, 'strerror', None) or error}"

@@ -1,0 +1,325 @@
+"""Captures from request to terminal state: the one place that holds them all.
+
+What is durable is a CaptureRecord per capture; what is live is a TargetRun per
+target that is not terminal. One process is held by one capture at a time. All
+methods run on the event loop's thread; only /proc and the disk are read and
+written in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from profd.capture import admission
+from profd.capture.book import Book
+from profd.capture.choice import limit_window
+from profd.capture.estimate import HostHeadroom
+from profd.capture.ids import new_id
+from profd.capture.model import Options, Reason, State
+from profd.capture.planner import Planner, Request, Settings, TargetPlan
+from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.capture.run import Order, Parts, TargetRun
+from profd.capture.switch import Switch
+from profd.capture.watch import Lease, Watchers
+from profd.errors import Denied, Exhausted, Unavailable
+from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX
+from profd.sources.base import Source
+from profd.targets.process import ProcessId
+
+log = logging.getLogger("profd.capture")
+
+DEADLINE_DEFAULT_NS: Final = 120 * 1_000_000_000  # beyond the window, for a plan that names none
+
+
+class CaptureManager:
+    """See the module. `open` before use, `close` at the end."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sequence[Source],
+        table: Processes,
+        records: Records,
+        storing: Storing,
+        journal: Journal,
+        audit: Audit,
+        switch: Switch,
+        headroom: HostHeadroom,
+        ended: Ended,
+        settings: Settings,
+    ) -> None:
+        self.switch = switch
+        self._table = table
+        self._audit = audit
+        self._headroom = headroom
+        self._settings = settings
+        self._parts = Parts(journal, storing, ended, settings.graces)
+        self._book = Book(records, storing, journal, settings.now_ns)
+        self._held: dict[ProcessId, CaptureRecord] = {}
+        self.planner = Planner(sources, table, headroom, settings, self._held)
+        self._runs: dict[str, dict[ProcessId, TargetRun]] = {}
+        self._watchers: dict[str, Watchers] = {}
+        self._leases: dict[str, Lease] = {}
+        self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def open(self) -> None:
+        """Read what an earlier daemon left; what it left unfinished ends here, with the reason."""
+        await self._book.open()
+
+    @property
+    def active(self) -> int:
+        """Captures that are not terminal."""
+        return sum(not record.terminal for record in self._book.records())
+
+    # --- asking for captures ---
+
+    async def start(self, caller: Identity, request: Request) -> CaptureRecord:
+        """A capture for this request, running; the same one again for a request id this caller has used.
+
+        Raises BadInput, NotFound and Denied (nothing to trace), Exhausted
+        (limits) and Unavailable (switched off). What concerns single targets
+        are their states.
+        """
+        admission.check_untrusted_request_id(request.request_id)
+        if not request.request_id:
+            return await self._start(caller, request)
+        known = self._book.by_request(caller.uid, request.request_id)
+        if known is not None:
+            return known
+        key = (caller.uid, request.request_id)
+        task = self._starting.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._start(caller, request))
+            self._starting[key] = task
+            task.add_done_callback(lambda _task: self._starting.pop(key, None))
+        # A caller that goes away must not take the capture from one that asks again.
+        return await asyncio.shield(task)
+
+    async def _start(self, caller: Identity, request: Request) -> CaptureRecord:
+        self._check_open()
+        plans = await self.planner.estimate(caller, request)
+        self._check_limits()
+        record = self._record(caller, request, [plan.target for plan in plans])
+        self._book.add(record)
+        options = limit_window(request.options, CAPTURE_WINDOW_MAX_NS, open_ended=request.open_ended)
+        processes = [plan.target.process for plan in plans if plan.choice.source is not None]
+        # Held before the first await: no second request gets between.
+        self._held.update(dict.fromkeys(processes, record))
+        failure = await self._book.write(record)
+        pids = [target.pid for target in record.targets]
+        self._audit.write("capture.start", caller.uid, capture=record.id, targets=pids)
+        for plan in plans:
+            self._launch(record, plan, options, failure)
+        if record.open_ended and not record.terminal:
+            self._leases[record.id] = self._new_lease(record)
+        self._settled(record)
+        return record
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Unavailable("profd is shutting down and takes no new captures; ask again in a moment")
+        self.switch.check()
+
+    def _check_limits(self) -> None:
+        if self.active >= CAPTURES_ACTIVE_MAX:
+            raise Exhausted(f"{CAPTURES_ACTIVE_MAX} captures are running on this host; wait for one to end")
+        disk = self._headroom.disk()
+        if disk is not None and disk <= 0:
+            raise Exhausted(
+                "the disk of profd's store is nearly full, so no capture is started; "
+                "free space (`profctl rm`), or move the state directory"
+            )
+
+    def _record(self, caller: Identity, request: Request, targets: list[TargetRecord]) -> CaptureRecord:
+        return CaptureRecord(
+            id=new_id(self._book.ids()),
+            request_id=request.request_id,
+            owner=caller.user,
+            owner_uid=caller.uid,
+            created_ns=self._settings.now_ns(),
+            options=request.options,
+            open_ended=request.open_ended,
+            targets=targets,
+        )
+
+    def _launch(
+        self, record: CaptureRecord, plan: TargetPlan, options: Options, failure: tuple[Reason, str] | None
+    ) -> None:
+        target, choice = plan.target, plan.choice
+        target.choice = choice.why
+        if choice.source is None or choice.plan is None:
+            target.state, target.reason, target.message = choice.state, choice.reason, choice.message
+            return
+        if failure is not None:
+            target.state, (target.reason, target.message) = State.FAILED, failure
+            self._release(record, target.process)
+            return
+        target.not_honoured = list(choice.plan.not_honoured)
+        target.warnings = list(choice.plan.risks)
+        process = self._table.get(target.pid)
+        if process is None or process.id != target.process:
+            target.state, target.reason = State.FAILED, Reason.TARGET_ENDED
+            target.message = "the process ended before the capture began"
+            self._release(record, target.process)
+            return
+        deadline = choice.plan.deadline_ns or options.duration_ns + DEADLINE_DEFAULT_NS
+        self._new_run(record, target).begin(Order(choice.source, process, options), deadline)
+
+    def _new_run(self, record: CaptureRecord, target: TargetRecord) -> TargetRun:
+        run = TargetRun(
+            record,
+            target,
+            self._parts,
+            on_change=lambda: self._changed(record),
+            on_settled=lambda: self._target_settled(record, target),
+            on_released=lambda: self._release(record, target.process),
+        )
+        self._runs.setdefault(record.id, {})[target.process] = run
+        return run
+
+    # --- while they run ---
+
+    def _changed(self, record: CaptureRecord) -> None:
+        watchers = self._watchers.get(record.id)
+        if watchers is not None:
+            watchers.notify()
+
+    def _target_settled(self, record: CaptureRecord, target: TargetRecord) -> None:
+        log.info(
+            "target ended",
+            extra={"capture": record.id, "pid": target.pid, "state": target.state.label, "why": target.message},
+        )
+        if not target.files:
+            self._parts.journal.remove(record.id, target.process)
+        self._settled(record)
+
+    def _settled(self, record: CaptureRecord) -> None:
+        """After any target may have become terminal: close the capture if it was the last, and write it."""
+        if record.terminal and record.finished_ns is None:
+            record.finished_ns = self._settings.now_ns()
+            lease = self._leases.pop(record.id, None)
+            if lease is not None:
+                lease.end()
+            self._audit.write("capture.end", record.owner_uid, capture=record.id, state=record.state.label)
+        self._spawn_write(record)
+        self._changed(record)
+
+    def _spawn_write(self, record: CaptureRecord) -> None:
+        async def write() -> None:
+            await self._book.write(record)
+
+        task = asyncio.get_running_loop().create_task(write())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _release(self, record: CaptureRecord, process: ProcessId) -> None:
+        if self._held.get(process) is record:
+            del self._held[process]
+        runs = self._runs.get(record.id, {})
+        runs.pop(process, None)
+        if not runs:
+            self._runs.pop(record.id, None)
+
+    def _new_lease(self, record: CaptureRecord) -> Lease:
+        def lost() -> None:
+            self._stop_runs(record, Reason.CLIENT_GONE, "the client that asked for it went away")
+
+        lease = Lease(self._settings.lease_grace, lost)
+        lease.start()
+        return lease
+
+    def _stop_runs(self, record: CaptureRecord, reason: Reason, message: str) -> None:
+        for run in list(self._runs.get(record.id, {}).values()):
+            run.stop(reason, message)
+
+    # --- what callers do with theirs ---
+
+    def get(self, caller: Identity, prefix: str = "") -> CaptureRecord:
+        """A capture of the caller's (an admin's: anybody's) by id, prefix, or the caller's latest if empty.
+
+        Others' captures are NotFound. The record is the live one: read it at once.
+        """
+        return self._book.find(caller, prefix)
+
+    def list(self, caller: Identity, limit: int) -> Sequence[CaptureRecord]:
+        """Newest first."""
+        return self._book.visible(caller)[:limit]
+
+    def stop(self, caller: Identity, prefix: str = "") -> CaptureRecord:
+        """Ask every live target to end. Sources that cannot stop say so and run to their window's end."""
+        record = self.get(caller, prefix)
+        self._audit.write("capture.stop", caller.uid, capture=record.id)
+        self._stop_runs(record, Reason.CANCELLED_BY_USER, f"stopped by {caller.user}")
+        return record
+
+    async def retry(self, caller: Identity, prefix: str = "") -> CaptureRecord:
+        """Decode what failed targets left in the journal once more. Unavailable if there is nothing."""
+        record = self.get(caller, prefix)
+        if not record.terminal:
+            raise Unavailable(f"capture {record.id} is still running; wait for it (`profctl wait {record.id}`)")
+        targets = [target for target in record.targets if target.state is State.FAILED and target.files]
+        if not targets or self._closing:
+            raise Unavailable(f"capture {record.id} has no raw data that could be decoded again; start a new one")
+        record.finished_ns = None
+        self._audit.write("capture.retry", caller.uid, capture=record.id)
+        for target in targets:
+            self._new_run(record, target).retry()
+        await self._book.write(record)
+        return record
+
+    async def watch(self, caller: Identity, prefix: str = "", *, lease: bool = False) -> AsyncIterator[CaptureRecord]:
+        """The capture now and after its changes (coalesced), until it is terminal.
+
+        With `lease` an open-ended capture ends LEASE_GRACE_SECONDS after the
+        last such iterator was closed.
+        """
+        record = self.get(caller, prefix)
+        if lease and caller.uid != record.owner_uid:
+            raise Denied(f"capture {record.id} is {record.owner}'s; only they can hold its lease")
+        watchers = self._watchers.setdefault(record.id, Watchers())
+        held = self._leases.get(record.id) if lease else None
+        if held is not None:
+            held.attach()
+        try:
+            async for state in watchers.follow(record):
+                yield state
+        finally:
+            if held is not None and record.id in self._leases:
+                held.detach()
+            if watchers.idle:
+                self._watchers.pop(record.id, None)
+
+    def set_enabled(self, caller: Identity, enabled: bool, why: str = "") -> None:
+        """Switch captures on or off for everybody; only admins may. Running captures go on."""
+        if not caller.admin:
+            self._audit.write("capture.switch.denied", caller.uid, enabled=enabled)
+            raise Denied("only root and profd's admin group may switch captures on or off")
+        try:
+            self.switch.set(enabled, f"{why} ({caller.user})" if why else f"switched off by {caller.user}")
+        except OSError as error:
+            raise Unavailable(f"the switch {self.switch.file} cannot be written: {error.strerror}") from error
+        self._audit.write("capture.switch", caller.uid, enabled=enabled, why=why)
+
+    async def close(self, drain_seconds: float = 20.0) -> None:
+        """Take no new captures, end the running ones (keeping what they have), then let go.
+
+        What has not ended after `drain_seconds` FAILS with DAEMON_RESTARTED;
+        its raw files stay for a retry.
+        """
+        self._closing = True
+        runs = [run for by_process in self._runs.values() for run in by_process.values()]
+        for run in runs:
+            run.stop(Reason.DAEMON_RESTARTED, "profd was stopped")
+        if runs:
+            await asyncio.wait([asyncio.ensure_future(run.wait()) for run in runs], timeout=drain_seconds)
+        for run in runs:
+            run.abandon(Reason.DAEMON_RESTARTED, "profd was stopped before this had ended")
+        while self._background:
+            await asyncio.wait(set(self._background))
+        await self._book.close()

@@ -1,0 +1,183 @@
+"""What would become of a request: its targets, and a choice for each, made without touching any."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from profd.capture import admission
+from profd.capture.choice import Choice, choose, in_order, is_launcher, limit_window
+from profd.capture.estimate import HostHeadroom
+from profd.capture.machine import Graces
+from profd.capture.model import Options, Reason, State
+from profd.capture.ports import Identity, Processes
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.errors import Exhausted
+from profd.limits import CAPTURE_TARGETS_MAX, CAPTURE_WINDOW_MAX_NS
+from profd.sources.base import Offer, Source
+from profd.targets import selector as selectors
+from profd.targets.process import Process, ProcessId
+from profd.targets.selector import Families, Selector
+
+LEASE_GRACE_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the manager behaves; tests shorten and freeze."""
+
+    host: str
+    graces: Graces = field(default_factory=Graces)
+    lease_grace: float = LEASE_GRACE_SECONDS
+    now_ns: Callable[[], int] = time.time_ns
+    own_pids: Callable[[], Sequence[int]] = tuple  # the daemon and its workers
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller wants captured."""
+
+    selector: Selector
+    options: Options
+    request_id: str = ""
+    open_ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """What would become of one target: a choice, made without touching it."""
+
+    target: TargetRecord
+    choice: Choice
+    permission: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A process and what each source says of it, best source first. `held` names a capture of ours."""
+
+    process: Process
+    offers: list[tuple[str, Offer]]
+    held: str = ""
+    launcher: bool = False
+
+
+class Planner:
+    """Reads the process table and asks the sources. `held` is the manager's map of who holds what."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        table: Processes,
+        headroom: HostHeadroom,
+        settings: Settings,
+        held: Mapping[ProcessId, CaptureRecord],
+    ) -> None:
+        self._sources = in_order(sources)
+        self._table = table
+        self._headroom = headroom
+        self._settings = settings
+        self._held = held
+
+    async def estimate(self, caller: Identity, request: Request) -> list[TargetPlan]:
+        """What `CaptureManager.start` would do for each target; touches nothing. Raises what `start` raises."""
+        admission.check_untrusted_options(request.options, self._settings.now_ns(), open_ended=request.open_ended)
+        selectors.check_untrusted_selector(request.selector)
+        snapshot = await asyncio.to_thread(self._table.snapshot)
+        selection = self._select(caller, request.selector, snapshot)
+        if len(selection.allowed) > CAPTURE_TARGETS_MAX:
+            raise Exhausted(
+                f"{request.selector.describe()} means {len(selection.allowed)} processes; "
+                f"a capture has at most {CAPTURE_TARGETS_MAX}: select fewer"
+            )
+        families = Families(snapshot)
+        plans = [self._plan(caller, request, process, families) for process in selection.allowed]
+        plans += [self._forbidden(process) for process in selection.forbidden]
+        return plans + [self._missing(pid) for pid in selection.missing]
+
+    def _select(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
+        own = set(self._settings.own_pids())
+        selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
+        if not selector.children:
+            return selection
+        # With its children in the capture a launcher has nothing to add; alone it is answered as one.
+        families = Families(snapshot)
+        working = [p for p in selection.allowed if not (is_launcher(p) and self._traceable_below(p, families))]
+        return replace(selection, allowed=working or selection.allowed)
+
+    def _traceable_below(self, process: Process, families: Families) -> list[Process]:
+        below = (p for p in families.below([process.id.pid]) if p.uid == process.uid)
+        return [p for p in below if any(source.offer(p).can for source in self._sources)]
+
+    def _plan(self, caller: Identity, request: Request, process: Process, families: Families) -> TargetPlan:
+        target = TargetRecord.of(process, self._settings.host)
+        permission = "your own process" if process.uid == caller.uid else "you are an admin"
+        holder = self._held.get(process.id)
+        if holder is not None:
+            choice = Choice(
+                None, state=State.BUSY, reason=Reason.CAPTURE_RUNNING, message=_held_by(caller, process, holder)
+            )
+            return TargetPlan(target, choice, permission)
+        options = limit_window(request.options, CAPTURE_WINDOW_MAX_NS, open_ended=request.open_ended)
+        choice = choose(
+            process,
+            options,
+            self._sources,
+            self._traceable_below(process, families),
+            self._headroom.of(process.id),
+            open_ended=request.open_ended,
+        )
+        return TargetPlan(target, choice, permission)
+
+    def _forbidden(self, process: Process) -> TargetPlan:
+        message = f"pid {process.id.pid} belongs to {process.user or process.uid}; you may profile only your own"
+        choice = Choice(None, reason=Reason.NOT_PERMITTED, message=message)
+        # Its owner is in /proc for all to see; what it runs need not be told.
+        target = replace(TargetRecord.of(process, self._settings.host), command="", rank=None, gpus=(), job="")
+        return TargetPlan(target, choice, "")
+
+    def _missing(self, pid: int) -> TargetPlan:
+        target = TargetRecord(self._settings.host, pid, start_ticks=0, uid=0, user="", command="")
+        message = f"there is no process with pid {pid}"
+        return TargetPlan(target, Choice(None, reason=Reason.TARGET_ENDED, message=message), "")
+
+    async def targets(self, caller: Identity, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
+        """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
+        snapshot = await asyncio.to_thread(self._table.snapshot)
+        processes = await self.processes(caller, selector, snapshot)
+        shown = [p for p in processes if everything or p.python or p.cuda or p.gpus]
+        families = Families(snapshot)
+        return [self._sight(process, families) for process in shown]
+
+    async def processes(
+        self, caller: Identity, selector: Selector, snapshot: Sequence[Process] | None = None
+    ) -> Sequence[Process]:
+        """The processes a selector means; an empty one means all that the caller may profile."""
+        if snapshot is None:
+            snapshot = await asyncio.to_thread(self._table.snapshot)
+        if not selector.empty:
+            return self._select(caller, selector, snapshot).allowed
+        own = set(self._settings.own_pids())
+        return [
+            process
+            for process in snapshot
+            if process.id.pid not in own
+            and not process.zombie
+            and selectors.may_profile(process, uid=caller.uid, admin=caller.admin)
+        ]
+
+    def _sight(self, process: Process, families: Families) -> Sighting:
+        holder = self._held.get(process.id)
+        offers = [(source.name, source.offer(process)) for source in self._sources]
+        launcher = is_launcher(process) and bool(self._traceable_below(process, families))
+        return Sighting(process, offers, holder.id if holder else "", launcher)
+
+
+def _held_by(caller: Identity, process: Process, holder: CaptureRecord) -> str:
+    if caller.admin or caller.uid == holder.owner_uid:
+        whose = f"capture {holder.id} of {holder.owner}"
+        return f"pid {process.id.pid} is held by {whose}; wait for it (`profctl wait {holder.id}`) or stop it"
+    return f"pid {process.id.pid} is held by another user's capture; try again when it has ended"

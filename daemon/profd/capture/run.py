@@ -1,0 +1,219 @@
+"""Drives one target: performs what its state machine asks for and feeds it what happens.
+
+Everything runs on the event loop's thread. Tasks and timers belong to the run
+and end with it; the process counts as held until the source's task is really
+over, because a source that was cancelled may still be in the target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+from profd.capture import machine as m
+from profd.capture.model import Options, Reason, Recording, State
+from profd.capture.ports import Ended, Journal, Storing
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
+from profd.sources.base import Session, Source
+from profd.targets.process import Process
+
+log = logging.getLogger("profd.capture")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a run needs of the daemon."""
+
+    journal: Journal
+    storing: Storing
+    ended: Ended
+    graces: m.Graces
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a source is told to do."""
+
+    source: Source
+    process: Process
+    options: Options
+
+
+class TargetRun:
+    """One target from `begin` (or `retry`) to its terminal state.
+
+    `on_change` is called after every event, `on_settled` once the target is
+    terminal, `on_released` when nothing of ours is in the process any more.
+    """
+
+    def __init__(
+        self,
+        capture: CaptureRecord,
+        target: TargetRecord,
+        parts: Parts,
+        *,
+        on_change: Callable[[], None],
+        on_settled: Callable[[], None],
+        on_released: Callable[[], None],
+    ) -> None:
+        self.target = target
+        self._capture = capture
+        self._parts = parts
+        self._machine = m.Machine(target, parts.graces, open_ended=capture.open_ended)
+        self._on_change = on_change
+        self._on_settled = on_settled
+        self._on_released = on_released
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._order: Order | None = None
+        self._session: Session | None = None
+        self._recording: asyncio.Task[None] | None = None
+        self._others: set[asyncio.Task[None]] = set()
+        self._timers: dict[m.Timer, asyncio.TimerHandle] = {}
+
+    @property
+    def ignored(self) -> int:
+        """Events that meant nothing when they came."""
+        return self._machine.ignored
+
+    def begin(self, order: Order, deadline_ns: int) -> None:
+        """Record with the chosen source; `deadline_ns` is its plan's."""
+        self._order = order
+        self._machine.can_stop = order.source.can_stop
+        self.send(m.Begin(order.source.name, deadline_ns))
+
+    def retry(self) -> None:
+        """Decode the raw files in the journal again."""
+        self.send(m.Retry())
+
+    def stop(self, reason: Reason, message: str) -> None:
+        """Ask the recording to end now."""
+        self.send(m.Stop(reason, message))
+
+    def abandon(self, reason: Reason, message: str) -> None:
+        """End at once, whatever is lost."""
+        self.send(m.Abandon(reason, message))
+
+    async def wait(self) -> None:
+        """Until none of its tasks is left."""
+        while tasks := {task for task in (self._recording, *self._others) if task and not task.done()}:
+            await asyncio.wait(tasks)
+
+    def send(self, event: m.Event) -> None:
+        """Feed the machine and do what it says."""
+        for action in self._machine.handle(event):
+            self._perform(action)
+        self._on_change()
+
+    def _perform(self, action: m.Action) -> None:
+        match action:
+            case m.StartRecording():
+                self._start_recording()
+            case m.SignalStop():
+                if self._session is not None:
+                    self._session.stop.set()
+            case m.AbortRecording():
+                if self._recording is not None:
+                    self._recording.cancel()
+            case m.StartTimer(timer, after_ns):
+                if timer not in self._timers:  # the earlier deadline holds
+                    expired = m.Expired(timer)
+                    self._timers[timer] = self._loop.call_later(after_ns / 1e9, self.send, expired)
+            case m.Store(recording):
+                self._spawn(self._store(recording))
+            case m.Settle():
+                self._settle()
+
+    def _settle(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for task in self._others:
+            if task is not asyncio.current_task(self._loop):
+                task.cancel()
+        self._on_settled()
+        if self._recording is None or self._recording.done():
+            self._on_released()
+        else:
+            self._recording.add_done_callback(lambda _task: self._on_released())
+
+    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    def _start_recording(self) -> None:
+        if self._order is not None:
+            self._recording = self._loop.create_task(self._record(self._order))
+            self._spawn(self._watch_death())
+
+    async def _watch_death(self) -> None:
+        await self._parts.ended(self.target.process)
+        self.send(m.ProcessEnded())
+
+    async def _record(self, order: Order) -> None:
+        """Whatever the source does, the machine gets exactly one Recorded or Broke (none after an abort)."""
+        source = order.source
+        try:
+            directory = self._parts.journal.directory(self._capture.id, self.target.process)
+        except OSError as error:
+            self.send(_broke_by_os(error, "the journal"))
+            return
+        self._session = Session(self._capture.id, directory, asyncio.Event(), self._report)
+        if self._machine.stopping:  # between the two steps of the loop
+            self._session.stop.set()
+        try:
+            recording = await source.record(order.process, order.options, self._session)
+        except OSError as error:
+            self.send(_broke_by_os(error, source.name))
+        except ProfdError as error:
+            self.send(m.Broke(Reason.SOURCE_FAILED, str(error)))
+        except Exception as error:
+            log.exception("source failed", extra={"source": source.name, "capture": self._capture.id})
+            self.send(m.Broke(Reason.SOURCE_FAILED, f"{source.name} failed: {error!r}; this is a fault of profd"))
+        else:
+            recording.waterfall = recording.waterfall or list(self._session.phases)
+            self.send(m.Recorded(recording))
+
+    def _report(self, state: State, doing: str) -> None:
+        """Sources have threads of their own; the machine has one."""
+        event = m.Report(state, doing)
+        if threading.get_ident() == self._thread:
+            self.send(event)
+        else:
+            self._loop.call_soon_threadsafe(self.send, event)
+
+    async def _store(self, recording: Recording) -> None:
+        try:
+            trace = await self._parts.storing.store(self._capture, self.target, recording.files)
+        except OSError as error:
+            self.send(_broke_by_os(error, "the store"))
+        except ProfdError as error:
+            self.send(m.Broke(_store_reason(error), str(error)))
+        except Exception as error:
+            log.exception("storing failed", extra={"capture": self._capture.id, "pid": self.target.pid})
+            self.send(m.Broke(Reason.STORE_UNAVAILABLE, f"storing failed: {error!r}; this is a fault of profd"))
+        else:
+            self.send(m.Stored(trace))
+
+
+def _store_reason(error: ProfdError) -> Reason:
+    if isinstance(error, BadTrace):
+        return Reason.UNREADABLE
+    if isinstance(error, JobFailed):
+        return Reason.WORKER_DIED
+    if isinstance(error, Exhausted):
+        return Reason.DISK_FULL
+    return Reason.STORE_UNAVAILABLE
+
+
+def _broke_by_os(error: OSError, what: str) -> m.Broke:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    place = f" ({error.filename})" if error.filename else ""
+    message = f"{what}: {error.strerror or error}{place}"
+    return m.Broke(Reason.DISK_FULL if full else Reason.STORE_UNAVAILABLE, message)

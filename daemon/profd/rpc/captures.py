@@ -1,0 +1,115 @@
+"""CaptureService: authorise, translate, call. ProfdErrors become statuses in the server's interceptor."""
+
+# ruff: noqa: N802, D102 - the names are gRPC's, and capture.proto describes the calls
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final
+
+from profproto.v1 import capture_pb2 as pb
+from profproto.v1 import capture_pb2_grpc
+
+from profd.capture.manager import CaptureManager
+from profd.capture.planner import Request
+from profd.capture.records import CaptureRecord
+from profd.errors import BadInput, ProfdError
+from profd.limits import CAPTURE_TARGETS_MAX
+from profd.rpc import translate
+from profd.targets.process import Process
+from profd.targets.selector import Selector
+from profd.trust import caller as callers
+from profd.trust.namespaces import translate_pids
+
+LIST_DEFAULT: Final = 50
+LIST_MAX: Final = 1000
+WHERE_AT_ONCE: Final = 4  # each costs the target a pause of milliseconds and us a process
+
+
+Where = Callable[[Process, bool], Awaitable[Sequence[translate.Stack]]]
+"""(process, native) -> its threads' stacks. Raises ProfdError with the reason and the fix."""
+
+TranslatePids = Callable[[callers.Caller, Sequence[int]], list[int]]
+
+
+class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
+    """All calls of the service. Who calls is known from the context that the interceptor has set."""
+
+    def __init__(self, manager: CaptureManager, where: Where, translate_pids: TranslatePids = translate_pids) -> None:
+        self._manager = manager
+        self._where = where
+        self._translate_pids = translate_pids
+
+    async def StartCapture(self, request: pb.StartCaptureRequest, context: object) -> pb.Capture:
+        asked = Request(
+            await self._selector(request.selector),
+            translate.options_from_untrusted(request.options),
+            request.request_id,
+            request.open_ended,
+        )
+        return translate.capture_message(await self._manager.start(callers.current(), asked))
+
+    async def StopCapture(self, request: pb.CaptureRef, context: object) -> pb.Capture:
+        return translate.capture_message(self._manager.stop(callers.current(), request.id))
+
+    async def RetryCapture(self, request: pb.CaptureRef, context: object) -> pb.Capture:
+        return translate.capture_message(await self._manager.retry(callers.current(), request.id))
+
+    async def GetCapture(self, request: pb.CaptureRef, context: object) -> pb.Capture:
+        return translate.capture_message(self._manager.get(callers.current(), request.id))
+
+    async def ListCaptures(self, request: pb.ListCapturesRequest, context: object) -> pb.ListCapturesResponse:
+        if request.limit < 0:
+            raise BadInput(f"limit {request.limit}: give a number from 0 (meaning {LIST_DEFAULT}) up")
+        records = self._manager.list(callers.current(), min(request.limit or LIST_DEFAULT, LIST_MAX))
+        return pb.ListCapturesResponse(captures=[translate.capture_message(record) for record in records])
+
+    async def WatchCapture(self, request: pb.WatchCaptureRequest, context: object) -> AsyncIterator[pb.Capture]:
+        states: AsyncIterator[CaptureRecord] = self._manager.watch(callers.current(), request.id, lease=request.lease)
+        async for record in states:
+            yield translate.capture_message(record)
+
+    async def EstimateCapture(self, request: pb.EstimateCaptureRequest, context: object) -> pb.EstimateCaptureResponse:
+        options = translate.options_from_untrusted(request.options)
+        open_ended = not (options.duration_ns or options.iterations)
+        asked = Request(await self._selector(request.selector), options, open_ended=open_ended)
+        plans = await self._manager.planner.estimate(callers.current(), asked)
+        return pb.EstimateCaptureResponse(targets=[translate.estimate_message(plan) for plan in plans])
+
+    async def ListTargets(self, request: pb.ListTargetsRequest, context: object) -> pb.ListTargetsResponse:
+        selector = await self._selector(request.selector)
+        sightings = await self._manager.planner.targets(callers.current(), selector, everything=request.all)
+        return pb.ListTargetsResponse(targets=[translate.sighting_message(s) for s in sightings])
+
+    async def Where(self, request: pb.WhereRequest, context: object) -> pb.WhereResponse:
+        selector = await self._selector(request.selector)
+        found = await self._manager.planner.processes(callers.current(), selector)
+        processes = found if selector.pids else [process for process in found if process.python]
+        if len(processes) > CAPTURE_TARGETS_MAX:
+            raise BadInput(f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer at a time")
+        gate = asyncio.Semaphore(WHERE_AT_ONCE)
+        answers = await asyncio.gather(*(self._stacks(process, request.native, gate) for process in processes))
+        return pb.WhereResponse(processes=answers)
+
+    async def SetEnabled(self, request: pb.SetEnabledRequest, context: object) -> pb.SetEnabledResponse:
+        self._manager.set_enabled(callers.current(), request.enabled, request.why[:512])
+        why = self._manager.switch.why_disabled()
+        return pb.SetEnabledResponse(enabled=why is None, why=why or "")
+
+    async def _selector(self, message: pb.Selector) -> Selector:
+        if len(message.pids) > CAPTURE_TARGETS_MAX:
+            raise BadInput(f"{len(message.pids)} pids were named; at most {CAPTURE_TARGETS_MAX} are taken")
+        pids = await asyncio.to_thread(self._translate_pids, callers.current(), list(message.pids))
+        return translate.selector_from_untrusted(message, pids)
+
+    async def _stacks(self, process: Process, native: bool, gate: asyncio.Semaphore) -> pb.ProcessStacks:
+        answer = pb.ProcessStacks(pid=process.id.pid, command=translate.text(process.command))
+        try:
+            async with gate:
+                threads = await self._where(process, native)
+        except ProfdError as error:
+            answer.error = translate.text(str(error))
+            return answer
+        answer.threads.extend(translate.stack_message(thread) for thread in threads)
+        return answer

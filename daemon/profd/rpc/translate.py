@@ -1,0 +1,262 @@
+"""Capture values <-> protobuf messages. Numbers of states and reasons are the same on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from profproto.v1 import capture_pb2 as pb
+
+from profd.capture.model import Options
+from profd.capture.planner import Sighting, TargetPlan
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.errors import BadInput
+from profd.limits import STRING_BYTES_MAX
+from profd.targets.selector import Selector
+
+WORD_CHARACTERS_MAX: Final = 256  # a user, a job id, a source's name
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+def options_from_untrusted(message: pb.Options) -> Options:
+    """Options as asked for; ranges are checked by whoever uses them. BadInput for an oversized name."""
+    return Options(
+        duration_ns=message.duration_ns,
+        iterations=message.iterations,
+        shapes=message.shapes,
+        stacks=message.stacks,
+        memory=message.memory,
+        modules=message.modules,
+        flops=message.flops,
+        source=_word(message.source, "source"),
+        strict=message.strict,
+        force=message.force,
+        start_at_ns=message.start_at_ns if message.HasField("start_at_ns") else None,
+        sample_hz=message.sample_hz if message.HasField("sample_hz") else None,
+        native=message.native,
+    )
+
+
+def selector_from_untrusted(message: pb.Selector, host_pids: Sequence[int]) -> Selector:
+    """A selector whose pids have been translated to the host's. BadInput for impossible values."""
+    for pid in host_pids:
+        if not 0 < pid <= _INT32_MAX:
+            raise BadInput(f"{pid} is not a pid")
+    return Selector(
+        pids=tuple(host_pids),
+        users=tuple(_word(user, "user") for user in message.users),
+        jobs=tuple(_word(job, "job") for job in message.jobs),
+        gpus=tuple(message.gpus),
+        ranks=tuple(message.ranks),
+        children=message.children,
+    )
+
+
+def _word(word: str, what: str) -> str:
+    if len(word) > WORD_CHARACTERS_MAX or not word.isprintable():
+        raise BadInput(f"a {what} is a printable word of at most {WORD_CHARACTERS_MAX} characters")
+    return word
+
+
+def options_message(options: Options) -> pb.Options:
+    """Options for a caller."""
+    message = pb.Options(
+        duration_ns=options.duration_ns,
+        iterations=options.iterations,
+        shapes=options.shapes,
+        stacks=options.stacks,
+        memory=options.memory,
+        modules=options.modules,
+        flops=options.flops,
+        source=options.source,
+        strict=options.strict,
+        force=options.force,
+        native=options.native,
+    )
+    if options.start_at_ns is not None:
+        message.start_at_ns = options.start_at_ns
+    if options.sample_hz is not None:
+        message.sample_hz = options.sample_hz
+    return message
+
+
+def capture_message(record: CaptureRecord) -> pb.Capture:
+    """A capture with all its targets as they are now."""
+    message = pb.Capture(
+        id=record.id,
+        request_id=record.request_id,
+        owner=record.owner,
+        owner_uid=record.owner_uid,
+        options=options_message(record.options),
+        state=int(record.state),  # type: ignore[arg-type]  # the numbers are equal, by test
+        targets=[target_message(target) for target in record.targets],
+        created_ns=record.created_ns,
+        open_ended=record.open_ended,
+    )
+    if record.finished_ns is not None:
+        message.finished_ns = record.finished_ns
+    return message
+
+
+def target_message(target: TargetRecord) -> pb.TargetStatus:
+    """One target of a capture."""
+    message = pb.TargetStatus(
+        host=target.host,
+        pid=target.pid,
+        start_time_ticks=target.start_ticks,
+        user=target.user,
+        command=text(target.command),
+        gpus=target.gpus,
+        job=text(target.job),
+        sources=[target.source] if target.source else [],
+        state=int(target.state),  # type: ignore[arg-type]  # as above
+        reason=int(target.reason),  # type: ignore[arg-type]  # as above
+        message=text(target.message),
+        trace=target.trace,
+        lost=[pb.Loss(stage=loss.stage, reason=loss.reason, count=loss.count) for loss in target.lost],
+        not_honoured=[text(line) for line in target.not_honoured],
+        warnings=[text(line) for line in target.warnings],
+        waterfall=[pb.Phase(name=p.name, duration_ns=p.duration_ns) for p in target.waterfall],
+        doing=text(target.doing),
+        uid=target.uid,
+        cost=_cost(target),
+    )
+    for name in ("rank", "start_ns", "end_ns", "events", "gpu_events"):
+        value = getattr(target, name)
+        if value is not None:
+            setattr(message, name, value)
+    return message
+
+
+def _cost(target: TargetRecord) -> pb.Cost:
+    cost = pb.Cost(how=target.cost.how, detail=text(target.cost.detail))
+    if target.cost.step_ratio is not None:
+        cost.step_ratio = target.cost.step_ratio
+    if target.cost.seconds is not None:
+        cost.seconds = target.cost.seconds
+    return cost
+
+
+def estimate_message(plan: TargetPlan) -> pb.TargetEstimate:
+    """What a capture would mean for one target."""
+    target = target_message(plan.target)
+    choice = plan.choice
+    message = pb.TargetEstimate(choice=text(choice.why), permission=plan.permission)
+    if choice.source is None:
+        target.state = int(choice.state)  # type: ignore[assignment]  # as above
+        target.reason = int(choice.reason)  # type: ignore[assignment]  # as above
+        target.message = text(choice.message)
+    else:
+        target.sources.append(choice.source.name)
+        message.source = choice.source.name
+    message.target.CopyFrom(target)
+    if choice.plan is not None:
+        for name in ("latency_ns", "events", "memory_bytes", "trace_bytes"):
+            value = getattr(choice.plan, name)
+            if value is not None:
+                setattr(message, name, value)
+        message.risks.extend(map(text, choice.plan.risks))
+        message.not_honoured.extend(map(text, choice.plan.not_honoured))
+    return message
+
+
+def sighting_message(sighting: Sighting) -> pb.Target:
+    """A process for `profctl ps`: ready, recording, busy or untraceable, and what would change that."""
+    process = sighting.process
+    message = pb.Target(
+        pid=process.id.pid,
+        user=process.user,
+        command=text(process.command),
+        job=text(process.job),
+        gpus=process.gpus,
+        framework=process.framework,
+        sources=[name for name, offer in sighting.offers if offer.can],
+        ppid=process.ppid,
+        uid=process.uid,
+    )
+    if process.rank is not None:
+        message.rank = process.rank
+    message.state, message.reason, message.fix = _readiness(sighting)
+    return message
+
+
+def _readiness(sighting: Sighting) -> tuple[str, str, str]:
+    """State, reason and fix. The reason of a better source stands even when a lesser one can."""
+    if sighting.held:
+        return "recording", f"held by capture {sighting.held}", ""
+    declined = [(name, offer) for name, offer in sighting.offers if not offer.can and offer.reason]
+    reason = "; ".join(text(f"{name}: {offer.reason}") for name, offer in declined)
+    fix = "; ".join(text(offer.fix) for _, offer in declined if offer.fix)
+    if sighting.launcher:
+        return "untraceable", "a launcher: its children do the work", "name its children, or add --children"
+    if any(offer.can for _, offer in sighting.offers):
+        busy = any(offer.busy for _, offer in sighting.offers)
+        return ("busy" if busy else "ready"), reason, fix
+    return ("busy" if any(offer.busy for _, offer in declined) else "untraceable"), reason, fix
+
+
+class StackFrame(Protocol):
+    """One frame; `line` is 0 where it is not known."""
+
+    @property
+    def function(self) -> str:
+        """Qualified where it is known."""
+        ...
+
+    @property
+    def file(self) -> str:
+        """As the interpreter names it."""
+        ...
+
+    @property
+    def line(self) -> int:
+        """Where it is now."""
+        ...
+
+
+class Stack(Protocol):
+    """One thread's stack, innermost frame first."""
+
+    @property
+    def thread(self) -> int:
+        """Id of the kernel, or of the interpreter."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Empty if it has none."""
+        ...
+
+    @property
+    def active(self) -> bool:
+        """On a CPU when looked at."""
+        ...
+
+    @property
+    def owns_gil(self) -> bool:
+        """Holds the interpreter lock."""
+        ...
+
+    @property
+    def frames(self) -> Sequence[StackFrame]:
+        """Innermost first."""
+        ...
+
+
+def stack_message(stack: Stack) -> pb.ThreadStack:
+    """One thread for `profctl where`."""
+    return pb.ThreadStack(
+        thread=stack.thread,
+        name=text(stack.name),
+        active=stack.active,
+        owns_gil=stack.owns_gil,
+        frames=[
+            pb.Frame(function=text(f.function), file=text(f.file), line=max(0, min(f.line, _INT32_MAX)))
+            for f in stack.frames
+        ],
+    )
+
+
+def text(value: str) -> str:
+    """Text that protobuf takes: targets choose some of it, and surrogates would raise."""
+    return value[:STRING_BYTES_MAX].encode("utf-8", "replace").decode("utf-8")
