@@ -1,0 +1,94 @@
+"""May this daemon read the memory of a process? The kernel's rule, foretold.
+
+py-spy reads with process_vm_readv(2), which asks for PTRACE_MODE_ATTACH
+(ptrace(2), "Ptrace access mode checking"): CAP_SYS_PTRACE, or the same user and
+a dumpable process; and what Yama adds (Documentation/admin-guide/LSM/Yama.rst).
+A daemon in a container, or another security module, may still be refused;
+py-spy's own words are explained then.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profd.capture.model import Reason
+from profd.sources.base import Offer
+from profd.targets.process import Process
+
+_CAP_SYS_PTRACE: Final = 19
+_YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
+_AS_ROOT: Final = "Run profd as root, or give it CAP_SYS_PTRACE (deploy/systemd/profd.service does)."
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What the daemon holds: its user, CAP_SYS_PTRACE, and Yama's scope (0 where there is no Yama)."""
+
+    uid: int
+    capable: bool
+    scope: int
+
+    @classmethod
+    def mine(cls) -> Rights:
+        """Those of this process now."""
+        return cls(os.geteuid(), _capable(), _scope())
+
+
+def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer:
+    """Can memory of the process be read? If not: why, and what would change it."""
+    subject = f"process {process.id.pid}"
+    if rights.scope >= 3:
+        return _denied(
+            f"{subject} cannot be sampled: kernel.yama.ptrace_scope is 3, which forbids it to everybody.",
+            "Only a reboot with a lower kernel.yama.ptrace_scope changes that.",
+        )
+    if rights.capable:
+        return Offer(True)
+    if rights.uid != process.uid:
+        return _denied(
+            f"{subject} belongs to {process.user} and profd runs as uid {rights.uid} without CAP_SYS_PTRACE.",
+            _AS_ROOT,
+        )
+    if rights.scope >= 1:
+        return _denied(
+            f"{subject} cannot be sampled: kernel.yama.ptrace_scope is {rights.scope} and profd has no CAP_SYS_PTRACE.",
+            "sysctl kernel.yama.ptrace_scope=0"
+            + (". " if rights.scope == 1 else " (and CAP_SYS_PTRACE until then). ")
+            + _AS_ROOT,
+        )
+    if not dumpable:
+        return _denied(
+            f"{subject} is not dumpable (it changed its identity, or asked for it), "
+            "so that only root may look into it.",
+            _AS_ROOT,
+        )
+    return Offer(True)
+
+
+def dumpable(process: Process) -> bool:
+    """Is it? The kernel gives /proc/PID of a process that is not to root."""
+    try:
+        return os.stat(f"/proc/{process.id.pid}").st_uid == process.uid
+    except OSError:
+        return True  # it ended; somebody else says so
+
+
+def _denied(reason: str, fix: str) -> Offer:
+    return Offer(False, reason, fix, Reason.NOT_PERMITTED)
+
+
+def _capable() -> bool:
+    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
+    return False
+
+
+def _scope() -> int:
+    try:
+        return int(_YAMA.read_text("ascii"))
+    except (OSError, ValueError):
+        return 0

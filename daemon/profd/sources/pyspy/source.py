@@ -1,0 +1,177 @@
+"""The source `pyspy`: samples of any Python process, with nothing installed in it.
+
+py-spy runs as a supervised child of the daemon and reads the target's memory
+from outside. Without native frames the target is never paused (py-spy's
+`--nonblocking`): pausing costs a ptrace stop per thread and sample, which made
+a process with 64 threads eight times slower at 100 samples a second, where
+reading without a pause cost it a quarter
+(docs/decisions/0003-pyspy-format.md). A stack that changes while it is read is
+dropped and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import ClassVar, Final
+
+from profd.capture.model import Options, Reason, Recording, State
+from profd.errors import Unavailable
+from profd.limits import CAPTURE_WINDOW_MAX_NS
+from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.pyspy import tool
+from profd.sources.pyspy.permission import Rights, dumpable, permission
+from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, Recorder, Sampling
+from profd.targets.process import Process
+
+HZ_DEFAULT: Final = 100
+HZ_MAX: Final = 1000
+SAMPLES_MAX: Final = 200_000  # of one recording: py-spy holds them all in memory until the end
+_LATENCY_NS: Final = 300_000_000  # measured: 0.1 s for a small program, 0.5 s with torch loaded
+_INSTALL: Final = "Install it beside profd: pip install 'profd[daemon]' (or pip install py-spy)."
+
+
+class PySpySource(Source):
+    """Stacks of every Python thread, sampled at regular times; no operators, no kernels."""
+
+    name: ClassVar[str] = "pyspy"
+    can_stop: ClassVar[bool] = True
+
+    def __init__(self, program: Path | None = None, rights: Rights | None = None) -> None:
+        """`program` and `rights` are found out in `open` where they are not given."""
+        self._program = program
+        self._rights = rights
+        self._version = ""
+        self._unavailable = "" if program else "py-spy has not been looked for yet."
+
+    async def open(self) -> None:
+        """Find py-spy and ask for its version. Unavailable if there is none that runs."""
+        self._rights = self._rights or Rights.mine()
+        try:
+            self._program = self._program or tool.find()
+            if self._program is None:
+                raise Unavailable("py-spy is not installed.")
+            self._version = await tool.version(self._program)
+        except (Unavailable, OSError) as error:
+            self._unavailable = str(error)
+            raise Unavailable(f"{error} {_INSTALL}") from error
+        self._unavailable = ""
+
+    @property
+    def program(self) -> Path | None:
+        """The py-spy in use; None before `open` and where there is none."""
+        return self._program
+
+    def offer(self, process: Process) -> Offer:
+        """Any Python process whose memory the daemon may read."""
+        subject = f"process {process.id.pid}"
+        if self._unavailable or self._program is None:
+            return Offer(False, self._unavailable, _INSTALL)
+        if process.zombie:
+            return Offer(False, f"{subject} has ended.", "", Reason.TARGET_ENDED)
+        if not process.python:
+            return Offer(False, f"{subject} runs no Python interpreter.")
+        self._rights = self._rights or Rights.mine()
+        allowed = permission(process, self._rights, dumpable(process))
+        if not allowed.can:
+            return allowed
+        if process.stopped:
+            return Offer(
+                False,
+                f"{subject} is stopped: nothing would change between two samples.",
+                f"kill -CONT {process.id.pid}; or look at it as it is with profctl where --pid {process.id.pid}",
+            )
+        return allowed
+
+    def plan(self, process: Process, options: Options) -> Plan:
+        """What sampling would give and cost; the estimate of bytes is the worst case seen."""
+        hz = options.sample_hz if options.sample_hz is not None else float(HZ_DEFAULT)
+        if not math.isfinite(hz) or hz <= 0:
+            return Plan(False, f"sample_hz must be a number above 0, not {hz}.", Reason.NOT_HONOURED)
+        if options.iterations and not options.duration_ns:
+            return Plan(
+                False,
+                "pyspy samples from outside and sees no iterations. Give --duration.",
+                Reason.NOT_HONOURED,
+            )
+        sampling = _sampling(options)
+        samples = sampling.window_ns * sampling.hz // 1_000_000_000
+        if samples > SAMPLES_MAX and options.duration_ns and not options.force:
+            return Plan(
+                False,
+                f"{samples} samples are more than the {SAMPLES_MAX} of one recording. "
+                "Ask for a shorter --duration or fewer samples a second, or add --force.",
+                Reason.OVER_LIMIT,
+            )
+        return Plan(
+            serves=True,
+            not_honoured=tuple(_not_honoured(options, hz)),
+            latency_ns=_LATENCY_NS,
+            memory_bytes=0,
+            trace_bytes=0,
+            risks=(_risk(sampling),),
+            deadline_ns=sampling.window_ns + round((START_SECONDS + WRITE_SECONDS) * 1e9),
+        )
+
+    async def record(self, process: Process, options: Options, session: Session) -> Recording:
+        """Sample until the window is over or stopped; see Source."""
+        offer = self.offer(process)
+        plan = self.plan(process, options)
+        if self._program is None or not offer.can or not plan.serves:
+            return _refused(offer, plan)
+        recording = await Recorder(self._program, process, _sampling(options), session).run()
+        recording.not_honoured += plan.not_honoured
+        recording.versions["py-spy"] = self._version
+        return recording
+
+    def status(self) -> tuple[bool, str, int]:
+        """For `doctor`; the number of processes is not kept here."""
+        if self._unavailable:
+            return False, f"{self._unavailable} {_INSTALL}", 0
+        rights = self._rights or Rights.mine()
+        may = "any process" if rights.capable and rights.scope < 3 else f"processes of uid {rights.uid}"
+        if not rights.capable and rights.scope >= 1:
+            may = f"no process (kernel.yama.ptrace_scope is {rights.scope})"
+        return True, f"py-spy {self._version} at {self._program}; may read {may}", 0
+
+
+def _sampling(options: Options) -> Sampling:
+    """The request in py-spy's terms; an open-ended one gets the longest window that is bearable."""
+    hz = max(1, min(HZ_MAX, round(options.sample_hz if options.sample_hz is not None else HZ_DEFAULT)))
+    longest = min(CAPTURE_WINDOW_MAX_NS, SAMPLES_MAX * 1_000_000_000 // hz)
+    return Sampling(options.duration_ns or longest, hz, options.native, options.start_at_ns)
+
+
+def _not_honoured(options: Options, hz: float) -> list[str]:
+    """Options that sampling cannot serve, with the reason."""
+    words = []
+    if options.iterations:
+        words.append("iterations: pyspy sees no iterations; the duration counts")
+    for asked, option, why in (
+        (options.shapes, "shapes", "pyspy sees Python frames, not operators and their inputs"),
+        (options.memory, "memory", "pyspy records no allocations"),
+        (options.modules, "modules", "pyspy sees functions, not the modules they belong to"),
+        (options.flops, "flops", "pyspy sees no operators"),
+    ):
+        if asked:
+            words.append(f"{option}: {why}")
+    if hz > HZ_MAX:
+        words.append(f"sample_hz: {hz:g} is above the limit; sampled {HZ_MAX} times a second")
+    elif hz != max(1, round(hz)):
+        words.append(f"sample_hz: {hz:g} is rounded to {max(1, round(hz))}")
+    return words
+
+
+def _risk(sampling: Sampling) -> str:
+    if sampling.native:
+        return (
+            f"The process is paused {sampling.hz} times a second, for each of its threads in turn "
+            "(native frames cannot be read otherwise): expect it to be slower, much slower with many threads."
+        )
+    return "The process is not paused; reading its memory takes CPU time of this host, more with many threads."
+
+
+def _refused(offer: Offer, plan: Plan) -> Recording:
+    if offer.can:
+        return Recording(State.REFUSED, plan.refusal_code, plan.refusal)
+    return Recording(State.REFUSED, offer.why_code, f"{offer.reason} {offer.fix}".strip())

@@ -1,0 +1,81 @@
+"""The sampled process, watched from outside while py-spy reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from profd.decode.anchor import ENDED_THREADS_MAX
+from profd.targets import procfs
+from profd.targets.process import Process
+from profd.targets.table import ProcessTable
+
+_RESUME_SECONDS: Final = 2.0
+_RESUME_STEP_SECONDS: Final = 0.02
+
+
+class Target:
+    """One process: is it there, which of its threads have ended, was it left stopped?"""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.ended: dict[str, int] = {}  # thread id as the process knows it -> Unix ns
+        self._table = ProcessTable()
+        self._folder = Path("/proc") / str(process.id.pid)
+        self._threads: dict[str, str] = {}  # id on this host -> id in the process's own pid namespace
+
+    def alive(self) -> bool:
+        """Is this very process still there?"""
+        return self._table.alive(self.process.id)
+
+    def tracer(self) -> int:
+        """The pid of the debugger that holds it, 0 for none."""
+        raw = procfs.read(self._folder / "status", procfs.STATUS_BYTES)
+        status = procfs.parse_status(raw) if raw else None
+        return status.tracer if status else 0
+
+    def look_at_threads(self) -> None:
+        """Note which threads have ended since the last look: py-spy does not say."""
+        try:
+            present = set(os.listdir(self._folder / "task"))
+        except OSError:  # the process itself has ended
+            return
+        for gone in self._threads.keys() - present:
+            inner = self._threads.pop(gone)
+            if len(self.ended) < ENDED_THREADS_MAX:
+                self.ended[inner] = time.time_ns()
+        for new in present - self._threads.keys():
+            self._threads[new] = self._inner_id(new)
+            self.ended.pop(self._threads[new], None)  # the id is in use again
+
+    def _inner_id(self, thread: str) -> str:
+        if len(self.process.namespace_pids) < 2:
+            return thread
+        raw = procfs.read(self._folder / "task" / thread / "status", procfs.STATUS_BYTES)
+        status = procfs.parse_status(raw) if raw else None
+        return str(status.namespace_pids[-1]) if status and status.namespace_pids else thread
+
+    async def resume_if_left_stopped(self) -> bool:
+        """Undo what a killed tracer may leave behind; True if the process had to be continued.
+
+        PTRACE_ATTACH sends SIGSTOP. A tracer that is killed before the stop
+        arrives no longer swallows it, and the process stops for good (ptrace(2),
+        BUGS). The signal may arrive a little later, so this looks for a while.
+        """
+        until = time.monotonic() + _RESUME_SECONDS
+        while time.monotonic() < until and self.alive():
+            if self.tracer() == 0 and self.stopped():
+                os.kill(self.process.id.pid, signal.SIGCONT)
+                return True
+            await asyncio.sleep(_RESUME_STEP_SECONDS)
+        return False
+
+    def stopped(self) -> bool:
+        """Has a signal stopped it?"""
+        raw = procfs.read(self._folder / "stat", procfs.STAT_BYTES)
+        stat = procfs.parse_stat(raw) if raw else None
+        return stat is not None and stat.state == "T"

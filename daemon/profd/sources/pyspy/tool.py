@@ -1,0 +1,163 @@
+"""py-spy, the program: where it is, how it is run, what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from profd.capture.model import Reason
+from profd.errors import Unavailable
+from profd.targets.procfs import printable
+
+VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
+MEMORY_BYTES: Final = 8 << 30  # address space of one py-spy
+VERSION_SECONDS: Final = 30.0
+LINES_KEPT: Final = 40
+LINE_BYTES_MAX: Final = 4096
+_LAUNCH: Final = Path(__file__).with_name("launch.py")
+_VERSION: Final = re.compile(r"py-spy (\d+)\.(\d+)\.(\d+)")
+_COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+
+# What py-spy says (its sources, and the operating system's texts in them) -> reason, what to do.
+_ERRORS: Final[tuple[tuple[str, Reason, str], ...]] = (
+    (
+        "permission denied",
+        Reason.NOT_PERMITTED,
+        "The kernel forbids it: run profd as root or with CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE).",
+    ),
+    (
+        "operation not permitted",
+        Reason.NOT_PERMITTED,
+        "The kernel forbids it: run profd as root or with CAP_SYS_PTRACE "
+        "(in a container: --cap-add SYS_PTRACE), and detach a debugger if there is one.",
+    ),
+    ("no such process", Reason.TARGET_ENDED, ""),
+    ("failed to get process executable name", Reason.TARGET_ENDED, ""),
+    (
+        "unsupported version of python",
+        Reason.NO_SOURCE,
+        "This py-spy does not know this version of Python: install a newer one (pip install -U py-spy).",
+    ),
+    (
+        "failed to find",
+        Reason.NO_SOURCE,
+        "It has no interpreter that this py-spy knows: one that is just starting, that was built "
+        "in another way (musl, stripped, 32-bit), or that is newer than this py-spy.",
+    ),
+)
+
+
+def find() -> Path | None:
+    """The py-spy of this environment, else of PATH; None if there is none."""
+    beside = Path(sys.executable).with_name("py-spy")
+    if os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which("py-spy")
+    return Path(found).absolute() if found else None
+
+
+async def version(program: Path) -> str:
+    """Its version, `0.4.3`. Unavailable if it does not run or is too old."""
+    process = await asyncio.create_subprocess_exec(
+        str(program),
+        "--version",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(VERSION_SECONDS):
+            said, _ = await process.communicate()
+    except TimeoutError as error:
+        raise Unavailable(f"{program} does not say its version within {VERSION_SECONDS:.0f} s.") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    found = _VERSION.search(said[:LINE_BYTES_MAX].decode("utf-8", "replace"))
+    if found is None:
+        raise Unavailable(f"{program} is not a py-spy that runs; reinstall it (pip install -U py-spy).")
+    numbers = tuple(int(part) for part in found.groups())
+    if numbers < VERSION_MIN:
+        wanted = ".".join(str(part) for part in VERSION_MIN)
+        raise Unavailable(
+            f"{program} is version {'.'.join(found.groups())} and profd needs {wanted}: pip install -U py-spy."
+        )
+    return ".".join(found.groups())
+
+
+def explain(said: Iterable[str]) -> tuple[Reason, str]:
+    """What py-spy's last words mean: a reason, and a sentence with them and with what to do."""
+    lines = [line for line in said if line]
+    # `Error: …`, then `Caused by:` with the innermost cause last.
+    start = next((place for place, line in enumerate(lines) if line.startswith("Error:")), max(0, len(lines) - 1))
+    told = [line for line in lines[start:] if line != "Caused by:"]
+    words = told[0].removeprefix("Error:").strip() if told else "it said nothing"
+    if len(told) > 1:
+        words += f" ({told[-1].lstrip('0123456789: ')})"
+    lower = " ".join(told).lower()
+    for text, reason, advice in _ERRORS:
+        if text in lower:
+            return reason, f"py-spy: {words.rstrip('.')}. {advice}".rstrip()
+    return Reason.SOURCE_FAILED, f"py-spy: {words.rstrip('.')}."
+
+
+async def spawn(
+    program: Path, arguments: list[str], file_bytes: int, stdout_limit: int = 1 << 16
+) -> asyncio.subprocess.Process:
+    """Start py-spy with bounded memory and files, interrupted when the daemon dies. Both outputs are pipes."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        "-S",
+        str(_LAUNCH),
+        str(os.getpid()),
+        str(file_bytes),
+        str(MEMORY_BYTES),
+        str(program),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=stdout_limit,
+        # py-spy logs what RUST_LOG asks for; its words are parsed here.
+        env={name: value for name, value in os.environ.items() if not name.startswith("RUST_")},
+        # A Ctrl-C at the terminal of a foreground daemon is not meant for it.
+        start_new_session=True,
+    )
+
+
+async def last_lines(stream: asyncio.StreamReader, seen: Callable[[str], None] = lambda line: None) -> deque[str]:
+    """Read to the end, whatever comes; `seen` is called with every line, the last ones are returned."""
+    kept: deque[str] = deque(maxlen=LINES_KEPT)
+    rest = b""
+    while chunk := await stream.read(LINE_BYTES_MAX):
+        *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[-LINE_BYTES_MAX:]
+        for raw in lines:
+            _keep(raw, kept, seen)
+    _keep(rest, kept, seen)
+    return kept
+
+
+def _keep(raw: bytes, kept: deque[str], seen: Callable[[str], None]) -> None:
+    line = printable(_COLOUR.sub(b"", raw).strip(), LINE_BYTES_MAX).removeprefix("py-spy> ")
+    if line:
+        kept.append(line)
+        seen(line)
+
+
+async def ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
+    """Wait for its end; False if it goes on after `seconds`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await process.wait()
+    return process.returncode is not None
