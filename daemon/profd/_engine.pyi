@@ -15,9 +15,7 @@ UInt8 = npt.NDArray[np.uint8]
 def argsort(keys: Int64) -> Int64:
     """The stable order that sorts `keys` ascending: `keys[argsort(keys)]`."""
 
-def nest(
-    start: Int64, end: Int64, thread: Int32, include: UInt8, *, threads_max: int = 4194304
-) -> tuple[Int64, Int64]:
+def nest(start: Int64, end: Int64, thread: Int32, include: UInt8, *, threads_max: int = 4194304) -> tuple[Int64, Int64]:
     """Strict interval nesting: (parent row or -1, self time in ns).
 
     Rows are in start order. A row's parent is the innermost row on the same
@@ -33,4 +31,45 @@ def group_rows(columns: list[Int64]) -> tuple[Int64, Int64]:
     """GROUP BY: (group number of each row, first row of each group), groups in order of first row."""
 
 def sum_by(group: Int64, groups: int, values: Int64) -> Int64:
-    """Sum of `values` in each of `groups` groups; absent values (the least int64) are skipped, sums saturate."""
+    """Sum of `values` in each of `groups` groups; absent values are skipped, sums saturate."""
+
+class TreeBuilder:
+    """Stack replay per thread with open stacks carried from segment to segment.
+
+    `threads` is the number of thread tracks, `flow_*` all flow records of the
+    trace in time order; `flow_want` says what each would rather bind to among
+    the rows that start at its time: 1 an op, 2 a launch or device row.
+    Roles are the bits of `native/engine/roles.h`. The rules are told in
+    `profd/tree/build.py`.
+    """
+
+    partial_overlap: int
+    no_end: int
+    rows: int
+
+    def __init__(
+        self, threads: int, flow_thread: Int32, flow_time: Int64, flow_want: UInt8, *, threads_max: int = 4194304
+    ) -> None: ...
+    def feed(self, start: Int64, end: Int64, thread: Int32, role: UInt8) -> tuple[Int64, Int32, Int64]:
+        """(parent, depth, self time) of the next rows; self times of rows still open are absent for now."""
+
+    def finish(self) -> tuple[Int64, Int64, Int64, Int32]:
+        """(row, self time) of rows that were open when their segment ended, (row, its depth) of each flow."""
+
+class LinkBuilder:
+    """Device rows to the runtime or driver calls with their correlation id, in the same group (input).
+
+    Of at most `launches_max` calls the latest are remembered; `forgotten` counts the others.
+    """
+
+    device_without_launch: int
+    launch_without_device: int
+    correlation_reused: int
+    forgotten: int
+
+    def __init__(self, *, launches_max: int = 4194304) -> None: ...
+    def feed(self, correlation: Int64, group: Int32, role: UInt8, depth: Int32) -> tuple[Int64, Int32]:
+        """(linked row or -1, depth) of the next rows; depth is the launch's plus one where there is one."""
+
+    def finish(self) -> tuple[Int64, Int64, Int32]:
+        """(row, linked, depth) of device rows of earlier calls whose launch came later."""

@@ -2,8 +2,12 @@
 #include <nanobind/nanobind.h>
 
 #include "columns.h"
+#include "links.h"
+#include "tree.h"
 
 NB_MODULE(_engine, m) {
   m.doc() = "Hot loops of the trace engine over columns.";
   profd::bind_columns(m);
+  profd::bind_links(m);
+  profd::bind_tree(m);
 }

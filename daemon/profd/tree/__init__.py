@@ -1,1 +1,1 @@
-
+"""Parents, depth, self time and launch links: thin Python over the native engine."""

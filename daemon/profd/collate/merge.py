@@ -1,0 +1,146 @@
+"""Pieces of runs to rows in start order, a column at a time, and where to cut segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profd import _engine
+from profd.collate.runs import ArgKey, Run, SpilledRun, absent_column
+from profd.events import ArgColumn, Dictionary, EventTable
+
+Array = npt.NDArray[Any]
+
+# An argument in fewer than one of so many rows is sorted, otherwise scattered over all rows.
+_SPARSE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows [low, high) of a run."""
+
+    run: Run
+    low: int
+    high: int
+
+
+class Gathering:
+    """The rows of some pieces, in start order, ties in the order of the pieces."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self._pieces = [piece for piece in pieces if piece.high > piece.low]
+        offsets = np.cumsum([0] + [piece.high - piece.low for piece in self._pieces])
+        self._offsets: list[int] = offsets.tolist()
+        self.rows: int = self._offsets[-1]
+        starts = [piece.run.starts[piece.low : piece.high] for piece in self._pieces]
+        self._starts = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
+        self._order = _engine.argsort(self._starts)
+        self._place: Array | None = None
+        # A dictionary instead of a set: columns keep the order in which they came.
+        self.columns = list(dict.fromkeys(name for piece in self._pieces for name in piece.run.columns))
+        self.args: dict[ArgKey, Dictionary | None] = {}
+        for piece in self._pieces:
+            self.args.update(piece.run.args)
+
+    def column(self, name: str) -> Array:
+        """A column in start order; absent where a piece does not have it."""
+        if name == "start":
+            return self._starts[self._order]
+        parts = [
+            piece.run.column(name, piece.low, piece.high)
+            if name in piece.run.columns
+            else absent_column(name, piece.high - piece.low)
+            for piece in self._pieces
+        ]
+        values: Array = np.concatenate(parts)[self._order]
+        return values
+
+    def arg(self, key: ArgKey) -> tuple[Array, Array]:
+        """(rows ascending, values) of an argument."""
+        if self._place is None:
+            self._place = np.empty(self.rows, dtype=np.int64)
+            self._place[self._order] = np.arange(self.rows)
+        rows, values = [], []
+        for piece, offset in zip(self._pieces, self._offsets, strict=False):
+            if key in piece.run.args:
+                at, given = piece.run.arg(key, piece.low, piece.high)
+                rows.append(self._place[at + offset])
+                values.append(given)
+        place, all_values = np.concatenate(rows), np.concatenate(values)
+        if len(place) * _SPARSE < self.rows:
+            order = _engine.argsort(place)
+            return place[order], all_values[order]
+        present = np.zeros(self.rows, dtype=np.bool_)
+        present[place] = True
+        spread = np.empty(self.rows, dtype=all_values.dtype)
+        spread[place] = all_values
+        return np.flatnonzero(present), spread[present]
+
+    def table(self, dictionaries: dict[str, Dictionary], first_row: int) -> EventTable:
+        """All of it in memory."""
+        columns = {name: self.column(name) for name in self.columns}
+        columns.setdefault("start", self._starts)
+        args = {}
+        for key, dictionary in self.args.items():
+            rows, values = self.arg(key)
+            if len(rows):
+                args[key] = ArgColumn(key[1], rows, values, dictionary)
+        return EventTable(columns, dictionaries, args, first_row)
+
+    def spill(self, directory: Path) -> SpilledRun:
+        """All of it in a run on disk, holding one column in memory at a time."""
+        run = SpilledRun(directory)
+        for name in sorted(self.columns, key=lambda name: name != "start"):
+            run.write_column(name, self.column(name))
+        for key, dictionary in self.args.items():
+            rows, values = self.arg(key)
+            run.write_arg(key, rows, values, dictionary)
+        return run
+
+
+def segments(runs: list[Run], rows_max: int) -> Iterator[list[Piece]]:
+    """Cut sorted runs into consecutive segments of at most `rows_max` rows.
+
+    Rows that start together stay together (the tree orders them by length),
+    unless there are more of them than a segment holds.
+    """
+    low = [0] * len(runs)
+    total = [len(run.starts) for run in runs]
+    while low != total:
+        high = _cut(runs, low, total, rows_max)
+        yield [Piece(run, first, last) for run, first, last in zip(runs, low, high, strict=True)]
+        low = high
+
+
+def _cut(runs: list[Run], low: list[int], total: list[int], rows_max: int) -> list[int]:
+    if sum(total) - sum(low) <= rows_max:
+        return total
+    first = min(int(run.starts[at]) for run, at, end in zip(runs, low, total, strict=True) if at < end)
+    # The latest time before which no more than rows_max rows start.
+    below, above = first, max(int(run.starts[-1]) for run in runs if len(run.starts)) + 1
+    while above - below > 1:
+        middle = (below + above) // 2
+        if sum(_before(runs, middle)) - sum(low) <= rows_max:
+            below = middle
+        else:
+            above = middle
+    if below > first:
+        return _before(runs, below)
+    # More rows than a segment holds start at `first`: in file order, as many as fit.
+    left, high = rows_max, list(low)
+    for number, end in enumerate(_before(runs, first + 1)):
+        high[number] = min(end, low[number] + left)
+        left -= high[number] - low[number]
+    return high
+
+
+def _before(runs: list[Run], time: int) -> list[int]:
+    # Beyond int64 there is nothing: the greatest start plus one.
+    if time > np.iinfo(np.int64).max:
+        return [len(run.starts) for run in runs]
+    return [int(np.searchsorted(run.starts, np.int64(time))) for run in runs]

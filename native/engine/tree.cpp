@@ -1,0 +1,252 @@
+// The call tree: per-thread stack replay over segments, and what flows bind to.
+#include "tree.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "arrays.h"
+#include "roles.h"
+#include "ties.h"
+
+namespace profd {
+namespace {
+
+// What a flow record would rather bind to, among the rows that start when it happened.
+enum Want : std::uint8_t { kAnything = 0, kWantOp = 1, kWantLink = 2 };
+
+struct Place {
+  std::int64_t row = kNoRow;
+  std::int32_t depth = 0;
+};
+
+struct Frame {
+  std::int64_t row;
+  std::int64_t start;
+  std::int64_t end;      // as recorded or borrowed; kForever: neither
+  std::int64_t closes;   // never after the frame below: what makes popping by end exact
+  std::int64_t inside;   // time of direct children
+  bool timed;
+};
+
+// Invariant: `closes` never grows from the bottom of the stack to its top.
+struct Thread {
+  std::vector<Frame> stack;
+  std::int64_t last_start = kAbsent;  // of the rows below
+  Place any, op, link;                // that started then
+  Place flat;                         // the last row that does not nest
+  std::int64_t flat_end = kAbsent;
+};
+
+struct Flow {
+  std::int64_t time;
+  std::int32_t thread;
+  std::uint8_t want;
+};
+
+class TreeBuilder {
+ public:
+  TreeBuilder(std::int64_t threads, In<std::int32_t> flow_thread, In<std::int64_t> flow_time,
+              In<std::uint8_t> flow_want, std::int64_t threads_max) {
+    require(threads >= 0 && threads <= threads_max, "the number of threads is beyond the limit of tracks");
+    const std::size_t n = flow_time.shape(0);
+    require_length(flow_thread.shape(0), n, "flow_thread");
+    require_length(flow_want.shape(0), n, "flow_want");
+    threads_.resize(static_cast<std::size_t>(threads));
+    flows_.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const Flow flow{flow_time.data()[i], flow_thread.data()[i], flow_want.data()[i]};
+      require(i == 0 || flows_.back().time <= flow.time, "flow records are not in time order");
+      require(flow.thread < threads, "a flow record names a thread that is not there");
+      flows_.push_back(flow);
+    }
+    bound_.resize(n);
+  }
+
+  nb::tuple feed(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> thread,
+                 In<std::uint8_t> role) {
+    require(!finished_, "the tree is finished");
+    const std::size_t n = start.shape(0);
+    require_length(end.shape(0), n, "end");
+    require_length(thread.shape(0), n, "thread");
+    require_length(role.shape(0), n, "role");
+    Segment segment{start.data(), end.data(), thread.data(), role.data(), Buffer<std::int64_t>(n),
+                    Buffer<std::int32_t>(n), Buffer<std::int64_t>(n)};
+    {
+      nb::gil_scoped_release release;
+      check(segment, n);
+      const auto closes = [&](std::size_t i) { return ends(segment, i); };
+      for_each_longer_first(segment.start, n, closes, [&](std::size_t i) {
+        bind_flows_before(segment.start[i], &segment);
+        place(segment, i);
+      });
+      if (n) last_start_ = segment.start[n - 1];
+      rows_ += static_cast<std::int64_t>(n);
+    }
+    return nb::make_tuple(segment.parent.array(), segment.depth.array(), segment.self.array());
+  }
+
+  nb::tuple finish() {
+    require(!finished_, "the tree is finished");
+    finished_ = true;
+    {
+      nb::gil_scoped_release release;
+      bind_flows_before(kForever, nullptr);
+      while (next_flow_ < flows_.size()) bind(nullptr);
+      for (Thread& thread : threads_) {
+        while (!thread.stack.empty()) pop(thread, nullptr);
+      }
+    }
+    Buffer<std::int64_t> flow_row(bound_.size());
+    Buffer<std::int32_t> flow_depth(bound_.size());
+    for (std::size_t i = 0; i < bound_.size(); ++i) {
+      flow_row[i] = bound_[i].row;
+      flow_depth[i] = bound_[i].depth;
+    }
+    return nb::make_tuple(to_array(late_row_), to_array(late_self_), flow_row.array(), flow_depth.array());
+  }
+
+  std::int64_t partial_overlap() const { return partial_overlap_; }
+  std::int64_t no_end() const { return no_end_; }
+  std::int64_t rows() const { return rows_; }
+
+ private:
+  struct Segment {
+    const std::int64_t* start;
+    const std::int64_t* end;
+    const std::int32_t* thread;
+    const std::uint8_t* role;
+    Buffer<std::int64_t> parent;
+    Buffer<std::int32_t> depth;
+    Buffer<std::int64_t> self;
+  };
+
+  // Everything is checked before anything changes, so a refused segment leaves the state whole.
+  void check(const Segment& segment, std::size_t n) const {
+    std::int64_t before = last_start_;
+    for (std::size_t i = 0; i < n; ++i) {
+      require(before <= segment.start[i], "rows are not in start order");
+      require(segment.thread[i] < static_cast<std::int64_t>(threads_.size()),
+              "a row names a thread that is not there");
+      before = segment.start[i];
+    }
+  }
+
+  // An end before the start counts as the start; a frame without one lasts as long as it can.
+  static std::int64_t ends(const Segment& segment, std::size_t i) {
+    if (segment.end[i] == kAbsent && (segment.role[i] & kFrame)) return kForever;
+    return std::max(segment.end[i], segment.start[i]);
+  }
+
+  void place(Segment& segment, std::size_t i) {
+    const std::uint8_t role = segment.role[i];
+    const std::int64_t row = rows_ + static_cast<std::int64_t>(i);
+    const std::int64_t start = segment.start[i];
+    std::int64_t end = ends(segment, i);
+    segment.parent[i] = kNoRow;
+    segment.depth[i] = 0;
+    segment.self[i] = (role & kTimed) && segment.end[i] != kAbsent ? minus(end, start) : kAbsent;
+    if (segment.thread[i] < 0) return;
+    Thread& thread = threads_[segment.thread[i]];
+    if (role & kNests) {
+      while (!thread.stack.empty() && thread.stack.back().closes <= start) pop(thread, &segment);
+      const bool open_end = end == kForever;
+      std::int64_t closes = end;
+      if (!thread.stack.empty()) {
+        Frame& parent = thread.stack.back();
+        segment.parent[i] = parent.row;
+        segment.depth[i] = static_cast<std::int32_t>(thread.stack.size());
+        if (open_end) {
+          end = parent.end;
+        } else if (end > parent.closes) {
+          ++partial_overlap_;
+        }
+        closes = std::min(end, parent.closes);
+        parent.inside = plus(parent.inside, minus(closes, start));
+      }
+      no_end_ += open_end;
+      if ((role & kFrame) && closes > start) {
+        thread.stack.push_back({row, start, end, closes, 0, (role & kTimed) != 0});
+        segment.self[i] = kAbsent;  // until it closes
+      }
+    } else {
+      thread.flat = {row, 0};
+      thread.flat_end = end;
+    }
+    if (role) mark(thread, start, role, {row, segment.depth[i]});
+  }
+
+  void mark(Thread& thread, std::int64_t start, std::uint8_t role, Place place) {
+    if (thread.last_start != start || thread.any.row == kNoRow) {
+      thread.last_start = start;
+      thread.op = thread.link = {};
+    }
+    thread.any = place;  // longer ones came first: the innermost stays
+    if (role & kOp) thread.op = place;
+    // Zero-length calls share a microsecond with the launch they prepare, which is longer.
+    if ((role & (kLaunch | kDevice)) && thread.link.row == kNoRow) thread.link = place;
+  }
+
+  void pop(Thread& thread, Segment* segment) {
+    const Frame frame = thread.stack.back();
+    thread.stack.pop_back();
+    if (!frame.timed || frame.end == kForever) return;
+    const std::int64_t self = minus(minus(frame.end, frame.start), frame.inside);
+    if (segment && frame.row >= rows_) {
+      segment->self[static_cast<std::size_t>(frame.row - rows_)] = self;
+      return;
+    }
+    late_row_.push_back(frame.row);
+    late_self_.push_back(self);
+  }
+
+  void bind_flows_before(std::int64_t start, Segment* segment) {
+    while (next_flow_ < flows_.size() && flows_[next_flow_].time < start) bind(segment);
+  }
+
+  void bind(Segment* segment) {
+    const Flow& flow = flows_[next_flow_];
+    Place& bound = bound_[next_flow_++];
+    if (flow.thread < 0) return;
+    Thread& thread = threads_[flow.thread];
+    if (thread.last_start == flow.time && thread.any.row != kNoRow) {
+      const Place& wanted = flow.want == kWantOp ? thread.op : thread.link;
+      bound = flow.want != kAnything && wanted.row != kNoRow ? wanted : thread.any;
+      return;
+    }
+    // Later rows start after this record, so what closed before it is closed for them too.
+    while (!thread.stack.empty() && thread.stack.back().closes < flow.time) pop(thread, segment);
+    if (!thread.stack.empty()) {
+      bound = {thread.stack.back().row, static_cast<std::int32_t>(thread.stack.size() - 1)};
+    } else if (thread.flat.row != kNoRow && thread.flat_end >= flow.time) {
+      bound = thread.flat;
+    }
+  }
+
+  std::vector<Thread> threads_;
+  std::vector<Flow> flows_;
+  std::vector<Place> bound_;
+  std::vector<std::int64_t> late_row_, late_self_;
+  std::size_t next_flow_ = 0;
+  std::int64_t rows_ = 0;
+  std::int64_t last_start_ = kAbsent;
+  std::int64_t partial_overlap_ = 0;
+  std::int64_t no_end_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+void bind_tree(nb::module_& m) {
+  nb::class_<TreeBuilder>(m, "TreeBuilder")
+      .def(nb::init<std::int64_t, In<std::int32_t>, In<std::int64_t>, In<std::uint8_t>, std::int64_t>(),
+           nb::arg("threads"), nb::arg("flow_thread").noconvert(), nb::arg("flow_time").noconvert(),
+           nb::arg("flow_want").noconvert(), nb::kw_only(), nb::arg("threads_max") = 1 << 22)
+      .def("feed", &TreeBuilder::feed, nb::arg("start").noconvert(), nb::arg("end").noconvert(),
+           nb::arg("thread").noconvert(), nb::arg("role").noconvert())
+      .def("finish", &TreeBuilder::finish)
+      .def_prop_ro("rows", &TreeBuilder::rows)
+      .def_prop_ro("partial_overlap", &TreeBuilder::partial_overlap)
+      .def_prop_ro("no_end", &TreeBuilder::no_end);
+}
+
+}  // namespace profd
