@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import re
 import signal
 import time
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from profd.capture.model import Cost, Reason, Recording, State
+from profd.capture.model import Cost, Phase, RawFile, Reason, Recording, State
+from profd.decode import anchor
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.target import Target
@@ -53,7 +55,7 @@ class Recorder:
         self._began = asyncio.Event()
         self._began_ns = 0
         self._ended_ns = 0
-        self._said: deque[str] = deque()  # what py-spy said, both streams
+        self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
     async def run(self) -> Recording:
         """Record; the target is running again whatever happens, also when this is cancelled."""
@@ -123,6 +125,153 @@ class Recorder:
             asyncio.create_task(tool.last_lines(stream, self._heard))
             for stream in (pyspy.stdout, pyspy.stderr)
             if stream is not None
+        ]
+        try:
+            await _first_of(START_SECONDS, pyspy.wait(), self._began.wait(), self._session.stop.wait())
+            asked = False
+            if self._began.is_set():
+                self._session.report(State.RECORDING, f"sampling {self._sampling.hz} times a second")
+                asked = await self._window(pyspy)
+            self._ended_ns = time.time_ns()
+            self._session.report(State.DRAINING, "py-spy writes what it saw")
+            in_time = await self._finish(pyspy)
+            await asyncio.wait(readers, timeout=_KILL_SECONDS)
+            return self._judge(pyspy.returncode or 0, asked, in_time)
+        finally:
+            for reader in readers:
+                reader.cancel()
+
+    async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
+        """Wait for the end of the window, True, or of py-spy, False."""
+        until = time.monotonic() + self._sampling.window_ns / 1e9
+        while pyspy.returncode is None:
+            left = until - time.monotonic()
+            if left <= 0 or self._session.stop.is_set():
+                return True
+            self._target.look_at_threads()
+            await _first_of(min(left, _LOOK_SECONDS), pyspy.wait(), self._session.stop.wait())
+        return False
+
+    @staticmethod
+    async def _finish(pyspy: asyncio.subprocess.Process) -> bool:
+        """Make py-spy write and end; False if it had to be killed."""
+        with contextlib.suppress(ProcessLookupError):
+            if pyspy.returncode is None:
+                # Before its first sample this ends it at once, afterwards it makes it write.
+                pyspy.send_signal(signal.SIGINT)
+        if await tool.ended(pyspy, WRITE_SECONDS):
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            pyspy.kill()
+        await pyspy.wait()
+        return False
+
+    def _heard(self, line: str) -> None:
+        self._said.append(line)
+        if line.startswith("Sampling process") and not self._began.is_set():
+            self._began_ns = time.time_ns()
+            self._began.set()
+
+    def _judge(self, status: int, asked: bool, in_time: bool) -> Recording:
+        """What came of it, from py-spy's end, its words and its file."""
+        recording = Recording(start_ns=self._began_ns or None, end_ns=self._ended_ns or None)
+        if not self._began.is_set():
+            return self._never_began(recording, status)
+        size = self._file.stat().st_size if self._file.exists() else 0
+        counts = next((found for line in reversed(self._said) if (found := _COUNTS.search(line))), None)
+        samples, errors = (int(counts[1]), int(counts[2])) if counts else (None, 0)
+        if size == 0 or samples == 0:
+            recording.state = State.FAILED
+            recording.reason, recording.message = self._why_nothing(status, in_time)
+            return recording
+        self._append_anchor()
+        recording.files = [RawFile(str(self._file), "pyspy")]
+        recording.reason, recording.message = self._shortfall(status, size, asked)
+        if samples and errors > samples * _ERRORS_WORTH_SAYING:
+            recording.warnings.append(
+                f"{errors} stacks of {self._name} changed while they were read and were dropped; {samples} were kept."
+            )
+        return recording
+
+    def _shortfall(self, status: int, size: int, asked: bool) -> tuple[Reason, str]:
+        """What is missing of a recording that has samples; NONE when it is whole."""
+        if status == -signal.SIGXFSZ or size >= FILE_BYTES_MAX:
+            return Reason.TRUNCATED, (
+                f"The samples of {self._name} exceed {FILE_BYTES_MAX >> 20} MiB; the rest is missing. "
+                "Ask for a shorter window or fewer samples a second."
+            )
+        if status != 0:
+            return Reason.SOURCE_FAILED, (f"py-spy was ended by {_end(status)} while it wrote; what it wrote is kept.")
+        if asked:
+            return Reason.NONE, ""
+        if not self._target.alive():
+            return Reason.TARGET_ENDED, (
+                f"{self._name} ended {self._seconds():.1f} s into the window; the samples up to then are kept."
+            )
+        return Reason.SOURCE_FAILED, (
+            f"py-spy stopped by itself after {self._seconds():.1f} s; the samples up to then are kept."
+        )
+
+    def _never_began(self, recording: Recording, status: int) -> Recording:
+        recording.start_ns = recording.end_ns = None
+        recording.state = State.FAILED
+        if not self._target.alive():
+            recording.reason = Reason.TARGET_ENDED
+            recording.message = f"{self._name} ended before its first sample."
+        elif self._session.stop.is_set():
+            recording.state, recording.reason = State.CANCELLED, Reason.CANCELLED_BY_USER
+            recording.message = f"The capture was stopped before {self._name} was sampled."
+        elif status > 0:
+            recording.reason, recording.message = tool.explain(self._said)
+            if recording.reason in (Reason.NO_SOURCE, Reason.NOT_PERMITTED):
+                recording.state = State.REFUSED
+        elif status == -signal.SIGINT:  # ours
+            recording.reason = Reason.TIMEOUT
+            recording.message = f"py-spy did not begin to sample {self._name} within {START_SECONDS:.0f} s."
+        else:
+            recording.reason = Reason.SOURCE_FAILED
+            recording.message = f"py-spy was ended by {_end(status)} before the first sample of {self._name}."
+        return recording
+
+    def _why_nothing(self, status: int, in_time: bool) -> tuple[Reason, str]:
+        if not in_time:
+            return Reason.TIMEOUT, f"py-spy did not write its samples within {WRITE_SECONDS:.0f} s."
+        if status < 0:
+            return Reason.SOURCE_FAILED, f"py-spy was ended by {_end(status)}; its samples are lost."
+        if status > 0:
+            return tool.explain(self._said)
+        if not self._target.alive():
+            return Reason.TARGET_ENDED, f"{self._name} ended before its first sample."
+        return Reason.SOURCE_FAILED, (
+            f"No stack of {self._name} could be read in {self._seconds():.1f} s: it runs no Python code now, "
+            "or its interpreter is shutting down."
+        )
+
+    def _seconds(self) -> float:
+        return max(0, self._ended_ns - self._began_ns) / 1e9
+
+    def _append_anchor(self) -> None:
+        known = anchor.Anchor(
+            pid=self._target.process.id.pid,
+            command=self._target.process.command,
+            first_sample_ns=self._began_ns,
+            interval_ns=round(1e9 / self._sampling.hz),
+            ended=self._target.ended,
+        )
+        fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(fd, anchor.encode(known))
+        finally:
+            os.close(fd)
+
+    def _describe(self, recording: Recording, started_ns: int) -> None:
+        """Waterfall and cost."""
+        if not self._began_ns:
+            return
+        recording.waterfall = [
+            Phase("lead", max(0, self._began_ns - started_ns)),
+            Phase("window", max(0, self._ended_ns - self._began_ns)),
+            Phase("writing", max(0, time.time_ns() - self._ended_ns)),
         ]
         how = "paused for every sample" if self._sampling.native else "never paused: read from outside"
         recording.cost = Cost(how="estimated", detail=f"{how}, {self._sampling.hz} samples a second")
