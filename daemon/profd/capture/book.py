@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from profd.capture.ids import resolve
-from profd.capture.machine import Abandon, Machine
+from profd.capture.machine import Abandon, Machine, Stored
 from profd.capture.model import Reason, State
 from profd.capture.ports import Identity, Journal, Records, Storing
 from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, Exhausted, NotFound, ProfdError
+from profd.targets.process import ProcessId
 
 log = logging.getLogger("profd.capture")
 
@@ -32,6 +33,9 @@ class Book:
         self._now_ns = now_ns
         self._by_id: dict[str, CaptureRecord] = {}  # oldest first
         self._by_request: dict[tuple[int, str], str] = {}
+        self._unwritten: dict[str, CaptureRecord] = {}
+        self._droppable: dict[str, list[ProcessId]] = {}
+        self._writer: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="profd-captures")
 
     async def open(self) -> None:
@@ -47,9 +51,17 @@ class Book:
                 self._recover(record)
                 await self.write(record)
         await self._forget_old()
+        keep = {(r.id, t.process) for r in self._by_id.values() for t in r.targets if t.files}
+        await self._in_thread(self._journal.sweep, keep)
+
+    async def flush(self) -> None:
+        """Until everything that was scheduled is on disk."""
+        while self._writer is not None:
+            await asyncio.shield(self._writer)
 
     async def close(self) -> None:
-        """Everything handed in is on disk when it returns."""
+        """Flush, then let go of the thread."""
+        await self.flush()
         await asyncio.to_thread(self._thread.shutdown, True)
 
     def add(self, record: CaptureRecord) -> None:
@@ -64,9 +76,33 @@ class Book:
         except (OSError, ProfdError) as error:
             log.error("capture record not written", extra={"capture": record.id, "why": str(error)})
             return _failure(error)
-        if record.terminal:
-            await self._forget_old()
         return None
+
+    def schedule(self, record: CaptureRecord, drop: ProcessId | None = None) -> None:
+        """Write the record soon; many changes make few writes.
+
+        `drop` names a target whose raw files go once the record that needs
+        them no more is on disk.
+        """
+        self._unwritten[record.id] = record
+        if drop is not None:
+            self._droppable.setdefault(record.id, []).append(drop)
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        try:
+            while self._unwritten:
+                capture, record = next(iter(self._unwritten.items()))
+                del self._unwritten[capture]
+                droppable = self._droppable.pop(capture, [])
+                await self.write(record)
+                for process in droppable:
+                    await self._in_thread(self._journal.remove, capture, process)
+                if record.terminal:
+                    await self._forget_old()
+        finally:
+            self._writer = None
 
     def ids(self) -> Collection[str]:
         """Every id in use."""
@@ -106,8 +142,8 @@ class Book:
             # The trace may have been stored in the last moment, before the record was.
             stored = self._storing.find(record.id, target.process)
             if stored is not None:
-                target.trace, target.events, target.state = stored.trace, stored.events, State.STORED
-                target.files = []
+                target.state = State.COLLATING
+                Machine(target).handle(Stored(stored))
                 continue
             hint = "; its raw data is kept: `profctl retry`" if target.files else ""
             Machine(target).handle(Abandon(Reason.DAEMON_RESTARTED, f"profd was restarted during the capture{hint}"))
@@ -118,18 +154,18 @@ class Book:
         for record in ended[: max(0, len(self._by_id) - CAPTURES_KEPT_MAX)]:
             del self._by_id[record.id]
             self._by_request.pop((record.owner_uid, record.request_id), None)
-            self._drop_raw(record)
+            await self._drop_raw(record)
             await self._in_thread(self._disk.remove, record.id)
         with_raw = [record for record in ended if any(target.files for target in record.targets)]
         for record in with_raw[: max(0, len(with_raw) - RAW_KEPT_MAX)]:
-            self._drop_raw(record)
-            await self._in_thread(self._disk.put, record.id, record.to_json())
+            await self._drop_raw(record)
+            await self.write(record)
 
-    def _drop_raw(self, record: CaptureRecord) -> None:
+    async def _drop_raw(self, record: CaptureRecord) -> None:
         for target in record.targets:
             if target.files:
                 target.files = []
-                self._journal.remove(record.id, target.process)
+                await self._in_thread(self._journal.remove, record.id, target.process)
 
     async def _in_thread(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)

@@ -9,8 +9,9 @@ written in threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from profd.capture import admission
@@ -53,7 +54,6 @@ class CaptureManager:
         settings: Settings,
     ) -> None:
         self.switch = switch
-        self._table = table
         self._audit = audit
         self._headroom = headroom
         self._settings = settings
@@ -65,7 +65,6 @@ class CaptureManager:
         self._watchers: dict[str, Watchers] = {}
         self._leases: dict[str, Lease] = {}
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
-        self._background: set[asyncio.Task[None]] = set()
         self._closing = False
 
     async def open(self) -> None:
@@ -118,7 +117,8 @@ class CaptureManager:
             self._launch(record, plan, options, failure)
         if record.open_ended and not record.terminal:
             self._leases[record.id] = self._new_lease(record)
-        self._settled(record)
+        if any(target.state.terminal for target in record.targets):
+            self._settled(record)
         return record
 
     def _check_open(self) -> None:
@@ -151,9 +151,9 @@ class CaptureManager:
     def _launch(
         self, record: CaptureRecord, plan: TargetPlan, options: Options, failure: tuple[Reason, str] | None
     ) -> None:
-        target, choice = plan.target, plan.choice
+        target, process, choice = plan.target, plan.process, plan.choice
         target.choice = choice.why
-        if choice.source is None or choice.plan is None:
+        if choice.source is None or choice.plan is None or process is None:
             target.state, target.reason, target.message = choice.state, choice.reason, choice.message
             return
         if failure is not None:
@@ -162,12 +162,6 @@ class CaptureManager:
             return
         target.not_honoured = list(choice.plan.not_honoured)
         target.warnings = list(choice.plan.risks)
-        process = self._table.get(target.pid)
-        if process is None or process.id != target.process:
-            target.state, target.reason = State.FAILED, Reason.TARGET_ENDED
-            target.message = "the process ended before the capture began"
-            self._release(record, target.process)
-            return
         deadline = choice.plan.deadline_ns or options.duration_ns + DEADLINE_DEFAULT_NS
         self._new_run(record, target).begin(Order(choice.source, process, options), deadline)
 
@@ -177,8 +171,9 @@ class CaptureManager:
             target,
             self._parts,
             on_change=lambda: self._changed(record),
+            on_recorded=lambda: self._book.schedule(record),
             on_settled=lambda: self._target_settled(record, target),
-            on_released=lambda: self._release(record, target.process),
+            on_released=lambda: self._released(record, target),
         )
         self._runs.setdefault(record.id, {})[target.process] = run
         return run
@@ -195,8 +190,6 @@ class CaptureManager:
             "target ended",
             extra={"capture": record.id, "pid": target.pid, "state": target.state.label, "why": target.message},
         )
-        if not target.files:
-            self._parts.journal.remove(record.id, target.process)
         self._settled(record)
 
     def _settled(self, record: CaptureRecord) -> None:
@@ -207,16 +200,13 @@ class CaptureManager:
             if lease is not None:
                 lease.end()
             self._audit.write("capture.end", record.owner_uid, capture=record.id, state=record.state.label)
-        self._spawn_write(record)
+        self._book.schedule(record)
         self._changed(record)
 
-    def _spawn_write(self, record: CaptureRecord) -> None:
-        async def write() -> None:
-            await self._book.write(record)
-
-        task = asyncio.get_running_loop().create_task(write())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+    def _released(self, record: CaptureRecord, target: TargetRecord) -> None:
+        self._release(record, target.process)
+        if not target.files:
+            self._book.schedule(record, drop=target.process)
 
     def _release(self, record: CaptureRecord, process: ProcessId) -> None:
         if self._held.get(process) is record:
@@ -273,7 +263,9 @@ class CaptureManager:
         await self._book.write(record)
         return record
 
-    async def watch(self, caller: Identity, prefix: str = "", *, lease: bool = False) -> AsyncIterator[CaptureRecord]:
+    async def watch(
+        self, caller: Identity, prefix: str = "", *, lease: bool = False
+    ) -> AsyncGenerator[CaptureRecord, None]:
         """The capture now and after its changes (coalesced), until it is terminal.
 
         With `lease` an open-ended capture ends LEASE_GRACE_SECONDS after the
@@ -287,8 +279,9 @@ class CaptureManager:
         if held is not None:
             held.attach()
         try:
-            async for state in watchers.follow(record):
-                yield state
+            async with contextlib.aclosing(watchers.follow(record)) as states:
+                async for state in states:
+                    yield state
         finally:
             if held is not None and record.id in self._leases:
                 held.detach()
@@ -320,6 +313,4 @@ class CaptureManager:
             await asyncio.wait([asyncio.ensure_future(run.wait()) for run in runs], timeout=drain_seconds)
         for run in runs:
             run.abandon(Reason.DAEMON_RESTARTED, "profd was stopped before this had ended")
-        while self._background:
-            await asyncio.wait(set(self._background))
         await self._book.close()

@@ -51,6 +51,7 @@ class TargetPlan:
     """What would become of one target: a choice, made without touching it."""
 
     target: TargetRecord
+    process: Process | None  # None: there is none with that pid
     choice: Choice
     permission: str
 
@@ -120,7 +121,7 @@ class Planner:
             choice = Choice(
                 None, state=State.BUSY, reason=Reason.CAPTURE_RUNNING, message=_held_by(caller, process, holder)
             )
-            return TargetPlan(target, choice, permission)
+            return TargetPlan(target, process, choice, permission)
         options = limit_window(request.options, CAPTURE_WINDOW_MAX_NS, open_ended=request.open_ended)
         choice = choose(
             process,
@@ -130,19 +131,19 @@ class Planner:
             self._headroom.of(process.id),
             open_ended=request.open_ended,
         )
-        return TargetPlan(target, choice, permission)
+        return TargetPlan(target, process, choice, permission)
 
     def _forbidden(self, process: Process) -> TargetPlan:
         message = f"pid {process.id.pid} belongs to {process.user or process.uid}; you may profile only your own"
         choice = Choice(None, reason=Reason.NOT_PERMITTED, message=message)
         # Its owner is in /proc for all to see; what it runs need not be told.
         target = replace(TargetRecord.of(process, self._settings.host), command="", rank=None, gpus=(), job="")
-        return TargetPlan(target, choice, "")
+        return TargetPlan(target, process, choice, "")
 
     def _missing(self, pid: int) -> TargetPlan:
         target = TargetRecord(self._settings.host, pid, start_ticks=0, uid=0, user="", command="")
         message = f"there is no process with pid {pid}"
-        return TargetPlan(target, Choice(None, reason=Reason.TARGET_ENDED, message=message), "")
+        return TargetPlan(target, None, Choice(None, reason=Reason.TARGET_ENDED, message=message), "")
 
     async def targets(self, caller: Identity, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""

@@ -5,7 +5,7 @@ The daemon's parts satisfy them as they are; tests bring their own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,7 +51,7 @@ class Processes(Protocol):
 
 
 class Records(Protocol):
-    """Durable capture records, one JSON object each."""
+    """Durable capture records, one JSON object each. Touches the disk: called in one thread."""
 
     def put(self, capture: str, record: dict[str, Any]) -> None:
         """Write or replace one, crash-safe. Raises ProfdError or OSError."""
@@ -79,14 +79,18 @@ class Storing(Protocol):
 
 
 class Journal(Protocol):
-    """Where raw files lie until the store has their trace."""
+    """Where raw files lie until the store has their trace. Touches the disk: called in threads."""
 
     def directory(self, capture: str, process: ProcessId) -> Path:
         """The private directory of one target; made if absent. Raises OSError."""
         ...
 
     def remove(self, capture: str, process: ProcessId) -> None:
-        """Delete it with everything in it."""
+        """Delete it with everything in it. Never raises OSError."""
+        ...
+
+    def sweep(self, keep: Collection[tuple[str, ProcessId]]) -> int:
+        """Delete every directory but these; how many went."""
         ...
 
 

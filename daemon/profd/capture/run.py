@@ -47,8 +47,9 @@ class Order:
 class TargetRun:
     """One target from `begin` (or `retry`) to its terminal state.
 
-    `on_change` is called after every event, `on_settled` once the target is
-    terminal, `on_released` when nothing of ours is in the process any more.
+    `on_change` is called after every event, `on_recorded` when raw files are
+    there to be kept, `on_settled` once the target is terminal, `on_released`
+    when nothing of ours is in the process any more.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class TargetRun:
         parts: Parts,
         *,
         on_change: Callable[[], None],
+        on_recorded: Callable[[], None],
         on_settled: Callable[[], None],
         on_released: Callable[[], None],
     ) -> None:
@@ -66,6 +68,7 @@ class TargetRun:
         self._parts = parts
         self._machine = m.Machine(target, parts.graces, open_ended=capture.open_ended)
         self._on_change = on_change
+        self._on_recorded = on_recorded
         self._on_settled = on_settled
         self._on_released = on_released
         self._loop = asyncio.get_running_loop()
@@ -125,6 +128,7 @@ class TargetRun:
                     expired = m.Expired(timer)
                     self._timers[timer] = self._loop.call_later(after_ns / 1e9, self.send, expired)
             case m.Store(recording):
+                self._on_recorded()
                 self._spawn(self._store(recording))
             case m.Settle():
                 self._settle()
@@ -160,7 +164,7 @@ class TargetRun:
         """Whatever the source does, the machine gets exactly one Recorded or Broke (none after an abort)."""
         source = order.source
         try:
-            directory = self._parts.journal.directory(self._capture.id, self.target.process)
+            directory = await asyncio.to_thread(self._parts.journal.directory, self._capture.id, self.target.process)
         except OSError as error:
             self.send(_broke_by_os(error, "the journal"))
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from profd.capture.records import CaptureRecord
@@ -28,7 +28,7 @@ class Watchers:
         for event in self._events:
             event.set()
 
-    async def follow(self, record: CaptureRecord) -> AsyncIterator[CaptureRecord]:
+    async def follow(self, record: CaptureRecord) -> AsyncGenerator[CaptureRecord, None]:
         """The record now and after changes, until it is terminal. Raises Exhausted above WATCHERS_MAX.
 
         It is the live record: read it before the next step of the event loop.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
@@ -13,7 +14,6 @@ from profproto.v1 import capture_pb2_grpc
 
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Request
-from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, ProfdError
 from profd.limits import CAPTURE_TARGETS_MAX
 from profd.rpc import translate
@@ -66,9 +66,10 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         return pb.ListCapturesResponse(captures=[translate.capture_message(record) for record in records])
 
     async def WatchCapture(self, request: pb.WatchCaptureRequest, context: object) -> AsyncIterator[pb.Capture]:
-        states: AsyncIterator[CaptureRecord] = self._manager.watch(callers.current(), request.id, lease=request.lease)
-        async for record in states:
-            yield translate.capture_message(record)
+        states = self._manager.watch(callers.current(), request.id, lease=request.lease)
+        async with contextlib.aclosing(states):
+            async for record in states:
+                yield translate.capture_message(record)
 
     async def EstimateCapture(self, request: pb.EstimateCaptureRequest, context: object) -> pb.EstimateCaptureResponse:
         options = translate.options_from_untrusted(request.options)
