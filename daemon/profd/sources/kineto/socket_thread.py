@@ -40,17 +40,19 @@ _COMPLAINTS_MAX: Final = 1024
 class SocketThread:
     """Answers polls from `start` to `stop`. Every other method may be called from any thread."""
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self._endpoints = {endpoint.socket.fileno(): endpoint for endpoint in endpoints}
+    def __init__(self) -> None:
+        self._endpoints: dict[int, Endpoint] = {}
         self._registry = Registry()
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._complained: set[tuple[int, str]] = set()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake = -1
         self._thread = threading.Thread(target=self._run, name="kineto-polls", daemon=True)
 
-    def start(self) -> None:
-        """Begin to answer."""
+    def start(self, endpoints: Sequence[Endpoint]) -> None:
+        """Begin to answer. Once."""
+        self._endpoints = {endpoint.socket.fileno(): endpoint for endpoint in endpoints}
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread.start()
 
     def stop(self) -> None:

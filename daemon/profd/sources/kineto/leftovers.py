@@ -1,0 +1,123 @@
+"""Files that libkineto was asked for and that nobody took, cleared away when it is safe.
+
+libkineto never removes its `.tmp` on failure, and a trace that comes after our
+deadline finds nobody waiting. Each name is written down before its config is
+handed out, so that a restarted daemon still knows them. Only names of our own
+making are touched, only files that the target owns, and only once the target
+has ended or says that it is not tracing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from profd import limits
+from profd.sources.kineto.lifetime import alive
+from profd.targets.process import ProcessId
+from profd.trust.pickup import Refused, TargetDirectory
+
+_KEEP_SECONDS: Final = 24 * 3600
+_FILE_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """One output path of one process. `name` is the finished file's; `.tmp` stands beside it."""
+
+    pid: int
+    start_ticks: int
+    uid: int
+    directory: str
+    name: str
+    asked: float  # Unix seconds
+
+    @property
+    def process(self) -> ProcessId:
+        """Who was asked to write it."""
+        return ProcessId(self.pid, self.start_ticks)
+
+
+class Leftovers:
+    """The list, on disk in `state_dir`. Every method blocks on files and may be called from any thread."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "kineto-leftovers.json"
+        self._items: dict[str, Leftover] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def load(self) -> None:
+        """Read what an earlier daemon left; a file that cannot be read counts as empty."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            with self._path.open("rb") as file:
+                rows = json.loads(file.read(_FILE_BYTES_MAX))
+            self._items = {row["name"]: Leftover(**row) for row in rows[: limits.KINETO_LEFTOVERS_MAX]}
+
+    def add(self, item: Leftover) -> None:
+        """Remember a name before it is handed out. OSError if it cannot be written down."""
+        with self._lock:
+            while len(self._items) >= limits.KINETO_LEFTOVERS_MAX:
+                self._items.pop(next(iter(self._items)))
+            self._items[item.name] = item
+            self._save()
+
+    def done(self, name: str) -> None:
+        """Nothing of this name is left."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._items.pop(name, None) is not None:
+                self._save()
+
+    def sweep(self, idle: Callable[[ProcessId, float], bool], busy: Callable[[str], bool]) -> int:
+        """Remove what is safe to remove; how many files.
+
+        `idle(process, since)`: the target said after `since` that it is not
+        tracing. `busy(name)`: a running capture still wants the name.
+        """
+        removed = 0
+        with self._lock:
+            items = list(self._items.values())
+        for item in items:
+            if busy(item.name):
+                continue
+            lives = alive(item.process)
+            if lives and not idle(item.process, item.asked):
+                if time.time() - item.asked > _KEEP_SECONDS:
+                    self.done(item.name)
+                continue
+            removed += _remove(item, Path("/proc", str(item.pid), "root") if lives else Path("/"))
+            self.done(item.name)
+        return removed
+
+    def _save(self) -> None:
+        part = self._path.with_suffix(".part")
+        part.write_text(json.dumps([asdict(item) for item in self._items.values()]))
+        os.replace(part, self._path)
+
+
+def _remove(item: Leftover, root: Path) -> int:
+    directory = TargetDirectory.open(item.directory, item.uid, root)
+    if isinstance(directory, Refused):
+        return 0
+    try:
+        return remove_both(directory, item.name)
+    finally:
+        directory.close()
+
+
+def remove_both(directory: TargetDirectory, name: str) -> int:
+    """Remove a finished file and its `.tmp` where they are the target's own; how many."""
+    removed = 0
+    for each in (name, f"{name}.tmp"):
+        seen = directory.look(each)
+        removed += seen is not None and directory.remove(each, seen.inode)
+    return removed

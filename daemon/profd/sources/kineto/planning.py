@@ -1,0 +1,122 @@
+"""What a request would mean for a process: pure arithmetic and sentences."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profd import limits
+from profd.capture.model import Options, Reason
+from profd.sources.base import Plan
+from profd.sources.kineto.config_text import FALLBACK_DURATION_MS
+from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, SILENT_NS
+from profd.targets.process import Process
+
+SECOND: Final = 1_000_000_000
+LEAD_NS: Final = 2 * SECOND  # libkineto's own, between reading a config and opening the window
+WRITING_BASE_NS: Final = 30 * SECOND
+ATTEMPTS_MAX: Final = 3
+_ITERATION_GUESS_NS: Final = 2 * SECOND
+
+MODULES_WITHOUT_STACKS: Final = "modules: kineto records modules only together with stacks; add --stacks"
+MEMORY: Final = "memory: kineto records no memory events on demand; attach the SDK for them"
+
+
+def window_ns(options: Options) -> int:
+    """The window asked for; in iteration mode the longest that is waited for."""
+    if options.iterations and not options.duration_ns:
+        guess = max(60 * SECOND, options.iterations * _ITERATION_GUESS_NS)
+        return min(guess, limits.CAPTURE_WINDOW_MAX_NS)
+    return options.duration_ns or FALLBACK_DURATION_MS * 1_000_000
+
+
+def attempt_ns(options: Options, period_ns: int) -> int:
+    """What one more window needs at least: its poll, lead, window and some writing."""
+    return 2 * period_ns + LEAD_NS + window_ns(options) + 10 * SECOND
+
+
+def deadline_ns(options: Options, period_ns: int) -> int:
+    """The longest a recording may take, missed windows included."""
+    writing = 2 * window_ns(options) + WRITING_BASE_NS
+    until_silent = max(SILENT_NS, 3 * period_ns)
+    return until_silent + ATTEMPTS_MAX * attempt_ns(options, period_ns) + writing
+
+
+def not_honoured(options: Options) -> list[str]:
+    """What a request asks and kineto cannot give, a sentence each that begins with the option's name."""
+    missing = []
+    if options.memory:
+        missing.append(MEMORY)
+    if options.modules and not options.stacks:
+        missing.append(MODULES_WITHOUT_STACKS)
+    if options.native:
+        missing.append("native: kineto records Python stacks only; --source pyspy --native samples native ones")
+    if options.sample_hz is not None:
+        missing.append("sample_hz: kineto records every operator and does not sample")
+    return missing
+
+
+def notes(options: Options) -> list[str]:
+    """What a request gets in another way than the name suggests."""
+    if not options.flops:
+        return []
+    return ["flops: kineto records none on demand; shapes are recorded instead, to compute FLOPS from"]
+
+
+def risks(options: Options) -> list[str]:
+    """What may go wrong for the job; said before anything is touched."""
+    said = [
+        "torch 2.13 dies with SIGSEGV if its interpreter exits while a trace runs or is written",
+        "the window cannot be cut short once the process has accepted it",
+    ]
+    if options.iterations:
+        said.append(
+            "iterations are counted by optimizer steps: before the first step, or without an optimizer, "
+            f"kineto records {window_ms(options)} ms instead"
+        )
+    if options.stacks:
+        said.append("stacks: small steps take about twice as long while the window is open")
+    if window_ns(options) > 5 * SECOND:
+        said.append("kineto may need more than twice the window to write its file")
+    return said
+
+
+def window_ms(options: Options) -> int:
+    """The duration that libkineto is given, in iteration mode its fallback."""
+    return -(-options.duration_ns // 1_000_000) or FALLBACK_DURATION_MS
+
+
+def plan(process: Process, options: Options, period_ns: int | None, bytes_per_ns: float | None, now: float) -> Plan:
+    """Answer `Source.plan`. `now` is Unix seconds; `bytes_per_ns` comes from an earlier trace of the process."""
+    period = period_ns or DEFAULT_PERIOD_NS
+    refusal = _ending(process, options, period, now)
+    said = tuple(risks(options))
+    missing = tuple(not_honoured(options))
+    deadline = deadline_ns(options, period)
+    latency = period + (0 if options.iterations else LEAD_NS)
+    if refusal and not options.force:
+        return Plan(False, refusal, Reason.TARGET_ENDING, missing, risks=said, deadline_ns=deadline)
+    bounded = not options.iterations
+    return Plan(
+        serves=True,
+        not_honoured=missing,
+        latency_ns=latency,
+        trace_bytes=int(bytes_per_ns * window_ns(options)) if bytes_per_ns and bounded else None,
+        risks=(refusal, *said) if refusal else said,
+        deadline_ns=deadline,
+    )
+
+
+def _ending(process: Process, options: Options, period_ns: int, now: float) -> str:
+    """A sentence if the scheduler ends the job before a trace could be whole."""
+    raw = process.environ.get("SLURM_JOB_END_TIME", "")
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= 12):
+        return ""
+    left = int(raw) - now
+    window = window_ns(options)
+    need = (period_ns + LEAD_NS + window + max(window, 10 * SECOND)) / SECOND
+    if left >= need:
+        return ""
+    return (
+        f"Slurm ends the job of pid {process.id.pid} in {max(0, int(left))} s and a trace needs up to "
+        f"{need:.0f} s; torch may crash if it exits during a trace (--force traces anyway)"
+    )

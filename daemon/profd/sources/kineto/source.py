@@ -1,0 +1,230 @@
+"""The source `kineto`: what the daemon sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar
+
+from profd.capture.model import Options, Reason, Recording, State
+from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.kineto import failures, offering, planning
+from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, Endpoint, ModeOff
+from profd.sources.kineto.leftovers import Leftovers
+from profd.sources.kineto.lifetime import Lifetime, groups
+from profd.sources.kineto.recording import Recorder
+from profd.sources.kineto.registry import Registered
+from profd.sources.kineto.socket_thread import SocketThread
+from profd.targets.process import Process, ProcessId
+from profd.trust.pickup import Refused, TargetDirectory
+
+log = logging.getLogger(__name__)
+
+TRACE_DIRECTORY: Final = "KINETO_ONDEMAND_TRACE_DIR"
+_HOUSEKEEPING_SECONDS: Final = 30.0
+_SPACE_BYTES: Final = 64 << 20
+_SPACE_BYTES_PER_SECOND: Final = 16 << 20
+_HISTORY: Final = 1024
+Value = TypeVar("Value")
+
+
+class KinetoSource(Source):
+    """libkineto's daemon mode.
+
+    `socket_dir` is where clients with `KINETO_IPC_SOCKET_DIR` look (None: off),
+    spelled as they spell it; `abstract` is libkineto's default address;
+    `state_dir` exists and is private to the daemon. A mode whose address is
+    held by another daemon is off and `status` names the holder; that is no
+    reason not to start.
+    """
+
+    name: ClassVar[str] = "kineto"
+    can_stop: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        socket_dir: Path | None,
+        abstract: bool,
+        state_dir: Path,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._socket_dir = socket_dir
+        self._abstract = abstract
+        self._clock = clock
+        self._endpoints: list[Endpoint] = []
+        self._off: dict[str, str] = {}
+        self._polls = SocketThread()
+        self._leftovers = Leftovers(state_dir)
+        self._recorders: dict[ProcessId, tuple[str, Recorder | None]] = {}
+        self._ended_ns: dict[ProcessId, int] = {}  # when our last capture of a process was over
+        self._rates: dict[ProcessId, float] = {}  # bytes of trace per ns of window, last seen
+        self._housekeeper: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Bind what can be bound and begin to answer."""
+        await asyncio.to_thread(self._bind)
+        self._polls.start(self._endpoints)
+        await asyncio.to_thread(self._leftovers.load)
+        self._housekeeper = asyncio.create_task(self._keep_house(), name="kineto-housekeeping")
+
+    async def close(self) -> None:
+        """Stop answering and give the addresses back."""
+        if self._housekeeper is None:
+            return
+        self._housekeeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._housekeeper
+        self._housekeeper = None
+        await asyncio.to_thread(self._polls.stop)
+        for endpoint in self._endpoints:
+            endpoint.close()
+        self._endpoints.clear()
+
+    def offer(self, process: Process) -> Offer:
+        """Whether it polls us and is free."""
+        running = self._recorders.get(process.id)
+        modes = {endpoint.mode for endpoint in self._endpoints}
+        return offering.offer(
+            process,
+            self._polls.get(process.id),
+            capture=running[0] if running else "",
+            idle_after_ns=self._ended_ns.get(process.id, 0),
+            now_ns=self._clock(),
+            abstract="abstract" in modes,
+            directory=self._socket_dir if "directory" in modes else None,
+            off="; ".join(self._off.values()),
+        )
+
+    def plan(self, process: Process, options: Options) -> Plan:
+        """Latency, limits and risks; `serves` is False only where the job is about to end."""
+        known = self._polls.get(process.id)
+        period = known.period_ns if known else None
+        return planning.plan(process, options, period, self._rates.get(process.id), time.time())
+
+    async def record(self, process: Process, options: Options, session: Session) -> Recording:
+        """One trace of one process."""
+        running = self._recorders.get(process.id)
+        if running is not None:
+            return failures.capture_running(running[0])
+        if self._polls.get(process.id) is None:
+            return failures.failed(Reason.TARGET_SILENT, "the process does not ask this daemon for configs")
+        self._recorders[process.id] = (session.capture, None)
+        lifetime = Lifetime(process.id)
+        try:
+            directory = await asyncio.to_thread(self._directory, process, options)
+            if isinstance(directory, Recording):
+                return directory
+            try:
+                recorder = Recorder(process, options, session, self._polls, directory, lifetime, self._leftovers)
+                self._recorders[process.id] = (session.capture, recorder)
+                recording = await recorder.run()
+            finally:
+                directory.close()
+        finally:
+            lifetime.close()
+            del self._recorders[process.id]
+            _remember(self._ended_ns, process.id, self._clock())
+        self._learn(process.id, recording)
+        return recording
+
+    def status(self) -> tuple[bool, str, int]:
+        """The modes that are open, and why others are not."""
+        modes = [endpoint.mode for endpoint in self._endpoints]
+        problems = [*self._off.values(), *(text for each in self._endpoints if (text := each.problem()))]
+        detail = "; ".join([f"listening: {', '.join(modes) or 'nowhere'}", *problems])
+        return bool(modes), detail, len(self.registered())
+
+    def statistics(self) -> dict[str, int]:
+        """For metrics: `processes`, `leftovers`, `received`, `answered`, `configs`, `dropped.<reason>`."""
+        counts = self._polls.counts()
+        return {**counts, "processes": len(self._polls.all()), "leftovers": len(self._leftovers)}
+
+    def registered(self) -> list[Registered]:
+        """Processes that poll and are not silent."""
+        now = self._clock()
+        return [known for known in self._polls.all() if not known.silent(now)]
+
+    def _bind(self) -> None:
+        wanted: list[tuple[str, Callable[[], Endpoint]]] = []
+        if self._abstract:
+            wanted.append(("abstract", AbstractEndpoint.open))
+        if self._socket_dir is not None:
+            where = self._socket_dir
+            wanted.append(("directory", lambda: DirectoryEndpoint.open(where)))
+        for mode, opening in wanted:
+            try:
+                self._endpoints.append(opening())
+            except ModeOff as error:
+                self._off[mode] = str(error)
+                log.warning("kineto: %s mode is off: %s", mode, error)
+
+    def _directory(self, process: Process, options: Options) -> TargetDirectory | Recording:
+        """Where the process will write, checked as far as can be without it: else a whole window is lost."""
+        path = process.environ.get(TRACE_DIRECTORY, "")
+        if not path.startswith("/"):
+            path = "/tmp"  # noqa: S108 - the only other place that newer torch may write to
+        root = Path("/proc", str(process.id.pid), "root")
+        opened = TargetDirectory.open(path, process.uid, root)
+        if isinstance(opened, Refused):
+            return failures.refused(opened)
+        try:
+            problem = opened.unwritable(groups(process.id))
+            free = opened.free_bytes()
+        except OSError as error:
+            opened.close()
+            return failures.failed(Reason.NO_FILE, f"{path} of the process cannot be used: {error.strerror}")
+        need = _SPACE_BYTES + planning.window_ns(options) * _SPACE_BYTES_PER_SECOND // planning.SECOND
+        if not problem and (free >= need or options.force):
+            return opened
+        opened.close()
+        if problem:
+            return failures.failed(Reason.NO_FILE, f"{problem}; set {TRACE_DIRECTORY} before the process starts")
+        return failures.failed(
+            Reason.DISK_FULL,
+            f"{path} of the process has {free >> 20} MiB free and the trace may need {need >> 20} MiB; "
+            "free some, or --force",
+        )
+
+    def _learn(self, process: ProcessId, recording: Recording) -> None:
+        if recording.state is not State.DRAINING or recording.start_ns is None or recording.end_ns is None:
+            return
+        window = recording.end_ns - recording.start_ns
+        if window > 0:
+            with contextlib.suppress(OSError):
+                size = sum(Path(file.path).stat().st_size for file in recording.files)
+                _remember(self._rates, process, size / window)
+
+    async def _keep_house(self) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(self._sweep)
+            except Exception:  # the daemon lives for weeks; the next round tries again
+                log.exception("kineto: sweeping failed")
+            await asyncio.sleep(_HOUSEKEEPING_SECONDS)
+
+    def _sweep(self) -> None:
+        self._polls.forget_ended()
+        for endpoint in self._endpoints:
+            endpoint.sweep()
+        wanted = {recorder.name for _, recorder in list(self._recorders.values()) if recorder is not None}
+        self._leftovers.sweep(self._idle_since, wanted.__contains__)
+
+    def _idle_since(self, process: ProcessId, since: float) -> bool:
+        """It said, well after `since` (Unix seconds), that it is not tracing."""
+        known = self._polls.get(process)
+        if known is None or not known.takes_config or process in self._recorders:
+            return False
+        ago_ns = self._clock() - known.last_poll_ns
+        return time.time() - ago_ns / planning.SECOND > since + 2 * _HOUSEKEEPING_SECONDS
+
+
+def _remember(table: dict[ProcessId, Value], process: ProcessId, value: Value) -> None:
+    """Keep the newest of a bounded number of processes."""
+    table.pop(process, None)
+    while len(table) >= _HISTORY:
+        table.pop(next(iter(table)))
+    table[process] = value

@@ -1,0 +1,74 @@
+"""What the edges of a finished trace file say: whose it is, its window, whether it is empty.
+
+Not a decoder: a bounded look at bytes that a worker will read properly.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_HEAD_BYTES: Final = 256 << 10  # device properties of a large host stand before the id
+_TAIL_BYTES: Final = 1 << 20
+_SCAN_BYTES: Final = 8 << 20
+_STEP: Final = b'"Optimizer.step#'
+_TRACE_ID: Final = re.compile(rb'"trace_id"\s*:\s*"([^"]{1,128})"')
+_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+_WINDOW_START: Final = re.compile(
+    rb'"name"\s*:\s*"Iteration Start: PyTorch Profiler"[^{}]*?"ts"\s*:\s*(\d{1,19}(?:\.\d{1,6})?)'
+)
+_WINDOW_END: Final = re.compile(rb'"name"\s*:\s*"Record Window End"[^{}]*?"ts"\s*:\s*(\d{1,19}(?:\.\d{1,6})?)')
+_EMPTY: Final = b"CPU trace is empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Read from the first and last bytes. Times are Unix ns, None where not found."""
+
+    trace_id: str | None
+    complete: bool  # the closing key is there
+    empty: bool  # libkineto itself warns that it recorded nothing
+    start_ns: int | None
+    end_ns: int | None
+
+
+def edges(path: Path) -> Edges:
+    """Look at a trace in the journal. OSError if it cannot be read."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        tail = file.read(_TAIL_BYTES)
+    found = _TRACE_ID.search(head)
+    base = _BASE.search(head)
+    base_ns = int(base[1]) if base else None
+    return Edges(
+        trace_id=found[1].decode("utf-8", "replace") if found else None,
+        complete=b'"traceName"' in tail and tail.rstrip().endswith(b"}"),
+        empty=_EMPTY in tail or _EMPTY in head,
+        start_ns=_time(base_ns, _WINDOW_START.findall(tail)),
+        end_ns=_time(base_ns, _WINDOW_END.findall(tail)),
+    )
+
+
+def _time(base_ns: int | None, stamps: list[bytes]) -> int | None:
+    if base_ns is None or not stamps:
+        return None
+    whole, _, part = stamps[-1].partition(b".")
+    absolute = base_ns + int(whole) * 1000 + int(part[:3].ljust(3, b"0"))
+    return absolute if absolute < 1 << 63 else None
+
+
+def optimizer_steps(path: Path, enough: int) -> int:
+    """How many optimizer steps a trace shows, counted up to `enough`. OSError if it cannot be read."""
+    count = 0
+    kept = b""
+    with path.open("rb") as file:
+        while count < enough and (piece := file.read(_SCAN_BYTES)):
+            piece = kept + piece
+            count += piece.count(_STEP)
+            kept = piece[-(len(_STEP) - 1) :]
+    return count
