@@ -58,3 +58,6 @@ KINETO_PROCESSES_PER_UID_MAX: Final = 1024
 KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period libkineto can be given is 1 s
 KINETO_CONFIG_BYTES_MAX: Final = 16 * 1024  # far below the sender's SO_SNDBUF
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
+
+# Questions to a stored trace
+QUERY_ROWS_MAX: Final = 1 << 24  # for what needs a whole trace at once: some 200 bytes each in a worker

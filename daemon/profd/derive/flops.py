@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from profd.events import NO_CODE, Dictionary
+from profd.events import NO_CODE
 from profd.events.table import Array
 
 # A product of hostile dimensions is an absurd float, never an endless integer.
@@ -133,18 +133,18 @@ def op_flops(name: str, inputs: str) -> float:
     return flops if math.isfinite(flops) else 0.0
 
 
-def flops_of_rows(names: Dictionary, inputs: Dictionary, name: Array, signature: Array) -> Array:
+def flops_of_rows(names: list[str], inputs: list[str], name: Array, signature: Array) -> Array:
     """Operations per row (float64) from the coded columns `name` and `inputs`; 0 where unknown.
 
     Each distinct (op, signature) is computed once.
     """
     flops = np.zeros(len(name), dtype=np.float64)
-    for code, text in enumerate(names.values):
+    for code, text in enumerate(names):
         if text not in _FORMULAS:
             continue
         rows = np.flatnonzero((name == code) & (signature != NO_CODE))
         distinct, where = np.unique(signature[rows], return_inverse=True)
-        values = np.array([op_flops(text, inputs.values[int(entry)]) for entry in distinct])
+        values = np.array([op_flops(text, inputs[int(entry)]) for entry in distinct])
         if len(rows):
             flops[rows] = values[where]
     return flops

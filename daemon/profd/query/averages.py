@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,9 @@ from profd.events import DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules, view
 from profd.query.grouping import Labels, by_shapes, by_stack
+from profd.query.recorded import RECORDED_COLUMNS, recorded_stretches
+from profd.query.whole import whole
+from profd.store.reader import TraceReader
 
 SORT_KEYS: Final = (
     "self_cpu_time_total",
@@ -26,7 +30,6 @@ SORT_KEYS: Final = (
     "name",
 )
 SORT_DEFAULT: Final = "self_cpu_time_total"
-RAW_COLUMNS: Final = ("name", "kind", "start", "end", "device_type", "self_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,13 @@ class Average:
     input_shapes: str | None = None  # JSON, when grouped by it
     stack: list[str] | None = None  # innermost first, when grouped by it
     flops: int | None = None  # where the trace has shapes
+    shadow: bool = False  # a device's range for an annotation: it spans work that has rows of its own
 
     def as_json(self) -> dict[str, Any]:
         """The row of `profctl top --json`."""
-        return asdict(self)
+        row = asdict(self)
+        del row["shadow"]
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +64,46 @@ class Grouping:
 
     def columns(self) -> tuple[str, ...]:
         """Columns that the grouping reads."""
-        return (("inputs",) if self.input_shape else ()) + (("stack",) if self.stack_n > 0 else ())
+        return ("stack",) if self.stack_n > 0 else ()
+
+
+def averages_of_trace(reader: TraceReader, *, raw: bool, grouping: Grouping) -> list[Average]:
+    """`averages` of a stored trace. Raw rows are added up segment by segment, in bounded memory.
+
+    Exhausted where the trace is too large for what is asked.
+    """
+    columns = columns_for(raw, grouping)
+    if not raw or grouping.stack_n > 0:
+        return averages(whole(reader, columns), raw=raw, grouping=grouping)
+    stretches = recorded_stretches(reader.iterate(columns, args=False))
+    return _merge(_group(table, calls, True, grouping) for table, calls in stretches)
+
+
+def _merge(parts: Iterable[list[Average]]) -> list[Average]:
+    merged: dict[tuple[object, ...], Average] = {}
+    for row in chain.from_iterable(parts):
+        key = (row.name, row.device_type, row.input_shapes, *(row.stack or ()))
+        known = merged.get(key)
+        merged[key] = row if known is None else _sum(known, row)
+    return list(merged.values())
+
+
+def _sum(first: Average, second: Average) -> Average:
+    flops = None if first.flops is None and second.flops is None else (first.flops or 0) + (second.flops or 0)
+    return replace(
+        first,
+        count=first.count + second.count,
+        cpu_time_total_ns=first.cpu_time_total_ns + second.cpu_time_total_ns,
+        self_cpu_time_total_ns=first.self_cpu_time_total_ns + second.self_cpu_time_total_ns,
+        device_time_total_ns=first.device_time_total_ns + second.device_time_total_ns,
+        self_device_time_total_ns=first.self_device_time_total_ns + second.self_device_time_total_ns,
+        flops=flops,
+    )
 
 
 def columns_for(raw: bool, grouping: Grouping) -> list[str]:
     """Columns that `averages` needs of a table."""
-    base = RAW_COLUMNS if raw else view.COLUMNS
-    return list(dict.fromkeys([*base, "thread", "phase", "inputs", *grouping.columns()]))
+    return [*(RECORDED_COLUMNS if raw else view.COLUMNS), "inputs", *grouping.columns()]
 
 
 def averages(table: EventTable, *, raw: bool = False, grouping: Grouping | None = None) -> list[Average]:
@@ -75,25 +114,10 @@ def averages(table: EventTable, *, raw: bool = False, grouping: Grouping | None 
     their name. With it every event counts as it was recorded, and device rows
     alone have device time.
     """
-    calls = recorded_calls(table) if raw else view.torch_calls(table)
-    return _group(table, calls, raw, grouping or Grouping())
-
-
-def recorded_calls(table: EventTable) -> view.Calls:
-    """Every row as it was recorded. Self time is the stored one: own time less direct children."""
-    cpu = rules.is_cpu(table.column("device_type"))
-    lasting = view.durations(table)
-    own = view.recorded_self_time(table, lasting)
-    zero = np.zeros(len(table), dtype=np.int64)
-    return view.Calls(
-        row=np.arange(len(table)),
-        name=table.columns["name"],
-        names=table.dictionaries["name"].values,
-        cpu=np.where(cpu, lasting, zero),
-        self_cpu=np.where(cpu, own, zero),
-        device=np.where(cpu, zero, lasting),
-        self_device=np.where(cpu, zero, lasting),
-    )
+    grouping = grouping or Grouping()
+    if not raw:
+        return _group(table, view.torch_calls(table), raw, grouping)
+    return _merge(_group(part, calls, raw, grouping) for part, calls in recorded_stretches([table]))
 
 
 def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) -> list[Average]:
@@ -102,19 +126,19 @@ def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) 
     place = table.column("device_type")[calls.row].astype(np.int64)
     if not raw:
         # Torch keeps an annotation apart from an op of the same name.
-        place = place * 2 + rules.is_annotation(table.columns["kind"][calls.row])
+        place = place * 2 + rules.is_annotation(table.column("kind")[calls.row])
     keys = [calls.name.astype(np.int64) * 32 + place]
     shapes = by_shapes(table, calls.row) if grouping.input_shape else None
     stacks = by_stack(table, calls.row, grouping.stack_n) if grouping.stack_n > 0 else None
     keys += [labels.code for labels in (shapes, stacks) if labels is not None]
     group, first = _engine.group_rows(keys)
 
-    count = np.bincount(group, minlength=len(first))
-    times = [
+    count, *times = (
         _engine.sum_by(group, len(first), np.ascontiguousarray(values))
-        for values in (calls.cpu, calls.self_cpu, calls.device, calls.self_device)
-    ]
+        for values in (calls.count, calls.cpu, calls.self_cpu, calls.device, calls.self_device)
+    )
     device = table.column("device_type")[calls.row[first]]
+    shadow = table.column("kind")[calls.row[first]] == Kind.GPU_USER_ANNOTATION
     flops = _flops(table, calls, group, len(first))
     return [
         Average(
@@ -128,6 +152,7 @@ def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) 
             input_shapes=_label(shapes, at),
             stack=_frames(stacks, at),
             flops=None if flops is None else int(flops[number]),
+            shadow=bool(shadow[number]),
         )
         for number, at in enumerate(first)
     ]
@@ -151,10 +176,10 @@ def _flops(table: EventTable, calls: view.Calls, group: Array, groups: int) -> A
     inputs = table.dictionaries.get("inputs")
     if "inputs" not in table.columns or not inputs or not inputs.values:
         return None
-    ops = np.flatnonzero(table.columns["kind"][calls.row] == Kind.CPU_OP)
+    ops = np.flatnonzero((table.column("kind")[calls.row] == Kind.CPU_OP) & (calls.count > 0))
     rows = calls.row[ops]
     flops = flops_of_rows(
-        table.dictionaries["name"], inputs, table.columns["name"][rows], table.columns["inputs"][rows]
+        rules.names_of(table), inputs.values, table.column("name")[rows], table.columns["inputs"][rows]
     )
     return np.bincount(group[ops], weights=flops, minlength=groups)
 

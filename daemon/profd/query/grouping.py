@@ -13,6 +13,7 @@ from profd.derive.flops import parse_signature
 from profd.events import NO_CODE, NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
+from profd.query.view import nest
 
 STACK_FRAMES_MAX: Final = 256  # a table grouped by more frames than this is a trace, not a table
 _SEPARATOR: Final = ";"
@@ -71,11 +72,11 @@ def by_stack(table: EventTable, rows: Array, frames: int) -> Labels:
 
 def _enclosing(table: EventTable, rows: Array, frames: int) -> Labels:
     """Names of the innermost Python functions around each row, not counting the row itself."""
-    functions = rules.is_kind(table.columns["kind"], Kind.PYTHON_FUNCTION)
+    functions = rules.is_kind(table.column("kind"), Kind.PYTHON_FUNCTION)
     if not functions.any():
         return Labels(np.zeros(len(rows), dtype=np.int64), [""])
     at = _function_around(table, functions)
-    name = np.ascontiguousarray(table.columns["name"], dtype=np.int64)
+    name = np.ascontiguousarray(table.column("name"), dtype=np.int64)
     found: list[Array] = []
     current = at[rows]
     while len(found) < frames and (current != NO_ROW).any():
@@ -84,7 +85,7 @@ def _enclosing(table: EventTable, rows: Array, frames: int) -> Labels:
     if not found:
         return Labels(np.zeros(len(rows), dtype=np.int64), [""])
     group, first = _engine.group_rows(found)
-    names = table.dictionaries["name"].values
+    names = rules.names_of(table)
     texts = [
         _SEPARATOR.join(names[code] for code in (int(column[row]) for column in found) if code != NO_CODE)
         for row in first
@@ -94,14 +95,9 @@ def _enclosing(table: EventTable, rows: Array, frames: int) -> Labels:
 
 def _function_around(table: EventTable, functions: Array) -> Array:
     """Row of the innermost Python function that encloses each CPU row on its thread."""
-    include = rules.is_cpu(table.column("device_type")) & rules.is_work(table.columns["kind"])
-    include &= ~rules.is_kind(table.columns["kind"], Kind.OVERHEAD)
-    parent, _ = _engine.nest(
-        np.ascontiguousarray(table.columns["start"], dtype=np.int64),
-        np.ascontiguousarray(table.column("end"), dtype=np.int64),
-        np.ascontiguousarray(table.column("thread"), dtype=np.int32),
-        include.view(np.uint8),
-    )
+    include = rules.is_cpu(table.column("device_type")) & rules.is_work(table.column("kind"))
+    include &= ~rules.is_kind(table.column("kind"), Kind.OVERHEAD)
+    parent, _ = nest(table, include)
     # Ancestors that are not functions are jumped over, the distance doubling each time.
     while True:
         over = np.flatnonzero((parent != NO_ROW) & ~functions[parent])

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from profd.events import DeviceType, Dictionary, EventTable, Kind
+from profd.events import DeviceType, EventTable, Kind
 from profd.events.table import Array
 
 MEMORY_NAME: Final = "[memory]"
@@ -33,7 +33,7 @@ UTILITY_OPS: Final = frozenset(
 # Rows that are marks or values, not work.
 _NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 _ANNOTATIONS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION)
-ASYNC_PHASE: Final = ord("b")
+_ASYNC_PHASES: Final = np.frombuffer(b"bne", dtype=np.uint8)
 
 
 def is_kind(kinds: Array, *wanted: Kind) -> Array:
@@ -59,21 +59,38 @@ def is_cpu(device_types: Array) -> Array:
     return cpu
 
 
+def names_of(table: EventTable) -> list[str]:
+    """Names by code."""
+    known = table.dictionaries.get("name")
+    return known.values if known is not None else []
+
+
+def is_async(table: EventTable) -> Array:
+    """Which rows are asynchronous spans: they overlap freely and are on nobody's stack."""
+    if "phase" not in table.columns:
+        return np.zeros(len(table), dtype=bool)
+    return np.isin(table.columns["phase"], _ASYNC_PHASES)
+
+
 def is_named(table: EventTable, wanted: frozenset[str]) -> Array:
     """Which rows have one of these names."""
-    values = table.dictionaries["name"].values
+    values = names_of(table)
     among = np.zeros(len(values) + 1, dtype=bool)  # the last entry answers for NO_CODE
     among[[code for code, value in enumerate(values) if value in wanted]] = True
     if not among.any():
         return np.zeros(len(table), dtype=bool)
-    return among[table.columns["name"]]
+    found: Array = among[table.column("name")]
+    return found
 
 
-def fold_steps(names: Dictionary) -> tuple[list[str], Array]:
-    """(names of the table, code of the trace -> index of them): every `ProfilerStep#n` is one name."""
-    values = list(names.values)
-    fold = np.arange(max(len(values), 1), dtype=np.int64)
-    steps = [code for code, value in enumerate(values) if value.startswith(STEP_PREFIX)]
+def fold_steps(names: list[str]) -> tuple[list[str], Array]:
+    """(names of the table, code of the trace -> index of them): every `ProfilerStep#n` is one name.
+
+    The last entry of the second answers for NO_CODE, with an empty name.
+    """
+    values = [*names, ""]
+    fold = np.arange(len(values), dtype=np.int64)
+    steps = [code for code, value in enumerate(names) if value.startswith(STEP_PREFIX)]
     if steps:
         try:
             folded = values.index(STEP_FOLDED)

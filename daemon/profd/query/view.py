@@ -36,6 +36,7 @@ class Calls:
     """Rows of a torch table before they are grouped; all arrays are as long as `row`. Times in ns."""
 
     row: Array  # of the table
+    count: Array  # 1, or 0 for a row that only takes part in the times of others
     name: Array  # index of `names`
     names: list[str]
     cpu: Array
@@ -57,17 +58,17 @@ def durations(table: EventTable) -> Array:
 
 def torch_calls(table: EventTable) -> Calls:
     """The calls of a whole trace (rows in start order, `first_row` 0)."""
-    kinds, cpu = table.columns["kind"], rules.is_cpu(table.column("device_type"))
-    names, fold = rules.fold_steps(table.dictionaries["name"])
-    name = fold[table.columns["name"]]
+    kinds, cpu = table.column("kind"), rules.is_cpu(table.column("device_type"))
+    names, fold = rules.fold_steps(rules.names_of(table))
+    name = fold[table.column("name")]
     shown = rules.is_work(kinds)
     shown &= ~rules.is_named(table, rules.UTILITY_OPS)
 
     lasting = durations(table)
     nested = shown & cpu & ~rules.is_kind(kinds, Kind.OVERHEAD)
-    waiting = nested & (table.column("phase") == rules.ASYNC_PHASE)
+    waiting = nested & rules.is_async(table)
     nested &= ~waiting
-    parent, self_cpu = _nest(table, nested)
+    parent, self_cpu = nest(table, nested)
     launched = _device_time(table, lasting, nested, shown & ~cpu)
     dropped = _merge_wrappers(name, parent, lasting, self_cpu, launched)
     device = _subtree_sums(launched, parent) if launched.any() else launched
@@ -79,6 +80,7 @@ def torch_calls(table: EventTable) -> Calls:
     row = np.flatnonzero((shown & ~dropped) | marks)
     return Calls(
         row=row,
+        count=np.ones(len(row), dtype=np.int64),
         name=name[row],
         names=names,
         cpu=np.where(cpu, lasting, 0)[row],
@@ -88,7 +90,8 @@ def torch_calls(table: EventTable) -> Calls:
     )
 
 
-def _nest(table: EventTable, include: Array) -> tuple[Array, Array]:
+def nest(table: EventTable, include: Array) -> tuple[Array, Array]:
+    """(parent row or NO_ROW, self time in ns) by strict interval nesting of the included rows of each thread."""
     return _engine.nest(
         np.ascontiguousarray(table.columns["start"], dtype=np.int64),
         np.ascontiguousarray(table.column("end"), dtype=np.int64),
@@ -127,7 +130,7 @@ def _merge_wrappers(name: Array, parent: Array, lasting: Array, self_cpu: Array,
 
 def _device_time(table: EventTable, lasting: Array, nested: Array, on_device: Array) -> Array:
     """Device time in ns that each op launched itself; 0 in all other rows."""
-    kinds = table.columns["kind"]
+    kinds = table.column("kind")
     launched = np.zeros(len(table), dtype=np.int64)
     # The shadow of an annotation spans its kernels: adding it would count them twice. Torch's ops do
     # not take up MTIA work either.
@@ -146,7 +149,7 @@ def _op_by_external_id(table: EventTable, nested: Array, work: Array) -> Array:
     """The op that each device row names as its own; NO_ROW where it names none."""
     external = table.column("external")
     op = np.full(len(work), NO_ROW, dtype=np.int64)
-    candidates = nested & rules.is_kind(table.columns["kind"], Kind.CPU_OP, Kind.USER_ANNOTATION)
+    candidates = nested & rules.is_kind(table.column("kind"), Kind.CPU_OP, Kind.USER_ANNOTATION)
     ops = np.flatnonzero(candidates & (external > 0))
     wanted = external[work]
     # Some releases wrote the correlation id in the place of the op's.
@@ -166,12 +169,12 @@ def _op_around_launch(table: EventTable, nested: Array, work: Array) -> Array:
     if not len(work):
         return op
     launch = table.column("linked")[work]
-    kinds = table.columns["kind"]
+    kinds = table.column("kind")
     ops = nested & rules.is_kind(kinds, Kind.CPU_OP)
     launches = np.zeros(len(table), dtype=bool)
     launches[launch[(launch >= 0) & (launch < len(table))]] = True
     # Among ops and launches only, an op's launches are its children or its launches' children.
-    parent, _ = _nest(table, ops | (launches & nested))
+    parent, _ = nest(table, ops | (launches & nested))
     known = np.flatnonzero((launch >= 0) & (launch < len(table)))
     at = parent[launch[known]]
     climbing = np.flatnonzero((at != NO_ROW) & ~ops[at])
@@ -219,13 +222,3 @@ def _lonely_memory(table: EventTable, lasting: Array, calls: Array) -> Array:
     covered = (before > 0) & (until[np.maximum(before - 1, 0)] >= start[records])
     marks[records[~covered]] = True
     return marks
-
-
-def recorded_self_time(table: EventTable, lasting: Array) -> Array:
-    """Own time less direct children on the same thread, as stored; computed where the table has no tree."""
-    if "self_time" not in table.columns:
-        kinds = table.columns["kind"]
-        apart = rules.is_kind(kinds, Kind.OVERHEAD, Kind.TRACE, Kind.COUNTER)
-        return _nest(table, rules.is_cpu(table.column("device_type")) & ~apart)[1]
-    own = table.columns["self_time"]
-    return np.where(own == NO_END, lasting, own)

@@ -1,0 +1,113 @@
+"""How busy the devices were, and what it means when they left no records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profd.events import NO_END, DeviceType, EventTable, Kind
+from profd.events.table import Array
+from profd.query import rules
+from profd.query.view import durations
+
+BUSY_COLUMNS = ("start", "end", "kind", "device_type", "device")
+# A range that shadows an annotation, or a wait, occupies no execution unit.
+_WORK = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+_DEVICE_LABELS = {int(device): device.label for device in DeviceType}
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A device over the recorded window; `device` None where the trace does not number it."""
+
+    device_type: str
+    device: int | None
+    busy_ns: int
+    idle_ns: int
+    busy_share: float | None  # None for a window of no length
+
+
+class BusyClock:
+    """Union of device intervals per device, fed with tables in start order."""
+
+    def __init__(self) -> None:
+        self._devices: dict[tuple[int, int], tuple[int, int]] = {}  # -> (busy ns, busy until)
+
+    def add(self, table: EventTable) -> None:
+        """Take in the device work of the next stretch of the trace."""
+        work = rules.is_kind(table.column("kind"), *_WORK) & ~rules.is_cpu(table.column("device_type"))
+        rows = np.flatnonzero(work)
+        if not len(rows):
+            return
+        start = table.columns["start"][rows]
+        end = start + durations(table)[rows]
+        keys = np.stack([table.column("device_type")[rows].astype(np.int64), table.column("device")[rows]])
+        for place, device in np.unique(keys, axis=1).T.tolist():
+            of_it = (keys[0] == place) & (keys[1] == device)
+            self._devices[place, device] = _union(start[of_it], end[of_it], self._devices.get((place, device)))
+
+    def busy(self, window_ns: int) -> list[Busy]:
+        """Each device with work in it, in order; `window_ns` is the length of what was recorded."""
+        found = []
+        for (place, device), (busy, _) in sorted(self._devices.items()):
+            idle = max(window_ns - busy, 0)
+            share = busy / window_ns if window_ns > 0 else None
+            number = None if device == NO_END else device
+            found.append(Busy(_DEVICE_LABELS.get(place, "other"), number, busy, idle, share))
+        return found
+
+
+def _union(start: Array, end: Array, before: tuple[int, int] | None) -> tuple[int, int]:
+    """(total length of the union, its last end) of intervals in start order, after those of `before`."""
+    busy, until = before if before is not None else (0, int(start[0]))
+    reached = np.maximum.accumulate(np.maximum(end, until))
+    previous = np.concatenate([[until], reached[:-1]])
+    gain = np.maximum(reached - np.maximum(start, previous), 0)
+    return busy + int(gain.sum()), int(reached[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class EventCounts:
+    """What of the device's side is in a trace."""
+
+    launches: int = 0  # runtime and driver calls that start work on a device
+    device_events: int = 0  # kernels, copies, fills
+
+
+_LAUNCHES = ("LaunchKernel", "MemcpyAsync", "MemsetAsync", "GraphLaunch", "LaunchCooperative")
+
+
+def count_events(table: EventTable) -> EventCounts:
+    """Count launches and device work in a table with `name` and `kind`."""
+    kinds = table.column("kind")
+    values = rules.names_of(table)
+    starts = [code for code, value in enumerate(values) if any(word in value for word in _LAUNCHES)]
+    calls = rules.is_kind(kinds, Kind.RUNTIME, Kind.DRIVER)
+    return EventCounts(
+        launches=int((calls & np.isin(table.column("name"), starts)).sum()),
+        device_events=int(rules.is_kind(kinds, *_WORK).sum()),
+    )
+
+
+def gpu_shortfall(counts: EventCounts, had_context: bool) -> str | None:
+    """Why a trace without device records is not whole, as a sentence; None when there is nothing to say.
+
+    `had_context`: the process was using a GPU (a CUDA context was seen) when it
+    was captured. Such a capture ends `partial: no_gpu_records`.
+    """
+    if counts.device_events:
+        return None
+    if counts.launches:
+        return (
+            f"{counts.launches:,} launches were recorded and nothing they ran on the GPU: another tool holds CUPTI in "
+            "this process (Nsight, DCGM profiling, another profiler), or the driver forbids it "
+            "(NVreg_RestrictProfilingToAdminUsers). Stop the other tool or lift the restriction, and capture again."
+        )
+    if had_context:
+        return (
+            "The process has a CUDA context and its trace has neither launches nor kernels: it ran nothing on the GPU "
+            "in this window, or CUPTI could not start in it (another profiler, or a driver that restricts profiling). "
+            "Try a longer window; its log names CUPTI errors."
+        )
+    return None

@@ -1,0 +1,93 @@
+"""Every event as it was recorded, with self time by strict interval nesting, a stretch at a time.
+
+The stored tree replays stacks, where partial overlap nests and is clipped; here
+it does not nest at all, so self times are worked out anew. Memory is bounded by
+a segment and by what is open at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from profd import _engine
+from profd.errors import Exhausted
+from profd.events import NO_ROW, EventTable, Kind
+from profd.events.table import Array
+from profd.limits import QUERY_ROWS_MAX
+from profd.query import rules
+from profd.query.view import Calls, durations, nest
+from profd.store.join import join
+
+RECORDED_COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_type")
+
+
+def recorded_stretches(tables: Iterable[EventTable]) -> Iterator[tuple[EventTable, Calls]]:
+    """Yield (a table, its calls) for tables in start order; sums over all of them are those of the trace.
+
+    Rows that are open at the end of a stretch come again in the next one with a
+    count of 0, so that what they enclose there is taken from their self time.
+    """
+    seen: EventTable | None = None  # rows counted before that may still enclose others
+    waiting: EventTable | None = None  # rows that start together with what may come next
+    for table in tables:
+        batch = _joined(waiting, table)
+        if not len(batch):
+            continue
+        start = batch.columns["start"]
+        # Of equal starts the longer encloses the shorter: they must be seen together.
+        ready = int(np.searchsorted(start, start[-1]))
+        waiting = _rows(batch, np.arange(ready, len(batch)))
+        if len(waiting) > QUERY_ROWS_MAX:
+            raise Exhausted(f"more than {QUERY_ROWS_MAX:,} events of the trace start at the same time")
+        if ready:
+            stretch = _joined(seen, _rows(batch, np.arange(ready)))
+            fresh = len(stretch) - ready
+            yield stretch, _calls(stretch, fresh)
+            seen = _rows(stretch, np.flatnonzero(_open_at(stretch, int(start[-1]))))
+    if waiting is not None:
+        stretch = _joined(seen, waiting)
+        yield stretch, _calls(stretch, len(stretch) - len(waiting))
+
+
+def _joined(first: EventTable | None, second: EventTable) -> EventTable:
+    return second if first is None or not len(first) else join([first, second], second.dictionaries)
+
+
+def _rows(table: EventTable, rows: Array) -> EventTable:
+    if len(rows) == len(table):
+        return table
+    return EventTable({name: values[rows] for name, values in table.columns.items()}, table.dictionaries)
+
+
+def _open_at(table: EventTable, time: int) -> Array:
+    reaching: Array = _nests(table) & (table.column("end") > time)
+    return reaching
+
+
+def _nests(table: EventTable) -> Array:
+    apart = rules.is_kind(table.column("kind"), Kind.OVERHEAD, Kind.TRACE, Kind.COUNTER)
+    nests: Array = rules.is_cpu(table.column("device_type")) & ~apart & ~rules.is_async(table)
+    return nests
+
+
+def _calls(table: EventTable, fresh: int) -> Calls:
+    """Calls of a stretch whose rows before `fresh` were counted in an earlier one."""
+    cpu = rules.is_cpu(table.column("device_type"))
+    lasting = durations(table)
+    parent, _ = nest(table, _nests(table))
+    lasting[:fresh] = 0  # counted, and taken from their parents, before
+    inner = np.flatnonzero(parent != NO_ROW)
+    children = _engine.sum_by(parent[inner], len(table), lasting[inner])
+    on_cpu, on_device = np.where(cpu, lasting, 0), np.where(cpu, 0, lasting)
+    return Calls(
+        row=np.arange(len(table)),
+        count=(np.arange(len(table)) >= fresh).astype(np.int64),
+        name=table.column("name"),
+        names=rules.names_of(table),
+        cpu=on_cpu,
+        self_cpu=on_cpu - children,
+        device=on_device,
+        self_device=on_device,
+    )

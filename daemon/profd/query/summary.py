@@ -1,0 +1,124 @@
+"""What a trace amounts to: the answer at the end of `profctl start` and `profctl show` (docs/json.md)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS, Steps, find_steps
+from profd.errors import Exhausted
+from profd.events import Dictionary, EventTable
+from profd.events.table import Array
+from profd.query.averages import Average, Grouping, averages_of_trace
+from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounts, count_events, gpu_shortfall
+from profd.store.join import join
+from profd.store.meta import TraceMeta
+from profd.store.reader import TraceReader
+
+TOP_ROWS: Final = 5
+_SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS)))
+_STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)
+NO_STEPS: Final = (
+    "none found: the trace has no ProfilerStep# range and fewer than two optimizer steps. "
+    "Call prof.step(), or capture a longer window."
+)
+
+
+def summarise(reader: TraceReader) -> dict[str, Any]:
+    """The summary as JSON values; parts that are not known are None, never zero."""
+    meta = reader.meta
+    recorded = None if meta.start_ns is None or meta.end_ns is None else meta.end_ns - meta.start_ns
+    clock, counts, steps = _scan(reader)
+    devices = clock.busy(recorded or 0)
+    shortfall = gpu_shortfall(counts, had_context=False)
+    return {
+        "window": _window(meta, recorded),
+        "host": meta.host or None,
+        "pid": meta.pid,
+        "rank": meta.rank,
+        "job": meta.job or None,
+        "source": meta.source or None,
+        "gpus": sorted({device.device for device in devices if device.device is not None}),
+        "events": meta.events,
+        "gpu_events": meta.gpu_events,
+        "steps": _steps(steps),
+        "devices": [asdict(device) for device in devices],
+        "top": [row.as_json() for row in _top(reader)],
+        "lost": msgspec.to_builtins(meta.lost),
+        "not_honoured": meta.not_honoured,
+        "cost": msgspec.to_builtins(meta.cost),
+        "waterfall": msgspec.to_builtins(meta.waterfall),
+        "warnings": [*meta.warnings, *(text for text in (meta.truncated, shortfall) if text)],
+        "anomalies": meta.anomalies,
+        "versions": meta.versions,
+        "next": f"profctl top {meta.trace or reader.directory.name}",
+    }
+
+
+def _window(meta: TraceMeta, recorded: int | None) -> dict[str, Any]:
+    return {
+        "asked_ns": meta.options.get("duration_ns") or None,
+        "asked_iterations": meta.options.get("iterations") or None,
+        "start_ns": meta.start_ns,
+        "end_ns": meta.end_ns,
+        "recorded_ns": recorded,
+    }
+
+
+def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps]:
+    """One pass over the trace, a segment at a time; of it only the rows that may mark steps are kept."""
+    clock = BusyClock()
+    launches = device_events = 0
+    marks: list[EventTable] = []
+    for table in reader.iterate(_SCAN_COLUMNS, args=False):
+        clock.add(table)
+        counts = count_events(table)
+        launches += counts.launches
+        device_events += counts.device_events
+        marks.append(_rows(table, np.flatnonzero(_marks_step(table))))
+    steps = find_steps(join(marks, reader.dictionaries))
+    return clock, EventCounts(launches, device_events), steps
+
+
+def _rows(table: EventTable, rows: Array) -> EventTable:
+    return EventTable({name: values[rows] for name, values in table.columns.items()}, table.dictionaries)
+
+
+def _marks_step(table: EventTable) -> Array:
+    names = table.dictionaries.get("name", Dictionary()).values
+    marks = np.array([name.startswith(_STEP_NAMES) for name in names] + [False], dtype=bool)
+    found: Array = marks[table.column("name")]
+    return found
+
+
+def _steps(steps: Steps) -> dict[str, Any]:
+    if not len(steps):
+        return {"n": 0, "p50_ns": None, "p95_ns": None, "max_ns": None, "from": None, "message": NO_STEPS}
+    lasting = np.sort(steps.durations)
+    return {
+        "n": len(steps),
+        "p50_ns": _percentile(lasting, 0.50),
+        "p95_ns": _percentile(lasting, 0.95),
+        "max_ns": int(lasting[-1]),
+        "from": steps.how,
+        "message": None,
+    }
+
+
+def _percentile(ordered: Array, share: float) -> int:
+    """The smallest value that at least this share of the values does not exceed."""
+    return int(ordered[max(int(np.ceil(share * len(ordered))) - 1, 0)])
+
+
+def _top(reader: TraceReader) -> list[Average]:
+    try:
+        rows = averages_of_trace(reader, raw=False, grouping=Grouping())
+    except Exhausted:
+        # Too large for torch's view, which needs all of it at once; as recorded it goes by segments.
+        rows = averages_of_trace(reader, raw=True, grouping=Grouping())
+    # The shadow of an annotation on a device spans its kernels: it is not work of its own.
+    work = [row for row in rows if not row.shadow]
+    return sorted(work, key=lambda row: -max(row.self_cpu_time_total_ns, row.self_device_time_total_ns))[:TOP_ROWS]
