@@ -1,6 +1,9 @@
 // The bindings of profd._scan. Each part declares one bind_* function.
 #include <nanobind/nanobind.h>
 
+#include "bind.h"
+
 NB_MODULE(_scan, m) {
   m.doc() = "Untrusted bytes to columns.";
+  profd::scan::bind_chrome(m);
 }

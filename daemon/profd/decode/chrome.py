@@ -1,0 +1,221 @@
+"""Chrome trace JSON, as Kineto and chrome://tracing write it, to EventTable batches.
+
+The scanning is native (profd._scan); here its slices become Batches, and what
+stands beside the events (base time, devices, metadata) gets its meaning.
+
+Argument columns are named by their key, with these exceptions: `@key` is a
+member of the event itself ("@id", "@s"), `@end.key` one of the event that ended
+a pair, `@@key` an argument whose own name begins with '@', and `@extra` a JSON
+object with arguments beyond limits.ARG_KEYS_MAX distinct keys. Well-known integer
+arguments live in typed columns only (native/scan/chrome_args.cpp lists them).
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from profd import limits
+from profd._scan import ChromeScanner
+from profd.decode.batch import Batch, Findings
+from profd.decode.chrome_metadata import Metadata, parse_id
+from profd.decode.inflate import Slices
+from profd.errors import BadTrace
+from profd.events import NO_ROW, ArgColumn, DeviceType, Dictionary, EventTable, Flows, Tracks
+
+DICTIONARIES: Final = ("name", "cat", "stack", "module", "inputs", "flow_id")
+OPEN_ROWS_MAX: Final = 4_000_000  # begins, and their arguments, that wait for an end
+
+# What the names in deviceProperties give away (libkineto writes no vendor field).
+_VENDORS: Final = (
+    (("nvidia", "tesla", "quadro", "geforce", "a100", "h100", "v100"), DeviceType.CUDA),
+    (("amd", "radeon", "instinct", "gfx"), DeviceType.HIP),
+    (("intel",), DeviceType.XPU),
+    (("mtia",), DeviceType.MTIA),
+)
+
+
+def _scanner(*, skip_events: bool = False) -> ChromeScanner:
+    return ChromeScanner(
+        event_bytes=limits.EVENT_BYTES_MAX,
+        depth=limits.JSON_DEPTH_MAX,
+        string_bytes=limits.STRING_BYTES_MAX,
+        arg_keys=limits.ARG_KEYS_MAX,
+        dictionary_bytes=limits.DICTIONARY_BYTES_MAX,
+        tracks=limits.TRACKS_MAX,
+        open_rows=OPEN_ROWS_MAX,
+        skip_events=skip_events,
+    )
+
+
+class ChromeDecoder:
+    """Decodes one file; see profd.decode.batch.Decoder.
+
+    All times are Unix ns: the file's base (`baseTimeNanoseconds`, 0 if it has none)
+    is known before the first batch, wherever in the file it stands; afterwards it
+    is `base_ns`. Only the decoder adds to its dictionaries while it runs.
+    """
+
+    def __init__(self, file: BinaryIO, slice_bytes: int = limits.DECODE_SLICE_BYTES) -> None:
+        self.dictionaries: dict[str, Dictionary] = {name: Dictionary() for name in DICTIONARIES}
+        self.tracks = Tracks()
+        self.findings = Findings()
+        self.base_ns = 0
+        self.events = 0  # rows yielded so far
+        self._file = file
+        self._slice_bytes = slice_bytes
+        self._scanner = _scanner()
+        self._arg_dictionaries: dict[int, Dictionary] = {}
+        self._metadata = Metadata(self.tracks)
+        self._flows = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file read so far, compressed ones if it is: for progress."""
+        return self._file.tell()
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield a batch per slice that holds events or flows. Raises BadTrace if nothing is readable."""
+        slices = Slices(self._file, self._slice_bytes)
+        for piece in slices:
+            self._scanner.feed(piece, False)
+            if self._scanner.held:
+                self._begin()
+            yield from self._take()
+            if self._scanner.fault or self._scanner.done:
+                break
+        self._scanner.feed(b"", True)
+        if self._scanner.held:  # the file ends with the bracket that opens the events
+            self._begin()
+        yield from self._take()
+        self._conclude(slices.problem)
+
+    def _begin(self) -> None:
+        """Set base and accelerator from what stands before the events, or from all of the file."""
+        self._keep(self._scanner.take())
+        members = self.findings.top_level
+        if "baseTimeNanoseconds" not in members:
+            members = members | self._look_ahead()
+        self.base_ns = base_ns_of(members.get("baseTimeNanoseconds"))
+        self._scanner.begin(self.base_ns, accelerator_of(members.get("deviceProperties")))
+
+    def _look_ahead(self) -> dict[str, Any]:
+        """Read the top-level members of the whole file, passing over the events (about 1 GB/s)."""
+        position = self._file.tell()
+        scanner = _scanner(skip_events=True)
+        members: dict[str, Any] = {}
+        for piece in Slices(self._file, self._slice_bytes):
+            scanner.feed(piece, False)
+            members.update((key, json.loads(text)) for key, text in scanner.take()["members"])
+            if scanner.fault:
+                break
+        self._file.seek(position)
+        return members
+
+    def _keep(self, taken: dict[str, Any]) -> None:
+        """Take over new strings, tracks, metadata and top-level members."""
+        for name, values in taken["strings"].items():
+            _extend(self.dictionaries[name], values)
+        for number, values in taken["arg_strings"]:
+            _extend(self._arg_dictionaries.setdefault(number, Dictionary()), values)
+        self.tracks.processes += ({"id": parse_id(text)} for text in taken["processes"])
+        self.tracks.threads += ({"id": parse_id(text), "process": process} for process, text in taken["threads"])
+        for text in taken["metadata"]:
+            self._metadata.add(text)
+        for key, text in taken["members"]:
+            self.findings.top_level[key] = json.loads(text)
+
+    def _take(self) -> Iterator[Batch]:
+        taken = self._scanner.take()
+        self._keep(taken)
+        args = {
+            (key, kind): ArgColumn(kind, rows, values, self._arg_dictionaries.get(number))
+            for number, key, kind, rows, values in taken["args"]
+        }
+        events = EventTable(taken["columns"], self.dictionaries, args)
+        flows = taken["flows"]
+        count = len(flows["id"])
+        if not len(events) and not count:
+            return
+        flows["enclosing"] = flows["enclosing"].astype(bool)
+        self.events += len(events)
+        self._flows += count
+        unbound = np.full(count, NO_ROW, dtype=np.int64)
+        yield Batch(events, Flows(**flows, row=unbound) if count else None)
+
+    def _conclude(self, problem: str) -> None:
+        scanner, findings = self._scanner, self.findings
+        findings.lost = scanner.lost
+        findings.counted = scanner.counted
+        self._metadata.resolve()
+        findings.counted.update(self._metadata.counted)
+        why = problem or scanner.fault
+        if not why:
+            findings.warnings += _warnings(findings.counted)
+            return
+        where = f"byte {scanner.offset}"
+        if problem:
+            sentence = f"{problem}; JSON was readable up to {where}"
+        elif scanner.truncated:
+            sentence = f"the trace file ends too soon, at {where}"
+        else:
+            sentence = f"not JSON at {where}: {scanner.fault}"
+        if not self.events and not self._flows:
+            raise BadTrace(f"{sentence}; no event before it could be read", scanner.offset)
+        findings.truncated = f"{sentence}; {self.events} events before it are kept"
+        findings.warnings += _warnings(findings.counted)
+
+
+def _extend(dictionary: Dictionary, values: list[str]) -> None:
+    """Append strings that are new natively, where codes are given out."""
+    for value in values:
+        dictionary.code(value)
+
+
+def _warnings(counted: dict[str, int]) -> list[str]:
+    sentences = {
+        "trailing_bytes": "bytes after the end of the JSON text were ignored",
+        "top_level_dropped": "{n} top-level members beyond the size limit were dropped",
+        "metadata_dropped": "{n} metadata records beyond the size limit were dropped",
+        "flow_members_dropped": "{n} flow records had arguments or members that are not kept",
+        "too_many_open": "{n} events have no end: too many were open at once to wait for theirs",
+    }
+    return [text.format(n=counted[name]) for name, text in sentences.items() if counted.get(name)]
+
+
+def base_ns_of(value: Any) -> int:
+    """`baseTimeNanoseconds` as Unix ns, whatever JSON type it came as; 0 where it is unusable."""
+    try:
+        base = int(decimal.Decimal(str(value))) if value is not None else 0
+    except (decimal.InvalidOperation, OverflowError, ValueError):
+        return 0
+    return base if -(1 << 62) < base < 1 << 62 else 0
+
+
+def accelerator_of(properties: Any) -> DeviceType:
+    """What `deviceProperties` says the device rows ran on; OTHER where it says nothing."""
+    devices = properties if isinstance(properties, list) else []
+    names = " ".join(str(device.get("name", "")) for device in devices if isinstance(device, dict)).lower()
+    for words, device_type in _VENDORS:
+        if any(word in names for word in words):
+            return device_type
+    return DeviceType.OTHER
+
+
+def open_chrome(file: BinaryIO | int, size: int = -1) -> ChromeDecoder:
+    """A decoder for a Chrome trace, plain or gzip, in a seekable file or descriptor (which stays open).
+
+    `size` is the file's size where the caller knows it; a file beyond
+    limits.TRACE_FILE_BYTES_MAX is refused with BadTrace.
+    """
+    # The decoder outlives this call; the descriptor stays the caller's.
+    opened = open(file, "rb", closefd=False) if isinstance(file, int) else file  # noqa: SIM115
+    actual = size if size >= 0 else opened.seek(0, os.SEEK_END)
+    if actual > limits.TRACE_FILE_BYTES_MAX:
+        raise BadTrace(f"the trace file has {actual} bytes, more than {limits.TRACE_FILE_BYTES_MAX}; split it")
+    return ChromeDecoder(opened)

@@ -1,0 +1,61 @@
+"""What a file is, by its first bytes: its name says nothing."""
+
+from __future__ import annotations
+
+import zlib
+from typing import BinaryIO, Final
+
+from profd.decode.inflate import GZIP_MAGIC
+from profd.errors import BadTrace
+
+ACCEPTED: Final = 'a Chrome or Kineto trace (JSON: {"traceEvents": [...]} or an array of events), plain or gzip'
+_HEAD_BYTES: Final = 4096
+_UTF8_BOM: Final = b"\xef\xbb\xbf"
+
+_KNOWN: Final = (
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3\x00", "an SQLite database (nsys writes such)"),
+    (b"PK\x03\x04", "a zip archive: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed: unpack it first"),
+    (b"BZh", "bzip2-compressed: unpack it first"),
+    (b"\xfd7zXZ\x00", "xz-compressed: unpack it first"),
+    (b"\x7fELF", "a program"),
+    (b"%PDF", "a PDF"),
+    (b"NVDANSYS", "an Nsight Systems report"),
+    (b"\xff\xfe", "UTF-16 text: convert it to UTF-8 first"),
+    (b"\xfe\xff", "UTF-16 text: convert it to UTF-8 first"),
+)
+
+
+def sniff(file: BinaryIO) -> str:
+    """The format's name ("chrome"), by content. The position is at the start afterwards.
+
+    Raises BadTrace that says what the file looks like and what is accepted.
+    """
+    file.seek(0)
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    if head.startswith(GZIP_MAGIC):
+        head = _inflate(head)
+    text = head.removeprefix(_UTF8_BOM).lstrip(b" \t\r\n")
+    if text[:1] in (b"{", b"["):
+        return "chrome"
+    raise BadTrace(f"the file is {_describe(head)}; profd imports {ACCEPTED}", 0)
+
+
+def _inflate(head: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    except zlib.error as error:
+        raise BadTrace(f"the gzip file is corrupt from its start: {error}; copy it again", 0) from error
+
+
+def _describe(head: bytes) -> str:
+    if not head:
+        return "empty"
+    for magic, what in _KNOWN:
+        if head.startswith(magic):
+            return what
+    if b"\x00" in head:
+        return f"binary, of an unknown kind (it begins with {head[:8].hex(' ')})"
+    return f"text that is not JSON (it begins with {head[:16].decode('utf-8', 'replace')!r})"

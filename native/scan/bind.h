@@ -1,0 +1,10 @@
+// What module.cpp binds; one function a part.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace profd::scan {
+
+void bind_chrome(nanobind::module_& m);
+
+}  // namespace profd::scan

@@ -1,0 +1,160 @@
+// JSON text, token by token. Strict about structure, lenient about what real
+// writers get wrong: control characters, bad escapes and bad UTF-8 in strings,
+// NaN and Infinity as numbers.
+//
+// Every function reads from a buffer that ends with at least kPadding NUL bytes
+// at `end`, so that it may look ahead without a bounds check; a NUL at or after
+// `end` stops every token. Nothing here allocates or recurses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace profd::scan {
+
+inline constexpr std::size_t kPadding = 64;
+inline constexpr int kDepthCap = 64;  // bits of the bracket stack in skip_value
+
+enum class Scan : std::uint8_t {
+  kOk,
+  kMore,  // the buffer ends inside the token
+  kBad,   // not JSON; the cursor stands on the offending byte
+  kDeep,  // nested deeper than allowed
+};
+
+// The content of a JSON string, without its quotes.
+struct Text {
+  std::string_view raw;
+  bool plain = true;  // ASCII without escapes or control characters: raw is the value
+};
+
+inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+
+inline const char* skip_space(const char* p) {
+  if (static_cast<unsigned char>(*p) > ' ') return p;
+#if defined(__SSE2__)
+  // Indented traces carry runs of ~6 blanks before each key.
+  for (;;) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i blank = _mm_or_si128(
+        _mm_or_si128(_mm_cmpeq_epi8(block, _mm_set1_epi8(' ')), _mm_cmpeq_epi8(block, _mm_set1_epi8('\n'))),
+        _mm_or_si128(_mm_cmpeq_epi8(block, _mm_set1_epi8('\t')), _mm_cmpeq_epi8(block, _mm_set1_epi8('\r'))));
+    const unsigned other = static_cast<unsigned>(_mm_movemask_epi8(blank)) ^ 0xFFFFu;
+    if (other) return p + __builtin_ctz(other);
+    p += 16;
+  }
+#else
+  while (is_space(*p)) ++p;
+  return p;
+#endif
+}
+
+// The first byte at or after p that a string scan must look at: quote, backslash, control or non-ASCII.
+inline const char* find_special(const char* p) {
+#if defined(__SSE2__)
+  for (;;) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i special = _mm_or_si128(
+        _mm_or_si128(_mm_cmpeq_epi8(block, _mm_set1_epi8('"')), _mm_cmpeq_epi8(block, _mm_set1_epi8('\\'))),
+        _mm_cmplt_epi8(block, _mm_set1_epi8(0x20)));  // signed: also bytes >= 0x80
+    const unsigned mask = static_cast<unsigned>(_mm_movemask_epi8(special));
+    if (mask) return p + __builtin_ctz(mask);
+    p += 16;
+  }
+#else
+  while (*p != '"' && *p != '\\' && static_cast<signed char>(*p) >= 0x20) ++p;
+  return p;
+#endif
+}
+
+// `p` stands on the opening quote; afterwards behind the closing one.
+inline Scan scan_string(const char*& p, const char* end, Text& out) {
+  const char* const begin = ++p;
+  bool plain = true;
+  for (;;) {
+    p = find_special(p);
+    if (p >= end) return Scan::kMore;
+    if (*p == '"') break;
+    plain = false;
+    p += *p == '\\' ? 2 : 1;
+  }
+  out = {std::string_view(begin, static_cast<std::size_t>(p - begin)), plain};
+  ++p;
+  return Scan::kOk;
+}
+
+enum class NumberForm : std::uint8_t { kInteger, kDecimal, kNotANumber };
+
+// NaN, Infinity and what C++ streams print for them, with an optional minus.
+Scan scan_not_a_number(const char*& p, const char* end);
+
+inline Scan scan_digits(const char*& p, const char* end) {
+  if (!is_digit(*p)) return p >= end ? Scan::kMore : Scan::kBad;
+  while (is_digit(*p)) ++p;
+  return Scan::kOk;
+}
+
+// `p` stands on '-', a digit, or the letter of NaN and Infinity.
+inline Scan scan_number(const char*& p, const char* end, NumberForm& form) {
+  const char* const begin = p;
+  if (*p == '-') ++p;
+  form = NumberForm::kInteger;
+  if (!is_digit(*p)) {
+    if (p >= end) return Scan::kMore;
+    p = begin;
+    form = NumberForm::kNotANumber;
+    return scan_not_a_number(p, end);
+  }
+  if (*p == '0') {
+    ++p;
+    if (is_digit(*p)) return Scan::kBad;
+  } else {
+    while (is_digit(*p)) ++p;
+  }
+  if (*p == '.') {
+    form = NumberForm::kDecimal;
+    if (const Scan s = scan_digits(++p, end); s != Scan::kOk) return s;
+  }
+  if (*p == 'e' || *p == 'E') {
+    form = NumberForm::kDecimal;
+    ++p;
+    if (*p == '+' || *p == '-') ++p;
+    if (const Scan s = scan_digits(p, end); s != Scan::kOk) return s;
+  }
+  return p >= end ? Scan::kMore : Scan::kOk;  // more digits may follow
+}
+
+// true, false, null.
+inline Scan scan_literal(const char*& p, const char* end) {
+  const std::string_view word = *p == 't' ? "true" : *p == 'f' ? "false" : *p == 'n' ? "null" : "";
+  if (word.empty()) return p >= end ? Scan::kMore : Scan::kBad;
+  for (const char c : word) {
+    if (*p != c) return p >= end ? Scan::kMore : Scan::kBad;
+    ++p;
+  }
+  return Scan::kOk;
+}
+
+// Passes over one whole value. `clean` turns false when the text must be rewritten to be JSON.
+Scan skip_value(const char*& p, const char* end, int depth_max, bool& clean);
+
+// Passes over a value of any size and depth, in pieces, checking only that brackets balance.
+// For what is too large to be parsed, and for a first look at a file.
+class Skipper {
+ public:
+  void reset() { depth_ = 0, in_string_ = false; }
+  // True when the value that began with a bracket or quote is closed. May leave one byte (a backslash) unread.
+  bool run(const char*& p, const char* end);
+
+ private:
+  std::int64_t depth_ = 0;
+  bool in_string_ = false;
+};
+
+}  // namespace profd::scan
