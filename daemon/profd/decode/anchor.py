@@ -9,8 +9,7 @@ one line to the file, after py-spy has closed it; the decoder reads that first.
 
 from __future__ import annotations
 
-import os
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -43,13 +42,15 @@ def encode(anchor: Anchor) -> bytes:
     return b"\n" + msgspec.json.encode(_Trailer(anchor)) + b"\n"
 
 
-def read(fd: int, size: int) -> tuple[Anchor, int]:
-    """The anchor of an open file of `size` bytes, and where py-spy's own text ends.
+def read(file: BinaryIO, size: int) -> tuple[Anchor, int]:
+    """The anchor of a file of `size` bytes, and where py-spy's own text ends. Leaves the file at its start.
 
     A file without one (py-spy's own, or cut short) has an empty anchor.
     """
     start = max(0, size - TRAILER_BYTES_MAX)
-    tail = os.pread(fd, size - start, start)
+    file.seek(start)
+    tail = file.read(size - start)
+    file.seek(0)
     place = tail.rfind(_MARK)
     if place < 0:
         return Anchor(), size

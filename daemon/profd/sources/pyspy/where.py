@@ -1,0 +1,171 @@
+"""The stacks of a process right now, for `profctl where`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from profd.capture.model import Reason
+from profd.errors import Denied, Exhausted, JobFailed, NotFound, ProfdError
+from profd.sources.pyspy import tool
+from profd.sources.pyspy.permission import Rights, dumpable, permission
+from profd.sources.pyspy.target import Target
+from profd.targets.process import Process
+from profd.targets.procfs import printable
+
+DUMP_SECONDS: Final = 20.0
+DUMP_BYTES_MAX: Final = 16 << 20
+THREADS_MAX: Final = 4096
+NAME_CHARACTERS: Final = 1024
+# A stack may change while it is read, since the process is not paused.
+_ATTEMPTS: Final = 3
+_KILL_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame; `line` is the line it is at, 0 where it is not known."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """One thread. `thread` is its id as the process knows it; frames innermost first."""
+
+    thread: int
+    name: str
+    active: bool
+    owns_gil: bool
+    frames: tuple[Frame, ...]
+
+
+class _RawFrame(msgspec.Struct):
+    name: str = ""
+    filename: str = ""
+    line: int = 0
+
+
+class _RawThread(msgspec.Struct):
+    thread_id: int
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+    active: bool = False
+    owns_gil: bool = False
+    frames: list[_RawFrame] = []
+
+
+async def stacks(process: Process, native: bool = False) -> list[ThreadStack]:
+    """Every Python thread of a process, its main thread first.
+
+    Without native frames the process is not paused. Raises NotFound if it has
+    ended or runs no Python, Denied if its memory may not be read, JobFailed or
+    Exhausted if py-spy fails, each with what to do.
+    """
+    subject = f"process {process.id.pid}"
+    allowed = permission(process, Rights.mine(), dumpable(process))
+    if not allowed.can:
+        raise Denied(f"{allowed.reason} {allowed.fix}")
+    target = Target(process)
+    if not target.alive():
+        raise NotFound(f"{subject} has ended.")
+    if native and target.stopped():
+        raise JobFailed(f"{subject} is stopped, and native frames need to stop it in another way. Leave out --native.")
+    for attempt in range(_ATTEMPTS):
+        try:
+            said = await _dump(target, native)
+            return await asyncio.to_thread(_parse, said, process.id.pid)
+        except JobFailed:
+            if attempt == _ATTEMPTS - 1 or not target.alive():
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _dump(target: Target, native: bool) -> bytes:
+    """What `py-spy dump` says; ProfdError if it fails."""
+    program = tool.find()
+    if program is None:
+        raise JobFailed("py-spy is not installed. Install it beside profd: pip install py-spy.")
+    pid = target.process.id.pid
+    arguments = ["dump", "--pid", str(pid), "--json", "--full-filenames"]
+    arguments.append("--native" if native else "--nonblocking")
+    try:
+        pyspy = await tool.spawn(program, arguments, file_bytes=0)
+    except OSError as error:
+        raise JobFailed(f"py-spy could not be started: {error}.") from error
+    try:
+        async with asyncio.timeout(DUMP_SECONDS):
+            said, complaints = await asyncio.gather(_bounded(pyspy), _complaints(pyspy))
+            await pyspy.wait()
+    except TimeoutError as error:
+        raise JobFailed(f"py-spy did not read process {pid} within {DUMP_SECONDS:.0f} s.") from error
+    finally:
+        if pyspy.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                pyspy.kill()
+            await pyspy.wait()
+            if native:
+                await target.resume_if_left_stopped()
+    if not target.alive():
+        raise NotFound(f"process {pid} ended while it was looked at.")
+    if pyspy.returncode:
+        raise _failure(pid, complaints)
+    return said
+
+
+async def _bounded(pyspy: asyncio.subprocess.Process) -> bytes:
+    parts: list[bytes] = []
+    have = 0
+    while pyspy.stdout is not None and (part := await pyspy.stdout.read(1 << 16)):
+        have += len(part)
+        if have > DUMP_BYTES_MAX:
+            raise Exhausted(
+                f"The stacks of a process exceed {DUMP_BYTES_MAX >> 20} MiB; sample it instead: "
+                "profctl start --source pyspy."
+            )
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _complaints(pyspy: asyncio.subprocess.Process) -> deque[str]:
+    return await tool.last_lines(pyspy.stderr) if pyspy.stderr is not None else deque()
+
+
+def _failure(pid: int, complaints: deque[str]) -> ProfdError:
+    reason, sentence = tool.explain(complaints)
+    kinds: dict[Reason, type[ProfdError]] = {
+        Reason.NOT_PERMITTED: Denied,
+        Reason.NO_SOURCE: NotFound,
+        Reason.TARGET_ENDED: NotFound,
+    }
+    return kinds.get(reason, JobFailed)(f"process {pid} could not be read. {sentence}")
+
+
+def _parse(said: bytes, pid: int) -> list[ThreadStack]:
+    try:
+        threads = msgspec.json.decode(said, type=list[_RawThread])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JobFailed(f"py-spy's answer about process {pid} is malformed: {error}.") from error
+    found = [_stack(thread) for thread in threads[:THREADS_MAX]]
+    return sorted(found, key=lambda stack: (stack.name != "MainThread" and stack.thread != pid, stack.thread))
+
+
+def _stack(thread: _RawThread) -> ThreadStack:
+    return ThreadStack(
+        thread=thread.os_thread_id or thread.thread_id,
+        name=_clean(thread.thread_name or ""),
+        active=thread.active,
+        owns_gil=thread.owns_gil,
+        frames=tuple(Frame(_clean(f.name), _clean(f.filename), max(0, f.line)) for f in thread.frames),
+    )
+
+
+def _clean(text: str) -> str:
+    return printable(text[:NAME_CHARACTERS].encode("utf-8", "replace"), NAME_CHARACTERS)
