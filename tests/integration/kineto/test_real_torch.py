@@ -1,0 +1,116 @@
+"""Unmodified PyTorch processes, traced from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from profd.capture.model import Options, Reason, Recording, State
+from profd.sources.kineto.source import KinetoSource
+from profd.targets.process import Process
+from profd.targets.table import ProcessTable
+from tests.integration.kineto.conftest import session
+from tests.support.torch_jobs import needs_torch, torch_job
+
+pytestmark = needs_torch
+
+PATIENCE = 60.0
+MS = 1_000_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def registered(source: KinetoSource, pid: int) -> Process:
+    process = ProcessTable().get(pid)
+    assert process is not None
+    await until(lambda: source.offer(process).can)
+    return process
+
+
+def trace_of(recording: Recording) -> dict:
+    assert recording.state is State.DRAINING, recording
+    (file,) = recording.files
+    assert file.format == "chrome"
+    return json.loads(Path(file.path).read_bytes())
+
+
+def names(trace: dict) -> list[str]:
+    return [event.get("name", "") for event in trace["traceEvents"]]
+
+
+async def test_duration_then_iterations(source: KinetoSource, socket_dir: Path, tmp_path: Path) -> None:
+    with torch_job("train", tmp_path, socket_dir=socket_dir) as job:
+        process = await registered(source, job.pid)
+        plan = source.plan(process, Options(duration_ns=300 * MS, memory=True, flops=True))
+        assert plan.serves
+        assert [text.partition(":")[0] for text in plan.not_honoured] == ["memory"]
+        first, reports = session(tmp_path, "c1")
+        recording = await source.record(process, Options(duration_ns=300 * MS, shapes=True, stacks=True), first)
+        trace = trace_of(recording)
+        assert reports.states == [State.ARMED, State.RECORDING, State.DRAINING]
+        assert recording.start_ns is not None
+        assert recording.end_ns is not None
+        assert recording.end_ns - recording.start_ns > 100 * MS
+        assert [phase.name for phase in recording.waterfall] == [
+            "poll wait",
+            "lead",
+            "window",
+            "writing",
+            "pick-up",
+        ]
+        assert any("Input Dims" in event.get("args", {}) for event in trace["traceEvents"])
+        assert any(event.get("cat") == "python_function" for event in trace["traceEvents"])
+
+        second, _ = session(tmp_path, "c2")
+        recording = await source.record(process, Options(iterations=3), second)
+        assert names(trace_of(recording)).count("Optimizer.step#SGD.step") == 3
+        assert recording.not_honoured == []
+        assert list(job.trace_dir.iterdir()) == []
+        assert job.popen.poll() is None
+        assert source.statistics()["configs"] >= 2
+
+
+async def test_two_processes_at_once_and_a_common_start(source: KinetoSource, socket_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with (
+        torch_job("train", tmp_path / "a", socket_dir=socket_dir) as one,
+        torch_job("inference", tmp_path / "b", socket_dir=socket_dir) as other,
+    ):
+        processes = [await registered(source, job.pid) for job in (one, other)]
+        tasks = []
+        for number, process in enumerate(processes):
+            begun, _ = session(tmp_path, f"c{number}")
+            tasks.append(asyncio.create_task(source.record(process, Options(duration_ns=200 * MS), begun)))
+        await until(lambda: source.offer(processes[0]).busy)
+        third, _ = session(tmp_path, "third")
+        refused = await source.record(processes[0], Options(duration_ns=200 * MS), third)
+        assert refused.state is State.BUSY
+        assert refused.reason is Reason.CAPTURE_RUNNING
+        assert "c0" in refused.message
+        traces = [trace_of(await task) for task in tasks]
+        assert "aten::linear" in names(traces[0])
+        assert not any(name.startswith("Optimizer.step") for name in names(traces[1]))
+
+
+async def test_exit_during_the_window(source: KinetoSource, socket_dir: Path, tmp_path: Path) -> None:
+    with torch_job("train", tmp_path, socket_dir=socket_dir) as job:
+        process = await registered(source, job.pid)
+        begun, reports = session(tmp_path)
+        task = asyncio.create_task(source.record(process, Options(duration_ns=20_000 * MS), begun))
+        await until(lambda: State.RECORDING in reports.states)
+        begun.stop.set()
+        await until(lambda: any("cannot be stopped" in detail for _, detail in reports))
+        job.kill()
+        async with asyncio.timeout(PATIENCE):
+            recording = await task
+        assert recording.state is State.FAILED
+        assert recording.reason is Reason.TARGET_ENDED
+        assert "SIGSEGV" in recording.message
+        assert list(job.trace_dir.iterdir()) == []
