@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -58,6 +58,7 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     bytes: int = 0  # of all files but meta.json
     host: str = ""
     pid: int | None = None
+    start_ticks: int | None = None  # with pid: which process it was
     rank: int | None = None
     job: str = ""
     window_start_ns: int | None = None  # what was asked for or granted, as the source reports it
@@ -79,32 +80,32 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     timings: dict[str, int] = msgspec.field(default_factory=dict)  # ns per stage of the import
 
 
-_DECODER: Final = msgspec.json.Decoder(TraceMeta)
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-def encode_meta(meta: TraceMeta) -> bytes:
-    """The JSON of a TraceMeta."""
+def encode_struct(value: msgspec.Struct) -> bytes:
+    """JSON, whatever strings and integers foreign traces brought along."""
     try:
-        return msgspec.json.encode(meta)
+        return msgspec.json.encode(value)
     except (OverflowError, UnicodeEncodeError):
-        # Integers beyond 64 bits and lone surrogates come with foreign traces' top-level keys.
-        return json.dumps(msgspec.to_builtins(meta), allow_nan=False).encode("ascii")
+        # Lone surrogates are no UTF-8; the standard library writes them as escapes.
+        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
 
 
-def _decode(text: bytes) -> TraceMeta:
+def decode_struct(text: bytes, kind: type[_Struct]) -> _Struct:
+    """The inverse of `encode_struct`. ValueError or RecursionError if the text is no such thing."""
     try:
-        return _DECODER.decode(text)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # msgspec refuses escapes of lone surrogates, the standard library keeps them.
-        return msgspec.convert(json.loads(text), TraceMeta)
+        return msgspec.convert(json.loads(text), kind)
 
 
 def decode_meta(text: bytes, where: str) -> TraceMeta:
     """TraceMeta of a JSON text; BadTrace, naming `where`, if it is none or from a newer format."""
     try:
-        meta = _decode(text)
+        meta = decode_struct(text, TraceMeta)
     except (ValueError, RecursionError) as error:
         raise BadTrace(f"{where} is damaged: {error}. Remove the trace with `profctl rm`.") from error
     if meta.format > FORMAT:

@@ -6,8 +6,6 @@ Runs in a worker, into a staging directory that nobody else sees; durability
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from profd.errors import Exhausted
 from profd.events import COLUMNS, NO_END, Column, Dictionary, EventTable, Flows, Kind
 from profd.store.columns import arg_type, column_type, encode_arg, encode_column, presence, text_array
-from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, SegmentInfo, TraceMeta, encode_meta, segment_file
+from profd.store.files import disk
+from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, SegmentInfo, TraceMeta, encode_struct, segment_file
 
 Array = npt.NDArray[Any]
 
@@ -52,17 +50,6 @@ FLOW_DICTIONARIES: Final = {"id": "flow_id", "category": "cat", "name": "name"}
 _LATE_SCHEMA: Final = pa.schema(
     [("row", pa.int64()), ("column", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int64())]
 )
-
-
-@contextlib.contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Exhausted(
-            f"Writing {path} failed: {error.strerror or error}. Free space there "
-            "(`profctl list`, `profctl rm`), then `profctl retry`."
-        ) from error
 
 
 class TraceWriter:
@@ -98,7 +85,7 @@ class TraceWriter:
             return
         info = self._describe(table)
         path = self._directory / info.file
-        with _disk(path):
+        with disk(path):
             self._write(path, table)
         self._segments.append(info)
         self._rows += len(table)
@@ -200,9 +187,9 @@ class TraceWriter:
             meta.start_ns = self._segments[0].start_ns
             meta.end_ns = max(info.end_ns for info in self._segments)
         path = self._directory / META_FILE
-        with _disk(path):
+        with disk(path):
             meta.bytes = sum(entry.stat().st_size for entry in self._directory.iterdir())
-            path.write_bytes(encode_meta(meta))
+            path.write_bytes(encode_struct(meta))
         return meta
 
 
@@ -274,7 +261,7 @@ class _FlowWriter:
 
     def _flush(self) -> None:
         arrays = [self._column(field) for field in _FLOW_SCHEMA]
-        with _disk(self._path):
+        with disk(self._path):
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._path, _FLOW_SCHEMA, **_options(_FLOW_SCHEMA))
             self._writer.write_table(pa.Table.from_arrays(arrays, schema=_FLOW_SCHEMA), row_group_size=self._count)
@@ -297,7 +284,7 @@ class _FlowWriter:
         if self._count:
             self._flush()
         if self._writer is not None:
-            with _disk(self._path):
+            with disk(self._path):
                 self._writer.close()
 
 
@@ -322,5 +309,5 @@ class _LateWriter:
             pa.DictionaryArray.from_arrays(np.concatenate(codes), names),
             pa.array(np.concatenate([values for _, _, values in self._parts])),
         ]
-        with _disk(self._path):
+        with disk(self._path):
             _write_parquet(self._path, pa.Table.from_arrays(arrays, schema=_LATE_SCHEMA))

@@ -1,0 +1,120 @@
+"""Where raw data lies between a target and the store.
+
+`journal/<capture>/<pid>-<start ticks>/` holds whole files: they enter by
+rename, or are the daemon's own and named in a capture's record only when they
+are complete. They leave when their trace is stored; what a crash or a failed
+decode leaves is kept for `profctl retry`, bounded in age and bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profd.errors import BadInput
+from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX
+from profd.store.files import disk
+from profd.targets.process import ProcessId
+
+_CAPTURE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")
+_SESSION: Final = re.compile(r"(\d{1,10})-(\d{1,20})")
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """Raw data of one target that nobody has stored yet."""
+
+    capture: str
+    process: ProcessId
+    directory: Path
+    bytes: int
+    changed_ns: int  # Unix ns, the latest change of any of its files
+
+
+class Journal:
+    """The journal of one daemon. All calls block; directories are 0700, the daemon's."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        with disk(root, "Creating"):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def directory(self, capture: str, process: ProcessId) -> Path:
+        """The private directory of one target; made if absent. Raises Exhausted when the disk refuses."""
+        path = self._path(capture, process)
+        with disk(path, "Creating"):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    def files(self, capture: str, process: ProcessId) -> list[Path]:
+        """The whole regular files of one target, by name; names with a leading dot are not whole yet."""
+        path = self._path(capture, process)
+        if not path.is_dir():
+            return []
+        return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and _regular(entry))
+
+    def remove(self, capture: str, process: ProcessId) -> None:
+        """Delete one target's directory with everything in it; none is no error."""
+        path = self._path(capture, process)
+        with disk(path, "Removing"):
+            if path.exists():
+                shutil.rmtree(path)
+            if path.parent.exists() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+
+    def survivors(self) -> list[Survivor]:
+        """Everything in the journal, oldest first."""
+        found = []
+        for capture in _directories(self._root):
+            for session in _directories(capture):
+                match = _SESSION.fullmatch(session.name)
+                if match:
+                    found.append(_survivor(session, ProcessId(int(match[1]), int(match[2]))))
+        return sorted(found, key=lambda survivor: survivor.changed_ns)
+
+    def sweep(
+        self,
+        keep: frozenset[str] = frozenset(),
+        seconds_max: float = JOURNAL_SECONDS_MAX,
+        bytes_max: int = JOURNAL_BYTES_MAX,
+        now_ns: int | None = None,
+    ) -> list[Survivor]:
+        """Delete what is too old, then the oldest until the rest fits; returns what went.
+
+        `keep`: captures that are live. What they hold counts but stays.
+        """
+        now = time.time_ns() if now_ns is None else now_ns
+        found = self.survivors()
+        total = sum(survivor.bytes for survivor in found)
+        gone = []
+        for survivor in found:
+            aged = now - survivor.changed_ns > seconds_max * 1e9
+            if survivor.capture not in keep and (aged or total > bytes_max):
+                self.remove(survivor.capture, survivor.process)
+                total -= survivor.bytes
+                gone.append(survivor)
+        return gone
+
+    def _path(self, capture: str, process: ProcessId) -> Path:
+        if not _CAPTURE.fullmatch(capture):
+            raise BadInput(f"{capture!r} is no id of a capture")
+        return self._root / capture / f"{process.pid}-{process.start_ticks}"
+
+
+def _directories(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
+
+
+def _regular(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def _survivor(directory: Path, process: ProcessId) -> Survivor:
+    found = [entry.lstat() for entry in directory.rglob("*")]
+    changed = max([directory.lstat().st_mtime_ns, *(entry.st_mtime_ns for entry in found)])
+    return Survivor(directory.parent.name, process, directory, sum(entry.st_size for entry in found), changed)

@@ -1,0 +1,200 @@
+"""The catalog: an SQLite index of the traces, so that listing reads no trace.
+
+It holds nothing that the trace directories and the records do not; when it is
+damaged it is put aside and built again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from profd.capture.model import Loss
+from profd.errors import Exhausted, ProfdError, Unavailable
+from profd.store.meta import TraceMeta, decode_struct, encode_struct
+
+CATALOG_FILE: Final = "catalog.sqlite"
+SCHEMA_VERSION: Final = 1
+_BUSY_MILLISECONDS: Final = 5_000
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS traces (
+    id TEXT PRIMARY KEY, owner_uid INTEGER NOT NULL, capture TEXT NOT NULL, created_ns INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, pinned INTEGER NOT NULL, record BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS traces_by_age ON traces (created_ns);
+CREATE INDEX IF NOT EXISTS traces_by_capture ON traces (capture);
+"""
+
+
+class CatalogDamaged(ProfdError):
+    """The file is no database, or not one of ours: it has to be built again."""
+
+
+class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """A trace in a list: the light part of its meta, and its pin and shares. None: not known."""
+
+    id: str
+    capture: str = ""
+    owner: str = ""
+    owner_uid: int = -1
+    source: str = ""
+    title: str = ""
+    created_ns: int = 0
+    start_ns: int | None = None
+    end_ns: int | None = None
+    events: int = 0
+    gpu_events: int | None = None
+    bytes: int = 0
+    pinned: bool = False
+    shared_with: list[str] = []
+    lost: list[Loss] = []
+    host: str = ""
+    pid: int | None = None
+    start_ticks: int | None = None
+    rank: int | None = None
+    truncated: str = ""
+    damaged: str = ""  # a sentence when meta.json cannot be read; such a trace can only be removed
+
+    @classmethod
+    def of(cls, trace: str, meta: TraceMeta, pinned: bool = False, shared: list[str] | None = None) -> TraceRecord:
+        """The record of a trace."""
+        same = {name: getattr(meta, name) for name in _SAME}
+        return cls(id=trace, pinned=pinned, shared_with=list(shared or ()), **same)
+
+
+_SAME: Final = tuple(
+    name for name in TraceRecord.__struct_fields__ if name not in ("id", "pinned", "shared_with", "damaged")
+)
+
+
+class Catalog:
+    """Safe to use from several threads; every call is one short transaction and blocks.
+
+    Raises Unavailable when somebody else keeps it locked, Exhausted when the
+    disk refuses a write, CatalogDamaged when it must be built again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        with self._errors():
+            self._db = sqlite3.connect(path, timeout=_BUSY_MILLISECONDS / 1000, check_same_thread=False)
+        try:
+            with self._errors():
+                self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            raise CatalogDamaged(f"{self._path} has schema {version}, this profd knows {SCHEMA_VERSION}")
+        self._db.execute("PRAGMA journal_mode=WAL")
+        # The trace directories are the truth: losing the last rows to a power cut costs a scan.
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_SCHEMA)
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise CatalogDamaged(f"{self._path} is damaged: {found}")
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._db.close()
+
+    def put(self, record: TraceRecord) -> None:
+        """Add or replace a trace."""
+        row = (
+            record.id,
+            record.owner_uid,
+            record.capture,
+            record.created_ns,
+            record.bytes,
+            record.pinned,
+            encode_struct(record),
+        )
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO traces VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    def remove(self, trace: str) -> None:
+        """Forget a trace; one that is not there is no error."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM traces WHERE id = ?", (trace,))
+
+    def get(self, trace: str) -> TraceRecord | None:
+        """One trace, or None."""
+        found = self._records("WHERE id = ?", (trace,))
+        return found[0] if found else None
+
+    def with_prefix(self, prefix: str) -> list[TraceRecord]:
+        """All traces whose id begins so, by id."""
+        return self._records("WHERE substr(id, 1, ?) = ? ORDER BY id", (len(prefix), prefix))
+
+    def of_capture(self, capture: str) -> list[TraceRecord]:
+        """The traces of one capture."""
+        return self._records("WHERE capture = ? ORDER BY id", (capture,))
+
+    def newest_first(self, limit: int = -1) -> list[TraceRecord]:
+        """The newest traces."""
+        return self._records("ORDER BY created_ns DESC, id DESC LIMIT ?", (limit,))
+
+    def latest_of(self, uid: int) -> TraceRecord | None:
+        """The newest trace that a user owns."""
+        found = self._records("WHERE owner_uid = ? ORDER BY created_ns DESC, id DESC LIMIT 1", (uid,))
+        return found[0] if found else None
+
+    def evictable(self) -> list[tuple[str, int]]:
+        """(id, bytes) of unpinned traces, oldest first."""
+        with self._transaction() as db:
+            query = "SELECT id, bytes FROM traces WHERE NOT pinned ORDER BY created_ns, id"
+            return list(db.execute(query).fetchall())
+
+    def totals(self) -> tuple[int, int, int]:
+        """(traces, bytes, bytes of pinned ones)."""
+        with self._transaction() as db:
+            query = "SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(bytes * pinned), 0) FROM traces"
+            count, total, pinned = db.execute(query).fetchone()
+            return count, total, pinned
+
+    def ids(self) -> set[str]:
+        """All ids."""
+        with self._transaction() as db:
+            return {row[0] for row in db.execute("SELECT id FROM traces")}
+
+    def _records(self, clause: str, values: tuple[Any, ...]) -> list[TraceRecord]:
+        with self._transaction() as db:
+            rows = db.execute(f"SELECT record FROM traces {clause}", values).fetchall()  # noqa: S608 - our own text
+        try:
+            return [decode_struct(row[0], TraceRecord) for row in rows]
+        except ValueError as error:
+            raise CatalogDamaged(f"{self._path} holds a damaged row: {error}") from error
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._errors(), self._db:
+            yield self._db
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: sqlite3.Error) -> ProfdError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return Unavailable(f"{self._path} is locked by another program: close it (`fuser {self._path}`).")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return CatalogDamaged(f"{self._path} is damaged ({error}): run `profctl store rebuild`.")
+        return Exhausted(
+            f"{self._path} cannot be used ({error}): check free space and write access there, then try again."
+        )

@@ -1,0 +1,81 @@
+"""Files that survive kill -9 and power loss: whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from profd.errors import BadInput, Exhausted, NotFound
+
+
+def disk_error(error: OSError, path: Path, doing: str) -> Exhausted:
+    """What to tell a person when a write fails: path, cause, free bytes, what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        cause = f"{error.strerror} ({_free(path)} bytes free there)"
+        advice = "Free space (`profctl list`, `profctl rm`) or raise the limit"
+    else:
+        cause = error.strerror or str(error)
+        advice = "Give the daemon's user write access to it, or choose another --state-dir"
+    return Exhausted(f"{doing} {path} failed: {cause}. {advice}, then try again.")
+
+
+def _free(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        found = os.statvfs(path if path.exists() else path.parent)
+        return str(found.f_bavail * found.f_frsize)
+    return "unknown"
+
+
+@contextlib.contextmanager
+def disk(path: Path, doing: str = "Writing") -> Iterator[None]:
+    """OSError becomes Exhausted, with a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error, path, doing) from error
+
+
+def sync(path: Path) -> None:
+    """Fsync a file or a directory. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write or replace a file so that a reader, or a crash, finds the old or the new one. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        try:
+            with open(fd, "wb", closefd=False) as file:
+                file.write(data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync(path.parent)
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """A file's bytes. NotFound if there is none, BadInput if it is larger than `limit` or unreadable."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no {path}.") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from error
+    if len(data) > limit:
+        raise BadInput(f"{path} is larger than {limit} bytes: not written by profd.")
+    return data

@@ -1,0 +1,109 @@
+"""Raw files to a trace in the store: one job in a worker, then adoption."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from profd.capture.model import Phase
+from profd.errors import BadInput
+from profd.limits import TRACE_FILE_BYTES_MAX
+from profd.store.catalog import TraceRecord
+from profd.store.meta import TraceMeta
+from profd.store.store import Store
+
+OnProgress = Callable[[str, float], None]
+
+
+class RunJob(Protocol):
+    """`WorkerPool.run`, or the same in this process."""
+
+    async def __call__(
+        self, job: str, args: dict[str, Any], fds: Sequence[int] = (), on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """Run a job of `workers/jobs.py`; raises ProfdError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An open raw file: format ("chrome" or "pyspy") and a label for messages. The fd stays the caller's."""
+
+    fd: int
+    format: str
+    label: str
+
+
+def open_raw(path: Path) -> int:
+    """Open a raw file of ours for reading. BadInput unless it is regular and within TRACE_FILE_BYTES_MAX."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be opened: {error.strerror}.") from error
+    try:
+        check_raw(fd, str(path))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_raw(fd: int, label: str) -> None:
+    """BadInput unless an open file is one that can be decoded."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadInput(f"{label} is not a regular file.")
+    if found.st_size > TRACE_FILE_BYTES_MAX:
+        raise BadInput(f"{label} has {found.st_size} bytes, {TRACE_FILE_BYTES_MAX} are allowed.")
+
+
+async def ingest(
+    store: Store,
+    run_job: RunJob,
+    inputs: Sequence[Input],
+    meta: TraceMeta,
+    on_progress: OnProgress | None = None,
+) -> tuple[TraceRecord, dict[str, Any]]:
+    """Decode and store; the trace is visible and durable on return, or there is none.
+
+    `meta` says who and what; its id is given here. Returns the record and the
+    job's own result. Raises what the job and `Store.adopt` raise.
+    """
+    meta.trace = await asyncio.to_thread(store.new_id)
+    meta.created_ns = meta.created_ns or time.time_ns()
+    meta.title = _printable(meta.title)
+    staging = await asyncio.to_thread(store.staging)
+    try:
+        started = time.perf_counter_ns()
+        result = await run_job(
+            "store_trace", _arguments(inputs, staging, meta), [file.fd for file in inputs], on_progress
+        )
+        meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
+        record = await asyncio.to_thread(store.adopt, staging, meta)
+    finally:
+        await asyncio.to_thread(store.discard, staging)
+    await asyncio.to_thread(store.enforce)
+    return record, result
+
+
+def _arguments(inputs: Sequence[Input], staging: Path, meta: TraceMeta) -> dict[str, Any]:
+    files = [{"format": file.format, "label": file.label, "fd": index} for index, file in enumerate(inputs)]
+    return {"files": files, "staging": str(staging), "meta": msgspec.to_builtins(meta)}
+
+
+def _phases(wall_ns: int, result: dict[str, Any]) -> list[Phase]:
+    store_ns = int(result.get("timings_ns", {}).get("store", 0))
+    return [Phase("decode", max(0, wall_ns - store_ns)), Phase("store", store_ns)]
+
+
+def _printable(text: str) -> str:
+    clean = text.encode("utf-8", "replace").decode()
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in clean)[:4096]

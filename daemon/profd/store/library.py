@@ -1,0 +1,183 @@
+"""Traces as a caller sees them: the daemon's servicer and the offline tool are thin shells around this."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from profd.errors import BadInput, Denied, NotFound
+from profd.store.access import may_read, require_owner
+from profd.store.catalog import TraceRecord
+from profd.store.ids import is_id
+from profd.store.ingest import Input, OnProgress, RunJob, check_raw, ingest
+from profd.store.meta import TraceMeta
+from profd.store.store import Store
+from profd.trust.caller import Caller
+
+LIST_DEFAULT: Final = 50
+_CANDIDATES_SHOWN: Final = 5
+
+
+class Library:
+    """All verbs on stored traces. `trace` is an id, a prefix, or empty for the caller's latest
+    (an admin's without traces of its own: the latest of all).
+
+    Every method raises NotFound, Denied or BadInput (an ambiguous prefix) for
+    the id, and what its job raises.
+    """
+
+    def __init__(self, store: Store, run_job: RunJob, host: str = "") -> None:
+        self.store = store
+        self._run_job = run_job
+        self._host = host or os.uname().nodename
+
+    async def list(self, caller: Caller, limit: int = 0) -> Sequence[TraceRecord]:
+        """What the caller may read, newest first; 0 = LIST_DEFAULT."""
+        records = await asyncio.to_thread(self.store.newest_first)
+        visible = (record for record in records if may_read(caller, record))
+        return [record for record, _ in zip(visible, range(limit or LIST_DEFAULT), strict=False)]
+
+    async def get(self, caller: Caller, trace: str) -> TraceRecord:
+        """One trace."""
+        return await asyncio.to_thread(self._resolve, caller, trace)
+
+    async def meta(self, caller: Caller, trace: str) -> TraceMeta:
+        """Everything a trace says of itself."""
+        record = await self.get(caller, trace)
+        return await asyncio.to_thread(self.store.meta, record.id)
+
+    async def pin(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
+        """Keep it from being evicted, or not any more. Owner and admins."""
+        record = await self._owned(caller, trace, "pin" if pinned else "unpin")
+        return await asyncio.to_thread(self.store.pin, record.id, pinned)
+
+    async def share(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
+        """Let exactly these users read it beside its owner; "*" = everybody. Owner and admins."""
+        if any(not name or not name.isprintable() or len(name) > 256 for name in names):
+            raise BadInput("Names of users are printable and not empty; '*' means everybody.")
+        record = await self._owned(caller, trace, "share")
+        return await asyncio.to_thread(self.store.share, record.id, [*names])
+
+    async def delete(self, caller: Caller, trace: str) -> str:
+        """Remove it at once, pinned or not; returns its id. Owner and admins."""
+        if not trace:
+            raise BadInput("Say which trace to remove: `profctl rm TRACE`.")
+        record = await self._owned(caller, trace, "remove")
+        await asyncio.to_thread(self.store.delete, record.id)
+        return record.id
+
+    async def summary(self, caller: Caller, trace: str) -> tuple[TraceRecord, dict[str, Any]]:
+        """What `profctl show` prints (docs/json.md)."""
+        record = await self.get(caller, trace)
+        return record, await self._run_job("summary", self._directory(record))
+
+    async def key_averages(
+        self,
+        caller: Caller,
+        trace: str,
+        *,
+        limit: int = 0,
+        sort_by: str = "",
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        raw: bool = False,
+    ) -> Sequence[dict[str, Any]]:
+        """Rows of `profctl top --json`."""
+        record = await self.get(caller, trace)
+        arguments = {
+            **self._directory(record),
+            "limit": limit,
+            "sort_by": sort_by,
+            "group_by_input_shape": group_by_input_shape,
+            "group_by_stack_n": group_by_stack_n,
+            "raw": raw,
+        }
+        rows: Sequence[dict[str, Any]] = (await self._run_job("top", arguments))["rows"]
+        return rows
+
+    async def tree(
+        self, caller: Caller, trace: str, fd: int, *, max_depth: int = 0, from_row: int | None = None
+    ) -> int:
+        """Write the JSON lines of `profctl tree` to `fd`, which stays the caller's; returns the rows."""
+        record = await self.get(caller, trace)
+        arguments = {**self._directory(record), "max_depth": max_depth, "from_row": from_row}
+        return int((await self._run_job("tree", arguments, [fd]))["rows"])
+
+    async def export(
+        self,
+        caller: Caller,
+        trace: str,
+        fd: int,
+        *,
+        form: str = "chrome",
+        from_ns: int | None = None,
+        to_ns: int | None = None,
+        min_duration_ns: int = 0,
+        gzip: bool = False,
+    ) -> int:
+        """Write the trace in another format to `fd`, which stays the caller's; returns the events.
+
+        `from_ns`, `to_ns` count from the trace's first event.
+        """
+        record = await self.get(caller, trace)
+        arguments = {
+            **self._directory(record),
+            "format": form,
+            "from_ns": from_ns,
+            "to_ns": to_ns,
+            "min_duration_ns": min_duration_ns,
+            "gzip": gzip,
+        }
+        return int((await self._run_job("export", arguments, [fd]))["events"])
+
+    async def import_file(
+        self, caller: Caller, fd: int, label: str, form: str = "chrome", on_progress: OnProgress | None = None
+    ) -> TraceRecord:
+        """Store an open trace file as the caller's. `label` is a name for people, never a path to us."""
+        check_raw(fd, label)
+        name = Path(label).name or "import"
+        meta = TraceMeta(owner_uid=caller.uid, owner=caller.user, source="import", title=name, host=self._host)
+        record, _ = await ingest(self.store, self._run_job, [Input(fd, form, name)], meta, on_progress)
+        return record
+
+    def spool(self) -> BinaryIO:
+        """A nameless file on the store's disk for an import that arrives in pieces. Blocking; close it."""
+        self.store.check_space()
+        return tempfile.TemporaryFile(dir=self.store.root)
+
+    async def _owned(self, caller: Caller, trace: str, what: str) -> TraceRecord:
+        record = await self.get(caller, trace)
+        require_owner(caller, record, what)
+        return record
+
+    def _directory(self, record: TraceRecord) -> dict[str, Any]:
+        return {"trace_dir": str(self.store.directory(record.id))}
+
+    def _resolve(self, caller: Caller, trace: str) -> TraceRecord:
+        if not trace:
+            latest = self.store.latest_of(caller.uid)
+            if latest is None and caller.admin:
+                latest = next(iter(self.store.newest_first(1)), None)
+            if latest is None:
+                raise NotFound("You have no traces yet: `profctl start --pid PID` records one.")
+            return latest
+        if is_id(trace):
+            record = self.store.get(trace)
+            if not may_read(caller, record):
+                raise Denied(
+                    f"Trace {trace} belongs to {record.owner or record.owner_uid} and is not shared with "
+                    f"{caller.user}. Its owner can: `profctl share {trace} --with {caller.user}`."
+                )
+            return record
+        found = [record for record in self.store.with_prefix(trace) if may_read(caller, record)]
+        if not found:
+            raise NotFound(f"You have no trace {trace!r}; `profctl list` shows those you may read.")
+        if len(found) > 1:
+            some = ", ".join(record.id for record in found[:_CANDIDATES_SHOWN])
+            more = ", …" if len(found) > _CANDIDATES_SHOWN else ""
+            raise BadInput(f"{trace!r} is the beginning of {len(found)} traces ({some}{more}): give more of it.")
+        return found[0]
