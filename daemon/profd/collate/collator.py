@@ -46,8 +46,7 @@ class Collator:
     where they start together. A batch belongs to the collator once added.
     """
 
-    def __init__(self, dictionaries: dict[str, Dictionary], spill_to: Path, segment_rows: int = SEGMENT_ROWS) -> None:
-        self._dictionaries = dictionaries
+    def __init__(self, spill_to: Path, segment_rows: int = SEGMENT_ROWS) -> None:
         self._directory = spill_to
         self._segment_rows = segment_rows
         self._waiting: list[EventTable] = []
@@ -92,17 +91,20 @@ class Collator:
     def _spill(self) -> None:
         self._runs.append(self._gather_waiting().spill(self._directory))
 
-    def segments(self) -> Iterator[EventTable]:
-        """Yield the segments in order; the last one ends at row `rows`. Once, after the last batch."""
+    def segments(self, dictionaries: dict[str, Dictionary]) -> Iterator[EventTable]:
+        """Yield the segments in order; the last one ends at row `rows`.
+
+        Once, after the last batch, with the dictionaries that the batches refer to.
+        """
         if not self._runs and self.rows <= self._segment_rows:
             if self.rows:
-                yield self._gather_waiting().table(self._dictionaries, 0)
+                yield self._gather_waiting().table(dictionaries, 0)
             return
         if self._waiting:
             self._spill()
         row = 0
         for pieces in segments(self._runs, self._segment_rows):
-            table = Gathering(pieces).table(self._dictionaries, row)
+            table = Gathering(pieces).table(dictionaries, row)
             row += len(table)
             yield table
             del table  # before the next one is gathered

@@ -1,0 +1,187 @@
+"""Raw files to a stored trace: decode, collate, tree, store. The job `store_trace`.
+
+Memory is bounded by a slice of input and a segment of rows, whatever the size
+of the trace; only flow records (34 bytes each) and strings grow with it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from profd.capture.model import Loss
+from profd.collate.collator import Collator, SortedFlows
+from profd.collate.shared import Shared
+from profd.decode.batch import Findings
+from profd.decode.chrome import ChromeDecoder, open_chrome
+from profd.decode.samples import SampleDecoder, open_samples
+from profd.errors import BadInput, BadTrace, Exhausted
+from profd.limits import TRACE_EVENTS_MAX
+from profd.store.meta import TraceMeta
+from profd.store.writer import TraceWriter
+from profd.tree.build import Patch, TreePass, apply
+from profd.workers.jobs import Progress
+
+_DECODE_SHARE = 0.6  # of the progress bar
+
+
+@dataclass(slots=True)
+class _Stages:
+    """Where the time goes, in ns. The stages take turns, so each adds up."""
+
+    spent: dict[str, int] = field(default_factory=lambda: {"decode": 0, "collate": 0, "tree": 0, "store": 0})
+    _since: int = field(default_factory=time.perf_counter_ns)
+
+    def end(self, stage: str) -> None:
+        """Everything since the last call was this stage."""
+        now = time.perf_counter_ns()
+        self.spent[stage] += now - self._since
+        self._since = now
+
+
+def store_trace(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """See `workers/jobs.py`. Also returned: launches, anomalies and timings_ns.
+
+    `lost` are the losses of this job; the stored trace has those of `meta` as
+    well. Raises BadTrace when nothing can be made of any file, Exhausted when
+    a limit or the disk is in the way.
+    """
+    return _Import(Path(args["staging"]), _meta(args["meta"]), progress).run(args["files"], fds)
+
+
+def _meta(given: dict[str, Any]) -> TraceMeta:
+    try:
+        return msgspec.convert(given, TraceMeta)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"The description of the trace is malformed: {error}.") from error
+
+
+def _open(kind: str, fd: int, label: str) -> ChromeDecoder | SampleDecoder:
+    # The descriptor stays the job's; whoever started the job closes it.
+    file = os.fdopen(fd, "rb", closefd=False)
+    if kind == "chrome":
+        return open_chrome(file)
+    if kind == "pyspy":
+        return open_samples(file, os.fstat(fd).st_size)
+    raise BadInput(f"{label} is said to be {kind!r}; this profd decodes chrome and pyspy. Upgrade profd.")
+
+
+class _Import:
+    """One run of the job."""
+
+    def __init__(self, staging: Path, meta: TraceMeta, progress: Progress) -> None:
+        self._meta = meta
+        self._progress = progress
+        self._stages = _Stages()
+        self._shared = Shared()
+        self._collator = Collator(staging)
+        self._writer = TraceWriter(staging)
+        self._lost: list[Loss] = []
+        self._launches = 0
+
+    def run(self, files: list[dict[str, Any]], fds: list[int]) -> dict[str, Any]:
+        self._decode_all(files, fds)
+        flows = self._collator.flows()
+        self._stages.end("collate")
+        self._store(flows)
+        meta = self._finish()
+        return {
+            "events": meta.events,
+            "gpu_events": meta.gpu_events or 0,
+            "launches": self._launches,
+            "start_ns": meta.start_ns,
+            "end_ns": meta.end_ns,
+            "bytes": meta.bytes,
+            "lost": msgspec.to_builtins(self._lost),
+            "warnings": meta.warnings,
+            "truncated": meta.truncated,
+            "anomalies": meta.anomalies,
+            "timings_ns": self._stages.spent,
+        }
+
+    def _decode_all(self, files: list[dict[str, Any]], fds: list[int]) -> None:
+        unreadable = None
+        for number, file in enumerate(files):
+            label = file.get("label") or f"file {number + 1}"
+            try:
+                self._decode(file["format"], fds[file["fd"]], number, label)
+            except BadTrace as error:
+                if len(files) == 1:
+                    raise
+                unreadable = error
+                self._meta.warnings.append(f"{label}: {error}")
+                self._lost.append(Loss("decode", "unreadable_file", 1))
+        if unreadable is not None and sum(loss.reason == "unreadable_file" for loss in self._lost) == len(files):
+            raise unreadable
+
+    def _decode(self, kind: str, fd: int, number: int, label: str) -> None:
+        size = max(1, os.fstat(fd).st_size)
+        decoder = _open(kind, fd, label)
+        translation = self._shared.join(decoder)
+        for batch in decoder.batches():
+            self._stages.end("decode")
+            self._collator.add(batch if translation is None else translation.apply(batch), number)
+            if self._collator.rows > TRACE_EVENTS_MAX:
+                raise Exhausted(
+                    f"{label} has more than {TRACE_EVENTS_MAX} events, the most a trace can have. "
+                    "Capture a shorter window."
+                )
+            self._stages.end("collate")
+            self._progress(f"decoding {label}", _DECODE_SHARE * min(decoder.position / size, 1.0))
+        if translation is not None:
+            translation.finish()
+        self._stages.end("decode")
+        self._take(decoder.findings, label)
+
+    def _take(self, findings: Findings, label: str) -> None:
+        meta = self._meta
+        self._lost += [Loss("decode", reason, count) for reason, count in findings.lost.items() if count]
+        for name, count in findings.counted.items():
+            meta.anomalies[name] = meta.anomalies.get(name, 0) + count
+        meta.warnings += findings.warnings
+        if findings.truncated:
+            meta.truncated = f"{meta.truncated} {label}: {findings.truncated}".lstrip()
+        for key, value in findings.top_level.items():
+            meta.top_level.setdefault(key, value)
+
+    def _store(self, flows: SortedFlows) -> None:
+        dictionaries = self._shared.dictionaries
+        tree = TreePass(len(self._shared.tracks.threads), dictionaries, flows)
+        rows = self._collator.rows
+        for segment in self._collator.segments(dictionaries):
+            self._stages.end("collate")
+            tree.feed(segment)
+            last = segment.first_row + len(segment) == rows
+            # What the end of the trace says of the last segment needs no patch: it is not written yet.
+            late = [rest for patch in self._close(tree) if (rest := apply(patch, segment))] if last else []
+            self._stages.end("tree")
+            self._writer.write_segment(segment)
+            for patch in late:
+                self._writer.write_late(patch.rows, patch.columns)
+            self._stages.end("store")
+            done = (segment.first_row + len(segment)) / rows
+            self._progress("storing", _DECODE_SHARE + (1 - _DECODE_SHARE) * done)
+        if rows == 0:
+            self._close(tree)
+        self._writer.write_flows(flows.flows, dictionaries)
+        self._stages.end("store")
+
+    def _close(self, tree: TreePass) -> list[Patch]:
+        outcome = tree.finish()
+        self._meta.anomalies |= outcome.anomalies
+        self._launches = tree.launches
+        return outcome.patches
+
+    def _finish(self) -> TraceMeta:
+        meta = self._meta
+        meta.lost += self._lost
+        meta.tracks = self._shared.tracks
+        meta.timings = self._stages.spent
+        meta = self._writer.finish(meta)
+        self._stages.end("store")
+        return meta
