@@ -25,10 +25,13 @@ from profd._scan import ChromeScanner
 from profd.decode.batch import Batch, Findings
 from profd.decode.chrome_metadata import Metadata, parse_id
 from profd.decode.inflate import Slices
+from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace
 from profd.events import NO_ROW, ArgColumn, DeviceType, Dictionary, EventTable, Flows, Tracks
 
 DICTIONARIES: Final = ("name", "cat", "stack", "module", "inputs", "flow_id")
+_EVENT_CODES: Final = {name: name for name in ("name", "cat", "stack", "module", "inputs")}
+_FLOW_CODES: Final = {"id": "flow_id", "category": "cat", "name": "name"}
 OPEN_ROWS_MAX: Final = 4_000_000  # begins, and their arguments, that wait for an end
 
 # What the names in deviceProperties give away (libkineto writes no vendor field).
@@ -58,20 +61,31 @@ class ChromeDecoder:
 
     All times are Unix ns: the file's base (`baseTimeNanoseconds`, 0 if it has none)
     is known before the first batch, wherever in the file it stands; afterwards it
-    is `base_ns`. Only the decoder adds to its dictionaries while it runs.
+    is `base_ns`.
     """
 
-    def __init__(self, file: BinaryIO, slice_bytes: int = limits.DECODE_SLICE_BYTES) -> None:
-        self.dictionaries: dict[str, Dictionary] = {name: Dictionary() for name in DICTIONARIES}
-        self.tracks = Tracks()
+    def __init__(
+        self,
+        file: BinaryIO,
+        dictionaries: dict[str, Dictionary] | None = None,
+        tracks: Tracks | None = None,
+        slice_bytes: int = limits.DECODE_SLICE_BYTES,
+    ) -> None:
+        self.dictionaries = {} if dictionaries is None else dictionaries
+        self.tracks = Tracks() if tracks is None else tracks
         self.findings = Findings()
         self.base_ns = 0
         self.events = 0  # rows yielded so far
         self._file = file
         self._slice_bytes = slice_bytes
         self._scanner = _scanner()
+        self._codes = {
+            name: SharedDictionary(self.dictionaries.setdefault(name, Dictionary())) for name in DICTIONARIES
+        }
         self._arg_dictionaries: dict[int, Dictionary] = {}
-        self._metadata = Metadata(self.tracks)
+        self._shared_tracks = SharedTracks(self.tracks)
+        self._processes, self._threads = Numbers(), Numbers()
+        self._metadata = Metadata(self._shared_tracks)
         self._flows = 0
 
     @property
@@ -120,11 +134,15 @@ class ChromeDecoder:
     def _keep(self, taken: dict[str, Any]) -> None:
         """Take over new strings, tracks, metadata and top-level members."""
         for name, values in taken["strings"].items():
-            _extend(self.dictionaries[name], values)
+            self._codes[name].extend(values)
         for number, values in taken["arg_strings"]:
-            _extend(self._arg_dictionaries.setdefault(number, Dictionary()), values)
-        self.tracks.processes += ({"id": parse_id(text)} for text in taken["processes"])
-        self.tracks.threads += ({"id": parse_id(text), "process": process} for process, text in taken["threads"])
+            dictionary = self._arg_dictionaries.setdefault(number, Dictionary())
+            for value in values:
+                dictionary.code(value)
+        for text in taken["processes"]:
+            self._processes.append(self._shared_tracks.process(parse_id(text)))
+        for process, text in taken["threads"]:
+            self._threads.append(self._shared_tracks.thread(self._processes[process], parse_id(text)))
         for text in taken["metadata"]:
             self._metadata.add(text)
         for key, text in taken["members"]:
@@ -137,8 +155,8 @@ class ChromeDecoder:
             (key, kind): ArgColumn(kind, rows, values, self._arg_dictionaries.get(number))
             for number, key, kind, rows, values in taken["args"]
         }
-        events = EventTable(taken["columns"], self.dictionaries, args)
-        flows = taken["flows"]
+        events = EventTable(self._map(taken["columns"], _EVENT_CODES), self.dictionaries, args)
+        flows = self._map(taken["flows"], _FLOW_CODES)
         count = len(flows["id"])
         if not len(events) and not count:
             return
@@ -147,6 +165,16 @@ class ChromeDecoder:
         self._flows += count
         unbound = np.full(count, NO_ROW, dtype=np.int64)
         yield Batch(events, Flows(**flows, row=unbound) if count else None)
+
+    def _map(self, columns: dict[str, Any], dictionaries: dict[str, str]) -> dict[str, Any]:
+        """Turn the scanner's codes and track numbers into those of the trace, in place."""
+        for column, dictionary in dictionaries.items():
+            if column in columns:
+                columns[column] = self._codes[dictionary].map(columns[column])
+        for column, numbers in (("process", self._processes), ("thread", self._threads)):
+            if column in columns:
+                columns[column] = numbers.map(columns[column])
+        return columns
 
     def _conclude(self, problem: str) -> None:
         scanner, findings = self._scanner, self.findings
@@ -169,12 +197,6 @@ class ChromeDecoder:
             raise BadTrace(f"{sentence}; no event before it could be read", scanner.offset)
         findings.truncated = f"{sentence}; {self.events} events before it are kept"
         findings.warnings += _warnings(findings.counted)
-
-
-def _extend(dictionary: Dictionary, values: list[str]) -> None:
-    """Append strings that are new natively, where codes are given out."""
-    for value in values:
-        dictionary.code(value)
 
 
 def _warnings(counted: dict[str, int]) -> list[str]:
@@ -207,10 +229,16 @@ def accelerator_of(properties: Any) -> DeviceType:
     return DeviceType.OTHER
 
 
-def open_chrome(file: BinaryIO | int, size: int = -1) -> ChromeDecoder:
+def open_chrome(
+    file: BinaryIO | int,
+    size: int = -1,
+    dictionaries: dict[str, Dictionary] | None = None,
+    tracks: Tracks | None = None,
+) -> ChromeDecoder:
     """A decoder for a Chrome trace, plain or gzip, in a seekable file or descriptor (which stays open).
 
-    `size` is the file's size where the caller knows it; a file beyond
+    It adds to `dictionaries` and `tracks` where they are given: those of a trace with
+    several inputs. `size` is the file's size where the caller knows it; a file beyond
     limits.TRACE_FILE_BYTES_MAX is refused with BadTrace.
     """
     # The decoder outlives this call; the descriptor stays the caller's.
@@ -218,4 +246,4 @@ def open_chrome(file: BinaryIO | int, size: int = -1) -> ChromeDecoder:
     actual = size if size >= 0 else opened.seek(0, os.SEEK_END)
     if actual > limits.TRACE_FILE_BYTES_MAX:
         raise BadTrace(f"the trace file has {actual} bytes, more than {limits.TRACE_FILE_BYTES_MAX}; split it")
-    return ChromeDecoder(opened)
+    return ChromeDecoder(opened, dictionaries, tracks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from profd.events import Tracks
+from profd.decode.shared import SharedTracks, id_key
 
 _FIELDS: Final = {
     "process_name": ("process", "name", "name"),
@@ -35,9 +35,9 @@ class Metadata:
     only metadata names (Kineto writes 16 devices' worth) become tracks too.
     """
 
-    def __init__(self, tracks: Tracks) -> None:
+    def __init__(self, tracks: SharedTracks) -> None:
         self._tracks = tracks
-        self._fields: dict[tuple[str, Any, Any], dict[str, Any]] = {}
+        self._fields: dict[tuple[str, tuple[str, Any], tuple[str, Any]], tuple[Any, Any, dict[str, Any]]] = {}
         self._others: list[dict[str, Any]] = []
         self.counted: dict[str, int] = {}
 
@@ -56,36 +56,37 @@ class Metadata:
         track, key, column = field
         pid = _id_of(record.get("pid"))
         tid = _id_of(record.get("tid")) if track == "thread" else None
-        self._fields.setdefault((track, pid, tid), {})[column] = args[key]
+        self._fields.setdefault((track, id_key(pid), id_key(tid)), (pid, tid, {}))[2][column] = args[key]
 
     def resolve(self) -> None:
         """Put what was gathered where it belongs."""
-        processes = {_id_of(process["id"]): number for number, process in enumerate(self._tracks.processes)}
-        threads = {(thread["process"], _id_of(thread["id"])): thread for thread in self._tracks.threads}
-        for (track, pid, tid), values in self._fields.items():
-            number = processes.get(pid)
-            if number is None:
-                number = processes[pid] = len(self._tracks.processes)
-                self._tracks.processes.append({"id": pid[1]})
+        processes, threads = self._tracks.tracks.processes, self._tracks.tracks.threads
+        for (track, _, _), (pid, tid, values) in self._fields.items():
+            number = self._tracks.process(pid)
             if track == "process":
-                self._tracks.processes[number].update(values)
-                continue
-            thread = threads.get((number, tid))
-            if thread is None:
-                thread = threads[number, tid] = {"id": tid[1], "process": number}
-                self._tracks.threads.append(thread)
-            thread.update(values)
+                processes[number].update(values)
+            else:
+                threads[self._tracks.thread(number, tid)].update(values)
         for record in self._others:
-            number = processes.get(_id_of(record.get("pid")))
-            if number is None:
-                number = processes[_id_of(record.get("pid"))] = len(self._tracks.processes)
-                self._tracks.processes.append({"id": _id_of(record.get("pid"))[1]})
-            self._tracks.processes[number].setdefault("metadata", []).append(record)
+            number = self._tracks.process(_id_of(record.get("pid")))
+            processes[number].setdefault("metadata", []).append(record)
+        self._name_twins()
+
+    def _name_twins(self) -> None:
+        """Give a thread that has no name that of the one whose id reads the same.
+
+        Kineto of 2021 wrote tids as strings in events and as numbers in metadata.
+        """
+        threads = self._tracks.tracks.threads
+        names = {(t["process"], str(t["id"])): t["name"] for t in threads if "name" in t}
+        for thread in threads:
+            name = names.get((thread["process"], str(thread["id"])))
+            if name is not None:
+                thread.setdefault("name", name)
 
 
-def _id_of(value: Any) -> tuple[str, Any]:
-    """An id as a dictionary key that keeps 7, 7.0 and "7" apart."""
+def _id_of(value: Any) -> Any:
+    """An id as `parse_id` gives it, from a decoded value."""
     if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)):
-        return type(value).__name__, value
-    text = json.dumps(value)
-    return "json", text
+        return value
+    return json.dumps(value)
