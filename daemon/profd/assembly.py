@@ -1,0 +1,224 @@
+"""Builds the daemon out of its parts, and takes it apart again in the opposite order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import grp
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from profproto.v1 import host_pb2_grpc
+
+from profd.capture.switch import Switch
+from profd.config import Config
+from profd.doctor import Examiner
+from profd.errors import BadInput, ProfdError
+from profd.instance import Lock, clear_socket, make_directory
+from profd.metrics import Metrics, MetricsServer
+from profd.notify import Notifier
+from profd.rpc.guard import Guard
+from profd.rpc.host import HostServicer, HostView
+from profd.rpc.server import RpcServer
+from profd.sources.base import Source
+from profd.sources.kineto.source import KinetoSource
+from profd.sources.pyspy.source import PySpySource
+from profd.trust.audit import AuditLog
+from profd.trust.control import ControlServer
+from profd.trust.token import Tokens
+from profd.workers import identity
+from profd.workers.pool import WorkerPool
+
+CALLS_GRACE_SECONDS: Final = 5.0  # for calls that still run when everything else has ended
+
+log = logging.getLogger("profd")
+
+
+class Daemon:
+    """Everything one daemon holds. `open` once, then `run_until_stopped`, which closes."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._closing = contextlib.AsyncExitStack()
+        self._stop = asyncio.Event()
+        self._notifier = Notifier()
+        self._metrics = Metrics()
+        self._tokens = Tokens()
+        self.metrics_address = "off"
+
+    async def open(self) -> None:
+        """Start everything and say so. Raises ProfdError with what to do; nothing is left behind then."""
+        try:
+            await self._open()
+        except BaseException:
+            await self._closing.aclose()
+            raise
+
+    async def _open(self) -> None:
+        config = self._config
+        self._listen_to_signals()
+        self._claim()
+        self._audit = AuditLog(config.state_dir / "audit.jsonl")
+        self._closing.callback(self._audit.close)
+        self._serve_metrics()
+        self._pool = await self._start_workers()
+        self._switch = Switch(config.disabled_file)
+        self._sources = await self._open_sources()
+        self._rpc = await self._serve_calls()
+        self._serve_tokens()
+        self._notifier.ready(f"listening on {config.socket}")
+        self._closing.callback(self._notifier.close)
+        self._audit.write("daemon.start", os.geteuid(), pid=os.getpid(), mode=config.mode)
+
+    async def run_until_stopped(self) -> None:
+        """Until SIGTERM or SIGINT: then refuse, drain and close. A second signal ends at once."""
+        await self._stop.wait()
+        self._notifier.stopping()
+        await self._closing.aclose()
+        log.info("stopped")
+
+    def _listen_to_signals(self) -> None:
+        """Before anything else: a signal that comes while we start is not to kill us half-way."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self._stop.is_set():
+            os._exit(1)
+        log.info("stopping; a second signal ends at once")
+        self._stop.set()
+
+    # --- the parts, in the order they start ---
+
+    def _claim(self) -> None:
+        """Directories, and the right to be the only daemon on them."""
+        config = self._config
+        private = 0o700 if config.user else 0o755
+        make_directory(config.state_dir, 0o700 if config.user else 0o711)
+        make_directory(config.socket.parent, private)
+        for path, what in (
+            (config.state_dir / "profd.lock", f"the state directory {config.state_dir}"),
+            (config.socket.with_name(f"{config.socket.name}.lock"), f"the socket {config.socket}"),
+        ):
+            self._closing.callback(Lock(path, what).close)
+        clear_socket(config.socket)
+        clear_socket(config.control)
+
+    def _serve_metrics(self) -> None:
+        if self._config.metrics is None:
+            return
+        host, port = self._config.metrics
+        try:
+            server = MetricsServer(self._metrics, host, port)
+        except BadInput as error:
+            if self._config.metrics_asked_for:
+                raise
+            log.warning("no metrics", extra={"why": str(error)})
+            return
+        server.open()
+        self._closing.callback(server.close)
+        self.metrics_address = f"{server.host}:{server.port}"
+
+    async def _start_workers(self) -> WorkerPool:
+        identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
+        if identity.current().why_same and not self._config.user:
+            log.warning("workers keep the daemon's uid", extra={"why": identity.current().why_same})
+        pool = WorkerPool(self._config.workers)
+        self._closing.push_async_callback(pool.close)
+        log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
+        return pool
+
+    async def _open_sources(self) -> list[Source]:
+        config = self._config
+        sources: list[Source] = [
+            KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir),
+            PySpySource(),
+        ]
+        for source in sources:
+            try:
+                await source.open()
+            except ProfdError as error:
+                # Its status and its offers say why; the others still serve.
+                log.warning("source is off", extra={"source": source.name, "why": str(error)})
+            self._closing.push_async_callback(_closed(source))
+        return sources
+
+    async def _serve_calls(self) -> RpcServer:
+        guard = Guard(self._tokens, self._audit, self._metrics)
+        server = RpcServer(self._config.socket, guard, self._servicers())
+        self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
+        await server.open(self._socket_mode())
+        self._own(self._config.socket)
+        self._closing.push_async_callback(server.refuse)
+        return server
+
+    def _serve_tokens(self) -> None:
+        config = self._config
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(config.control))
+        finally:
+            os.umask(before)
+        config.control.chmod(self._socket_mode())
+        self._own(config.control)
+        listener.listen(512)
+        server = ControlServer(
+            listener,
+            self._tokens,
+            config.socket,
+            config.admin_group,
+            only_uid=os.geteuid() if config.user else None,
+            on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
+        )
+        server.open()
+        self._closing.callback(lambda: config.control.unlink(missing_ok=True))
+        self._closing.callback(server.close)
+
+    def _socket_mode(self) -> int:
+        if self._config.user:
+            return 0o600
+        return 0o660 if self._config.socket_group else 0o666
+
+    def _own(self, path: Any) -> None:
+        """Give a socket to the group that may connect."""
+        if self._config.socket_group:
+            try:
+                os.chown(path, -1, grp.getgrnam(self._config.socket_group).gr_gid)
+            except KeyError as error:
+                raise BadInput(f"socket_group: there is no group {self._config.socket_group!r}") from error
+
+    def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
+        return {
+            "profd.v1.HostService": (host_pb2_grpc.add_HostServiceServicer_to_server, HostServicer(self._host_view())),
+        }
+
+    def _host_view(self) -> HostView:
+        config = self._config
+        examiner = Examiner(config, self._sources, identity.current(), self._audit)
+        return HostView(
+            mode=config.mode,
+            state_dir=config.state_dir,
+            sources=self._sources,
+            switch=self._switch,
+            captures_active=lambda: 0,
+            store_bytes=lambda: 0,
+            store_limit_bytes=lambda: 0,
+            checks=examiner.findings,
+        )
+
+
+def _closed(source: Source) -> Callable[[], Awaitable[None]]:
+    """Close a source; what goes wrong is logged, because the others are to be closed too."""
+
+    async def close() -> None:
+        try:
+            await source.close()
+        except Exception:
+            log.exception("a source did not close", extra={"source": source.name})
+
+    return close

@@ -1,0 +1,164 @@
+"""`profctl doctor`: what of this host could stand in the way of a capture. Reads only."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profd.config import Config
+from profd.limits import DISK_FREE_SHARE_MIN, GiB
+from profd.sources.base import Source
+from profd.trust.audit import AuditLog
+from profd.workers.identity import WorkerIdentity
+
+_CAP_SYS_PTRACE: Final = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: `verdict` is ok, warning or problem; `fix` is empty when ok."""
+
+    name: str
+    verdict: str
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Examiner:
+    """The checks of one daemon. Blocking: run in a thread."""
+
+    config: Config
+    sources: Sequence[Source]
+    identity: WorkerIdentity
+    audit: AuditLog
+    proc: Path = Path("/proc")
+
+    def findings(self) -> list[Finding]:
+        """All checks, in the order a person would make them."""
+        return [
+            self._mode(),
+            self._ptrace(),
+            self._visible(),
+            *self._sources(),
+            self._kineto_directory(),
+            self._disk(),
+            self._store(),
+            self._workers(),
+            self._clock(),
+        ]
+
+    def _mode(self) -> Finding:
+        if self.config.user:
+            return Finding("mode", "ok", f"serves uid {os.geteuid()} only, without privileges")
+        if os.geteuid() != 0:
+            return Finding(
+                "mode", "warning", "not root: sees only its own processes", "start it as root, or with --user"
+            )
+        return Finding("mode", "ok", "root: serves every user of the host")
+
+    def _ptrace(self) -> Finding:
+        scope = _read(self.proc / "sys/kernel/yama/ptrace_scope")
+        if scope in ("", "0"):
+            return Finding("ptrace", "ok", "a process may be sampled by its owner")
+        if scope != "3" and self._has_ptrace():
+            return Finding("ptrace", "ok", f"ptrace_scope is {scope}, and the daemon has CAP_SYS_PTRACE")
+        return Finding(
+            "ptrace",
+            "warning",
+            f"kernel.yama.ptrace_scope is {scope}: samples of processes that are not our children are refused",
+            "sysctl kernel.yama.ptrace_scope=0, or run profd as root" if scope != "3" else "only a reboot lowers 3",
+        )
+
+    def _has_ptrace(self) -> bool:
+        for line in _read(self.proc / "self/status").splitlines():
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
+        return False
+
+    def _visible(self) -> Finding:
+        pids = [name for name in os.listdir(self.proc) if name.isdigit()]
+        others = sum(1 for pid in pids if _owner(self.proc / pid) not in (None, os.geteuid()))
+        detail = f"{len(pids)} processes can be seen, {others} of other users"
+        if not self.config.user and len(pids) > 1 and not (self.proc / "1/ns/pid").exists():
+            return Finding("processes", "warning", detail, "run profd in the host's pid namespace (hostPID: true)")
+        return Finding("processes", "ok", detail)
+
+    def _sources(self) -> list[Finding]:
+        findings = []
+        for source in self.sources:
+            available, detail, count = source.status()
+            told = f"{detail}; {count} processes now" if detail else f"{count} processes now"
+            verdict = "ok" if available else "warning"
+            fix = "" if available else f"without it no process is traced through {source.name}; the detail says why"
+            findings.append(Finding(f"source {source.name}", verdict, told, fix))
+        return findings
+
+    def _kineto_directory(self) -> Finding:
+        path = self.config.kineto_socket_dir
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError as error:
+            return Finding(
+                "kineto sockets", "warning", f"{path}: {error.strerror}", "restart profd; it makes the directory"
+            )
+        wanted = 0o700 if self.config.user else 0o1777
+        if mode & wanted != wanted:
+            return Finding("kineto sockets", "problem", f"{path} has mode {mode:o}", f"chmod {wanted:o} {path}")
+        return Finding("kineto sockets", "ok", f"{path}, mode {mode:o}")
+
+    def _disk(self) -> Finding:
+        found = os.statvfs(self.config.state_dir)
+        free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        detail = f"{free / GiB:.1f} of {total / GiB:.1f} GiB free under {self.config.state_dir}"
+        if free < total * DISK_FREE_SHARE_MIN:
+            share = f"{DISK_FREE_SHARE_MIN:.0%}"
+            return Finding(
+                "disk", "problem", detail, f"new captures are refused below {share}; free space or `profctl rm` traces"
+            )
+        return Finding("disk", "ok", detail)
+
+    def _store(self) -> Finding:
+        for path in (self.config.state_dir, self.audit.path):
+            if not os.access(path, os.W_OK):
+                return Finding("store", "problem", f"{path} cannot be written", "check its owner and mode")
+        return Finding("store", "ok", f"{self.config.state_dir} can be written")
+
+    def _workers(self) -> Finding:
+        if self.config.user or self.identity.separate:
+            name = self.identity.name or "you, without capabilities, sockets or exec"
+            return Finding("workers", "ok", f"run as {name}")
+        return Finding(
+            "workers",
+            "warning",
+            f"keep root's uid (without its capabilities): {self.identity.why_same}",
+            "install profd where every user can read it, or name a user with worker_user",
+        )
+
+    def _clock(self) -> Finding:
+        source = _read(self.proc.parent / "sys/devices/system/clocksource/clocksource0/current_clocksource")
+        resolution = time.clock_getres(time.CLOCK_REALTIME)
+        if resolution > 1e-6:
+            return Finding(
+                "clock", "warning", f"resolution {resolution:g} s ({source})", "use a high-resolution clocksource"
+            )
+        return Finding("clock", "ok", f"{source or 'unknown source'}, resolution {resolution * 1e9:.0f} ns")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None

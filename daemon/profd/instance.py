@@ -1,0 +1,93 @@
+"""One daemon per state directory and per socket.
+
+Locks are `flock`s on files that stay: the kernel releases them with the
+process, however it ends. A socket file that nobody serves is a leftover of a
+crash; it is replaced only while its lock is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import Final
+
+from profd.errors import BadInput, Unavailable
+
+_UCRED: Final = struct.Struct("=iII")
+
+
+class Lock:
+    """An exclusive lock on a file that holds its owner's pid; released by `close` or death."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        """Take it. Raises Unavailable naming the holder, BadInput if the file cannot be had."""
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise BadInput(f"{what}: {path} cannot be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(self._fd, 32).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise Unavailable(
+                f"{what} is in use by another profd (pid {holder}, lock {path}). "
+                "Stop that one, or give this one another --state-dir and --socket."
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, f"{os.getpid()}\n".encode())
+
+    def close(self) -> None:
+        """Release it. The file stays: unlinking it would let two daemons lock two files of one name."""
+        os.close(self._fd)
+
+
+def make_directory(path: Path, mode: int) -> None:
+    """A directory with this mode if it does not exist yet. Raises BadInput with what to do."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=mode)
+            path.chmod(mode)  # whatever the umask
+    except OSError as error:
+        hint = "" if os.geteuid() == 0 else " Without root, start `profd --user`."
+        raise BadInput(f"the directory {path} cannot be made: {error.strerror}.{hint}") from error
+    if not path.is_dir():
+        raise BadInput(f"{path} is not a directory")
+
+
+def clear_socket(path: Path) -> None:
+    """Remove a leftover socket file. Raises Unavailable naming the pid if somebody answers there."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise BadInput(f"{path} exists and is not a socket; remove it or choose another --socket")
+    holder = _listener(path)
+    if holder is not None:
+        raise Unavailable(f"pid {holder} listens on {path} already; stop it or choose another --socket")
+    path.unlink(missing_ok=True)
+
+
+def _listener(path: Path) -> int | None:
+    """The pid that listens there, None if nobody does."""
+    # Whichever type it is bound with: a wrong guess is EPROTOTYPE and proves it alive as well.
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
+        with socket.socket(socket.AF_UNIX, kind) as sock:
+            sock.setblocking(False)
+            try:
+                sock.connect(str(path))
+            except ConnectionRefusedError:
+                return None
+            except FileNotFoundError:
+                return None
+            except OSError:
+                continue
+            return int(_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0])
+    return 0

@@ -1,0 +1,53 @@
+"""Our errors as gRPC statuses.
+
+The status message is the sentence; trailing metadata `profd-error` repeats it
+as JSON `{"kind", "message"}` (kind is the class's name), so that a client can
+tell types apart without parsing prose.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any, Final
+
+import grpc
+
+from profd.errors import Exhausted, ProfdError
+
+METADATA_KEY: Final = "profd-error"
+_MESSAGE_CHARS_MAX: Final = 2000  # gRPC refuses metadata above 8 kB; escapes take up to six characters
+
+
+class Draining(ProfdError):
+    """The daemon is shutting down."""
+
+    status = "UNAVAILABLE"
+    exit_code = 7
+
+
+class Fault(ProfdError):
+    """A bug of ours, told without a traceback."""
+
+
+def known(error: Exception) -> ProfdError:
+    """The error as one of ours: full disks are Exhausted, what nobody foresaw is a Fault."""
+    if isinstance(error, ProfdError):
+        return error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Exhausted(f"the disk is full ({error.filename or 'no file named'}); free space, or `profctl rm` traces")
+    if isinstance(error, OSError):
+        return Fault(f"{error.strerror or error} ({error.filename or 'no file named'})")
+    return Fault(f"{type(error).__name__}: {error}. This is a fault of profd; its log says more.")
+
+
+def status_code(error: ProfdError) -> grpc.StatusCode:
+    """The gRPC code of one of our errors."""
+    return grpc.StatusCode[error.status]
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ProfdError) -> None:
+    """End the call with this error; never returns."""
+    message = str(error)[:_MESSAGE_CHARS_MAX]
+    detail = json.dumps({"kind": type(error).__name__, "message": message})
+    await context.abort(status_code(error), message, ((METADATA_KEY, detail[:7000]),))

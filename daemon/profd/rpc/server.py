@@ -1,0 +1,69 @@
+"""The gRPC server on the Unix socket: our services, health and reflection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from profd.errors import BadInput
+from profd.limits import RPC_MESSAGE_BYTES_MAX
+from profd.rpc.guard import Guard
+
+CALLS_MAX: Final = 1024  # at once, watches included; gRPC answers more with RESOURCE_EXHAUSTED
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", RPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_metadata_size", 32 * 1024),  # a token of a caller in many groups
+    ("grpc.so_reuseport", 0),
+    # Watches idle for long; a client that vanished without a word is noticed.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+
+Add = Callable[[Any, Any], None]
+
+
+class RpcServer:
+    """Serves a set of servicers on one Unix socket."""
+
+    def __init__(self, path: Path, guard: Guard, servicers: Mapping[str, tuple[Add, Any]]) -> None:
+        """`servicers`: full service name -> (generated add function, servicer)."""
+        self.path = path
+        self.guard = guard
+        self._names = tuple(servicers)
+        self._server = grpc.aio.server(interceptors=(guard,), options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # behind a version check
+        for add, servicer in servicers.values():
+            add(servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        # This server listens on the local socket only; one on TCP would leave this out.
+        reflection.enable_server_reflection((*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+
+    async def open(self, mode: int) -> None:
+        """Bind with this file mode, serve, and say so in health. Raises BadInput."""
+        before = os.umask(0o177)  # nobody may connect before the mode is right
+        try:
+            self._server.add_insecure_port(f"unix:{self.path}")
+        except RuntimeError as error:
+            raise BadInput(f"the socket {self.path} cannot be bound: {error}") from error
+        finally:
+            os.umask(before)
+        self.path.chmod(mode)
+        await self._server.start()
+        for name in ("", *self._names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def refuse(self) -> None:
+        """Say NOT_SERVING in health for good and start no more work; calls go on."""
+        self.guard.draining = True
+        await self._health.enter_graceful_shutdown()
+
+    async def close(self, grace_seconds: float) -> None:
+        """No new calls; those that run have this long, then they are cancelled."""
+        await self._server.stop(grace_seconds)
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,46 @@
+"""Who makes a call: proven by the kernel on the control socket, carried by a token."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from profd.errors import Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A process and its owner, as they were when it asked for its token.
+
+    `pid` is in the daemon's pid namespace, 0 when the caller cannot be seen
+    from there; (pid, start_ticks) names one process for ever.
+    """
+
+    uid: int
+    gid: int
+    user: str
+    admin: bool  # root, or a member of the admin group: all processes, all traces
+    pid: int
+    groups: tuple[int, ...] = ()
+    start_ticks: int = 0
+
+    def require_admin(self, what: str) -> None:
+        """Raise Denied unless the caller is an admin; `what` completes "… may"."""
+        if not self.admin:
+            raise Denied(
+                f"only root and profd's admin group may {what}; you are {self.user} (uid {self.uid}). "
+                "Ask an operator, or use sudo."
+            )
+
+
+_current: ContextVar[Caller] = ContextVar("profd_caller")
+
+
+def current() -> Caller:
+    """The caller of the RPC that runs now. LookupError outside one: a fault of the daemon."""
+    return _current.get()
+
+
+def enter(caller: Caller) -> None:
+    """Make this the caller of the RPC that runs in this context."""
+    _current.set(caller)

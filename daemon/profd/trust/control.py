@@ -1,0 +1,103 @@
+"""`control.sock`: a SEQPACKET socket that tells callers who they are.
+
+A client connects and receives one JSON message: `{"token", "expires_s",
+"grpc", "version"}`, or `{"error"}`. It sends nothing. The listening socket is
+served from `add_reader` because asyncio's transports know neither SEQPACKET
+nor peer credentials (docs/facts).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from profd import __version__
+from profd.limits import CONTROL_CONNECTIONS_MAX
+from profd.trust.caller import Caller
+from profd.trust.identify import peer
+from profd.trust.token import Tokens
+
+_ACCEPT_BATCH: Final = 64  # per wake-up, so that a flood of connections cannot hold the loop
+
+log = logging.getLogger("profd.trust")
+
+
+class ControlServer:
+    """Hands out tokens on a bound, listening SEQPACKET socket, which it owns."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        tokens: Tokens,
+        grpc_path: Path,
+        admin_group: str = "",
+        only_uid: int | None = None,
+        on_denied: Callable[[Caller, str], None] = lambda caller, why: None,
+    ) -> None:
+        self._listener = listener
+        self._tokens = tokens
+        self._grpc_path = grpc_path
+        self._admin_group = admin_group
+        self._only_uid = only_uid
+        self._on_denied = on_denied
+        self._open = 0  # connections that wait for a name
+        self.refused = 0  # because too many were open
+        # Names come from NSS, which may ask the network; one thread is enough and bounds it.
+        self._names = ThreadPoolExecutor(1, "profd-names")
+
+    def open(self) -> None:
+        """Start serving on the running loop."""
+        self._listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop serving and close the socket; its file stays for whoever bound it."""
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        self._listener.close()
+        self._names.shutdown(wait=False, cancel_futures=True)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPT_BATCH):
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # nothing more, or the peer is gone already
+                return
+            if self._open >= CONTROL_CONNECTIONS_MAX:
+                self.refused += 1
+                connection.close()
+                continue
+            self._open += 1
+            future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
+            future.add_done_callback(lambda _done: self._finished())
+
+    def _finished(self) -> None:
+        self._open -= 1
+
+    def _identify(self, connection: socket.socket) -> None:
+        """In the names thread: one answer, then the end of the connection."""
+        with connection:
+            # A peer that does not read must not hold the thread.
+            connection.setblocking(False)
+            try:
+                answer = self._answer(peer(connection, self._admin_group))
+                connection.send(json.dumps(answer).encode(), socket.MSG_NOSIGNAL)
+            except OSError as error:
+                log.debug("a caller left", extra={"why": str(error)})
+
+    def _answer(self, caller: Caller) -> dict[str, Any]:
+        if self._only_uid is not None and caller.uid not in (self._only_uid, 0):
+            why = f"this profd serves uid {self._only_uid} only (it was started with --user)"
+            self._on_denied(caller, why)
+            return {"error": f"{why}; start your own with `profd --user`", "version": __version__}
+        return {
+            "token": self._tokens.issue(caller),
+            "expires_s": self._tokens.lifetime_seconds,
+            "grpc": str(self._grpc_path),
+            "version": __version__,
+        }

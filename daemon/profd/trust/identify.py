@@ -1,0 +1,70 @@
+"""From a connected Unix socket to a Caller: what the kernel says of the peer.
+
+grpcio hides SO_PEERCRED, hence a socket of our own. Credentials are those at
+`connect()`: a process that changed its identity later, or passed the socket
+on, is judged by what it was then.
+"""
+
+from __future__ import annotations
+
+import array
+import grp
+import pwd
+import socket
+import struct
+from typing import Final
+
+from profd.trust.caller import Caller
+
+_SO_PEERGROUPS: Final = 59
+_GROUPS_MAX: Final = 65_536  # NGROUPS_MAX of Linux
+_UCRED: Final = struct.Struct("=iII")
+
+
+def peer(sock: socket.socket, admin_group: str) -> Caller:
+    """The process at the other end. Raises OSError when the kernel does not say."""
+    pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    groups = _groups(sock)
+    admin = uid == 0 or _is_member(uid, gid, groups, admin_group)
+    return Caller(uid, gid, user_name(uid), admin, pid, groups, start_ticks(pid))
+
+
+def user_name(uid: int) -> str:
+    """The name of a uid, or the number as text. May ask the network (NSS): not for the event loop."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def start_ticks(pid: int) -> int:
+    """Field 22 of /proc/PID/stat; 0 when there is no such process to be seen."""
+    if pid <= 0:
+        return 0
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The command's name may hold spaces and brackets; the last bracket ends it.
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _groups(sock: socket.socket) -> tuple[int, ...]:
+    """Supplementary groups at connect(), from the kernel rather than from the group database."""
+    size = array.array("I").itemsize
+    try:
+        data = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_MAX * size)
+    except OSError:
+        return ()  # before Linux 4.13
+    return tuple(array.array("I", data))
+
+
+def _is_member(uid: int, gid: int, groups: tuple[int, ...], name: str) -> bool:
+    if not name:
+        return False
+    try:
+        group = grp.getgrnam(name)
+    except KeyError:
+        return False
+    # Not by the member list of the database: a login from before the membership has no right yet.
+    return group.gr_gid == gid or group.gr_gid in groups

@@ -1,0 +1,100 @@
+"""Pids as the caller sees them -> pids of the host.
+
+A caller in a container names processes by the pids of its own namespace.
+/proc/PID/status tells a process's pid at every level (`NSpid`), /proc/PID/ns/pid
+which namespace its innermost level is; ioctl NS_GET_PARENT leads upwards.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from profd.errors import Denied, NotFound
+from profd.trust.caller import Caller
+
+_NS_GET_PARENT: Final = 0xB702
+_DEPTH_MAX: Final = 32  # the kernel's own bound on nested pid namespaces
+_PROC: Final = Path("/proc")
+
+Namespace = tuple[int, int]  # device and inode of a namespace file
+
+
+def translate_pids(caller: Caller, pids: Sequence[int], proc: Path = _PROC) -> list[int]:
+    """Host pids, in the order given. Raises NotFound naming what does not exist there.
+
+    Raises Denied when the caller's namespace cannot be read (it is invisible
+    to us, or we have no right to look): guessing might name another process.
+    """
+    if not pids:
+        return []
+    try:
+        theirs = _namespace(proc / str(caller.pid)) if caller.pid else None
+        ours = _namespace(proc / "self")
+    except OSError:
+        theirs = None
+    if theirs is None:
+        raise Denied(
+            f"the pid namespace of the caller (pid {caller.pid}) cannot be read, so the pids it names "
+            "cannot be told apart from others; run profctl on the host"
+        )
+    if theirs == ours:
+        return list(pids)
+    known = _pids_in(theirs, len(_levels(proc / str(caller.pid))) - 1, set(pids), proc)
+    missing = [str(pid) for pid in pids if pid not in known]
+    if missing:
+        raise NotFound(
+            f"pid {', '.join(missing)} does not exist in your pid namespace; `profctl ps` lists host pids, "
+            "and --pid takes the ones you see in /proc"
+        )
+    return [known[pid] for pid in pids]
+
+
+def _pids_in(namespace: Namespace, level: int, wanted: set[int], proc: Path) -> dict[int, int]:
+    """Pid in the namespace -> host pid, for the wanted ones that are in it or below it."""
+    found = {}
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            levels = _levels(entry)
+            if len(levels) <= level or levels[level] not in wanted:
+                continue
+            if _ancestor(entry, len(levels) - 1 - level) == namespace:
+                found[levels[level]] = int(entry.name)
+        except (OSError, ValueError):
+            continue  # it ended, or is not ours to look at
+    return found
+
+
+def _levels(process: Path) -> list[int]:
+    """NSpid, outermost first."""
+    with (process / "status").open("rb") as file:
+        for line in file:
+            if line.startswith(b"NSpid:"):
+                return [int(word) for word in line.split()[1:]]
+    return []
+
+
+def _namespace(process: Path) -> Namespace:
+    found = (process / "ns" / "pid").stat()
+    return found.st_dev, found.st_ino
+
+
+def _ancestor(process: Path, generations: int) -> Namespace:
+    """The namespace that many levels above the process's innermost one."""
+    if generations > _DEPTH_MAX:
+        raise ValueError("deeper than the kernel allows")
+    fd = os.open(process / "ns" / "pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for _ in range(generations):
+            parent = fcntl.ioctl(fd, _NS_GET_PARENT)
+            os.close(fd)
+            fd = parent
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(fd)

@@ -1,0 +1,103 @@
+"""Short-lived tokens: what the control socket proved, signed for the gRPC socket.
+
+`payload.signature`, both base64url; the payload is JSON. The key lives as long
+as the daemon and never leaves it, so a restart ends all tokens. A token is
+good only while the process that got it lives.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from profd.errors import ProfdError
+from profd.limits import TOKEN_LIFETIME_SECONDS
+from profd.trust.caller import Caller
+from profd.trust.identify import start_ticks
+
+TOKEN_BYTES_MAX: Final = 16_384
+_GROUPS_CARRIED_MAX: Final = 256  # in a token: metadata is bounded; membership of the admin group is decided before
+
+
+class Unidentified(ProfdError):
+    """The call carries no valid token."""
+
+    status = "UNAUTHENTICATED"
+    exit_code = 4
+
+
+class Tokens:
+    """Issues and verifies tokens of one daemon."""
+
+    def __init__(
+        self,
+        lifetime_seconds: float = TOKEN_LIFETIME_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        started: Callable[[int], int] = start_ticks,
+    ) -> None:
+        self.lifetime_seconds = lifetime_seconds
+        self._key = os.urandom(32)
+        self._clock = clock
+        self._started = started
+
+    def issue(self, caller: Caller) -> str:
+        """A token for this caller."""
+        payload = {
+            "uid": caller.uid,
+            "gid": caller.gid,
+            "user": caller.user,
+            "admin": caller.admin,
+            "pid": caller.pid,
+            "groups": caller.groups[:_GROUPS_CARRIED_MAX],
+            "start": caller.start_ticks,
+            "expires": self._clock() + self.lifetime_seconds,
+        }
+        body = base64.urlsafe_b64encode(json.dumps(payload, separators=(",", ":")).encode())
+        return f"{body.decode()}.{self._signature(body)}"
+
+    def verify(self, untrusted: str) -> Caller:
+        """The caller a token was issued to. Raises Unidentified with the next step."""
+        body, _, signature = untrusted.partition(".")
+        if len(untrusted) > TOKEN_BYTES_MAX or not body.isascii() or not signature.isascii():
+            raise _refused("is malformed")
+        if not hmac.compare_digest(signature, self._signature(body.encode())):
+            raise _refused("was not issued by this profd, or by it before a restart")
+        payload = json.loads(_decoded(body))  # ours: the signature holds
+        if self._clock() >= payload["expires"]:
+            raise _refused(f"has expired (it is good for {self.lifetime_seconds:g} s)")
+        if payload["pid"] and self._started(payload["pid"]) != payload["start"]:
+            raise _refused(f"belongs to pid {payload['pid']}, which has ended")
+        return Caller(
+            uid=payload["uid"],
+            gid=payload["gid"],
+            user=payload["user"],
+            admin=payload["admin"],
+            pid=payload["pid"],
+            groups=tuple(payload["groups"]),
+            start_ticks=payload["start"],
+        )
+
+    def _signature(self, body: bytes) -> str:
+        digest = hmac.new(self._key, body, hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(digest).decode()
+
+
+def _decoded(body: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(body)
+    except (binascii.Error, ValueError) as error:
+        raise _refused("is malformed") from error
+
+
+def _refused(why: str) -> Unidentified:
+    return Unidentified(
+        f"the token of this call {why}. Connect to control.sock beside the gRPC socket for a new one "
+        "(profctl does so by itself: run the command again)."
+    )
