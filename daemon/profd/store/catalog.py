@@ -7,6 +7,7 @@ damaged it is put aside and built again.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import msgspec
 
 from profd.capture.model import Loss
 from profd.errors import Exhausted, ProfdError, Unavailable
+from profd.store.files import disk
 from profd.store.meta import TraceMeta, decode_struct, encode_struct
 
 CATALOG_FILE: Final = "catalog.sqlite"
@@ -83,6 +85,9 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        # Titles are command lines: not for everybody. SQLite gives its other files the same mode.
+        with disk(path, "Opening"):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         with self._errors():
             self._db = sqlite3.connect(path, timeout=_BUSY_MILLISECONDS / 1000, check_same_thread=False)
         try:

@@ -135,9 +135,12 @@ class Library:
         return int((await self._run_job("export", arguments, [fd]))["events"])
 
     async def import_file(
-        self, caller: Caller, fd: int, label: str, form: str = "chrome", on_progress: OnProgress | None = None
+        self, caller: Caller, fd: int, label: str, form: str = "", on_progress: OnProgress | None = None
     ) -> TraceRecord:
-        """Store an open trace file as the caller's. `label` is a name for people, never a path to us."""
+        """Store an open trace file as the caller's. `label` is a name for people, never a path to us.
+
+        `form`: "chrome", "pyspy", or empty for what its content says. The descriptor stays the caller's.
+        """
         check_raw(fd, label)
         name = Path(label).name or "import"
         meta = TraceMeta(owner_uid=caller.uid, owner=caller.user, source="import", title=name, host=self._host)

@@ -59,5 +59,7 @@ class StoreLock:
             return "", ""
 
     def release(self) -> None:
-        """Let go; once."""
-        os.close(self._fd)
+        """Let go; again is no error."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -94,6 +94,10 @@ class Store:
         self._catalog.close()
         self._lock.release()
 
+    def unlock(self) -> None:
+        """Let others have the directory; this store only reads from now on."""
+        self._lock.release()
+
     # -- entering ------------------------------------------------------------
 
     def new_id(self) -> str:
@@ -344,6 +348,8 @@ class Store:
                 catalog.put(record)
         for trace in set(self._marks.names()) - there:
             self._marks.remove(trace)
+        for trace in there:
+            _hand_to_workers(self.traces / trace)
         self._refresh_marks(catalog)
 
     def _refresh_marks(self, catalog: Catalog) -> None:
@@ -363,6 +369,17 @@ def _let_workers_pass(path: Path) -> None:
     if workers.gid is not None:
         os.chown(path, -1, workers.gid, follow_symlinks=False)
         path.chmod(0o710)
+
+
+def _hand_to_workers(trace: Path) -> None:
+    """A trace from another time (imported offline, or under another worker user) becomes readable."""
+    workers = identity.current()
+    if workers.gid is None or trace.lstat().st_gid == workers.gid:
+        return
+    try:
+        identity.make_readable(trace)
+    except (OSError, BadInput, Exhausted) as error:
+        log.error("workers cannot read a trace", extra={"trace": trace.name, "why": str(error)})
 
 
 _FIXED_FILES: Final = frozenset({META_FILE, FLOWS_FILE, LATE_FILE})
