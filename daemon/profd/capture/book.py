@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
+from profd.capture.failures import reason_of, sentence
 from profd.capture.ids import resolve
 from profd.capture.machine import Abandon, Machine, Stored
 from profd.capture.model import Reason, State
 from profd.capture.ports import Identity, Journal, Records, Storing
-from profd.capture.records import CaptureRecord
-from profd.errors import BadInput, Exhausted, NotFound, ProfdError
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.errors import BadInput, NotFound, ProfdError
+from profd.limits import CAPTURES_KEPT_MAX
 from profd.targets.process import ProcessId
 
 log = logging.getLogger("profd.capture")
-
-CAPTURES_KEPT_MAX: Final = 2000
-RAW_KEPT_MAX: Final = 16  # captures whose raw files wait for a retry
 
 
 class Book:
@@ -50,9 +48,10 @@ class Book:
             if record.finished_ns is None:
                 self._recover(record)
                 await self.write(record)
+                for target in record.targets:
+                    if not target.files:
+                        await self._drop(record.id, target.process)
         await self._forget_old()
-        keep = {(r.id, t.process) for r in self._by_id.values() for t in r.targets if t.files}
-        await self._in_thread(self._journal.sweep, keep)
 
     async def flush(self) -> None:
         """Until everything that was scheduled is on disk."""
@@ -75,7 +74,7 @@ class Book:
             await self._in_thread(self._disk.put, record.id, value)
         except (OSError, ProfdError) as error:
             log.error("capture record not written", extra={"capture": record.id, "why": str(error)})
-            return _failure(error)
+            return reason_of(error), f"the capture could not be recorded: {sentence(error, 'the disk')}"
         return None
 
     def schedule(self, record: CaptureRecord, drop: ProcessId | None = None) -> None:
@@ -98,7 +97,7 @@ class Book:
                 droppable = self._droppable.pop(capture, [])
                 await self.write(record)
                 for process in droppable:
-                    await self._in_thread(self._journal.remove, capture, process)
+                    await self._drop(capture, process)
                 if record.terminal:
                     await self._forget_old()
         finally:
@@ -150,28 +149,27 @@ class Book:
         record.finished_ns = self._now_ns()
 
     async def _forget_old(self) -> None:
+        """Bound what is kept: records by number, raw files by age and bytes."""
         ended = [record for record in self._by_id.values() if record.terminal]
         for record in ended[: max(0, len(self._by_id) - CAPTURES_KEPT_MAX)]:
             del self._by_id[record.id]
             self._by_request.pop((record.owner_uid, record.request_id), None)
-            await self._drop_raw(record)
             await self._in_thread(self._disk.remove, record.id)
-        with_raw = [record for record in ended if any(target.files for target in record.targets)]
-        for record in with_raw[: max(0, len(with_raw) - RAW_KEPT_MAX)]:
-            await self._drop_raw(record)
-            await self.write(record)
+        live = frozenset(record.id for record in self._by_id.values() if not record.terminal)
+        try:
+            await self._in_thread(self._journal.sweep, live)
+        except (OSError, ProfdError) as error:
+            log.warning("journal not swept", extra={"why": str(error)})
 
-    async def _drop_raw(self, record: CaptureRecord) -> None:
-        for target in record.targets:
-            if target.files:
-                target.files = []
-                await self._in_thread(self._journal.remove, record.id, target.process)
+    async def _drop(self, capture: str, process: ProcessId) -> None:
+        try:
+            await self._in_thread(self._journal.remove, capture, process)
+        except (OSError, ProfdError) as error:
+            log.warning("raw files not removed", extra={"capture": capture, "why": str(error)})
+
+    async def has_raw(self, record: CaptureRecord, target: TargetRecord) -> bool:
+        """Whether a target's raw files are still in the journal: a sweep may have taken them."""
+        return bool(target.files) and bool(await self._in_thread(self._journal.files, record.id, target.process))
 
     async def _in_thread(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
-
-
-def _failure(error: OSError | ProfdError) -> tuple[Reason, str]:
-    full = isinstance(error, Exhausted) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-    reason = Reason.DISK_FULL if full else Reason.STORE_UNAVAILABLE
-    return reason, f"the capture could not be recorded on disk: {getattr(error, 'strerror', None) or error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -95,14 +95,14 @@ def choose(
             )
         if not offer.can:
             declined.append((source.name, offer))
-            passed.append(f"{source.name}: {offer.reason}")
+            passed.append(f"{source.name}: {_clause(offer.reason)}")
             continue
         plan = source.plan(process, options)
         refusal_here = _refusal(source, plan, options, headroom, open_ended=open_ended)
         if refusal_here is None:
             return Choice(source, plan, _why(source, options, passed))
         refusal = refusal or refusal_here
-        passed.append(f"{source.name}: {refusal_here.message}")
+        passed.append(f"{source.name}: {_clause(refusal_here.message)}")
         # These are about the process or the host, not about this source.
         if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING):
             break
@@ -110,11 +110,11 @@ def choose(
 
 
 def _refusal(source: Source, plan: Plan, options: Options, headroom: Headroom, *, open_ended: bool) -> Choice | None:
-    if not plan.serves:
-        return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)
     if open_ended and not source.can_stop:
         message = f"{source.name} cannot be stopped, so it needs --duration or --iterations"
         return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
+    if not plan.serves:
+        return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)
     if options.strict and plan.not_honoured:
         message = f"--strict, and {source.name} would not honour: {'; '.join(plan.not_honoured)}"
         return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
@@ -139,7 +139,12 @@ def _busy_code(offer: Offer) -> Reason:
 def _busy_message(source: Source, offer: Offer, ranked: Sequence[Source]) -> str:
     others = [s.name for s in ranked if s is not source and s.name == "pyspy"]
     hint = f"; for samples instead: --source {others[0]}" if others else ""
-    return f"{source.name} is held: {offer.reason}{hint}"
+    return f"{source.name} is held: {_clause(offer.reason)}{hint}"
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as a part of another."""
+    return sentence.removesuffix(".")
 
 
 def _launcher(process: Process, options: Options, children: Sequence[Process]) -> Choice | None:
@@ -163,7 +168,9 @@ def _no_source(process: Process, declined: list[tuple[str, Offer]], children: Se
         return Choice(None, reason=Reason.LAUNCHER, message=_launcher_message(process, children))
     codes = [offer.why_code for _, offer in declined]
     sentences = [
-        f"{name}: {offer.reason}" + (f" ({offer.fix})" if offer.fix else "") for name, offer in declined if offer.reason
+        f"{name}: {_clause(offer.reason)}" + (f" ({_clause(offer.fix)})" if offer.fix else "")
+        for name, offer in declined
+        if offer.reason
     ]
     # A right that is missing is the more useful answer than a framework that is.
     code = next((code for code in codes if code is not Reason.NO_SOURCE), Reason.NO_SOURCE)
@@ -197,10 +204,3 @@ def _python_runs(words: Sequence[str]) -> str:
         elif not word.startswith("-"):
             return PurePosixPath(word).name
     return ""
-
-
-def limit_window(options: Options, window_max_ns: int, *, open_ended: bool) -> Options:
-    """An open-ended request gets the longest window there is; others keep theirs."""
-    if open_ended and not options.duration_ns and not options.iterations:
-        return replace(options, duration_ns=window_max_ns)
-    return options

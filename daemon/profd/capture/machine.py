@@ -255,6 +255,8 @@ class Machine:
         _copy(event.recording, self.target)
         if event.recording.state is State.DRAINING and event.recording.files:
             self._note_stop(event.recording)
+            self.target.shortfall = event.recording.reason
+            self.target.shortfall_message = event.recording.message
             return self._collate(event.recording)
         return self._without_files(event.recording)
 
@@ -321,7 +323,8 @@ class Machine:
             start_ns=target.start_ns,
             end_ns=target.end_ns,
             lost=list(target.lost),
-            not_honoured=list(target.not_honoured),
+            reason=target.shortfall,
+            message=target.shortfall_message,
         )
         target.reason, target.message = Reason.NONE, ""
         return self._collate(self._recording)

@@ -16,10 +16,9 @@ from typing import Final
 
 from profd.capture import admission
 from profd.capture.book import Book
-from profd.capture.choice import limit_window
 from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
-from profd.capture.model import Options, Reason, State
+from profd.capture.model import Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
@@ -106,7 +105,6 @@ class CaptureManager:
         self._check_limits()
         record = self._record(caller, request, [plan.target for plan in plans])
         self._book.add(record)
-        options = limit_window(request.options, CAPTURE_WINDOW_MAX_NS, open_ended=request.open_ended)
         processes = [plan.target.process for plan in plans if plan.choice.source is not None]
         # Held before the first await: no second request gets between.
         self._held.update(dict.fromkeys(processes, record))
@@ -114,7 +112,7 @@ class CaptureManager:
         pids = [target.pid for target in record.targets]
         self._audit.write("capture.start", caller.uid, capture=record.id, targets=pids)
         for plan in plans:
-            self._launch(record, plan, options, failure)
+            self._launch(record, plan, failure)
         if record.open_ended and not record.terminal:
             self._leases[record.id] = self._new_lease(record)
         if any(target.state.terminal for target in record.targets):
@@ -148,9 +146,7 @@ class CaptureManager:
             targets=targets,
         )
 
-    def _launch(
-        self, record: CaptureRecord, plan: TargetPlan, options: Options, failure: tuple[Reason, str] | None
-    ) -> None:
+    def _launch(self, record: CaptureRecord, plan: TargetPlan, failure: tuple[Reason, str] | None) -> None:
         target, process, choice = plan.target, plan.process, plan.choice
         target.choice = choice.why
         if choice.source is None or choice.plan is None or process is None:
@@ -162,8 +158,9 @@ class CaptureManager:
             return
         target.not_honoured = list(choice.plan.not_honoured)
         target.warnings = list(choice.plan.risks)
-        deadline = choice.plan.deadline_ns or options.duration_ns + DEADLINE_DEFAULT_NS
-        self._new_run(record, target).begin(Order(choice.source, process, options), deadline)
+        longest = record.options.duration_ns or CAPTURE_WINDOW_MAX_NS
+        deadline = choice.plan.deadline_ns or longest + DEADLINE_DEFAULT_NS
+        self._new_run(record, target).begin(Order(choice.source, process, record.options), deadline)
 
     def _new_run(self, record: CaptureRecord, target: TargetRecord) -> TargetRun:
         run = TargetRun(
@@ -251,9 +248,10 @@ class CaptureManager:
     async def retry(self, caller: Identity, prefix: str = "") -> CaptureRecord:
         """Decode what failed targets left in the journal once more. Unavailable if there is nothing."""
         record = self.get(caller, prefix)
+        failed = [target for target in record.targets if target.state is State.FAILED]
+        targets = [target for target in failed if await self._book.has_raw(record, target)]
         if not record.terminal:
             raise Unavailable(f"capture {record.id} is still running; wait for it (`profctl wait {record.id}`)")
-        targets = [target for target in record.targets if target.state is State.FAILED and target.files]
         if not targets or self._closing:
             raise Unavailable(f"capture {record.id} has no raw data that could be decoded again; start a new one")
         record.finished_ns = None

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profd.capture import admission
-from profd.capture.choice import Choice, choose, in_order, is_launcher, limit_window
+from profd.capture.choice import Choice, choose, in_order, is_launcher
 from profd.capture.estimate import HostHeadroom
 from profd.capture.machine import Graces
 from profd.capture.model import Options, Reason, State
 from profd.capture.ports import Identity, Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import Exhausted
-from profd.limits import CAPTURE_TARGETS_MAX, CAPTURE_WINDOW_MAX_NS
+from profd.limits import CAPTURE_TARGETS_MAX
 from profd.sources.base import Offer, Source
 from profd.targets import selector as selectors
 from profd.targets.process import Process, ProcessId
@@ -122,10 +122,9 @@ class Planner:
                 None, state=State.BUSY, reason=Reason.CAPTURE_RUNNING, message=_held_by(caller, process, holder)
             )
             return TargetPlan(target, process, choice, permission)
-        options = limit_window(request.options, CAPTURE_WINDOW_MAX_NS, open_ended=request.open_ended)
         choice = choose(
             process,
-            options,
+            request.options,
             self._sources,
             self._traceable_below(process, families),
             self._headroom.of(process.id),

@@ -5,7 +5,7 @@ The daemon's parts satisfy them as they are; tests bring their own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,15 +82,19 @@ class Journal(Protocol):
     """Where raw files lie until the store has their trace. Touches the disk: called in threads."""
 
     def directory(self, capture: str, process: ProcessId) -> Path:
-        """The private directory of one target; made if absent. Raises OSError."""
+        """The private directory of one target; made if absent. Raises ProfdError or OSError."""
         ...
 
     def remove(self, capture: str, process: ProcessId) -> None:
-        """Delete it with everything in it. Never raises OSError."""
+        """Delete it with everything in it. Raises ProfdError or OSError."""
         ...
 
-    def sweep(self, keep: Collection[tuple[str, ProcessId]]) -> int:
-        """Delete every directory but these; how many went."""
+    def files(self, capture: str, process: ProcessId) -> list[Path]:
+        """The whole files of one target; none if it has no directory."""
+        ...
+
+    def sweep(self, keep: frozenset[str]) -> Sequence[object]:
+        """Delete what is too old or too much, sparing these captures; what went."""
         ...
 
 

@@ -59,6 +59,8 @@ class TargetRecord:
     cost: Cost = field(default_factory=Cost)
     versions: dict[str, str] = field(default_factory=dict)
     files: list[RawFile] = field(default_factory=list)
+    shortfall: Reason = Reason.NONE  # what the source said is missing: a retry must not forget it
+    shortfall_message: str = ""
 
     @property
     def process(self) -> ProcessId:

@@ -8,17 +8,17 @@ over, because a source that was cancelled may still be in the target.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from profd.capture import machine as m
+from profd.capture.failures import reason_of, sentence
 from profd.capture.model import Options, Reason, Recording, State
 from profd.capture.ports import Ended, Journal, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
+from profd.errors import ProfdError
 from profd.sources.base import Session, Source
 from profd.targets.process import Process
 
@@ -141,7 +141,8 @@ class TargetRun:
             if task is not asyncio.current_task(self._loop):
                 task.cancel()
         self._on_settled()
-        if self._recording is None or self._recording.done():
+        # When its own task says the end, the source has returned.
+        if self._recording in (None, asyncio.current_task(self._loop)) or self._recording.done():
             self._on_released()
         else:
             self._recording.add_done_callback(lambda _task: self._on_released())
@@ -165,8 +166,8 @@ class TargetRun:
         source = order.source
         try:
             directory = await asyncio.to_thread(self._parts.journal.directory, self._capture.id, self.target.process)
-        except OSError as error:
-            self.send(_broke_by_os(error, "the journal"))
+        except (OSError, ProfdError) as error:
+            self.send(m.Broke(reason_of(error), sentence(error, "the journal")))
             return
         self._session = Session(self._capture.id, directory, asyncio.Event(), self._report)
         if self._machine.stopping:  # between the two steps of the loop
@@ -174,7 +175,7 @@ class TargetRun:
         try:
             recording = await source.record(order.process, order.options, self._session)
         except OSError as error:
-            self.send(_broke_by_os(error, source.name))
+            self.send(m.Broke(reason_of(error), sentence(error, source.name)))
         except ProfdError as error:
             self.send(m.Broke(Reason.SOURCE_FAILED, str(error)))
         except Exception as error:
@@ -195,29 +196,10 @@ class TargetRun:
     async def _store(self, recording: Recording) -> None:
         try:
             trace = await self._parts.storing.store(self._capture, self.target, recording.files)
-        except OSError as error:
-            self.send(_broke_by_os(error, "the store"))
-        except ProfdError as error:
-            self.send(m.Broke(_store_reason(error), str(error)))
+        except (OSError, ProfdError) as error:
+            self.send(m.Broke(reason_of(error), sentence(error, "the store")))
         except Exception as error:
             log.exception("storing failed", extra={"capture": self._capture.id, "pid": self.target.pid})
             self.send(m.Broke(Reason.STORE_UNAVAILABLE, f"storing failed: {error!r}; this is a fault of profd"))
         else:
             self.send(m.Stored(trace))
-
-
-def _store_reason(error: ProfdError) -> Reason:
-    if isinstance(error, BadTrace):
-        return Reason.UNREADABLE
-    if isinstance(error, JobFailed):
-        return Reason.WORKER_DIED
-    if isinstance(error, Exhausted):
-        return Reason.DISK_FULL
-    return Reason.STORE_UNAVAILABLE
-
-
-def _broke_by_os(error: OSError, what: str) -> m.Broke:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    place = f" ({error.filename})" if error.filename else ""
-    message = f"{what}: {error.strerror or error}{place}"
-    return m.Broke(Reason.DISK_FULL if full else Reason.STORE_UNAVAILABLE, message)

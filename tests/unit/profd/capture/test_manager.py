@@ -1,0 +1,498 @@
+"""The manager over fake sources and a fake store; time and ends of processes are in the test's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from profd.capture.machine import Graces
+from profd.capture.manager import CaptureManager
+from profd.capture.model import Options, Reason, Recording, State
+from profd.capture.planner import Request
+from profd.capture.records import CaptureRecord
+from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFound, Unavailable
+from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX
+from profd.sources.base import Offer
+from profd.targets.selector import Selector
+
+from tests.support.captures import (
+    ALICE,
+    BOB,
+    LONG,
+    ROOT,
+    SECOND_NS,
+    FakeSource,
+    FakeTable,
+    Rig,
+    ended,
+    open_ended,
+    process,
+    request,
+    until,
+)
+
+SOON = Graces(stopping_ns=1_000_000, ended_ns=1_000_000)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path, FakeTable([process(100), process(101), process(102, uid=1001, user="bob")]))
+
+
+@pytest.fixture
+async def manager(rig: Rig) -> AsyncIterator[CaptureManager]:
+    async with rig.running() as running:
+        yield running
+
+
+def raw_left(rig: Rig) -> list[Path]:
+    return [path for path in (rig.directory / "journal").rglob("*") if path.is_file()]
+
+
+class TestStart:
+    async def test_stores_a_trace(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        assert record.state is State.REQUESTED
+        await rig.source.started(100)
+        await until(manager, record.id, lambda r: r.state is State.RECORDING)
+        rig.source.finish(100)
+        record = await ended(manager, record.id)
+        target = record.targets[0]
+        assert (record.state, target.trace, target.events, target.source) == (State.STORED, "t1", 10, "kineto")
+        assert target.choice.startswith("kineto: the best source")
+        await manager._book.flush()
+        assert CaptureRecord.from_json(rig.records.kept[record.id]) == record
+        assert raw_left(rig) == []
+
+    async def test_the_same_request_id_is_the_same_capture(self, rig: Rig, manager: CaptureManager) -> None:
+        asked = request(100, request_id="r")
+        first, second = await asyncio.gather(manager.start(ALICE, asked), manager.start(ALICE, asked))
+        assert first is second is await manager.start(ALICE, asked)
+        other = await manager.start(BOB, request(102, request_id="r"))
+        assert other is not first
+        assert len(rig.records.kept) == 2
+
+    async def test_goes_on_when_its_first_caller_leaves(self, rig: Rig, manager: CaptureManager) -> None:
+        asked = request(100, request_id="r")
+        gone = asyncio.create_task(manager.start(ALICE, asked))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gone
+        assert (await manager.start(ALICE, asked)).targets[0].pid == 100
+        assert len(rig.records.kept) == 1
+
+    async def test_a_held_process_is_busy(self, rig: Rig, manager: CaptureManager) -> None:
+        first = await manager.start(ALICE, request(100))
+        second = await manager.start(ALICE, request(100, 101))
+        held, free = second.targets
+        assert (held.state, held.reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
+        assert first.id in held.message
+        assert free.state is State.REQUESTED
+
+    async def test_the_holder_is_named_only_to_who_may_see_it(self, rig: Rig, manager: CaptureManager) -> None:
+        first = await manager.start(ROOT, request(100))
+        second = await manager.start(ALICE, request(100))
+        assert first.id not in second.targets[0].message
+        assert second.state is State.BUSY
+
+    async def test_a_released_process_can_be_captured_again(self, rig: Rig, manager: CaptureManager) -> None:
+        for _ in range(2):
+            record = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            rig.source.finish(100, Recording())
+            record = await ended(manager, record.id)
+            assert record.targets[0].reason is Reason.NO_FILE
+
+    async def test_two_processes_at_once(self, rig: Rig, manager: CaptureManager) -> None:
+        one = await manager.start(ALICE, request(100))
+        two = await manager.start(BOB, request(102))
+        await rig.source.started(100)
+        await rig.source.started(102)
+        assert manager.active == 2
+        rig.source.finish(102)
+        assert (await ended(manager, two.id)).state is State.STORED
+        assert manager.get(ALICE, one.id).state is State.RECORDING
+        rig.source.finish(100)
+        assert (await ended(manager, one.id)).state is State.STORED
+
+    async def test_one_of_several_fails(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100, 101))
+        await rig.source.started(100)
+        await rig.source.started(101)
+        rig.source.finish(100)
+        rig.source.finish(101, RuntimeError("a fault"))
+        record = await ended(manager, record.id)
+        assert [t.state for t in record.targets] == [State.STORED, State.FAILED]
+        assert record.state is State.FAILED
+        assert record.targets[1].reason is Reason.SOURCE_FAILED
+
+    async def test_another_users_process_among_mine(self, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100, 102))
+        mine, bobs = record.targets
+        assert (bobs.state, bobs.reason, bobs.command) == (State.REFUSED, Reason.NOT_PERMITTED, "")
+        assert not mine.state.terminal
+
+    async def test_a_missing_pid_among_mine(self, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100, 999))
+        assert (record.targets[1].pid, record.targets[1].reason) == (999, Reason.TARGET_ENDED)
+
+    async def test_only_refusals_end_at_once(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.source.offered = Offer(False, "it has no torch.", "Set KINETO_USE_DAEMON=1.")
+        record = await manager.start(ALICE, request(100))
+        assert (record.state, record.targets[0].reason) == (State.REFUSED, Reason.NO_SOURCE)
+        assert "KINETO_USE_DAEMON" in record.targets[0].message
+        assert record.finished_ns is not None
+
+    @pytest.mark.parametrize(
+        ("caller", "asked", "error"),
+        [
+            (ALICE, request(999), NotFound),
+            (ALICE, request(102), Denied),
+            (ALICE, request(), BadInput),
+            (ALICE, request(100, seconds=0), BadInput),
+            (ALICE, request(100, seconds=-1), BadInput),
+            (ALICE, request(100, seconds=CAPTURE_WINDOW_MAX_NS / SECOND_NS + 1), BadInput),
+            (ALICE, request(100, iterations=3), BadInput),
+            (ALICE, request(100, seconds=0, iterations=-3), BadInput),
+            (ALICE, request(100, sample_hz=float("nan")), BadInput),
+            (ALICE, request(100, start_at_ns=1), BadInput),
+            (ALICE, request(100, request_id="r" * 1000), BadInput),
+            (ALICE, request(*range(1, 400)), BadInput),
+            (ALICE, Request(Selector(pids=(100,)), Options(iterations=3), open_ended=True), BadInput),
+        ],
+    )
+    async def test_refusals(
+        self, manager: CaptureManager, caller: object, asked: Request, error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            await manager.start(caller, asked)  # type: ignore[arg-type]  # a person, as parametrised
+        assert manager.list(ROOT, 10) == []
+
+    async def test_profd_is_no_target(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.own_pids = (100,)
+        with pytest.raises(NotFound):
+            await manager.start(ALICE, request(100))
+
+    async def test_limits(self, rig: Rig, manager: CaptureManager) -> None:
+        for number in range(CAPTURES_ACTIVE_MAX):
+            pid = 1000 + number
+            rig.table.processes[pid] = process(pid)
+            await manager.start(ALICE, request(pid))
+        with pytest.raises(Exhausted, match=str(CAPTURES_ACTIVE_MAX)):
+            await manager.start(ALICE, request(100))
+
+    async def test_too_many_processes(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.table.processes |= {pid: process(pid) for pid in range(1000, 1300)}
+        with pytest.raises(Exhausted, match="302 processes"):
+            await manager.start(ALICE, Request(Selector(users=("alice",)), Options(duration_ns=SECOND_NS)))
+
+    async def test_a_full_disk(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.headroom.disk_bytes = 0
+        with pytest.raises(Exhausted, match="nearly full"):
+            await manager.start(ALICE, request(100))
+
+    async def test_a_record_that_cannot_be_written(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.records.fail = OSError(errno.ENOSPC, "No space left on device")
+        record = await manager.start(ALICE, request(100))
+        assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.DISK_FULL)
+        rig.records.fail = None
+        assert not (await manager.start(ALICE, request(100))).terminal
+
+
+class TestSwitch:
+    async def test_refuses_new_captures_at_once(self, rig: Rig, manager: CaptureManager) -> None:
+        running = await manager.start(ALICE, request(100))
+        manager.set_enabled(ROOT, False, "maintenance")
+        with pytest.raises(Unavailable, match="maintenance"):
+            await manager.start(ALICE, request(101))
+        assert not running.terminal
+        manager.set_enabled(ROOT, True)
+        assert not (await manager.start(ALICE, request(101))).terminal
+
+    async def test_is_a_file_an_operator_can_touch(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.switch.file.touch()
+        with pytest.raises(Unavailable, match="exists"):
+            await manager.start(ALICE, request(100))
+
+    async def test_is_for_admins(self, rig: Rig, manager: CaptureManager) -> None:
+        with pytest.raises(Denied):
+            manager.set_enabled(ALICE, False)
+        assert rig.audit.lines[-1][0] == "capture.switch.denied"
+
+
+class TestStop:
+    async def test_while_recording_keeps_what_there_is(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        manager.stop(ALICE, record.id)
+        record = await ended(manager, record.id)
+        assert record.state is State.STORED
+        assert record.targets[0].warnings == ["ended before its window: stopped by alice"]
+
+    async def test_before_the_source_runs(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        manager.stop(ALICE, record.id)
+        assert (await ended(manager, record.id)).terminal
+
+    async def test_while_storing_changes_nothing(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.storing.gate = asyncio.Event()
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        rig.source.finish(100)
+        await until(manager, record.id, lambda r: r.state is State.COLLATING)
+        manager.stop(ALICE, record.id)
+        rig.storing.gate.set()
+        record = await ended(manager, record.id)
+        assert (record.state, record.targets[0].warnings) == (State.STORED, [])
+
+    async def test_after_the_end_changes_nothing(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        rig.source.finish(100)
+        await ended(manager, record.id)
+        assert manager.stop(ALICE, record.id).state is State.STORED
+
+    async def test_a_source_that_does_not_listen_is_given_up(self, rig: Rig) -> None:
+        rig.graces = SOON
+        rig.source.stubborn = True
+        async with rig.running() as manager:
+            record = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            manager.stop(ALICE, record.id)
+            record = await ended(manager, record.id)
+            assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.TIMEOUT)
+
+    async def test_is_the_owners(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        with pytest.raises(NotFound):
+            manager.stop(BOB, record.id)
+        await rig.source.started(100)
+        assert manager.stop(ROOT, record.id) is record
+
+
+class TestEnds:
+    async def test_the_process_ends_and_the_source_says_nothing(self, rig: Rig) -> None:
+        rig.graces = SOON
+        rig.source.stubborn = True
+        async with rig.running() as manager:
+            record = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            rig.table.end(100)
+            record = await ended(manager, record.id)
+            assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.TARGET_ENDED)
+
+    async def test_the_process_ends_and_left_a_file(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        rig.table.end(100)
+        await until(manager, record.id, lambda r: "has ended" in r.targets[0].doing)
+        rig.source.finish(100, rig.source.with_file(100, reason=Reason.TARGET_ENDED, message="it ended"))
+        record = await ended(manager, record.id)
+        assert (record.state, record.targets[0].reason) == (State.PARTIAL, Reason.TARGET_ENDED)
+
+    async def test_the_deadline(self, rig: Rig) -> None:
+        rig.source.planned = replace(rig.source.planned, deadline_ns=1)
+        async with rig.running() as manager:
+            record = await manager.start(ALICE, request(100))
+            record = await ended(manager, record.id)
+            assert record.targets[0].reason is Reason.TIMEOUT
+
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [
+            (BadTrace("offset 7"), Reason.UNREADABLE),
+            (JobFailed("killed"), Reason.WORKER_DIED),
+            (Exhausted("too many events"), Reason.OVER_LIMIT),
+            (Exhausted("Writing x failed: No space left on device."), Reason.DISK_FULL),
+            (OSError(errno.ENOSPC, "full"), Reason.DISK_FULL),
+            (OSError(errno.EROFS, "read-only"), Reason.STORE_UNAVAILABLE),
+            (RuntimeError("a fault"), Reason.STORE_UNAVAILABLE),
+        ],
+    )
+    async def test_storing_fails_and_can_be_retried(
+        self, rig: Rig, manager: CaptureManager, error: Exception, reason: Reason
+    ) -> None:
+        rig.storing.fail = error
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        rig.source.finish(100)
+        record = await ended(manager, record.id)
+        assert (record.state, record.targets[0].reason) == (State.FAILED, reason)
+        assert len(raw_left(rig)) == 1
+        rig.storing.fail = None
+        await manager.retry(ALICE, record.id)
+        record = await ended(manager, record.id)
+        assert (record.state, record.targets[0].trace) == (State.STORED, "t1")
+        await manager._book.flush()
+        assert raw_left(rig) == []
+        with pytest.raises(Unavailable, match="no raw data"):
+            await manager.retry(ALICE, record.id)
+
+    async def test_a_running_capture_is_not_retried(self, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        with pytest.raises(Unavailable, match="still running"):
+            await manager.retry(ALICE, record.id)
+
+    async def test_a_journal_that_cannot_be_written(self, rig: Rig, manager: CaptureManager) -> None:
+        (rig.directory / "journal").rmdir()
+        (rig.directory / "journal").write_text("a file where the directory should be")
+        record = await ended(manager, (await manager.start(ALICE, request(100))).id)
+        assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.STORE_UNAVAILABLE)
+
+
+class TestLease:
+    async def test_a_client_that_never_watches(self, rig: Rig) -> None:
+        rig.lease_grace = 0.001
+        async with rig.running() as manager:
+            record = await manager.start(ALICE, open_ended(100))
+            record = await ended(manager, record.id)
+            # Where the grace was over before the source had begun there is no trace.
+            assert record.state in (State.STORED, State.CANCELLED)
+
+    async def test_a_client_that_goes_away(self, rig: Rig) -> None:
+        async with rig.running() as manager:
+            record = await manager.start(ALICE, open_ended(100))
+            await rig.source.started(100)
+            stream = manager.watch(ALICE, record.id, lease=True)
+            await anext(stream)
+            manager._leases[record.id]._grace = 0.0
+            await stream.aclose()
+            record = await ended(manager, record.id)
+            assert record.state is State.STORED
+            assert "went away" in record.targets[0].warnings[0]
+
+    async def test_a_stop_is_its_ordinary_end(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, open_ended(100))
+        await rig.source.started(100)
+        manager.stop(ALICE, record.id)
+        record = await ended(manager, record.id)
+        assert (record.state, record.targets[0].warnings) == (State.STORED, [])
+
+    async def test_only_its_owner_holds_it(self, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, open_ended(100))
+        with pytest.raises(Denied):
+            await anext(manager.watch(ROOT, record.id, lease=True))
+
+    async def test_needs_a_source_that_stops(self, rig: Rig) -> None:
+        rig.sources = [FakeSource(can_stop=False), FakeSource("pyspy")]
+        async with rig.running() as manager:
+            record = await manager.start(ALICE, open_ended(100))
+            await rig.sources[1].started(100)
+            assert record.targets[0].source == "pyspy"
+            assert "cannot be stopped" in record.targets[0].choice
+
+
+class TestSeeing:
+    async def test_others_captures_are_not_there(self, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        with pytest.raises(NotFound):
+            manager.get(BOB, record.id)
+        assert manager.list(BOB, 10) == []
+        assert manager.get(ROOT, record.id) is record
+
+    async def test_prefixes_and_the_latest(self, manager: CaptureManager) -> None:
+        with pytest.raises(NotFound):
+            manager.get(ALICE)
+        first = await manager.start(ALICE, request(100))
+        second = await manager.start(ALICE, request(101))
+        await manager.start(BOB, request(102))
+        assert manager.get(ALICE) is second
+        assert manager.get(ALICE, first.id[:12]) is first
+        with pytest.raises(BadInput):
+            manager.get(ALICE, "c")
+        assert manager.list(ALICE, 10) == [second, first]
+        assert manager.list(ALICE, 1) == [second]
+
+    async def test_a_slow_watcher_sees_the_last_state(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        stream = manager.watch(ALICE, record.id)
+        await anext(stream)
+        await rig.source.started(100)
+        rig.source.finish(100)
+        await ended(manager, record.id)
+        async with asyncio.timeout(LONG):
+            seen = [state.state async for state in stream]
+        assert seen[-1] is State.STORED
+
+    async def test_sightings(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.table.processes[7] = process(7, python=False, framework="", command="vim")
+        record = await manager.start(ALICE, request(100))
+        seen = await manager.planner.targets(ALICE, Selector())
+        assert [(s.process.id.pid, s.held) for s in seen] == [(100, record.id), (101, "")]
+        everything = await manager.planner.targets(ROOT, Selector(), everything=True)
+        assert [s.process.id.pid for s in everything] == [7, 100, 101, 102]
+
+
+class TestRestart:
+    async def test_every_capture_gets_its_terminal_state(self, rig: Rig) -> None:
+        # GIVEN a daemon that dies while one target records and one is in the worker
+        rig.storing.gate = asyncio.Event()
+        first = rig.manager()
+        await first.open()
+        record = await first.start(ALICE, request(100, 101, request_id="r"))
+        await rig.source.started(100)
+        await rig.source.started(101)
+        rig.source.finish(101)
+        await until(first, record.id, lambda r: r.targets[1].state is State.COLLATING)
+        await first._book.flush()
+        on_disk = rig.records.kept.copy()
+        files = list(record.targets[1].files)
+        rig.records.put = lambda capture, value: None  # type: ignore[method-assign]  # it is dead
+        await first.close(0.0)
+        assert all(Path(file.path).exists() for file in files)
+        # WHEN the next one starts over the same disk
+        del rig.records.put  # type: ignore[method-assign]  # as above
+        rig.records.kept = on_disk
+        rig.storing.gate = None
+        async with rig.running() as second:
+            found = second.get(ALICE, record.id)
+            # THEN both have ended, the request id still means this capture, and the raw data can be retried
+            assert [t.state for t in found.targets] == [State.FAILED, State.FAILED]
+            assert {t.reason for t in found.targets} == {Reason.DAEMON_RESTARTED}
+            assert await second.start(ALICE, request(100, request_id="r")) is found
+            await second.retry(ALICE, record.id)
+            found = await ended(second, record.id)
+            assert [t.state for t in found.targets] == [State.FAILED, State.STORED]
+
+    async def test_a_trace_stored_in_the_last_moment_is_found(self, rig: Rig) -> None:
+        async with rig.running() as first:
+            record = await first.start(ALICE, request(100))
+            await rig.source.started(100)
+            kept = rig.records.kept[record.id]
+            rig.source.finish(100)
+            await ended(first, record.id)
+        rig.records.kept = {record.id: kept}
+        async with rig.running() as second:
+            found = second.get(ALICE, record.id)
+            assert (found.state, found.targets[0].trace) == (State.STORED, "t1")
+
+    async def test_damaged_records_are_left_out(self, rig: Rig) -> None:
+        rig.records.kept = {"c1": {"id": 7}}
+        async with rig.running() as manager:
+            assert manager.list(ROOT, 10) == []
+
+    async def test_shutdown_stores_what_was_recorded(self, rig: Rig) -> None:
+        manager = rig.manager()
+        await manager.open()
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        await manager.close(LONG)
+        assert record.state is State.STORED
+        assert rig.records.kept[record.id]["targets"][0]["trace"] == "t1"
+        with pytest.raises(Unavailable, match="shutting down"):
+            await manager.start(ALICE, request(101))
+
+    async def test_shutdown_does_not_wait_for_ever(self, rig: Rig) -> None:
+        rig.source.stubborn = True
+        manager = rig.manager()
+        await manager.open()
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        await manager.close(0.0)
+        assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
