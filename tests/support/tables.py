@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind
+from profd.store.meta import TraceMeta
+from profd.store.writer import TraceWriter
 
 CATEGORIES = {
     "cpu_op": Kind.CPU_OP,
@@ -107,3 +110,14 @@ def table_of_chrome(text: bytes) -> EventTable:
         end = start + nanoseconds(record.get("dur", 0))
         events.append(Event(record["name"], start, end, kind, thread, None, fields))
     return table_of(events)
+
+
+def store(table: EventTable, directory: Path, *, rows: int = 1 << 19, **meta: Any) -> Path:
+    """Write the table as a trace of segments of so many rows; `meta` are fields of TraceMeta."""
+    directory.mkdir(parents=True)
+    writer = TraceWriter(directory)
+    for first in range(0, len(table), rows):
+        columns = {name: values[first : first + rows] for name, values in table.columns.items()}
+        writer.write_segment(EventTable(columns, table.dictionaries, {}, first))
+    writer.finish(TraceMeta(**{"trace": "t1", "source": "import", **meta}))
+    return directory

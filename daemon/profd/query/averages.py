@@ -72,7 +72,8 @@ def averages_of_trace(reader: TraceReader, *, raw: bool, grouping: Grouping) -> 
 
     Exhausted where the trace is too large for what is asked.
     """
-    columns = columns_for(raw, grouping)
+    on_device = reader.meta.gpu_events is None or reader.meta.gpu_events > 0
+    columns = columns_for(raw, grouping, on_device)
     if not raw or grouping.stack_n > 0:
         return averages(whole(reader, columns), raw=raw, grouping=grouping)
     stretches = recorded_stretches(reader.iterate(columns, args=False))
@@ -101,9 +102,10 @@ def _sum(first: Average, second: Average) -> Average:
     )
 
 
-def columns_for(raw: bool, grouping: Grouping) -> list[str]:
-    """Columns that `averages` needs of a table."""
-    return [*(RECORDED_COLUMNS if raw else view.COLUMNS), "inputs", *grouping.columns()]
+def columns_for(raw: bool, grouping: Grouping, on_device: bool) -> list[str]:
+    """Columns that `averages` needs of a table; `on_device`: the trace may have device rows."""
+    links = view.DEVICE_COLUMNS if on_device and not raw else ()
+    return [*(RECORDED_COLUMNS if raw else view.COLUMNS), *links, "inputs", *grouping.columns()]
 
 
 def averages(table: EventTable, *, raw: bool = False, grouping: Grouping | None = None) -> list[Average]:

@@ -17,18 +17,9 @@ from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 
-COLUMNS = (
-    "name",
-    "kind",
-    "phase",
-    "start",
-    "end",
-    "thread",
-    "device_type",
-    "correlation",
-    "external",
-    "linked",
-)
+COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_type")
+# Read in addition where a device left records.
+DEVICE_COLUMNS = ("correlation", "external", "linked")
 
 
 @dataclass(slots=True)
@@ -214,7 +205,7 @@ def _lonely_memory(table: EventTable, lasting: Array, calls: Array) -> Array:
     start = table.columns["start"]
     records = np.flatnonzero(rules.is_named(table, frozenset({rules.MEMORY_NAME})))
     called = np.flatnonzero(calls)
-    if not len(called):
+    if not len(records) or not len(called):
         marks[records] = True
         return marks
     until = np.maximum.accumulate(start[called] + lasting[called])
