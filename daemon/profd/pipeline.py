@@ -16,11 +16,10 @@ import msgspec
 
 from profd.capture.model import Loss
 from profd.collate.collator import Collator, SortedFlows
-from profd.collate.shared import Shared
 from profd.decode.batch import Findings
-from profd.decode.chrome import ChromeDecoder, open_chrome
-from profd.decode.samples import SampleDecoder, open_samples
+from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
+from profd.events import Dictionary, Tracks
 from profd.limits import TRACE_EVENTS_MAX
 from profd.store.meta import TraceMeta
 from profd.store.writer import TraceWriter
@@ -61,16 +60,6 @@ def _meta(given: dict[str, Any]) -> TraceMeta:
         raise BadInput(f"The description of the trace is malformed: {error}.") from error
 
 
-def _open(kind: str, fd: int, label: str) -> ChromeDecoder | SampleDecoder:
-    # The descriptor stays the job's; whoever started the job closes it.
-    file = os.fdopen(fd, "rb", closefd=False)
-    if kind == "chrome":
-        return open_chrome(file)
-    if kind == "pyspy":
-        return open_samples(file, os.fstat(fd).st_size)
-    raise BadInput(f"{label} is said to be {kind!r}; this profd decodes chrome and pyspy. Upgrade profd.")
-
-
 class _Import:
     """One run of the job."""
 
@@ -78,7 +67,8 @@ class _Import:
         self._meta = meta
         self._progress = progress
         self._stages = _Stages()
-        self._shared = Shared()
+        self._dictionaries: dict[str, Dictionary] = {}
+        self._tracks = Tracks()
         self._collator = Collator(staging)
         self._writer = TraceWriter(staging)
         self._lost: list[Loss] = []
@@ -121,20 +111,17 @@ class _Import:
 
     def _decode(self, kind: str, fd: int, number: int, label: str) -> None:
         size = max(1, os.fstat(fd).st_size)
-        decoder = _open(kind, fd, label)
-        translation = self._shared.join(decoder)
+        decoder = open_decoder(kind, fd, self._dictionaries, self._tracks)
         for batch in decoder.batches():
             self._stages.end("decode")
-            self._collator.add(batch if translation is None else translation.apply(batch), number)
+            self._collator.add(batch, number)
             if self._collator.rows > TRACE_EVENTS_MAX:
                 raise Exhausted(
                     f"{label} has more than {TRACE_EVENTS_MAX} events, the most a trace can have. "
                     "Capture a shorter window."
                 )
             self._stages.end("collate")
-            self._progress(f"decoding {label}", _DECODE_SHARE * min(decoder.position / size, 1.0))
-        if translation is not None:
-            translation.finish()
+            self._progress(f"decoding {label}", _DECODE_SHARE * min(os.lseek(fd, 0, os.SEEK_CUR) / size, 1.0))
         self._stages.end("decode")
         self._take(decoder.findings, label)
 
@@ -150,8 +137,8 @@ class _Import:
             meta.top_level.setdefault(key, value)
 
     def _store(self, flows: SortedFlows) -> None:
-        dictionaries = self._shared.dictionaries
-        tree = TreePass(len(self._shared.tracks.threads), dictionaries, flows)
+        dictionaries = self._dictionaries
+        tree = TreePass(len(self._tracks.threads), dictionaries, flows)
         rows = self._collator.rows
         for segment in self._collator.segments(dictionaries):
             self._stages.end("collate")
@@ -180,7 +167,7 @@ class _Import:
     def _finish(self) -> TraceMeta:
         meta = self._meta
         meta.lost += self._lost
-        meta.tracks = self._shared.tracks
+        meta.tracks = self._tracks
         meta.timings = self._stages.spent
         meta = self._writer.finish(meta)
         self._stages.end("store")
