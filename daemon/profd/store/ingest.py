@@ -35,7 +35,7 @@ class RunJob(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An open raw file: format ("chrome", "pyspy", empty: by its content) and a label for messages. The fd stays the caller's."""
+    """An open raw file, its format (empty: by its content) and a label for messages. The fd stays the caller's."""
 
     fd: int
     format: str
