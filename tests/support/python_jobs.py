@@ -1,0 +1,118 @@
+"""Plain Python programs in processes of their own, to be looked at from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from profd.targets.process import Process
+from profd.targets.table import ProcessTable
+
+TIMEOUT_SECONDS = 60.0
+
+SPIN = """
+import sys
+
+def inner(n):
+    return sum(i * i for i in range(n))
+
+def outer():
+    while True:
+        inner(200)
+
+print("ready", flush=True)
+outer()
+"""
+
+TWO_THREADS = """
+import threading
+
+def busy():
+    while True:
+        sum(i * i for i in range(200))
+
+def waiting(event):
+    event.wait()
+
+threading.Thread(target=waiting, args=(threading.Event(),), name="waiter", daemon=True).start()
+print("ready", flush=True)
+busy()
+"""
+
+# Counts up in a file of 8 bytes, so that others can see that it goes on.
+COUNTER = """
+import mmap, sys
+
+with open(sys.argv[1], "r+b") as file:
+    memory = mmap.mmap(file.fileno(), 8)
+count = 0
+print("ready", flush=True)
+while True:
+    count += 1
+    memory[:8] = count.to_bytes(8, "little")
+"""
+
+# Ends when its standard input does.
+UNTIL_TOLD = """
+import sys, threading
+
+def busy():
+    while True:
+        sum(i * i for i in range(200))
+
+threading.Thread(target=busy, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+import os
+os._exit(0)
+"""
+
+
+@contextlib.contextmanager
+def running(program: str, *arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that has printed `ready`; killed at the end. Its stdin is a pipe."""
+    job = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+    )
+    try:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"ready\n"
+        yield job
+    finally:
+        job.kill()
+        job.communicate()
+
+
+def process_of(job: subprocess.Popen[bytes]) -> Process:
+    """The job as the daemon sees it."""
+    process = ProcessTable().get(job.pid)
+    assert process is not None
+    return process
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition of the outside world."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {TIMEOUT_SECONDS:.0f} s: {what}"
+        time.sleep(0.005)
+
+
+def counter_file(folder: Path) -> Path:
+    """An empty count for COUNTER."""
+    path = folder / "count"
+    path.write_bytes(bytes(8))
+    return path
+
+
+def count_in(path: Path) -> int:
+    """What COUNTER has counted."""
+    return int.from_bytes(path.read_bytes(), "little")

@@ -1,0 +1,81 @@
+"""Frameworks and versions from mapped libraries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profd.targets.mapped import parse_maps, torch_version
+
+SITE = "/opt/env/lib/python3.11/site-packages"
+
+
+def maps(*paths: str) -> bytes:
+    return "".join(f"7f0-7f1 r-xp 00000000 08:01 4242       {path}\n" for path in paths).encode()
+
+
+@pytest.mark.parametrize(
+    ("paths", "framework", "python", "cuda"),
+    [
+        ([], "", False, False),
+        (["/usr/bin/bash"], "", False, False),
+        (["/usr/bin/python3.12"], "python", True, False),
+        (["/usr/lib/libpython3.11.so.1.0"], "python", True, False),
+        (["/usr/bin/python3.12 (deleted)"], "python", True, False),
+        (["/usr/share/python3.12.txt"], "", False, False),
+        ([f"{SITE}/torch/lib/libtorch_cpu.so", "/usr/bin/python3"], "torch", True, False),
+        ([f"{SITE}/jaxlib/libjax_common.so", "/usr/lib/libcuda.so.550.1"], "jax", False, True),
+        ([f"{SITE}/jaxlib/xla_extension.so"], "jax", False, False),
+        ([f"{SITE}/tensorflow/libtensorflow_framework.so.2"], "tensorflow", False, False),
+        (["/usr/lib/x86_64-linux-gnu/libcuda.so.1", "/opt/app"], "cuda", False, True),
+        (["/opt/with space/libcuda.so.1"], "cuda", False, True),
+    ],
+)
+def test_frameworks(paths: list[str], framework: str, python: bool, cuda: bool) -> None:
+    mapped = parse_maps(maps(*paths))
+    assert (mapped.framework, mapped.python, mapped.cuda) == (framework, python, cuda)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_does_not_raise(raw: bytes) -> None:
+    parse_maps(raw)
+    parse_maps(maps("/usr/bin/python3") + raw)
+
+
+def library(root: Path, version: bytes = b"__version__ = '2.13.0+cu130'\ndebug = False\n") -> str:
+    package = root / "env" / "torch"
+    (package / "lib").mkdir(parents=True)
+    (package / "version.py").write_bytes(b"from typing import Optional\n" + version)
+    return "/env/torch/lib/libtorch_cpu.so"
+
+
+def test_torch_version(tmp_path: Path) -> None:
+    assert torch_version(tmp_path, library(tmp_path)) == "2.13.0+cu130"
+
+
+def test_torch_version_says_nothing_but_a_version(tmp_path: Path) -> None:
+    assert torch_version(tmp_path, library(tmp_path, b"__version__ = 'root:x:0:0\x1b'\n")) == ""
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    # GIVEN a target that points its torch package at somebody else's
+    library(tmp_path)
+    (tmp_path / "linked").symlink_to(tmp_path / "env")
+    (tmp_path / "own" / "torch").mkdir(parents=True)
+    (tmp_path / "own" / "torch" / "version.py").symlink_to(tmp_path / "env" / "torch" / "version.py")
+    assert torch_version(tmp_path, "/linked/torch/lib/libtorch_cpu.so") == ""
+    assert torch_version(tmp_path, "/own/torch/lib/libtorch_cpu.so") == ""
+
+
+def test_fifo_does_not_block(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    os.mkfifo(tmp_path / "torch" / "version.py")
+    assert torch_version(tmp_path, "/torch/lib/libtorch_cpu.so") == ""
+
+
+@pytest.mark.parametrize("path", ["", "/lib/x.so", "/a/../b/lib/libtorch_cpu.so", "/no/where/lib/libtorch_cpu.so"])
+def test_odd_paths(tmp_path: Path, path: str) -> None:
+    assert torch_version(tmp_path, path) == ""

@@ -1,0 +1,182 @@
+"""The process table: on a made-up /proc, and on the real one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from profd.errors import NotFound
+from profd.targets import table as table_module
+from profd.targets.process import ProcessId
+from profd.targets.table import ProcessTable
+
+from tests.support.python_jobs import UNTIL_TOLD, process_of, running, until
+from tests.unit.profd.targets.proc_tree import Fake
+
+SITE = "/env/lib/python3.11/site-packages"
+
+
+def test_everything_of_a_training_process(tmp_path: Path) -> None:
+    fake = Fake(
+        tmp_path,
+        300,
+        ppid=10,
+        namespace_pids="300\t7",
+        command=["python3", "train.py", "--lr", "1\x1b"],
+        environ={"RANK": "5", "CUDA_VISIBLE_DEVICES": "2,3", "HOME": "/root", "KINETO_USE_DAEMON": "1"},
+        maps=[f"{SITE}/torch/lib/libtorch_cpu.so", "/usr/lib/libcuda.so.1", "/usr/bin/python3.11"],
+        cgroup="0::/system.slice/slurmstepd.scope/job_77/step_0\n",
+        descriptors={3: "/dev/nvidia2", 4: "/dev/nvidiactl", 5: "/dev/nvidia0", 6: "/tmp/x"},
+    ).write()
+    package = fake.folder / "root" / SITE.lstrip("/") / "torch"
+    package.mkdir(parents=True)
+    (package / "version.py").write_text("__version__ = '2.13.0'\n")
+    (process,) = ProcessTable(tmp_path).snapshot()
+    assert process.id == ProcessId(300, 1000)
+    assert (process.ppid, process.uid, process.gid) == (10, 1000, 1000)
+    assert process.command == "python3 train.py --lr 1\N{REPLACEMENT CHARACTER}"
+    assert process.environ == {"RANK": "5", "CUDA_VISIBLE_DEVICES": "2,3", "KINETO_USE_DAEMON": "1"}
+    assert (process.rank, process.job, process.gpus) == (5, "77", (2,))
+    assert (process.framework, process.torch_version, process.cuda) == ("torch", "2.13.0", True)
+    assert process.python
+    assert process.namespace_pids == (300, 7)
+    assert not process.stopped
+    assert not process.zombie
+
+
+@pytest.mark.parametrize(("state", "stopped", "zombie"), [("T", True, False), ("t", True, False), ("Z", False, True)])
+def test_states(tmp_path: Path, state: str, stopped: bool, zombie: bool) -> None:
+    Fake(tmp_path, 5, state=state).write()
+    (process,) = ProcessTable(tmp_path).snapshot()
+    assert (process.stopped, process.zombie) == (stopped, zombie)
+    assert ProcessTable(tmp_path).alive(process.id) is not zombie
+
+
+def test_kernel_threads_and_other_entries_are_left_out(tmp_path: Path) -> None:
+    Fake(tmp_path, 2, name="kthreadd", flags=0x00200000, command=[]).write()
+    Fake(tmp_path, 30).write()
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "40").mkdir()  # ended between listing and reading
+    found = ProcessTable(tmp_path).snapshot()
+    assert [process.id.pid for process in found] == [30]
+    assert ProcessTable(tmp_path).get(2) is None
+    assert ProcessTable(tmp_path).get(40) is None
+
+
+def test_process_that_may_not_be_read(tmp_path: Path) -> None:
+    # GIVEN another user's process: stat, status and cmdline are all that can be read
+    fake = Fake(tmp_path, 6, command=["/usr/bin/python3.12", "-m", "x"], environ={"RANK": "1"}).write()
+    for name in ("environ", "maps", "exe", "cgroup"):
+        (fake.folder / name).unlink()
+    (process,) = ProcessTable(tmp_path).snapshot()
+    assert (process.framework, process.python, process.rank, process.executable) == ("python", True, None, "")
+
+
+def test_process_without_a_command_line(tmp_path: Path) -> None:
+    Fake(tmp_path, 6, name="odd", command=[], executable="/bin/odd").write()
+    (process,) = ProcessTable(tmp_path).snapshot()
+    assert (process.command, process.python) == ("[odd]", False)
+
+
+def test_framework_that_is_imported_later_is_seen(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, 8).write()
+    table = ProcessTable(tmp_path)
+    assert table.snapshot()[0].framework == "python"
+    fake.maps.append(f"{SITE}/torch/lib/libtorch_cpu.so")
+    fake.vsize += 500 << 20
+    fake.write()
+    assert table.snapshot()[0].framework == "torch"
+
+
+def test_idle_processes_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Fake(tmp_path, 8, maps=["/usr/bin/python3"]).write()
+    table = ProcessTable(tmp_path)
+    first = table.snapshot()
+
+    def fail(raw: bytes) -> None:
+        raise AssertionError("the maps of an idle process were read again")
+
+    monkeypatch.setattr(table_module, "parse_maps", fail)
+    assert table.snapshot() == first
+
+
+def test_exec_and_reuse_of_a_pid(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, 8, name="sh", command=["sh"], executable="/bin/sh").write()
+    table = ProcessTable(tmp_path)
+    (before,) = table.snapshot()
+    # WHEN it calls exec THEN it is the same process with another command
+    fake.name, fake.command, fake.executable, fake.stack_base = "python3", ["python3"], "/usr/bin/python3", 1
+    fake.write()
+    (after,) = table.snapshot()
+    assert (after.id, after.command, after.python) == (before.id, "python3", True)
+    # WHEN the pid is used again THEN it is another one
+    fake.start_ticks = 2000
+    fake.write()
+    assert not table.alive(before.id)
+    assert table.alive(ProcessId(8, 2000))
+
+
+def test_descendants(tmp_path: Path) -> None:
+    for pid, parent in ((10, 1), (11, 10), (12, 10), (13, 11), (14, 1)):
+        Fake(tmp_path, pid, ppid=parent).write()
+    table = ProcessTable(tmp_path)
+    found = table.children(ProcessId(10, 1000))
+    assert [process.id.pid for process in found] == [11, 12, 13]
+
+
+def test_descendants_of_a_loop(tmp_path: Path) -> None:
+    Fake(tmp_path, 10, ppid=11).write()
+    Fake(tmp_path, 11, ppid=10).write()
+    found = ProcessTable(tmp_path).children(ProcessId(10, 1000))
+    assert [process.id.pid for process in found] == [11]
+
+
+def test_oversized_files(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, 9, command=["x" * 100_000], environ={"RANK": "1" * 100_000}).write()
+    fake.executable = "/bin/x"
+    fake.write()
+    (process,) = ProcessTable(tmp_path).snapshot()
+    assert len(process.command) == 4096
+    assert process.rank is None
+
+
+def test_this_process() -> None:
+    process = ProcessTable().get(os.getpid())
+    assert process is not None
+    assert process.python
+    assert process.uid == os.getuid()
+    assert process.executable == os.path.realpath(sys.executable)
+
+
+def test_child_lives_and_ends() -> None:
+    table = ProcessTable()
+    with running(UNTIL_TOLD, env={"RANK": "4", "SECRET": "no"}) as job:
+        process = process_of(job)
+        assert (process.rank, process.ppid) == (4, os.getpid())
+        assert "SECRET" not in process.environ
+        assert process in table.snapshot()
+        assert job.pid in {child.id.pid for child in table.children(process_of_self().id)}
+        fd = table.pidfd(process.id)
+        os.close(fd)
+        job.communicate(b"")
+        until(lambda: not table.alive(process.id), "the child to end")
+    with pytest.raises(NotFound):
+        table.pidfd(process.id)
+
+
+def process_of_self():
+    process = ProcessTable().get(os.getpid())
+    assert process is not None
+    return process
+
+
+def test_pid_that_never_was() -> None:
+    # A zombie's pid cannot be used again before it is reaped.
+    child = subprocess.Popen(["true"])
+    until(lambda: not ProcessTable().alive(ProcessId(child.pid, 0)), "never alive with this start time")
+    with pytest.raises(NotFound):
+        ProcessTable().pidfd(ProcessId(child.pid, 0))
+    child.wait()
