@@ -68,6 +68,7 @@ class TestStart:
         await manager._book.flush()
         assert CaptureRecord.from_json(rig.records.kept[record.id]) == record
         assert raw_left(rig) == []
+        assert rig.counts.seen == [("began", 100), ("opened", 100), ("settled", 100)]
 
     async def test_the_same_request_id_is_the_same_capture(self, rig: Rig, manager: CaptureManager) -> None:
         asked = request(100, request_id="r")
