@@ -30,12 +30,13 @@ from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Ki
 SLICE_BYTES: Final = 4 << 20
 STACK_DEPTH_MAX: Final = 16_384  # py-spy's own limit is 4096 Python frames
 NAME_CHARACTERS: Final = 4096
+_ID_MAX: Final = (1 << 63) - 1
 _TIME_US_MAX: Final = 1 << 52  # 142 years; no sum with a Unix time overflows
 
 # Between two records. Inside a JSON string a quote is escaped, and a quote that ends one is
 # followed by a comma, a colon or a bracket: so this text is nowhere else.
 _BETWEEN: Final = b'},{"args":'
-_THREAD: Final = re.compile(r"^thread \((0x[0-9A-Fa-f]{1,16}|\d{1,18})\)(?:: (.*))?$", re.DOTALL)
+_THREAD: Final = re.compile(r"^thread \((0x[0-9A-Fa-f]{1,15}|\d{1,18})\)(?:: (.*))?$", re.DOTALL)
 _LIBRARY_FOLDERS: Final = re.compile(r"^.*/(?:site-packages|dist-packages|lib/(?:python|pypy)3\.\d+t?)/")
 _MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _COLUMNS: Final = ("name", "kind", "cat", "phase", "start", "end", "process", "thread", "device_type", "weight")
@@ -178,6 +179,9 @@ class SampleDecoder:
     def _take(self, record: _Record) -> None:
         if not 0 <= record.ts <= _TIME_US_MAX:
             self._lose("bad_time")
+            return
+        if not (0 <= record.pid <= _ID_MAX and 0 <= record.tid <= _ID_MAX):
+            self._lose("bad_id")
             return
         if self._first_us is None:
             self._first_us = record.ts
