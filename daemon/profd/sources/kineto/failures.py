@@ -45,6 +45,15 @@ def silent(known: Registered | None, now_ns: int) -> Recording:
     return failed(Reason.TARGET_SILENT, message)
 
 
+def missed() -> Recording:
+    """It overslept its own window, every time."""
+    return failed(
+        Reason.SOURCE_FAILED,
+        "kineto missed its own window every time it was asked: the process was stopped or starved of CPU; "
+        "try a longer window",
+    )
+
+
 _REASONS: Final = {Refusal.MISSING: Reason.NO_FILE, Refusal.NO_SPACE: Reason.DISK_FULL}
 
 
@@ -60,7 +69,7 @@ def ended(process: ProcessId, window_open: bool, accepted: bool) -> Recording:
     return failed(Reason.TARGET_ENDED, f"pid {process.pid} ended while kineto traced it: {_KNOWN_FAULT}")
 
 
-def idle(directory: str, tmp: Seen | None, free_bytes: int) -> Recording:
+def idle(directory: str, tmp: Seen | None, free_bytes: int, held_up: bool) -> Recording:
     """It says that it traces no more, and there is no file."""
     if free_bytes < _NO_ROOM_BYTES:
         return failed(Reason.DISK_FULL, f"no space left in {directory} of the process; the trace was cut off")
@@ -72,6 +81,8 @@ def idle(directory: str, tmp: Seen | None, free_bytes: int) -> Recording:
         )
     if tmp.bytes:
         return failed(Reason.TRUNCATED, f"kineto gave up while it wrote its trace to {directory}")
+    if held_up:
+        return missed()
     return failed(
         Reason.OTHER_PROFILER,
         "kineto began and was cancelled, most likely by torch.profiler in the job itself; "

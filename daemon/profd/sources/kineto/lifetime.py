@@ -31,11 +31,6 @@ class Lifetime:
         """It exited, or is a zombie."""
         return self._descriptor < 0 or bool(self._end.poll(0))
 
-    def cpu_ns(self) -> int | None:
-        """User and system time of all its threads so far."""
-        stat = _stat(self.process)
-        return None if stat is None else stat.cpu_ticks * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
-
     def close(self) -> None:
         """Let go of the descriptor; a second call does nothing."""
         if self._descriptor >= 0:

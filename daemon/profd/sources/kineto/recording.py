@@ -36,9 +36,9 @@ _TICK_WHEN_DUE: Final = 0.025  # after the window's end, when the file may come 
 _DUE_NS: Final = 5 * SECOND
 _SLACK_NS: Final = 1_500_000_000  # libkineto's run loop looks once a second
 _START_MARGIN_NS: Final = SECOND  # a config with a start time must be read before it
+_LATE_NS: Final = 3 * SECOND
 _IDLE_POLLS: Final = 2
 _BUSY_POLLS: Final = 3
-_BUSY_SHARE: Final = 5  # a process that used 1/5 of a window and left an empty trace was missed
 
 
 class Ending(Enum):
@@ -58,9 +58,11 @@ class Attempt:
     name: str
     config: KinetoConfig
     submitted_ns: int
-    cpu_before_ns: int | None = None
+    period_ns: int
     was_active: bool = False  # a poll said that it is tracing
     saw_tmp: bool = False
+    busy_late: bool = False  # it said so well after its window, as with a profiler that is not ours
+    held_up: bool = False  # its polls failed to come for a while
 
     @property
     def tmp(self) -> str:
@@ -140,7 +142,7 @@ class Recorder:
         folder = self._directory.path.rstrip("/")
         config = from_options(self._options, f"{folder}/profd-{token}.json", token, start_ms)
         now = time.monotonic_ns()
-        return Attempt(token, f"profd-{token}_{pid}.json", config, now, self._lifetime.cpu_ns())
+        return Attempt(token, f"profd-{token}_{pid}.json", config, now, self._period_ns())
 
     async def _hand_out(self, attempt: Attempt) -> HandOut | Recording:
         """Wait for the poll that takes the config, or for what makes waiting useless."""
@@ -223,8 +225,8 @@ class Recorder:
             progress.tell(now, attempt.saw_tmp)
             ended, known = self._lifetime.ended, self._polls.get(self._process.id)
             if known is not None and known.last_poll_ns > last_poll_ns:
+                self._note(attempt, window, known, known.last_poll_ns - last_poll_ns)
                 last_poll_ns = known.last_poll_ns
-                attempt.was_active = attempt.was_active or not known.takes_config
                 over = last_poll_ns > window.idle_from_ns and self._has_begun(attempt)
                 idle_polls = idle_polls + 1 if known.takes_config and over else 0
             # Looked at after the signs of an end: the file comes before them.
@@ -238,6 +240,14 @@ class Recorder:
                 return Ending.DEADLINE
             due = window.end_ns is None or 0 <= now - window.end_ns < _DUE_NS
             await asyncio.sleep(_TICK_WHEN_DUE if due else _TICK)
+
+    def _note(self, attempt: Attempt, window: Window, known: Registered, gap_ns: int) -> None:
+        """What a poll tells of a window that was handed out."""
+        attempt.held_up = attempt.held_up or gap_ns > 2 * attempt.period_ns
+        if not known.takes_config:
+            attempt.was_active = True
+            late = window.end_ns is not None and known.last_poll_ns > window.end_ns + _LATE_NS
+            attempt.busy_late = attempt.busy_late or late
 
     def _has_begun(self, attempt: Attempt) -> bool:
         """Before iterations begin, the mask says idle too; a timed window is over when its time is."""
@@ -255,11 +265,14 @@ class Recorder:
             await asyncio.to_thread(taken.path.unlink)
             return failures.failed(Reason.FILE_REFUSED, "the file holds another request's trace")
         await self._clear(attempt, taken)
-        if seen.empty and again and self._was_working(attempt, window):
+        missed = self._missed(attempt, seen)
+        if missed and seen.empty:
             await asyncio.to_thread(taken.path.unlink)
-            return None
+            return None if again else failures.missed()
         recording = Recording(files=[RawFile(str(taken.path), "chrome")], start_ns=seen.start_ns, end_ns=seen.end_ns)
         recording.waterfall = self._waterfall(attempt, window, taken, seen, began_ns)
+        if missed:
+            recording.warnings.append("kineto opened its window late: the process was held up")
         if seen.empty:
             recording.warnings.append("kineto recorded nothing: no operator ran in the window")
         if not seen.complete:
@@ -285,8 +298,9 @@ class Recorder:
         """No file came. Keep what can be read of the `.tmp`, and say what happened."""
         now = time.monotonic_ns()
         tmp = await asyncio.to_thread(self._directory.look, attempt.tmp)
-        if ending is Ending.IDLE and tmp is None and again:
-            await asyncio.to_thread(self._leftovers.done, attempt.name)
+        other = attempt.busy_late and not attempt.held_up
+        if ending is Ending.IDLE and (tmp is None or not tmp.bytes) and again and not other:
+            await self._clear(attempt, None)
             return None
         taken: Taken | Refused | None = None
         if tmp is not None and tmp.bytes and ending is not Ending.DEADLINE:
@@ -298,7 +312,7 @@ class Recorder:
             recording = failures.ended(self._lifetime.process, window.start_ns <= now, attempt.saw_tmp)
         elif ending is Ending.IDLE:
             free = await asyncio.to_thread(self._directory.free_bytes)
-            recording = failures.idle(self._directory.path, tmp, free)
+            recording = failures.idle(self._directory.path, tmp, free, attempt.held_up)
         else:
             known = self._polls.get(self._process.id)
             recording = failures.deadline(known, now, attempt.was_active, bool(self._options.iterations))
@@ -319,11 +333,11 @@ class Recorder:
             await asyncio.to_thread(remove_both, self._directory, attempt.name)
         await asyncio.to_thread(self._leftovers.done, attempt.name)
 
-    def _was_working(self, attempt: Attempt, window: Window) -> bool:
-        after, before = self._lifetime.cpu_ns(), attempt.cpu_before_ns
-        if window.end_ns is None or after is None or before is None:
+    def _missed(self, attempt: Attempt, seen: Edges) -> bool:
+        """The process was held up when its window came: less than half of it was recorded."""
+        if self._options.iterations or seen.window_ns is None:
             return False
-        return after - before > (time.monotonic_ns() - attempt.submitted_ns) // _BUSY_SHARE
+        return seen.window_ns < attempt.config.duration_ms * 500_000
 
     def _waterfall(self, attempt: Attempt, window: Window, taken: Taken, seen: Edges, began_ns: int) -> list[Phase]:
         """Where the time went. The window is libkineto's own account, the writing ends with the rename."""

@@ -17,11 +17,11 @@ _SCAN_BYTES: Final = 8 << 20
 _STEP: Final = b'"Optimizer.step#'
 _TRACE_ID: Final = re.compile(rb'"trace_id"\s*:\s*"([^"]{1,128})"')
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
-_WINDOW_START: Final = re.compile(
-    rb'"name"\s*:\s*"Iteration Start: PyTorch Profiler"[^{}]*?"ts"\s*:\s*(\d{1,19}(?:\.\d{1,6})?)'
-)
-_WINDOW_END: Final = re.compile(rb'"name"\s*:\s*"Record Window End"[^{}]*?"ts"\s*:\s*(\d{1,19}(?:\.\d{1,6})?)')
-_EMPTY: Final = b"CPU trace is empty"
+_STAMP: Final = rb'[^{}]{0,200}?"ts"\s*:\s*(\d{1,19}(?:\.\d{1,6})?)'
+_WINDOW_START: Final = re.compile(rb'"name"\s*:\s*"Iteration Start: PyTorch Profiler"' + _STAMP)
+_LABELS: Final = re.compile(rb'"name"\s*:\s*"process_labels"' + _STAMP)  # within 0.1 ms of the start
+_WINDOW_END: Final = re.compile(rb'"name"\s*:\s*"Record Window End"' + _STAMP)
+_SPAN: Final = re.compile(rb'"ph"\s*:\s*"X"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,14 @@ class Edges:
 
     trace_id: str | None
     complete: bool  # the closing key is there
-    empty: bool  # libkineto itself warns that it recorded nothing
+    empty: bool  # it holds no span at all
     start_ns: int | None
     end_ns: int | None
+
+    @property
+    def window_ns(self) -> int | None:
+        """How long libkineto recorded by its own account."""
+        return None if self.start_ns is None or self.end_ns is None else self.end_ns - self.start_ns
 
 
 def edges(path: Path) -> Edges:
@@ -48,8 +53,9 @@ def edges(path: Path) -> Edges:
     return Edges(
         trace_id=found[1].decode("utf-8", "replace") if found else None,
         complete=b'"traceName"' in tail and tail.rstrip().endswith(b"}"),
-        empty=_EMPTY in tail or _EMPTY in head,
-        start_ns=_time(base_ns, _WINDOW_START.findall(tail)),
+        empty=size <= _HEAD_BYTES and not _SPAN.search(head),
+        # A trace without spans names no start; its first thread or process label stands there.
+        start_ns=_time(base_ns, _WINDOW_START.findall(tail) or _LABELS.findall(tail)),
         end_ns=_time(base_ns, _WINDOW_END.findall(tail)),
     )
 
