@@ -83,7 +83,10 @@ class _Thread:
 
 
 class SampleDecoder:
-    """Decodes one file; see profd.decode.batch.Decoder. Memory: a slice, and the frames that are open."""
+    """Decodes one seekable file of `size` bytes; see profd.decode.batch.Decoder.
+
+    Adds to the given dictionaries and tracks. Memory: a slice, and the frames that are open.
+    """
 
     def __init__(
         self,
@@ -311,16 +314,6 @@ class SampleDecoder:
         }
         columns = {key: np.ascontiguousarray(values[key], dtype=COLUMNS[key].dtype) for key in _COLUMNS}
         return Batch(EventTable(columns, self.dictionaries))
-
-
-def open_samples(
-    file: BinaryIO,
-    size: int,
-    dictionaries: dict[str, Dictionary] | None = None,
-    tracks: Tracks | None = None,
-) -> SampleDecoder:
-    """A decoder of an open file of `size` bytes, which must be seekable. Nothing is decoded yet."""
-    return SampleDecoder(file, size, dictionaries, tracks)
 
 
 def _named(function: str, filename: str, line: int | None) -> str:

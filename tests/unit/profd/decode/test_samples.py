@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd import limits
 from profd.decode import anchor, samples
-from profd.decode.samples import SampleDecoder, open_samples
+from profd.decode.samples import SampleDecoder
 from profd.errors import BadTrace, Exhausted
 from profd.events import NO_END, DeviceType, Dictionary, Kind, Tracks
 
@@ -137,7 +137,7 @@ def test_dictionaries_and_tracks_are_shared_with_other_files() -> None:
     dictionaries = {"name": Dictionary(["kernel"])}
     tracks = Tracks(processes=[{"id": 1}], threads=[{"id": 1, "process": 0}])
     raw = text(SIMPLE)
-    found = open_samples(io.BytesIO(raw), len(raw), dictionaries, tracks)
+    found = SampleDecoder(io.BytesIO(raw), len(raw), dictionaries, tracks)
     batches = list(found.batches())
     assert found.dictionaries is dictionaries
     assert {thread for batch in batches for thread in batch.events.columns["thread"]} == {1}
