@@ -197,25 +197,6 @@ class AuditList:
         self.lines.append((action, uid, details))
 
 
-class Counts:
-    """What an observer was told: (what, pid)."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, int]] = []
-
-    def began(self, target: TargetRecord) -> None:
-        self.seen.append(("began", target.pid))
-
-    def window_opened(self, target: TargetRecord, waited_ns: int) -> None:
-        self.seen.append(("opened", target.pid))
-
-    def settled(self, target: TargetRecord, took_ns: int) -> None:
-        self.seen.append(("settled", target.pid))
-
-    def ended(self, target: TargetRecord) -> None:
-        self.seen.append(("ended", target.pid))
-
-
 class FixedHeadroom(HostHeadroom):
     """Headroom a test names."""
 
@@ -242,7 +223,6 @@ class Rig:
     storing: FakeStoring = field(default_factory=FakeStoring)
     audit: AuditList = field(default_factory=AuditList)
     headroom: FixedHeadroom = field(default_factory=FixedHeadroom)
-    counts: Counts = field(default_factory=Counts)
     graces: Graces = field(default_factory=Graces)
     lease_grace: float = LONG
     own_pids: tuple[int, ...] = ()
@@ -267,7 +247,6 @@ class Rig:
             switch=self.switch,
             headroom=self.headroom,
             ended=self.table.ended,
-            observer=self.counts,
             settings=Settings("host", graces=self.graces, lease_grace=self.lease_grace, own_pids=lambda: self.own_pids),
         )
 

@@ -111,6 +111,10 @@ class Book:
         """All captures, oldest first."""
         return self._by_id.values()
 
+    def get(self, capture: str) -> CaptureRecord | None:
+        """By its whole id."""
+        return self._by_id.get(capture)
+
     def by_request(self, uid: int, request_id: str) -> CaptureRecord | None:
         """The capture a caller's request id has led to."""
         return self._by_id.get(self._by_request.get((uid, request_id), ""))

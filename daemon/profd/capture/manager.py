@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
@@ -20,7 +21,7 @@ from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.model import Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
-from profd.capture.ports import Audit, Ended, Identity, Journal, Observer, Processes, Records, Storing
+from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.run import Order, Parts, TargetRun
 from profd.capture.switch import Switch
@@ -51,13 +52,11 @@ class CaptureManager:
         headroom: HostHeadroom,
         ended: Ended,
         settings: Settings,
-        observer: Observer,
     ) -> None:
         self.switch = switch
         self._audit = audit
         self._headroom = headroom
         self._settings = settings
-        self._observer = observer
         self._parts = Parts(journal, storing, ended, settings.graces)
         self._book = Book(records, storing, journal, settings.now_ns)
         self._held: dict[ProcessId, CaptureRecord] = {}
@@ -76,6 +75,14 @@ class CaptureManager:
     def active(self) -> int:
         """Captures that are not terminal."""
         return sum(not record.terminal for record in self._book.records())
+
+    def active_sources(self) -> Counter[str]:
+        """Live targets by source."""
+        return Counter(run.target.source for runs in self._runs.values() for run in runs.values())
+
+    def record(self, capture: str) -> CaptureRecord | None:
+        """The capture of this id, whoever owns it: for the daemon's own parts."""
+        return self._book.get(capture)
 
     # --- asking for captures ---
 
@@ -115,8 +122,6 @@ class CaptureManager:
         self._audit.write("capture.start", caller.uid, capture=record.id, targets=pids)
         for plan in plans:
             self._launch(record, plan, failure)
-            if plan.target.state.terminal:
-                self._observer.ended(plan.target)
         if record.open_ended and not record.terminal:
             self._leases[record.id] = self._new_lease(record)
         if any(target.state.terminal for target in record.targets):
@@ -171,23 +176,17 @@ class CaptureManager:
             record,
             target,
             self._parts,
-            on_change=lambda before: self._changed(record, target, before),
+            on_change=lambda: self._changed(record),
             on_recorded=lambda: self._book.schedule(record),
             on_settled=lambda: self._target_settled(record, target),
             on_released=lambda: self._released(record, target),
         )
         self._runs.setdefault(record.id, {})[target.process] = run
-        self._observer.began(target)
         return run
 
     # --- while they run ---
 
-    def _changed(self, record: CaptureRecord, target: TargetRecord, before: State) -> None:
-        if before < State.RECORDING <= target.state < State.COLLATING:
-            self._observer.window_opened(target, self._settings.now_ns() - record.created_ns)
-        self._notify(record)
-
-    def _notify(self, record: CaptureRecord) -> None:
+    def _changed(self, record: CaptureRecord) -> None:
         watchers = self._watchers.get(record.id)
         if watchers is not None:
             watchers.notify()
@@ -197,7 +196,6 @@ class CaptureManager:
             "target ended",
             extra={"capture": record.id, "pid": target.pid, "state": target.state.label, "why": target.message},
         )
-        self._observer.settled(target, self._settings.now_ns() - record.created_ns)
         self._settled(record)
 
     def _settled(self, record: CaptureRecord) -> None:
@@ -209,7 +207,7 @@ class CaptureManager:
                 lease.end()
             self._audit.write("capture.end", record.owner_uid, capture=record.id, state=record.state.label)
         self._book.schedule(record)
-        self._notify(record)
+        self._changed(record)
 
     def _released(self, record: CaptureRecord, target: TargetRecord) -> None:
         self._release(record, target.process)

@@ -106,25 +106,5 @@ class Audit(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Who counts what happens. Nothing of it may raise or wait."""
-
-    def began(self, target: TargetRecord) -> None:
-        """A source has begun with a target, or a retry with its raw files."""
-        ...
-
-    def window_opened(self, target: TargetRecord, waited_ns: int) -> None:
-        """The window is open, so long after the request."""
-        ...
-
-    def settled(self, target: TargetRecord, took_ns: int) -> None:
-        """A target that had begun is terminal, so long after the request."""
-        ...
-
-    def ended(self, target: TargetRecord) -> None:
-        """A target is terminal without having begun."""
-        ...
-
-
 Ended = Callable[[ProcessId], Awaitable[None]]
 """Returns when the process has ended (at once if it already has)."""

@@ -47,7 +47,7 @@ class Order:
 class TargetRun:
     """One target from `begin` (or `retry`) to its terminal state.
 
-    `on_change` is called with the state before after every event, `on_recorded` when raw files are
+    `on_change` is called after every event, `on_recorded` when raw files are
     there to be kept, `on_settled` once the target is terminal, `on_released`
     when nothing of ours is in the process any more.
     """
@@ -58,7 +58,7 @@ class TargetRun:
         target: TargetRecord,
         parts: Parts,
         *,
-        on_change: Callable[[State], None],
+        on_change: Callable[[], None],
         on_recorded: Callable[[], None],
         on_settled: Callable[[], None],
         on_released: Callable[[], None],
@@ -109,10 +109,9 @@ class TargetRun:
 
     def send(self, event: m.Event) -> None:
         """Feed the machine and do what it says."""
-        before = self.target.state
         for action in self._machine.handle(event):
             self._perform(action)
-        self._on_change(before)
+        self._on_change()
 
     def _perform(self, action: m.Action) -> None:
         match action:
