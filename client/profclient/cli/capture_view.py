@@ -14,12 +14,12 @@ STORED, PARTIAL, BUSY = State.STATE_STORED, State.STATE_PARTIAL, State.STATE_BUS
 
 def state_name(state: int) -> str:
     """`STATE_STORED` → `stored`."""
-    return State.Name(state).removeprefix("STATE_").lower()  # type: ignore[arg-type]  # stubs want the enum
+    return State.Name(state).removeprefix("STATE_").lower()
 
 
 def reason_name(reason: int) -> str | None:
     """`REASON_NO_FILE` → `no_file`; None for no reason."""
-    name = capture_pb2.Reason.Name(reason).removeprefix("REASON_").lower()  # type: ignore[arg-type]  # as above
+    name = capture_pb2.Reason.Name(reason).removeprefix("REASON_").lower()
     return None if name == "unspecified" else name
 
 
