@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-
 from profd.capture.model import State
 from profd.sources.base import Session
 from profd.sources.kineto.source import KinetoSource

@@ -11,6 +11,7 @@ from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.kineto.source import KinetoSource
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
+
 from tests.integration.kineto.conftest import session
 from tests.support.torch_jobs import needs_torch, torch_job
 
