@@ -125,7 +125,7 @@ def averages(table: EventTable, *, raw: bool = False, grouping: Grouping | None 
 def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) -> list[Average]:
     if not len(calls.row):
         return []
-    place = table.column("device_type")[calls.row].astype(np.int64)
+    place = calls.device_type.astype(np.int64)
     if not raw:
         # Torch keeps an annotation apart from an op of the same name.
         place = place * 2 + rules.is_annotation(table.column("kind")[calls.row])
@@ -139,7 +139,7 @@ def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) 
         _engine.sum_by(group, len(first), np.ascontiguousarray(values))
         for values in (calls.count, calls.cpu, calls.self_cpu, calls.device, calls.self_device)
     )
-    device = table.column("device_type")[calls.row[first]]
+    device = calls.device_type[first]
     shadow = table.column("kind")[calls.row[first]] == Kind.GPU_USER_ANNOTATION
     flops = _flops(table, calls, group, len(first))
     return [

@@ -83,6 +83,7 @@ def _calls(table: EventTable, fresh: int) -> Calls:
     on_cpu, on_device = np.where(cpu, lasting, 0), np.where(cpu, 0, lasting)
     return Calls(
         row=np.arange(len(table)),
+        device_type=table.column("device_type"),
         count=(np.arange(len(table)) >= fresh).astype(np.int64),
         name=table.column("name"),
         names=rules.names_of(table),

@@ -27,6 +27,7 @@ class Calls:
     """Rows of a torch table before they are grouped; all arrays are as long as `row`. Times in ns."""
 
     row: Array  # of the table
+    device_type: Array
     count: Array  # 1, or 0 for a row that only takes part in the times of others
     name: Array  # index of `names`
     names: list[str]
@@ -71,6 +72,7 @@ def torch_calls(table: EventTable) -> Calls:
     row = np.flatnonzero((shown & ~dropped) | marks)
     return Calls(
         row=row,
+        device_type=np.where(marks, np.uint8(DeviceType.CPU), table.column("device_type"))[row],
         count=np.ones(len(row), dtype=np.int64),
         name=name[row],
         names=names,

@@ -1,0 +1,79 @@
+"""Run in a process of its own: profile a small model, write its traces and torch's own key averages.
+
+python torch_capture.py FOLDER CAPTURE…   where a capture is options with a plus: shapes+stacks
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 4, 3, padding=1)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(256, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.conv(images).flatten(1)
+        square = features.view(-1, 16, 16)
+        mixed = torch.bmm(square, square).flatten(1)
+        return self.layers(torch.cat([mixed, mixed]))[: len(images)]
+
+
+def averages(profiler: profile, **grouping: object) -> list[dict[str, object]]:
+    return [
+        {
+            "name": row.key,
+            "device_type": row.device_type.name,
+            "shapes": str(row.input_shapes),
+            "count": row.count,
+            "cpu_ns": round(row.cpu_time_total * 1000),
+            "self_cpu_ns": round(row.self_cpu_time_total * 1000),
+            "flops": row.flops,
+        }
+        for row in profiler.key_averages(**grouping)
+    ]
+
+
+def capture(folder: Path, wanted: list[str]) -> None:
+    folder.mkdir()
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    images, labels = torch.randn(8, 1, 8, 8), torch.randint(0, 10, (8,))
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=0, warmup=1, active=3, repeat=1) if "steps" in wanted else None,
+        record_shapes="shapes" in wanted,
+        with_flops="shapes" in wanted,
+        with_stack="stacks" in wanted,
+        profile_memory="memory" in wanted,
+    ) as profiler:
+        for _ in range(4):
+            with record_function("forward"):
+                loss = torch.nn.functional.cross_entropy(model(images), labels)
+            with record_function("forward"), record_function("forward"):
+                loss = loss * 2 + loss.sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            profiler.step()
+    profiler.export_chrome_trace(str(folder / "trace.json"))
+    tables = {"plain": averages(profiler), "shapes": averages(profiler, group_by_input_shape=True)}
+    (folder / "averages.json").write_text(json.dumps(tables))
+
+
+def main(folder: Path, captures: list[str]) -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    for wanted in captures:
+        capture(folder / wanted, wanted.split("+"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
