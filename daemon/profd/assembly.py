@@ -12,21 +12,35 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from profproto.v1 import host_pb2_grpc
+from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, trace_pb2_grpc
 
+from profd.capture.death import DeathWatch
+from profd.capture.estimate import HostHeadroom
+from profd.capture.manager import CaptureManager
+from profd.capture.planner import Settings
 from profd.capture.switch import Switch
 from profd.config import Config
 from profd.doctor import Examiner
 from profd.errors import BadInput, ProfdError
 from profd.instance import Lock, clear_socket, make_directory
+from profd.journal.journal import Journal
 from profd.metrics import Metrics, MetricsServer
 from profd.notify import Notifier
+from profd.observe import LiveCollector, ObservedAudit, Reading
+from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
 from profd.rpc.server import RpcServer
+from profd.rpc.traces import TraceServicer
 from profd.sources.base import Source
 from profd.sources.kineto.source import KinetoSource
+from profd.sources.pyspy import where
 from profd.sources.pyspy.source import PySpySource
+from profd.store.captures import CaptureRecords
+from profd.store.library import Library
+from profd.store.recordings import Recordings
+from profd.store.store import Store, StoreLimits
+from profd.targets.table import ProcessTable
 from profd.trust.audit import AuditLog
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens
@@ -62,17 +76,26 @@ class Daemon:
         config = self._config
         self._listen_to_signals()
         self._claim()
-        self._audit = AuditLog(config.state_dir / "audit.jsonl")
-        self._closing.callback(self._audit.close)
-        self._serve_metrics()
-        self._pool = await self._start_workers()
-        self._switch = Switch(config.disabled_file)
-        self._sources = await self._open_sources()
-        self._rpc = await self._serve_calls()
-        self._serve_tokens()
-        self._notifier.ready(f"listening on {config.socket}")
         self._closing.callback(self._notifier.close)
+        self._audit_log = AuditLog(config.state_dir / "audit.jsonl")
+        self._closing.callback(self._audit_log.close)
+        self._audit = ObservedAudit(self._audit_log, self._metrics)
+        metrics = self._bind_metrics()
+        self._pool = await self._start_workers()
+        self._store = await self._open_store()
+        self._library = Library(self._store, self._pool.run, socket.gethostname())
+        self._sources = await self._open_sources()
+        self._manager = await self._open_captures()
+        self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
+        if metrics is not None:
+            metrics.open()
+        rpc = await self._serve_calls()
+        # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
+        self._closing.push_async_callback(self._manager.close)
+        self._serve_tokens()
+        self._closing.push_async_callback(rpc.refuse)
         self._audit.write("daemon.start", os.geteuid(), pid=os.getpid(), mode=config.mode)
+        self._notifier.ready(f"listening on {config.socket}")
 
     async def run_until_stopped(self) -> None:
         """Until SIGTERM or SIGINT: then refuse, drain and close. A second signal ends at once."""
@@ -108,9 +131,10 @@ class Daemon:
         clear_socket(config.socket)
         clear_socket(config.control)
 
-    def _serve_metrics(self) -> None:
+    def _bind_metrics(self) -> MetricsServer | None:
+        """Early: a taken address is to be told before anything else has happened."""
         if self._config.metrics is None:
-            return
+            return None
         host, port = self._config.metrics
         try:
             server = MetricsServer(self._metrics, host, port)
@@ -118,10 +142,10 @@ class Daemon:
             if self._config.metrics_asked_for:
                 raise
             log.warning("no metrics", extra={"why": str(error)})
-            return
-        server.open()
+            return None
         self._closing.callback(server.close)
         self.metrics_address = f"{server.host}:{server.port}"
+        return server
 
     async def _start_workers(self) -> WorkerPool:
         identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
@@ -131,6 +155,33 @@ class Daemon:
         self._closing.push_async_callback(pool.close)
         log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
         return pool
+
+    async def _open_store(self) -> Store:
+        limits = StoreLimits()
+        if self._config.store_bytes is not None:  # an operator's number is not cut by a share
+            limits = StoreLimits(self._config.store_bytes, share=1.0)
+        store = await asyncio.to_thread(Store, self._config.state_dir, limits)
+        self._closing.callback(store.close)
+        return store
+
+    async def _open_captures(self) -> CaptureManager:
+        state_dir = self._config.state_dir
+        table = self._table = ProcessTable()
+        manager = CaptureManager(
+            sources=self._sources,
+            table=table,
+            records=await asyncio.to_thread(CaptureRecords, state_dir),
+            storing=Recordings(self._store, self._pool.run),
+            journal=await asyncio.to_thread(Journal, state_dir / "journal"),
+            audit=self._audit,
+            switch=Switch(self._config.disabled_file),
+            headroom=HostHeadroom(state_dir),
+            ended=DeathWatch(table),
+            settings=Settings(host=socket.gethostname(), own_pids=lambda: [os.getpid(), *self._pool.pids]),
+        )
+        await manager.open()
+        self._audit.find = manager.record
+        return manager
 
     async def _open_sources(self) -> list[Source]:
         config = self._config
@@ -193,22 +244,48 @@ class Daemon:
                 raise BadInput(f"socket_group: there is no group {self._config.socket_group!r}") from error
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
+        # One worker stays free for what captures bring, whatever exports are being read.
+        streams = max(1, self._pool.size - 1)
         return {
-            "profd.v1.HostService": (host_pb2_grpc.add_HostServiceServicer_to_server, HostServicer(self._host_view())),
+            "profd.v1.CaptureService": (
+                capture_pb2_grpc.add_CaptureServiceServicer_to_server,
+                CaptureServicer(self._manager, where.stacks),
+            ),
+            "profd.v1.TraceService": (
+                trace_pb2_grpc.add_TraceServiceServicer_to_server,
+                TraceServicer(self._library, self._audit, streams),
+            ),
+            "profd.v1.HostService": (
+                host_pb2_grpc.add_HostServiceServicer_to_server,
+                HostServicer(self._host_view()),
+            ),
         }
 
     def _host_view(self) -> HostView:
         config = self._config
-        examiner = Examiner(config, self._sources, identity.current(), self._audit)
+        examiner = Examiner(config, self._sources, identity.current(), self._audit_log)
         return HostView(
             mode=config.mode,
             state_dir=config.state_dir,
             sources=self._sources,
-            switch=self._switch,
-            captures_active=lambda: 0,
-            store_bytes=lambda: 0,
-            store_limit_bytes=lambda: 0,
+            switch=self._manager.switch,
+            captures_active=lambda: self._manager.active,
+            store_bytes=lambda: self._store.statistics().bytes,
+            store_limit_bytes=self._store.limit_bytes,
             checks=examiner.findings,
+        )
+
+    def _reading(self) -> Reading:
+        """Live values for a scrape."""
+        store, pool = self._store.statistics(), self._pool.statistics()
+        return Reading(
+            active=self._manager.active_sources(),
+            enabled=self._manager.switch.why_disabled() is None,
+            store_bytes=store.bytes,
+            store_limit_bytes=store.limit_bytes,
+            evicted=store.evicted,
+            jobs={"done": pool.jobs_done, "failed": pool.jobs_failed},
+            workers_died=pool.workers_died,
         )
 
 

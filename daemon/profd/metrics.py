@@ -30,7 +30,7 @@ log = logging.getLogger("profd.metrics")
 
 
 class Metrics:
-    """All metrics of one daemon, in a registry of its own."""
+    """Counters and histograms of one daemon, in a registry of its own; `observe.py` adds what is read live."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -38,9 +38,6 @@ class Metrics:
         GCCollector(registry=registry)
         build = Gauge("profd_build_info", "Version of the daemon; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
-        self.captures_active = Gauge(
-            "profd_captures_active", "Targets that are being captured now.", ["source"], registry=registry
-        )
         self.captures = Counter(
             "profd_captures_total", "Targets of captures that have ended, by how.", ["result"], registry=registry
         )
@@ -65,15 +62,7 @@ class Metrics:
             ["stage", "reason"],
             registry=registry,
         )
-        self.store_bytes = Gauge("profd_store_bytes", "Size of all stored traces.", registry=registry)
-        self.store_limit_bytes = Gauge("profd_store_limit_bytes", "Size the store may grow to.", registry=registry)
-        self.store_evictions = Counter(
-            "profd_store_evictions_total", "Traces deleted to stay in bounds.", ["reason"], registry=registry
-        )
         self.rpc = Counter("profd_rpcs_total", "Calls answered.", ["method", "code"], registry=registry)
-        self.worker_jobs = Counter("profd_worker_jobs_total", "Jobs of workers.", ["result"], registry=registry)
-        self.workers_died = Counter("profd_workers_died_total", "Workers that ended on their own.", registry=registry)
-        self.enabled = Gauge("profd_enabled", "1 while captures are allowed.", registry=registry)
 
     def count_losses(self, losses: list[Loss]) -> None:
         """Add the losses of one trace; unknown stages and reasons are counted as `other`."""

@@ -1,0 +1,107 @@
+"""What the parts of the daemon do, as metrics. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.metrics import Metrics
+from profd.trust.audit import AuditLog
+
+_ANSWER_SECONDS: Final = 5.0
+
+log = logging.getLogger("profd.metrics")
+
+
+@dataclass(slots=True)
+class Reading:
+    """Values of one moment, read on the event loop."""
+
+    active: Counter[str] = field(default_factory=Counter)  # targets by source
+    enabled: bool = True
+    store_bytes: int = 0
+    store_limit_bytes: int = 0
+    evicted: int = 0
+    jobs: dict[str, int] = field(default_factory=dict)  # by result
+    workers_died: int = 0
+
+
+class LiveCollector(Collector):
+    """Asks the event loop at every scrape, so that between scrapes nothing is counted twice or polled."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, read: Callable[[], Reading]) -> None:
+        self._loop = loop
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """In the scraper's thread."""
+
+        async def on_the_loop() -> Reading:
+            return self._read()
+
+        try:
+            reading = asyncio.run_coroutine_threadsafe(on_the_loop(), self._loop).result(_ANSWER_SECONDS)
+        except (FutureTimeout, RuntimeError) as error:
+            log.warning("no live metrics", extra={"why": repr(error)})
+            return
+        yield from _families(reading)
+
+
+class ObservedAudit:
+    """The audit log, and the metrics of every capture that it sees end."""
+
+    def __init__(self, audit: AuditLog, metrics: Metrics) -> None:
+        self._audit = audit
+        self._metrics = metrics
+        self.find: Callable[[str], CaptureRecord | None] = lambda capture: None
+
+    def write(self, action: str, uid: int, **details: object) -> None:
+        """One line. Never raises."""
+        self._audit.write(action, uid, **details)
+        if action != "capture.end":
+            return
+        record = self.find(str(details.get("capture", "")))
+        if record is None:
+            return
+        for target in record.targets:
+            _count(self._metrics, record, target)
+
+
+def _count(metrics: Metrics, record: CaptureRecord, target: TargetRecord) -> None:
+    metrics.captures.labels(target.state.label).inc()
+    if not target.source:
+        return
+    if record.finished_ns is not None:
+        metrics.capture_duration.observe(max(0, record.finished_ns - record.created_ns) / 1e9)
+    if target.start_ns is not None:
+        metrics.trigger_latency.observe(max(0, target.start_ns - record.created_ns) / 1e9)
+    if target.events:
+        metrics.ingest_events.labels(target.source).inc(target.events)
+    metrics.count_losses(target.lost)
+
+
+def _families(reading: Reading) -> Iterable[Metric]:
+    active = GaugeMetricFamily("profd_captures_active", "Targets that are being captured now.", labels=["source"])
+    for source, count in sorted(reading.active.items()):
+        active.add_metric([source], count)
+    yield active
+    yield GaugeMetricFamily("profd_enabled", "1 while captures are allowed.", value=int(reading.enabled))
+    yield GaugeMetricFamily("profd_store_bytes", "Size of all stored traces.", value=reading.store_bytes)
+    yield GaugeMetricFamily("profd_store_limit_bytes", "Size the store may grow to.", value=reading.store_limit_bytes)
+    evictions = CounterMetricFamily("profd_store_evictions", "Traces deleted to stay in bounds.", labels=["reason"])
+    evictions.add_metric(["size"], reading.evicted)
+    yield evictions
+    jobs = CounterMetricFamily("profd_worker_jobs", "Jobs of workers.", labels=["result"])
+    for result, count in reading.jobs.items():
+        jobs.add_metric([result], count)
+    yield jobs
+    yield CounterMetricFamily("profd_workers_died", "Workers that ended on their own.", value=reading.workers_died)

@@ -1,0 +1,187 @@
+"""TraceService: authorise, translate, call. The Library does the work, in workers."""
+
+# ruff: noqa: N802, D102 - the names are gRPC's, and trace.proto describes the calls
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, BinaryIO, Final, Protocol
+
+from profproto.v1 import capture_pb2, trace_pb2_grpc
+from profproto.v1 import trace_pb2 as pb
+
+from profd.errors import BadInput
+from profd.limits import IMPORT_BYTES_MAX
+from profd.rpc.stream import streamed
+from profd.rpc.translate import text
+from profd.store.catalog import TraceRecord
+from profd.store.library import Library
+from profd.trust import caller as callers
+
+LIST_MAX: Final = 1000
+IMPORTS_AT_ONCE: Final = 4  # each holds a file on the store's disk
+LABEL_CHARS_MAX: Final = 255
+
+_INTEGERS: Final = (
+    "count",
+    "cpu_time_total_ns",
+    "self_cpu_time_total_ns",
+    "device_time_total_ns",
+    "self_device_time_total_ns",
+)
+
+
+class Audit(Protocol):
+    """The durable log of who did what."""
+
+    def write(self, action: str, uid: int, **details: object) -> None:
+        """One line. Never raises."""
+        ...
+
+
+class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
+    """All calls of the service. `streams_max` bounds how many workers exports may hold at once."""
+
+    def __init__(self, library: Library, audit: Audit, streams_max: int) -> None:
+        self._library = library
+        self._audit = audit
+        self._streams = asyncio.Semaphore(streams_max)
+        self._imports = asyncio.Semaphore(IMPORTS_AT_ONCE)
+
+    async def ListTraces(self, request: pb.ListTracesRequest, context: object) -> pb.ListTracesResponse:
+        if request.limit < 0:
+            raise BadInput(f"limit {request.limit}: give a number from 0 (meaning 50) up")
+        records = await self._library.list(callers.current(), min(request.limit, LIST_MAX))
+        return pb.ListTracesResponse(traces=[trace_message(record) for record in records])
+
+    async def GetTrace(self, request: pb.TraceRef, context: object) -> pb.Trace:
+        return trace_message(await self._library.get(callers.current(), request.id))
+
+    async def PinTrace(self, request: pb.PinTraceRequest, context: object) -> pb.Trace:
+        return trace_message(await self._library.pin(callers.current(), request.id, request.pinned))
+
+    async def ShareTrace(self, request: pb.ShareTraceRequest, context: object) -> pb.Trace:
+        caller = callers.current()
+        names = list(getattr(request, "with"))  # a keyword of Python
+        record = await self._library.share(caller, request.id, names)
+        self._audit.write("trace.share", caller.uid, trace=record.id, names=names)
+        return trace_message(record)
+
+    async def DeleteTrace(self, request: pb.TraceRef, context: object) -> pb.DeleteTraceResponse:
+        caller = callers.current()
+        trace = await self._library.delete(caller, request.id)
+        self._audit.write("trace.delete", caller.uid, trace=trace)
+        return pb.DeleteTraceResponse(id=trace)
+
+    async def Summary(self, request: pb.TraceRef, context: object) -> pb.SummaryResponse:
+        record, summary = await self._library.summary(callers.current(), request.id)
+        return pb.SummaryResponse(trace=trace_message(record), summary_json=json.dumps(summary).encode())
+
+    async def KeyAverages(self, request: pb.KeyAveragesRequest, context: object) -> pb.KeyAveragesResponse:
+        rows = await self._library.key_averages(
+            callers.current(),
+            request.id,
+            limit=request.limit,
+            sort_by=request.sort_by,
+            group_by_input_shape=request.group_by_input_shape,
+            group_by_stack_n=request.group_by_stack_n,
+            raw=request.raw,
+        )
+        return pb.KeyAveragesResponse(rows=[_average_message(row) for row in rows])
+
+    async def Tree(self, request: pb.TreeRequest, context: object) -> AsyncIterator[pb.DataChunk]:
+        caller = callers.current()
+        from_row = request.from_row if request.HasField("from_row") else None
+
+        async def produce(fd: int) -> int:
+            return await self._library.tree(caller, request.id, fd, max_depth=request.max_depth, from_row=from_row)
+
+        async for chunk in self._chunks(produce):
+            yield chunk
+
+    async def Export(self, request: pb.ExportRequest, context: object) -> AsyncIterator[pb.DataChunk]:
+        caller = callers.current()
+
+        async def produce(fd: int) -> int:
+            return await self._library.export(
+                caller,
+                request.id,
+                fd,
+                form=request.format or "chrome",
+                from_ns=request.from_ns if request.HasField("from_ns") else None,
+                to_ns=request.to_ns if request.HasField("to_ns") else None,
+                min_duration_ns=request.min_duration_ns,
+                gzip=request.gzip,
+            )
+
+        async for chunk in self._chunks(produce):
+            yield chunk
+
+    async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
+        caller = callers.current()
+        async with self._imports:
+            with contextlib.closing(await asyncio.to_thread(self._library.spool)) as file:
+                label = await _received(request, file)
+                record = await self._library.import_file(caller, file.fileno(), label)
+        self._audit.write("trace.import", caller.uid, trace=record.id, events=record.events)
+        return pb.ImportResponse(trace=trace_message(record))
+
+    async def _chunks(self, produce: Callable[[int], Coroutine[Any, Any, object]]) -> AsyncIterator[pb.DataChunk]:
+        async with self._streams, contextlib.aclosing(streamed(produce)) as chunks:
+            async for chunk in chunks:
+                yield pb.DataChunk(data=chunk)
+
+
+def trace_message(record: TraceRecord) -> pb.Trace:
+    """A trace as the contract shows it."""
+    message = pb.Trace(
+        id=record.id,
+        capture=record.capture,
+        owner=text(record.owner),
+        owner_uid=max(0, record.owner_uid),
+        source=record.source,
+        title=text(record.title),
+        created_ns=record.created_ns,
+        events=record.events,
+        bytes=record.bytes,
+        pinned=record.pinned,
+        shared_with=[text(name) for name in record.shared_with],
+        lost=[capture_pb2.Loss(stage=loss.stage, reason=loss.reason, count=loss.count) for loss in record.lost],
+        host=text(record.host),
+    )
+    for name in ("start_ns", "end_ns", "gpu_events", "pid", "rank"):
+        value = getattr(record, name)
+        if value is not None:
+            setattr(message, name, value)
+    return message
+
+
+def _average_message(row: dict[str, Any]) -> pb.KeyAverage:
+    message = pb.KeyAverage(
+        name=text(row["name"]),
+        device_type=row["device_type"],
+        input_shapes=text(row.get("input_shapes") or ""),
+        stack=[text(frame) for frame in row.get("stack") or ()],
+        **{name: row[name] for name in _INTEGERS},
+    )
+    if row.get("flops") is not None:
+        message.flops = row["flops"]
+    return message
+
+
+async def _received(chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO) -> str:
+    """Write a streamed file down; its label. Raises BadInput when it is empty or too large."""
+    label, size = "", 0
+    async for chunk in chunks:
+        label = label or text(chunk.filename)[:LABEL_CHARS_MAX]
+        size += len(chunk.data)
+        if size > IMPORT_BYTES_MAX:
+            raise BadInput(f"the file is larger than {IMPORT_BYTES_MAX} bytes, the limit of one import")
+        await asyncio.to_thread(file.write, chunk.data)
+    if not size:
+        raise BadInput("the file is empty")
+    await asyncio.to_thread(file.seek, 0)  # flushes, too
+    return label or "import"
