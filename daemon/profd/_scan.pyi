@@ -54,3 +54,24 @@ class ChromeScanner:
     @property
     def counted(self) -> dict[str, int]:
         """Anomalies, by name."""
+
+class ChromeWriter:
+    """Formats stored columns as Chrome trace records; releases the GIL while it does."""
+
+    def __init__(self, base_ns: int) -> None:
+        """`base_ns`: Unix time that becomes 0."""
+    def set_tracks(self, processes: list[str], threads: list[str], thread_process: list[int]) -> None:
+        """Ids as JSON tokens (empty: none) by track number, and the process of each thread."""
+    def add_strings(self, dictionary: str, values: list[str], json: bool) -> None:
+        """The next entries of a dictionary; of an argument it is called `type:key`. `json`: they are tokens."""
+    def write_events(
+        self,
+        rows: int,
+        columns: dict[str, npt.NDArray[Any]],
+        args: list[tuple[str, str, npt.NDArray[np.int64], npt.NDArray[Any]]],
+        first: int,
+        last: int,
+    ) -> bytes:
+        """Rows from `first` up to `last`, args as (key, type, rows, values). ValueError if lengths differ."""
+    def write_flows(self, rows: int, columns: dict[str, npt.NDArray[Any]]) -> bytes:
+        """Flow records; `enclosing` as uint8."""

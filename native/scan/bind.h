@@ -6,5 +6,6 @@
 namespace profd::scan {
 
 void bind_chrome(nanobind::module_& m);
+void bind_writer(nanobind::module_& m);
 
 }  // namespace profd::scan

@@ -6,4 +6,5 @@
 NB_MODULE(_scan, m) {
   m.doc() = "Untrusted bytes to columns.";
   profd::scan::bind_chrome(m);
+  profd::scan::bind_writer(m);
 }

@@ -32,6 +32,8 @@ from profd.events import NO_ROW, ArgColumn, DeviceType, Dictionary, EventTable, 
 DICTIONARIES: Final = ("name", "cat", "stack", "module", "inputs", "flow_id")
 _EVENT_CODES: Final = {name: name for name in ("name", "cat", "stack", "module", "inputs")}
 _FLOW_CODES: Final = {"id": "flow_id", "category": "cat", "name": "name"}
+# Small enough for text and columns to stay in the cache; measured a quarter faster than 16 MiB.
+SLICE_BYTES: Final = min(4 * limits.MiB, limits.DECODE_SLICE_BYTES)
 OPEN_ROWS_MAX: Final = 4_000_000  # begins, and their arguments, that wait for an end
 
 # What the names in deviceProperties give away (libkineto writes no vendor field).
@@ -69,7 +71,7 @@ class ChromeDecoder:
         file: BinaryIO,
         dictionaries: dict[str, Dictionary] | None = None,
         tracks: Tracks | None = None,
-        slice_bytes: int = limits.DECODE_SLICE_BYTES,
+        slice_bytes: int = SLICE_BYTES,
     ) -> None:
         self.dictionaries = {} if dictionaries is None else dictionaries
         self.tracks = Tracks() if tracks is None else tracks

@@ -1,0 +1,190 @@
+"""Chrome trace JSON, as chrome://tracing and Perfetto open it.
+
+What was imported comes back: events in their phases with their arguments, flows,
+names of tracks and the keys beside `traceEvents`. Differences that remain: times
+have three decimals (whole ns), metadata is written once per track, and NaN, which
+is no JSON, has become a string. Argument columns: see profd.decode.chrome.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profd._scan import ChromeWriter
+from profd.decode.chrome import base_ns_of
+from profd.events import NO_END, NO_ROW, EventTable, Flows, Kind
+from profd.events.table import Array
+from profd.store.reader import TraceReader, Window
+from profd.workers.jobs import Progress
+
+_REQUIRED: Final = ("name", "cat", "thread", "kind", "phase", "start", "end")
+_OPTIONAL: Final = (
+    "external",
+    "correlation",
+    "stream",
+    "device",
+    "context",
+    "sequence",
+    "fwd_thread",
+    "bytes",
+    "ptr",
+    "total_allocated",
+    "total_reserved",
+    "stack",
+    "module",
+    "inputs",
+    "value",
+    "weight",
+)
+# JSON texts; the other dictionaries hold plain strings.
+_JSON_DICTIONARIES: Final = frozenset({"inputs", "flow_id"})
+_ROWS_AT_ONCE: Final = 1 << 15  # about 10 MB of text
+_SECOND_NS: Final = 1_000_000_000
+
+
+def write(
+    reader: TraceReader, out: BinaryIO, window: Window | None, progress: Progress, min_duration_ns: int = 0
+) -> int:
+    """Write the events that overlap a window (Unix ns) or all; returns how many.
+
+    `min_duration_ns` leaves shorter events out, but not counters. Flows come along
+    where the event they are bound to does; unbound ones by their time.
+    """
+    return _Export(reader, out, window, min_duration_ns).run(progress)
+
+
+class _Export:
+    def __init__(self, reader: TraceReader, out: BinaryIO, window: Window | None, min_duration_ns: int) -> None:
+        self._reader = reader
+        self._out = out
+        self._window = window
+        self._min_duration = min_duration_ns
+        self._whole = window is None and min_duration_ns == 0
+        self._top_level = dict(reader.meta.top_level)
+        if "baseTimeNanoseconds" not in self._top_level and reader.meta.source == "pyspy":
+            # Unix µs have too many digits for the doubles of viewers.
+            first = reader.meta.start_ns or 0
+            self._top_level["baseTimeNanoseconds"] = first - first % _SECOND_NS
+        self._writer = ChromeWriter(base_ns_of(self._top_level.get("baseTimeNanoseconds")))
+        self._known: dict[str, int] = {}  # strings the writer has, by dictionary
+        self._written = np.zeros(0 if self._whole else len(reader), dtype=bool)  # rows, for their flows
+
+    def run(self, progress: Progress) -> int:
+        out, count = self._out, 0
+        for key, value in self._top_level.items():
+            out.write(f"{'{' if count == 0 else ','}\n{json.dumps(key)}: {json.dumps(value)}".encode())
+            count = 1
+        out.write(b',\n"traceEvents": [\n' if count else b'{\n"traceEvents": [\n')
+        self._set_tracks()
+        total = max(1, len(self._reader))
+        count = 0
+        for table in self._tables():
+            for text in self._events(table):
+                out.write(text)
+            count += len(table)
+            progress("exporting", min(1.0, count / total))
+        flows = self._flows()
+        out.write(flows)
+        metadata = self._metadata()
+        out.write(b",\n" + metadata if metadata and (count or flows) else metadata)
+        out.write(b"\n]\n}\n")
+        return count
+
+    def _set_tracks(self) -> None:
+        tracks = self._reader.tracks
+        self._writer.set_tracks(
+            [_token(process["id"]) for process in tracks.processes],
+            [_token(thread["id"]) for thread in tracks.threads],
+            [thread["process"] for thread in tracks.threads],
+        )
+
+    def _tables(self) -> Iterator[EventTable]:
+        columns = [*_REQUIRED, *_OPTIONAL]
+        for table in self._reader.iterate(columns, window=self._window):
+            if self._min_duration:
+                start, end = table.columns["start"], table.column("end")
+                long = (end == NO_END) | (end - start >= self._min_duration)
+                kept = np.flatnonzero(long | (table.column("kind") == Kind.COUNTER))
+                rows = table.columns.get("row", table.first_row + np.arange(len(table)))[kept]
+                table = table.take(kept)
+                table.columns["row"] = rows
+            if not self._whole:
+                self._written[table.columns["row"]] = True
+            if len(table):
+                yield table
+
+    def _events(self, table: EventTable) -> Iterator[bytes]:
+        columns = {name: np.ascontiguousarray(table.column(name)) for name in _REQUIRED}
+        columns |= {name: np.ascontiguousarray(table.columns[name]) for name in _OPTIONAL if name in table.columns}
+        for name in ("name", "cat", "stack", "module", "inputs"):
+            if name in table.dictionaries:
+                self._add(name, table.dictionaries[name].values, name in _JSON_DICTIONARIES)
+        args = []
+        for (key, kind), arg in table.args.items():
+            if arg.dictionary is not None:
+                self._add(f"{kind}:{key}", arg.dictionary.values, kind == "json")
+            values = np.ascontiguousarray(arg.values)
+            args.append((key, kind, np.ascontiguousarray(arg.rows, dtype=np.int64), values))
+        for first in range(0, len(table), _ROWS_AT_ONCE):
+            yield self._writer.write_events(len(table), columns, args, first, first + _ROWS_AT_ONCE)
+
+    def _add(self, dictionary: str, values: list[str], is_json: bool) -> None:
+        """Hand over what the writer does not know yet: dictionaries grow as segments are read."""
+        known = self._known.get(dictionary, 0)
+        if len(values) > known:
+            self._writer.add_strings(dictionary, values[known:], is_json)
+            self._known[dictionary] = len(values)
+
+    def _flows(self) -> bytes:
+        if not self._reader.meta.flows:
+            return b""
+        flows = self._reader.flows()
+        kept = self._kept_flows(flows)
+        columns: dict[str, Array] = {
+            name: np.ascontiguousarray(getattr(flows, name)[kept])
+            for name in ("id", "category", "name", "thread", "phase", "time")
+        }
+        columns["enclosing"] = flows.enclosing[kept].astype(np.uint8)
+        for name in ("name", "cat", "flow_id"):
+            self._add(name, self._reader.dictionaries[name].values, name in _JSON_DICTIONARIES)
+        return self._writer.write_flows(len(columns["id"]), columns)
+
+    def _kept_flows(self, flows: Flows) -> npt.NDArray[np.intp]:
+        if self._whole:
+            return np.arange(len(flows.id))
+        bound = flows.row != NO_ROW
+        kept = bound & self._written[np.where(bound, flows.row, 0)] if len(self._written) else bound & False
+        low, high = self._window or (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+        return np.flatnonzero(kept | (~bound & (flows.time >= low) & (flows.time < high)))
+
+    def _metadata(self) -> bytes:
+        tracks = self._reader.tracks
+        records: list[dict[str, Any]] = []
+        for process in tracks.processes:
+            place = {} if process["id"] is None else {"pid": process["id"]}
+            for key, name in (
+                ("name", "process_name"),
+                ("labels", "process_labels"),
+                ("sort_index", "process_sort_index"),
+            ):
+                if key in process:
+                    records.append({"ph": "M", "name": name, **place, "tid": 0, "args": {key: process[key]}})
+            records += process.get("metadata", ())
+        for thread in tracks.threads:
+            pid = tracks.processes[thread["process"]]["id"]
+            place = {} if pid is None else {"pid": pid}
+            if thread["id"] is not None:
+                place["tid"] = thread["id"]
+            for key, name in (("name", "thread_name"), ("sort_index", "thread_sort_index")):
+                if key in thread:
+                    records.append({"ph": "M", "name": name, **place, "args": {key: thread[key]}})
+        return ",\n".join(map(json.dumps, records)).encode()
+
+
+def _token(track_id: Any) -> str:
+    return "" if track_id is None else json.dumps(track_id)
