@@ -36,25 +36,30 @@ def sum_by(group: Int64, groups: int, values: Int64) -> Int64:
 class TreeBuilder:
     """Stack replay per thread with open stacks carried from segment to segment.
 
-    `threads` is the number of thread tracks, `flow_*` all flow records of the
-    trace in time order; `flow_want` says what each would rather bind to among
-    the rows that start at its time: 1 an op, 2 a launch or device row.
-    Roles are the bits of `native/engine/roles.h`. The rules are told in
-    `profd/tree/build.py`.
+    `threads` is the number of thread tracks. Roles are the bits of
+    `native/engine/roles.h`. The rules are told in `profd/tree/build.py`.
     """
 
     partial_overlap: int
     no_end: int
     rows: int
 
-    def __init__(
-        self, threads: int, flow_thread: Int32, flow_time: Int64, flow_want: UInt8, *, threads_max: int = 4194304
-    ) -> None: ...
+    def __init__(self, threads: int, *, threads_max: int = 4194304) -> None: ...
+    def add_flows(self, thread: Int32, time: Int64, want: UInt8) -> None:
+        """The next flow records, in time order, before the segment with the rows that start then.
+
+        `want`: what a record would rather bind to among the rows that start at its
+        time: 1 an op, 2 a launch or device row, 0 whatever is innermost.
+        """
+
+    def take_flows(self) -> tuple[Int64, Int32]:
+        """(row or -1, its depth) of the records that were reached since the last call, in their order."""
+
     def feed(self, start: Int64, end: Int64, thread: Int32, role: UInt8) -> tuple[Int64, Int32, Int64]:
         """(parent, depth, self time) of the next rows; self times of rows still open are absent for now."""
 
-    def finish(self) -> tuple[Int64, Int64, Int64, Int32]:
-        """(row, self time) of rows that were open when their segment ended, (row, its depth) of each flow."""
+    def finish(self) -> tuple[Int64, Int64]:
+        """(row, self time) of rows that were open when their segment ended. All flow records are reached."""
 
 class LinkBuilder:
     """Device rows to the runtime or driver calls with their correlation id, in the same group (input).
@@ -67,7 +72,7 @@ class LinkBuilder:
     correlation_reused: int
     forgotten: int
 
-    def __init__(self, *, launches_max: int = 4194304) -> None: ...
+    def __init__(self, *, launches_max: int = 1048576) -> None: ...
     def feed(self, correlation: Int64, group: Int32, role: UInt8, depth: Int32) -> tuple[Int64, Int32]:
         """(linked row or -1, depth) of the next rows; depth is the launch's plus one where there is one."""
 

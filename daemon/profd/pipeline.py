@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from profd.capture.model import Loss
-from profd.collate.collator import Collator, SortedFlows
+from profd.collate.collator import Collator
 from profd.decode.batch import Findings
 from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
@@ -76,9 +76,7 @@ class _Import:
 
     def run(self, files: list[dict[str, Any]], fds: list[int]) -> dict[str, Any]:
         self._decode_all(files, fds)
-        flows = self._collator.flows()
-        self._stages.end("collate")
-        self._store(flows)
+        self._store()
         meta = self._finish()
         return {
             "events": meta.events,
@@ -136,9 +134,14 @@ class _Import:
         for key, value in findings.top_level.items():
             meta.top_level.setdefault(key, value)
 
-    def _store(self, flows: SortedFlows) -> None:
+    def _store(self) -> None:
         dictionaries = self._dictionaries
-        tree = TreePass(len(self._tracks.threads), dictionaries, flows)
+        tree = TreePass(
+            self._tracks,
+            dictionaries,
+            self._collator.flows(),
+            lambda flows: self._writer.write_flows(flows, dictionaries),
+        )
         rows = self._collator.rows
         for segment in self._collator.segments(dictionaries):
             self._stages.end("collate")
@@ -155,8 +158,6 @@ class _Import:
             self._progress("storing", _DECODE_SHARE + (1 - _DECODE_SHARE) * done)
         if rows == 0:
             self._close(tree)
-        self._writer.write_flows(flows.flows, dictionaries)
-        self._stages.end("store")
 
     def _close(self, tree: TreePass) -> list[Patch]:
         outcome = tree.finish()

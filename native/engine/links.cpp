@@ -11,10 +11,13 @@ namespace profd {
 namespace {
 
 struct Key {
-  std::int64_t correlation;
-  std::int32_t group;
+  std::int64_t correlation = 0;
+  std::int32_t group = 0;
+  bool used = true;  // of the slot; lies where there would be padding
   bool operator==(const Key&) const = default;
 };
+
+inline constexpr Key kNoKey{0, 0, false};
 
 // Open addressing, linear probing, no removal of single entries.
 template <typename Value>
@@ -24,14 +27,13 @@ class Table {
 
   Value* find(const Key& key) {
     Slot& slot = slots_[place(key)];
-    return slot.used ? &slot.value : nullptr;
+    return slot.key.used ? &slot.value : nullptr;
   }
 
   Value& at(const Key& key) {
-    if ((size_ + 1) * 2 > slots_.size()) grow();
+    if ((size_ + 1) * 4 > slots_.size() * 3) grow();
     Slot& slot = slots_[place(key)];
-    if (!slot.used) {
-      slot.used = true;
+    if (!slot.key.used) {
       slot.key = key;
       ++size_;
     }
@@ -48,7 +50,7 @@ class Table {
   template <typename Visit>
   void each(Visit visit) {
     for (Slot& slot : slots_) {
-      if (slot.used) visit(slot.value);
+      if (slot.key.used) visit(slot.value);
     }
   }
 
@@ -56,9 +58,8 @@ class Table {
   static constexpr std::size_t kLeast = 1024;
 
   struct Slot {
-    Key key{};
+    Key key = kNoKey;
     Value value{};
-    bool used = false;
   };
 
   std::size_t place(const Key& key) const {
@@ -69,7 +70,7 @@ class Table {
     hash ^= hash >> 31;
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = hash & mask;
-    while (slots_[at].used && !(slots_[at].key == key)) at = (at + 1) & mask;
+    while (slots_[at].key.used && !(slots_[at].key == key)) at = (at + 1) & mask;
     return at;
   }
 
@@ -77,7 +78,7 @@ class Table {
     std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
     for (const Slot& slot : old) {
-      if (slot.used) slots_[place(slot.key)] = slot;
+      if (slot.key.used) slots_[place(slot.key)] = slot;
     }
   }
 
@@ -238,7 +239,7 @@ class LinkBuilder {
 
 void bind_links(nb::module_& m) {
   nb::class_<LinkBuilder>(m, "LinkBuilder")
-      .def(nb::init<std::size_t>(), nb::kw_only(), nb::arg("launches_max") = std::size_t{1} << 22)
+      .def(nb::init<std::size_t>(), nb::kw_only(), nb::arg("launches_max") = std::size_t{1} << 20)
       .def("feed", &LinkBuilder::feed, nb::arg("correlation").noconvert(), nb::arg("group").noconvert(),
            nb::arg("role").noconvert(), nb::arg("depth").noconvert())
       .def("finish", &LinkBuilder::finish)

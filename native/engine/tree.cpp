@@ -45,21 +45,42 @@ struct Flow {
 
 class TreeBuilder {
  public:
-  TreeBuilder(std::int64_t threads, In<std::int32_t> flow_thread, In<std::int64_t> flow_time,
-              In<std::uint8_t> flow_want, std::int64_t threads_max) {
+  TreeBuilder(std::int64_t threads, std::int64_t threads_max) {
     require(threads >= 0 && threads <= threads_max, "the number of threads is beyond the limit of tracks");
-    const std::size_t n = flow_time.shape(0);
-    require_length(flow_thread.shape(0), n, "flow_thread");
-    require_length(flow_want.shape(0), n, "flow_want");
     threads_.resize(static_cast<std::size_t>(threads));
-    flows_.reserve(n);
+  }
+
+  void add_flows(In<std::int32_t> thread, In<std::int64_t> time, In<std::uint8_t> want) {
+    require(!finished_, "the tree is finished");
+    const std::size_t n = time.shape(0);
+    require_length(thread.shape(0), n, "thread");
+    require_length(want.shape(0), n, "want");
+    std::int64_t before = last_flow_;
     for (std::size_t i = 0; i < n; ++i) {
-      const Flow flow{flow_time.data()[i], flow_thread.data()[i], flow_want.data()[i]};
-      require(i == 0 || flows_.back().time <= flow.time, "flow records are not in time order");
-      require(flow.thread < threads, "a flow record names a thread that is not there");
-      flows_.push_back(flow);
+      require(before <= time.data()[i], "flow records are not in time order");
+      require(thread.data()[i] < static_cast<std::int64_t>(threads_.size()),
+              "a flow record names a thread that is not there");
+      before = time.data()[i];
     }
-    bound_.resize(n);
+    last_flow_ = before;
+    flows_.reserve(flows_.size() + n);
+    for (std::size_t i = 0; i < n; ++i) {
+      flows_.push_back({time.data()[i], thread.data()[i], want.data()[i]});
+    }
+  }
+
+  // What the flow records bound to that were reached since the last call, in their order.
+  nb::tuple take_flows() {
+    Buffer<std::int64_t> row(bound_.size());
+    Buffer<std::int32_t> depth(bound_.size());
+    for (std::size_t i = 0; i < bound_.size(); ++i) {
+      row[i] = bound_[i].row;
+      depth[i] = bound_[i].depth;
+    }
+    bound_.clear();
+    flows_.erase(flows_.begin(), flows_.begin() + static_cast<std::ptrdiff_t>(next_flow_));
+    next_flow_ = 0;
+    return nb::make_tuple(row.array(), depth.array());
   }
 
   nb::tuple feed(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> thread,
@@ -96,13 +117,7 @@ class TreeBuilder {
         while (!thread.stack.empty()) pop(thread, nullptr);
       }
     }
-    Buffer<std::int64_t> flow_row(bound_.size());
-    Buffer<std::int32_t> flow_depth(bound_.size());
-    for (std::size_t i = 0; i < bound_.size(); ++i) {
-      flow_row[i] = bound_[i].row;
-      flow_depth[i] = bound_[i].depth;
-    }
-    return nb::make_tuple(to_array(late_row_), to_array(late_self_), flow_row.array(), flow_depth.array());
+    return nb::make_tuple(to_array(late_row_), to_array(late_self_));
   }
 
   std::int64_t partial_overlap() const { return partial_overlap_; }
@@ -204,8 +219,8 @@ class TreeBuilder {
   }
 
   void bind(Segment* segment) {
-    const Flow& flow = flows_[next_flow_];
-    Place& bound = bound_[next_flow_++];
+    const Flow flow = flows_[next_flow_++];
+    Place& bound = bound_.emplace_back();
     if (flow.thread < 0) return;
     Thread& thread = threads_[flow.thread];
     if (thread.last_start == flow.time && thread.any.row != kNoRow) {
@@ -223,12 +238,13 @@ class TreeBuilder {
   }
 
   std::vector<Thread> threads_;
-  std::vector<Flow> flows_;
-  std::vector<Place> bound_;
+  std::vector<Flow> flows_;    // not yet reached from next_flow_ on
+  std::vector<Place> bound_;   // not yet taken
   std::vector<std::int64_t> late_row_, late_self_;
   std::size_t next_flow_ = 0;
   std::int64_t rows_ = 0;
   std::int64_t last_start_ = kAbsent;
+  std::int64_t last_flow_ = kAbsent;
   std::int64_t partial_overlap_ = 0;
   std::int64_t no_end_ = 0;
   bool finished_ = false;
@@ -238,9 +254,11 @@ class TreeBuilder {
 
 void bind_tree(nb::module_& m) {
   nb::class_<TreeBuilder>(m, "TreeBuilder")
-      .def(nb::init<std::int64_t, In<std::int32_t>, In<std::int64_t>, In<std::uint8_t>, std::int64_t>(),
-           nb::arg("threads"), nb::arg("flow_thread").noconvert(), nb::arg("flow_time").noconvert(),
-           nb::arg("flow_want").noconvert(), nb::kw_only(), nb::arg("threads_max") = 1 << 22)
+      .def(nb::init<std::int64_t, std::int64_t>(), nb::arg("threads"), nb::kw_only(),
+           nb::arg("threads_max") = 1 << 22)
+      .def("add_flows", &TreeBuilder::add_flows, nb::arg("thread").noconvert(), nb::arg("time").noconvert(),
+           nb::arg("want").noconvert())
+      .def("take_flows", &TreeBuilder::take_flows)
       .def("feed", &TreeBuilder::feed, nb::arg("start").noconvert(), nb::arg("end").noconvert(),
            nb::arg("thread").noconvert(), nb::arg("role").noconvert())
       .def("finish", &TreeBuilder::finish)

@@ -10,68 +10,62 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profd import _engine
-from profd.collate.merge import Gathering, Piece, segments
-from profd.collate.runs import FILE_COLUMN, ArgKey, MemoryRun, Run
+from profd.collate.runs import FILE_COLUMN, ArgKey
+from profd.collate.sorter import Sorter
 from profd.decode.batch import Batch
 from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable, Flows
 from profd.limits import SEGMENT_ROWS
 
 Array = npt.NDArray[Any]
 
-_FLOW_DTYPES: Final[dict[str, type[np.generic]]] = {
-    "id": np.int32,
-    "category": np.int32,
-    "name": np.int32,
-    "phase": np.uint8,
-    "enclosing": np.bool_,
-    "thread": np.int32,
-    "time": np.int64,
-    "row": np.int64,
-}
+_FLOW_FIELDS: Final = [field.name for field in fields(Flows) if field.name not in ("time", "row")]
 
 
 @dataclass(slots=True)
 class SortedFlows:
-    """All flow records of a trace in time order and which input each is from."""
+    """Some flow records in time order and which input each is from."""
 
     flows: Flows
     file: Array  # int32
 
+    def __len__(self) -> int:
+        return len(self.file)
+
+    def cut(self, at: int) -> tuple[SortedFlows, SortedFlows]:
+        """The first `at` records and the others, not copied."""
+        names = [field.name for field in fields(Flows)]
+        first = Flows(**{name: getattr(self.flows, name)[:at] for name in names})
+        others = Flows(**{name: getattr(self.flows, name)[at:] for name in names})
+        return SortedFlows(first, self.file[:at]), SortedFlows(others, self.file[at:])
+
 
 class Collator:
-    """Sorts by start, stable; keeps at most a segment of rows in memory and spills the rest.
+    """Sorts events and flow records by time, stable, at most a segment of each in memory.
 
     Batches in file order, files in the order in which they are to be told apart
     where they start together. A batch belongs to the collator once added.
     """
 
     def __init__(self, spill_to: Path, segment_rows: int = SEGMENT_ROWS) -> None:
-        self._directory = spill_to
-        self._segment_rows = segment_rows
-        self._waiting: list[EventTable] = []
-        self._waiting_rows = 0
-        self._runs: list[Run] = []
-        self._flows: list[tuple[Flows, int]] = []
+        self._events = Sorter(spill_to, segment_rows)
+        self._flows = Sorter(spill_to, max(1, segment_rows // 4))
         self._arg_dictionaries: dict[ArgKey, Dictionary] = {}
-        self.rows = 0
+
+    @property
+    def rows(self) -> int:
+        """Events added so far."""
+        return self._events.rows
 
     def add(self, batch: Batch, file: int = 0) -> None:
         """Take a batch of input number `file`."""
-        if batch.flows is not None and len(batch.flows.id):
-            self._flows.append((batch.flows, file))
+        if batch.flows is not None:
+            self._add_flows(batch.flows, file)
         table = batch.events
-        if len(table) == 0:
-            return
-        if self._waiting and self._waiting_rows + len(table) > self._segment_rows:
-            self._spill()
         for key, arg in table.args.items():
             self._share_dictionary(key, arg)
         if file:
             table.columns[FILE_COLUMN] = np.full(len(table), file, dtype=np.int32)
-        self._waiting.append(table)
-        self._waiting_rows += len(table)
-        self.rows += len(table)
+        self._events.add(table)
 
     def _share_dictionary(self, key: ArgKey, arg: ArgColumn) -> None:
         """One dictionary per argument in the whole trace, whatever each input brought."""
@@ -83,53 +77,26 @@ class Collator:
             codes = np.array([shared.code(value) for value in given.values], dtype=np.int32)
             arg.values, arg.dictionary = codes[arg.values], shared
 
-    def _gather_waiting(self) -> Gathering:
-        pieces = [Piece(MemoryRun(table), 0, len(table)) for table in self._waiting]
-        self._waiting, self._waiting_rows = [], 0
-        return Gathering(pieces)
-
-    def _spill(self) -> None:
-        self._runs.append(self._gather_waiting().spill(self._directory))
+    def _add_flows(self, flows: Flows, file: int) -> None:
+        columns = {name: getattr(flows, name) for name in _FLOW_FIELDS}
+        columns["start"] = flows.time
+        columns[FILE_COLUMN] = np.full(len(flows.time), file, dtype=np.int32)
+        self._flows.add(EventTable(columns, {}))
 
     def segments(self, dictionaries: dict[str, Dictionary]) -> Iterator[EventTable]:
         """Yield the segments in order; the last one ends at row `rows`.
 
         Once, after the last batch, with the dictionaries that the batches refer to.
         """
-        if not self._runs and self.rows <= self._segment_rows:
-            if self.rows:
-                yield self._gather_waiting().table(dictionaries, 0)
-            return
-        if self._waiting:
-            self._spill()
         row = 0
-        for pieces in segments(self._runs, self._segment_rows):
-            table = Gathering(pieces).table(dictionaries, row)
-            row += len(table)
-            yield table
-            del table  # before the next one is gathered
+        for gathering in self._events.segments():
+            yield gathering.table(dictionaries, row)
+            row += gathering.rows
 
-    def flows(self) -> SortedFlows:
-        """All flow records in time order, ties as they came. Once, after the last batch."""
-        count = sum(len(flows.id) for flows, _ in self._flows)
-        time = np.empty(count, dtype=np.int64)
-        order = _engine.argsort(self._flow_column("time", time))
-        columns = {"time": time[order]}
-        for field in fields(Flows):
-            if field.name == "row":
-                columns["row"] = np.full(count, NO_ROW, dtype=np.int64)
-            elif field.name != "time":
-                dtype = _FLOW_DTYPES[field.name]
-                columns[field.name] = self._flow_column(field.name, np.empty(count, dtype=dtype))[order]
-        file = [np.full(len(flows.id), number, dtype=np.int32) for flows, number in self._flows]
-        of_file = np.concatenate(file)[order] if file else np.empty(0, dtype=np.int32)
-        self._flows = []
-        return SortedFlows(Flows(**columns), of_file)
-
-    def _flow_column(self, name: str, into: Array) -> Array:
-        at = 0
-        for flows, _ in self._flows:
-            values = getattr(flows, name)
-            into[at : at + len(values)] = values
-            at += len(values)
-        return into
+    def flows(self) -> Iterator[SortedFlows]:
+        """Yield all flow records in time order, ties as they came. Once, after the last batch."""
+        for gathering in self._flows.segments():
+            columns = {name: gathering.column(name) for name in _FLOW_FIELDS}
+            unbound = np.full(gathering.rows, NO_ROW, dtype=np.int64)
+            flows = Flows(**columns, time=gathering.column("start"), row=unbound)
+            yield SortedFlows(flows, gathering.column(FILE_COLUMN))

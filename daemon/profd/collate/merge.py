@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -103,7 +103,7 @@ class Gathering:
         return run
 
 
-def segments(runs: list[Run], rows_max: int) -> Iterator[list[Piece]]:
+def segments(runs: Sequence[Run], rows_max: int) -> Iterator[list[Piece]]:
     """Cut sorted runs into consecutive segments of at most `rows_max` rows.
 
     Rows that start together stay together (the tree orders them by length),
@@ -117,7 +117,7 @@ def segments(runs: list[Run], rows_max: int) -> Iterator[list[Piece]]:
         low = high
 
 
-def _cut(runs: list[Run], low: list[int], total: list[int], rows_max: int) -> list[int]:
+def _cut(runs: Sequence[Run], low: list[int], total: list[int], rows_max: int) -> list[int]:
     if sum(total) - sum(low) <= rows_max:
         return total
     first = min(int(run.starts[at]) for run, at, end in zip(runs, low, total, strict=True) if at < end)
@@ -139,7 +139,7 @@ def _cut(runs: list[Run], low: list[int], total: list[int], rows_max: int) -> li
     return high
 
 
-def _before(runs: list[Run], time: int) -> list[int]:
+def _before(runs: Sequence[Run], time: int) -> list[int]:
     # Beyond int64 there is nothing: the greatest start plus one.
     if time > np.iinfo(np.int64).max:
         return [len(run.starts) for run in runs]

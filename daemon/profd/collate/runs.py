@@ -136,6 +136,11 @@ class SpilledRun:
         skip, stop = np.searchsorted(rows, (low, high)).tolist()
         return rows[skip:stop] - low, self._read(arg.values, first + skip, first + stop)
 
+    def release(self) -> None:
+        """Let go of the pages of the mapping; they are read again where they are needed."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def _append(self, values: Array) -> _Stretch:
         data = np.ascontiguousarray(values).data.cast("B") if len(values) else memoryview(b"")
         stretch = _Stretch(self._size, values.dtype, len(values))

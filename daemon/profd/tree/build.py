@@ -21,9 +21,9 @@ are skewed, the first after them. Flows link where there is no correlation id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,21 +31,12 @@ import numpy.typing as npt
 from profd import _engine
 from profd.collate.collator import SortedFlows
 from profd.collate.runs import FILE_COLUMN
-from profd.events import NO_ROW, Dictionary, EventTable
+from profd.events import NO_ROW, Dictionary, EventTable, Flows, Tracks
 from profd.limits import TRACKS_MAX
+from profd.tree.flows import FlowFeed, FlowLinks
 from profd.tree.roles import MUST_LAUNCH, MUST_LINK, Roles, lacks_correlation
 
 Array = npt.NDArray[Any]
-
-_WANTS_OP: Final = 1
-_WANTS_LINK: Final = 2
-# What a flow of this category joins; "async" is Kineto's of 2021.
-_WANTS: Final = {
-    "fwdbwd": _WANTS_OP,
-    "ac2g": _WANTS_LINK,
-    "async_cpu_to_gpu": _WANTS_LINK,
-    "async": _WANTS_LINK,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +56,29 @@ class Outcome:
 
 
 class TreePass:
-    """Feed it the segments of a trace in order; then `finish`, which also binds the flows it was given."""
+    """Feed it the segments of a trace in order, then `finish`.
 
-    def __init__(self, threads: int, dictionaries: dict[str, Dictionary], flows: SortedFlows) -> None:
-        self._roles = Roles(dictionaries.setdefault("name", Dictionary()))
-        self._flows = flows
-        categories = dictionaries.setdefault("cat", Dictionary()).values
-        wants = np.array([_WANTS.get(category, 0) for category in categories] + [0], dtype=np.uint8)
-        self._want: Array = wants[flows.flows.category]
-        self._tree = _engine.TreeBuilder(
-            threads, flows.flows.thread, flows.flows.time, self._want, threads_max=TRACKS_MAX
-        )
-        self._links = _engine.LinkBuilder()
+    Flow records are taken from `flows` as the rows they may bind to come along,
+    and given to `bound` in time order once their `row` is known.
+    """
+
+    def __init__(
+        self,
+        tracks: Tracks,
+        dictionaries: dict[str, Dictionary],
+        flows: Iterator[SortedFlows],
+        bound: Callable[[Flows], None],
+    ) -> None:
         self.launches = 0  # calls that launch something by their name
-        self._unlinked: list[tuple[Array, Array]] = []  # (rows, file) of device rows without correlation
+        self._roles = Roles(dictionaries.setdefault("name", Dictionary()))
+        self._bound = bound
+        categories = dictionaries.setdefault("cat", Dictionary())
+        self._thread_of = same_threads(tracks)
+        self._flows = FlowFeed(flows, categories, self._thread_of)
+        self._tree = _engine.TreeBuilder(len(tracks.threads), threads_max=TRACKS_MAX)
+        self._links = _engine.LinkBuilder()
+        self._flow_links = FlowLinks()
+        self._unbound = 0
 
     def feed(self, table: EventTable) -> None:
         """Set `parent`, `depth`, `self_time` and `linked`; takes away the file column."""
@@ -88,58 +88,61 @@ class TreePass:
         file = table.columns.pop(FILE_COLUMN, None)
         if file is None:
             file = np.zeros(rows, dtype=np.int32)
-        parent, depth, self_time = self._tree.feed(
-            table.columns["start"], table.column("end"), table.column("thread"), role
-        )
+        start = table.columns["start"]
+        self._flows.supply(self._tree, int(start[-1]))
+        thread = self._thread_of[table.column("thread")]
+        parent, depth, self_time = self._tree.feed(start, table.column("end"), thread, role)
         linked, depth = self._links.feed(table.column("correlation"), file, role, depth)
         table.columns["parent"] = np.where(linked == NO_ROW, parent, linked)
         table.columns["depth"] = depth
         table.columns["self_time"] = self_time
         table.columns["linked"] = linked
         alone = np.flatnonzero(((role & MUST_LINK) != 0) & lacks_correlation(table))
-        if len(alone):
-            self._unlinked.append((alone + table.first_row, file[alone]))
+        self._flow_links.add_rows(alone + table.first_row)
+        self._collect_flows()
+
+    def _collect_flows(self) -> None:
+        for flows, depth in self._flows.collect(self._tree):
+            self._flow_links.add(flows, depth, self._flows.wants(flows))
+            self._unbound += int(np.count_nonzero(flows.flows.row == NO_ROW))
+            self._bound(flows.flows)
 
     def finish(self) -> Outcome:
-        """Bind the flows (their `row` is set) and say what rows of earlier segments must become."""
-        late_row, late_self, flow_row, flow_depth = self._tree.finish()
-        self._flows.flows.row[:] = flow_row
+        """Bind the flow records that are left and say what rows of earlier segments must become."""
+        self._flows.supply(self._tree, np.iinfo(np.int64).max)
+        late_row, late_self = self._tree.finish()
+        self._collect_flows()
         link_row, linked, depth = self._links.finish()
-        patches = list(_patches(late_row, {"self_time": late_self}))
-        patches += _patches(link_row, {"parent": linked, "linked": linked, "depth": depth})
-        by_flow = self._link_by_flow(flow_depth)
-        patches += by_flow
+        flow_row, launch, launch_depth = self._flow_links.links()
+        patches = [
+            *_patches(late_row, {"self_time": late_self}),
+            *_patches(link_row, {"parent": linked, "linked": linked, "depth": depth}),
+            *_patches(flow_row, {"parent": launch, "linked": launch, "depth": launch_depth + 1}),
+        ]
         anomalies = {
             "partial_overlap": self._tree.partial_overlap,
             "no_end": self._tree.no_end,
-            "device_without_launch": self._links.device_without_launch - sum(len(patch.rows) for patch in by_flow),
+            "device_without_launch": self._links.device_without_launch - len(flow_row),
             "launch_without_device": self._links.launch_without_device,
             "correlation_reused": self._links.correlation_reused,
             "launches_forgotten": self._links.forgotten,
-            "unbound_flow": int((flow_row == NO_ROW).sum()),
+            "unbound_flow": self._unbound,
         }
         return Outcome(patches, {name: count for name, count in anomalies.items() if count})
 
-    def _link_by_flow(self, flow_depth: Array) -> list[Patch]:
-        """Device rows without a correlation id, by the flow that ends at them."""
-        flows = self._flows.flows
-        bound = np.flatnonzero((self._want == _WANTS_LINK) & (flows.row != NO_ROW))
-        if not self._unlinked or not len(bound):
-            return []
-        key = (self._flows.file[bound].astype(np.int64) << 32) | flows.id[bound]
-        begins = flows.phase[bound] == ord("s")
-        # The first start of an id counts, as in Kineto; records are in time order.
-        ids, first = np.unique(key[begins], return_index=True)
-        launch = bound[begins][first]
-        ends = ~begins & np.isin(flows.row[bound], np.concatenate([rows for rows, _ in self._unlinked]))
-        if not len(ids) or not ends.any():
-            return []
-        at = np.minimum(np.searchsorted(ids, key[ends]), len(ids) - 1)
-        found = ids[at] == key[ends]
-        row, first_flow = np.unique(flows.row[bound[ends]][found], return_index=True)
-        cause = launch[at[found][first_flow]]
-        columns = {"parent": flows.row[cause], "linked": flows.row[cause], "depth": flow_depth[cause] + 1}
-        return list(_patches(row, columns))
+
+def same_threads(tracks: Tracks) -> Array:
+    """For each thread track the first one of the same process with the same text as its id (int32).
+
+    Kineto of 2021 wrote the tids of some rows as strings and those of flows and
+    instants as numbers; to a viewer, whose keys are strings, both are one thread.
+    The array has one entry more, -1, for rows without a thread.
+    """
+    first: dict[tuple[int, str], int] = {}
+    numbers = [
+        first.setdefault((track["process"], str(track["id"])), number) for number, track in enumerate(tracks.threads)
+    ]
+    return np.array([*numbers, NO_ROW], dtype=np.int32)
 
 
 def _patches(rows: Array, columns: dict[str, Array]) -> Iterator[Patch]:

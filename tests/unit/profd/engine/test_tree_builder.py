@@ -31,12 +31,22 @@ def column(values, dtype=np.int64):
 
 def build(rows, flows, cuts):
     """(parent, depth, self time, rows of flows, builder) with segments cut at `cuts`."""
-    builder = _engine.TreeBuilder(
-        3,
-        column([f[0] for f in flows], np.int32),
-        column([f[1] for f in flows]),
-        column([f[2] for f in flows], np.uint8),
-    )
+    builder = _engine.TreeBuilder(3)
+    half = len(flows) // 2
+    for part in (flows[:half], flows[half:]):
+        builder.add_flows(
+            column([flow[0] for flow in part], np.int32),
+            column([flow[1] for flow in part]),
+            column([flow[2] for flow in part], np.uint8),
+        )
+    flow_rows: list[int] = []
+    flow_depths: list[int] = []
+
+    def take():
+        row, depth = builder.take_flows()
+        flow_rows.extend(row.tolist())
+        flow_depths.extend(depth.tolist())
+
     parents, depths, self_times = [], [], []
     for low, high in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         part = rows[low:high]
@@ -49,13 +59,15 @@ def build(rows, flows, cuts):
         parents += parent.tolist()
         depths += depth.tolist()
         self_times += self_time.tolist()
-    late_row, late_self, flow_row, flow_depth = builder.finish()
+        take()
+    late_row, late_self = builder.finish()
+    take()
     for row, self_time in zip(late_row.tolist(), late_self.tolist(), strict=True):
         assert self_times[row] == twins.ABSENT
         self_times[row] = self_time
-    for row, depth in zip(flow_row.tolist(), flow_depth.tolist(), strict=True):
+    for row, depth in zip(flow_rows, flow_depths, strict=True):
         assert row == -1 or depths[row] == depth
-    return parents, depths, self_times, flow_row.tolist(), builder
+    return parents, depths, self_times, flow_rows, builder
 
 
 @given(ROWS, FLOWS, st.data())
@@ -124,12 +136,12 @@ def test_flows_prefer_what_starts_with_them():
 def test_a_hundred_thousand_levels():
     depth = 100_000
     rows = np.arange(depth, dtype=np.int64)
-    builder = _engine.TreeBuilder(1, column([], np.int32), column([]), column([], np.uint8))
+    builder = _engine.TreeBuilder(1)
     role = np.full(depth, NESTS | FRAME | TIMED, dtype=np.uint8)
     parent, levels, self_time = builder.feed(rows, 2 * depth - rows, np.zeros(depth, np.int32), role)
     assert (parent == rows - 1).all()
     assert (levels == rows).all()
-    late_row, late_self, _, _ = builder.finish()
+    late_row, late_self = builder.finish()
     self_time[late_row] = late_self
     assert (self_time[:-1] == 2).all()
 
@@ -142,7 +154,6 @@ def test_extremes_of_int64():
     assert self_times[0] == high - 6  # saturated before the children were taken away
 
 
-EMPTY = (column([], np.int32), column([]), column([], np.uint8))
 I64, I32, U8 = column([0, 0]), column([0, 0], np.int32), column([1, 1], np.uint8)
 
 
@@ -158,7 +169,7 @@ I64, I32, U8 = column([0, 0]), column([0, 0], np.int32), column([1, 1], np.uint8
     ],
 )
 def test_a_malformed_segment_changes_nothing(arrays, message):
-    builder = _engine.TreeBuilder(1, *EMPTY)
+    builder = _engine.TreeBuilder(1)
     builder.feed(I64, I64, I32, U8)
     with pytest.raises(ValueError, match=message):
         builder.feed(*arrays)
@@ -171,23 +182,35 @@ def test_a_malformed_segment_changes_nothing(arrays, message):
 
 
 @pytest.mark.parametrize(
-    ("threads", "flows", "message"),
+    ("flows", "message"),
     [
-        (-1, EMPTY, "number of threads"),
-        (2**40, EMPTY, "number of threads"),
-        (1, (I32 + 1, I64, U8), "not there"),
-        (1, (I32, column([1, 0]), U8), "time order"),
-        (1, (I32[:1], I64, U8), "flow_thread has 1"),
-        (1, (I32, I64, U8[:1]), "flow_want has 1"),
+        ((I32 + 1, I64, U8), "not there"),
+        ((I32, column([1, 0]), U8), "time order"),
+        ((I32, I64 - 10, U8), "time order"),
+        ((I32[:1], I64, U8), "thread has 1"),
+        ((I32, I64, U8[:1]), "want has 1"),
     ],
 )
-def test_malformed_flows(threads, flows, message):
+def test_malformed_flows(flows, message):
+    builder = _engine.TreeBuilder(1)
+    builder.add_flows(I32, I64, U8)
     with pytest.raises(ValueError, match=message):
-        _engine.TreeBuilder(threads, *flows)
+        builder.add_flows(*flows)
+    builder.finish()
+    assert builder.take_flows()[0].tolist() == [-1, -1]
+    assert builder.take_flows()[0].tolist() == []
+    with pytest.raises(ValueError, match="finished"):
+        builder.add_flows(I32, I64, U8)
+
+
+@pytest.mark.parametrize("threads", [-1, 2**40])
+def test_impossible_numbers_of_threads(threads):
+    with pytest.raises(ValueError, match="number of threads"):
+        _engine.TreeBuilder(threads)
 
 
 def test_wrong_dtypes():
     with pytest.raises(TypeError):
-        _engine.TreeBuilder(1, *EMPTY).feed(I64, I64, I64, U8)
+        _engine.TreeBuilder(1).feed(I64, I64, I64, U8)
     with pytest.raises(TypeError):
-        _engine.TreeBuilder(1, I64, I64, U8)
+        _engine.TreeBuilder(1).add_flows(I64, I64, U8)
