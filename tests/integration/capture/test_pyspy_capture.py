@@ -1,0 +1,145 @@
+"""The capture manager with everything real but the RPC edge: table, sources, workers, store, journal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from profd.capture.death import DeathWatch
+from profd.capture.estimate import HostHeadroom
+from profd.capture.manager import CaptureManager
+from profd.capture.model import Options, Reason, State
+from profd.capture.planner import Request, Settings
+from profd.capture.switch import Switch
+from profd.journal.journal import Journal
+from profd.sources.pyspy.source import PySpySource
+from profd.store.captures import CaptureRecords
+from profd.store.recordings import Recordings
+from profd.store.store import Store
+from profd.targets.selector import Selector
+from profd.targets.table import ProcessTable
+from profd.workers.pool import WorkerPool
+
+from tests.support import python_jobs
+from tests.support.captures import AuditList, Person, ended, open_ended, request, until
+
+ME = Person(os.geteuid(), "me", admin=False)
+
+
+@dataclass
+class Parts:
+    """What a test looks at."""
+
+    manager: CaptureManager
+    store: Store
+    pool: WorkerPool
+    root: Path
+
+
+@contextlib.asynccontextmanager
+async def real_parts(root: Path) -> AsyncIterator[Parts]:
+    table = ProcessTable()
+    pool = WorkerPool(1)
+    await pool.open()
+    store = Store(root)
+    source = PySpySource()
+    await source.open()
+    manager = CaptureManager(
+        sources=[source],
+        table=table,
+        records=CaptureRecords(root),
+        storing=Recordings(store, pool.run),
+        journal=Journal(root / "journal"),
+        audit=AuditList(),
+        switch=Switch(root / "disabled"),
+        headroom=HostHeadroom(root),
+        ended=DeathWatch(table),
+        settings=Settings("host", own_pids=lambda: [os.getpid(), *pool.pids]),
+    )
+    await manager.open()
+    try:
+        yield Parts(manager, store, pool, root)
+    finally:
+        await manager.close(60)
+        await source.close()
+        await pool.close()
+        store.close()
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    async with real_parts(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.slow
+async def test_a_python_process_is_sampled_and_stored(parts: Parts) -> None:
+    with python_jobs.running(python_jobs.SPIN) as job:
+        record = await parts.manager.start(ME, request(job.pid, seconds=0.5))
+        record = await ended(parts.manager, record.id)
+    target = record.targets[0]
+    assert (target.state, target.reason, target.source) == (State.STORED, Reason.NONE, "pyspy"), target.message
+    assert target.events
+    assert target.events > 0
+    assert [trace.id for trace in parts.store.of_capture(record.id)] == [target.trace]
+    await parts.manager._book.flush()
+    assert list((parts.root / "journal").iterdir()) == []
+    assert {phase.name for phase in target.waterfall} >= {"window", "decode", "store"}
+
+
+@pytest.mark.slow
+async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
+    with python_jobs.running(python_jobs.SPIN) as one, python_jobs.running(python_jobs.SPIN) as two:
+        first = await parts.manager.start(ME, open_ended(one.pid))
+        second = await parts.manager.start(ME, request(two.pid, seconds=0.3))
+        third = await parts.manager.start(ME, request(one.pid, seconds=0.3))
+        assert (third.state, third.targets[0].reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
+        assert (await ended(parts.manager, second.id)).state is State.STORED
+        await until(parts.manager, first.id, lambda r: r.state is State.RECORDING)
+        parts.manager.stop(ME, first.id)
+        assert (await ended(parts.manager, first.id)).state is State.STORED
+
+
+@pytest.mark.slow
+async def test_a_process_that_ends_is_told_in_a_terminal_state(parts: Parts) -> None:
+    with python_jobs.running(python_jobs.SPIN) as job:
+        record = await parts.manager.start(ME, open_ended(job.pid))
+        await until(parts.manager, record.id, lambda r: r.state is State.RECORDING)
+        job.kill()
+        record = await ended(parts.manager, record.id)
+    assert record.state in (State.PARTIAL, State.FAILED)
+    assert record.targets[0].reason is Reason.TARGET_ENDED
+
+
+@pytest.mark.slow
+async def test_children_are_included(parts: Parts) -> None:
+    launcher = "import subprocess, sys\n" + f"child = subprocess.Popen([sys.executable, '-c', {python_jobs.SPIN!r}])\n"
+    launcher += "child.wait()\n"
+    with python_jobs.running(launcher) as job:
+        asked = Request(Selector(pids=(job.pid,), children=True), Options(duration_ns=300_000_000))
+        plans = await parts.manager.planner.estimate(ME, asked)
+        assert len(plans) == 2
+        child = next(plan.target.pid for plan in plans if plan.target.pid != job.pid)
+        os.kill(child, 9)
+
+
+async def test_death_is_noticed() -> None:
+    with python_jobs.running(python_jobs.UNTIL_TOLD) as job:
+        process = python_jobs.process_of(job)
+        waiting = asyncio.create_task(DeathWatch(ProcessTable())(process.id))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        job.kill()
+        await asyncio.wait_for(waiting, 60)
+    await asyncio.wait_for(DeathWatch(ProcessTable())(process.id), 60)
+
+
+def test_death_is_noticed_under_uvloop() -> None:
+    uvloop = pytest.importorskip("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test_death_is_noticed())

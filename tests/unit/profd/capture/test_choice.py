@@ -1,0 +1,159 @@
+"""Which source, and why none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from profd.capture.choice import Choice, choose, is_launcher
+from profd.capture.estimate import Headroom
+from profd.capture.model import Options, Reason, State
+from profd.limits import GiB, MiB
+from profd.sources.base import Offer, Plan
+
+from tests.support.captures import SECOND_NS, FakeSource, process
+
+NO_LIMIT = Headroom(None, None)
+
+
+def sources() -> tuple[FakeSource, FakeSource]:
+    return FakeSource("kineto", can_stop=False), FakeSource("pyspy")
+
+
+def choice(*given: FakeSource, children: Any = (), headroom: Headroom = NO_LIMIT, **options: Any) -> Choice:
+    asked = Options(**{"duration_ns": SECOND_NS, **options})
+    return choose(process(), asked, given, children, headroom)
+
+
+def test_the_best_that_can_whatever_the_order() -> None:
+    kineto, pyspy = sources()
+    chosen = choice(pyspy, kineto)
+    assert chosen.source is kineto
+    assert chosen.why == "kineto: the best source, and it serves the request"
+
+
+def test_the_next_one_and_why() -> None:
+    kineto, pyspy = sources()
+    kineto.offered = Offer(False, "it has not registered.")
+    chosen = choice(kineto, pyspy)
+    assert chosen.source is pyspy
+    assert chosen.why == "pyspy: the first that serves the request (kineto: it has not registered)"
+
+
+def test_by_name() -> None:
+    kineto, pyspy = sources()
+    chosen = choice(kineto, pyspy, source="pyspy")
+    assert (chosen.source, chosen.why) == (pyspy, "pyspy: asked for by name")
+    unknown = choice(kineto, pyspy, source="nsys")
+    assert (unknown.reason, unknown.source) == (Reason.NO_SOURCE, None)
+    assert "kineto, pyspy" in unknown.message
+
+
+def test_a_busy_source_is_not_replaced_by_a_lesser_one() -> None:
+    kineto, pyspy = sources()
+    kineto.offered = Offer(False, "torch.profiler runs.", busy=True)
+    busy = choice(kineto, pyspy)
+    assert (busy.state, busy.reason) == (State.BUSY, Reason.OTHER_PROFILER)
+    assert busy.message == "kineto is held: torch.profiler runs; for samples instead: --source pyspy"
+    assert choice(kineto, pyspy, source="pyspy").source is pyspy
+
+
+def test_a_request_beyond_the_best() -> None:
+    kineto, pyspy = sources()
+    pyspy.planned = Plan(False, "it sees no iterations.", Reason.NOT_HONOURED)
+    kineto.offered = Offer(False, "not there.")
+    refused = choice(kineto, pyspy, duration_ns=0, iterations=3)
+    assert (refused.state, refused.reason, refused.message) == (
+        State.REFUSED,
+        Reason.NOT_HONOURED,
+        "it sees no iterations.",
+    )
+
+
+def test_strict() -> None:
+    kineto, pyspy = sources()
+    for source in (kineto, pyspy):
+        source.planned = Plan(True, not_honoured=("memory: no",))
+    assert choice(kineto, pyspy, memory=True).source is kineto
+    refused = choice(kineto, pyspy, memory=True, strict=True)
+    assert (refused.reason, refused.source) == (Reason.NOT_HONOURED, None)
+    assert "memory: no" in refused.message
+    pyspy.planned = Plan(True)
+    assert choice(kineto, pyspy, strict=True).source is pyspy
+
+
+def test_a_process_that_is_about_to_end_is_left_alone() -> None:
+    kineto, pyspy = sources()
+    kineto.planned = Plan(False, "the job ends in 5 s.", Reason.TARGET_ENDING)
+    assert choice(kineto, pyspy).reason is Reason.TARGET_ENDING
+
+
+@pytest.mark.parametrize(
+    ("headroom", "options", "refused"),
+    [
+        (Headroom(1 * GiB, 10 * GiB), {}, True),
+        (Headroom(10 * GiB, 1 * GiB), {}, True),
+        (Headroom(10 * GiB, 10 * GiB), {}, False),
+        (Headroom(1 * GiB, 1 * GiB), {"force": True}, False),
+        (Headroom(1 * GiB, 1 * GiB), {"duration_ns": 2 * SECOND_NS}, False),
+        (Headroom(1 * GiB, 1 * GiB), {"duration_ns": 0, "iterations": 3}, True),
+        (Headroom(None, None), {}, False),
+    ],
+)
+def test_estimates_beyond_the_headroom(headroom: Headroom, options: dict[str, Any], refused: bool) -> None:
+    kineto, pyspy = sources()
+    kineto.planned = Plan(True, memory_bytes=2 * GiB, trace_bytes=1 * GiB + MiB)
+    chosen = choice(kineto, pyspy, headroom=headroom, **{"duration_ns": 10 * SECOND_NS, **options})
+    assert (chosen.reason is Reason.OVER_LIMIT) == refused
+    assert ("--force" in chosen.message) == refused
+
+
+def test_nothing_serves_it_and_what_would() -> None:
+    kineto, pyspy = sources()
+    kineto.offered = Offer(False, "it has not registered.", "Set KINETO_USE_DAEMON=1 at its start.")
+    pyspy.offered = Offer(False, "ptrace is refused.", "Run profd as root.", Reason.NOT_PERMITTED)
+    refused = choice(kineto, pyspy)
+    assert (refused.state, refused.reason) == (State.REFUSED, Reason.NOT_PERMITTED)
+    assert "KINETO_USE_DAEMON" in refused.message
+    assert "Run profd as root" in refused.message
+
+
+class TestLauncher:
+    def test_lists_its_traceable_children(self) -> None:
+        kineto, _ = sources()
+        launcher = process(command="/usr/bin/python3 -m torch.distributed.run --nproc 2 train.py")
+        asked = Options(duration_ns=1)
+        refused = choose(launcher, asked, [kineto], [process(12), process(11)], NO_LIMIT)
+        assert (refused.state, refused.reason) == (State.REFUSED, Reason.LAUNCHER)
+        assert "11, 12" in refused.message
+
+    def test_alone_is_a_process_like_others(self) -> None:
+        kineto, _ = sources()
+        assert choose(process(command="torchrun x.py"), Options(duration_ns=1), [kineto], [], NO_LIMIT).source is kineto
+
+    def test_anything_untraceable_with_traceable_children_is_one(self) -> None:
+        kineto, _ = sources()
+        kineto.offered = Offer(False, "not Python.")
+        refused = choice(kineto, children=[process(11)])
+        assert (refused.reason, "11" in refused.message) == (Reason.LAUNCHER, True)
+
+    @pytest.mark.parametrize(
+        ("command", "launcher"),
+        [
+            ("torchrun --nproc-per-node 2 train.py", True),
+            ("/opt/venv/bin/python3.11 /opt/venv/bin/torchrun train.py", True),
+            ("python -u -m torch.distributed.run train.py", True),
+            ("python -m torch.distributed.launch train.py", True),
+            ("python3 -X dev /usr/bin/accelerate launch train.py", True),
+            ("-bash", True),
+            ("bash -c python train.py", True),
+            ("python train.py torchrun", False),
+            ("python -c import torchrun", False),
+            ("python -m", False),
+            ("python", False),
+            ("", False),
+            ("   ", False),
+        ],
+    )
+    def test_command_lines(self, command: str, launcher: bool) -> None:
+        assert is_launcher(process(command=command)) == launcher

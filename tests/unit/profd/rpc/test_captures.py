@@ -1,0 +1,231 @@
+"""The servicer over a manager with fakes, and the words both sides share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Reason, Recording, State
+from profd.errors import BadInput, Denied, NotFound
+from profd.rpc import translate
+from profd.rpc.captures import CaptureServicer
+from profd.sources.base import Offer, Plan
+from profd.targets.process import Process
+from profd.trust import caller as callers
+from profd.trust.caller import Caller
+from profproto.v1 import capture_pb2 as pb
+
+from tests.support.captures import LONG, FakeSource, FakeTable, Rig, process
+
+ALICE = Caller(1000, 1000, "alice", False, 50)
+BOB = Caller(1001, 1001, "bob", False, 51)
+ROOT = Caller(0, 0, "root", True, 52)
+
+
+@dataclass(frozen=True)
+class Frame:
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Thread:
+    thread: int
+    name: str
+    active: bool
+    owns_gil: bool
+    frames: tuple[Frame, ...]
+
+
+async def stacks(process: Process, native: bool) -> list[Thread]:
+    if process.id.pid == 101:
+        raise Denied("ptrace is refused. Run profd as root.")
+    return [Thread(7, "main\udcff", True, native, (Frame("f", "a.py", 3), Frame("g", "a.py", -1)))]
+
+
+def same_pids(caller: Caller, pids: Sequence[int]) -> list[int]:
+    return list(pids)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    processes = [process(100), process(101, rank=0, gpus=(1,)), process(102, uid=1001, user="bob")]
+    return Rig(tmp_path, FakeTable(processes))
+
+
+@pytest.fixture
+async def servicer(rig: Rig) -> AsyncIterator[CaptureServicer]:
+    async with rig.running() as manager:
+        yield CaptureServicer(manager, stacks, same_pids)
+
+
+@pytest.fixture(autouse=True)
+def as_alice() -> None:
+    callers.enter(ALICE)
+
+
+def started(*pids: int, **options: object) -> pb.StartCaptureRequest:
+    asked = pb.Options(**{"duration_ns": 1_000_000_000, **options})  # type: ignore[arg-type]  # fields by name
+    return pb.StartCaptureRequest(selector=pb.Selector(pids=pids), options=asked)
+
+
+async def last(servicer: CaptureServicer, capture: str) -> pb.Capture:
+    async with asyncio.timeout(LONG):
+        states = [state async for state in servicer.WatchCapture(pb.WatchCaptureRequest(id=capture), None)]
+    return states[-1]
+
+
+def test_numbers_are_the_protocols() -> None:
+    for ours, theirs in ((State, pb.State), (Reason, pb.Reason)):
+        prefix = "STATE_" if ours is State else "REASON_"
+        expected = {name.removeprefix(prefix): number for name, number in theirs.items()}
+        expected.pop("UNSPECIFIED")
+        assert {member.name: int(member) for member in ours if int(member)} == expected
+
+
+async def test_a_capture_from_start_to_end(rig: Rig, servicer: CaptureServicer) -> None:
+    rig.source.planned = Plan(True, not_honoured=("memory: no",), risks=("it may be slow",), deadline_ns=10**12)
+    capture = await servicer.StartCapture(started(101, memory=True, sample_hz=5.0), None)
+    assert (capture.owner, capture.owner_uid, capture.options.sample_hz) == ("alice", 1000, 5.0)
+    assert not capture.HasField("finished_ns")
+    assert not capture.options.HasField("start_at_ns")
+    session = await rig.source.started(101)
+    session.report(State.RECORDING, "bad \udcff byte")
+    now = await servicer.GetCapture(pb.CaptureRef(id=capture.id), None)
+    assert (now.targets[0].doing, now.targets[0].rank, list(now.targets[0].gpus)) == ("bad ? byte", 0, [1])
+    rig.source.finish(101)
+    done = await last(servicer, capture.id)
+    target = done.targets[0]
+    assert (done.state, target.state, list(target.sources)) == (pb.STATE_STORED, pb.STATE_STORED, ["kineto"])
+    assert (list(target.not_honoured), list(target.warnings)) == (["memory: no"], ["it may be slow"])
+    assert (target.events, target.HasField("gpu_events"), target.cost.how) == (10, False, "unknown")
+    listed = await servicer.ListCaptures(pb.ListCapturesRequest(), None)
+    assert [c.id for c in listed.captures] == [capture.id]
+
+
+async def test_stop_and_retry(rig: Rig, servicer: CaptureServicer) -> None:
+    capture = await servicer.StartCapture(started(100), None)
+    await rig.source.started(100)
+    rig.storing.fail = RuntimeError("a fault")
+    await servicer.StopCapture(pb.CaptureRef(), None)
+    assert (await last(servicer, capture.id)).targets[0].reason == pb.REASON_STORE_UNAVAILABLE
+    rig.storing.fail = None
+    await servicer.RetryCapture(pb.CaptureRef(id=capture.id[:6]), None)
+    assert (await last(servicer, capture.id)).state == pb.STATE_STORED
+
+
+async def test_others_see_nothing(servicer: CaptureServicer) -> None:
+    capture = await servicer.StartCapture(started(100), None)
+    callers.enter(BOB)
+    with pytest.raises(NotFound):
+        await servicer.GetCapture(pb.CaptureRef(id=capture.id), None)
+    with pytest.raises(NotFound):
+        await anext(servicer.WatchCapture(pb.WatchCaptureRequest(id=capture.id), None))
+    assert not (await servicer.ListCaptures(pb.ListCapturesRequest(), None)).captures
+    with pytest.raises(Denied):
+        await servicer.StartCapture(started(100), None)
+
+
+async def test_estimates_touch_nothing(rig: Rig, servicer: CaptureServicer) -> None:
+    rig.source.planned = Plan(True, latency_ns=5, events=0, risks=("r",))
+    rig.source.offers[101] = Offer(False, "no torch.", "Use torch.")
+    asked = pb.EstimateCaptureRequest(selector=pb.Selector(pids=[100, 101, 102]))
+    can, cannot, bobs = (await servicer.EstimateCapture(asked, None)).targets
+    assert (can.source, can.permission, can.latency_ns, can.events) == ("kineto", "your own process", 5, 0)
+    assert (can.HasField("memory_bytes"), list(can.risks), can.target.state) == (False, ["r"], pb.STATE_REQUESTED)
+    assert (cannot.target.state, cannot.target.reason) == (pb.STATE_REFUSED, pb.REASON_NO_SOURCE)
+    assert bobs.target.reason == pb.REASON_NOT_PERMITTED
+    assert rig.source.recorded == []
+    assert not (await servicer.ListCaptures(pb.ListCapturesRequest(), None)).captures
+
+
+async def test_targets_and_their_readiness(rig: Rig, servicer: CaptureServicer) -> None:
+    rig.sources.append(FakeSource("pyspy"))
+    rig.table.processes |= {
+        103: process(103, command="torchrun train.py"),
+        104: process(104, ppid=103),
+        105: process(105, python=False, cuda=True, command="app"),
+        106: process(106),
+    }
+    async with rig.running() as manager:
+        servicer = CaptureServicer(manager, stacks, same_pids)
+        await servicer.StartCapture(started(100), None)
+        kineto, pyspy = rig.sources
+        kineto.offers[101] = Offer(False, "not registered.", "Set KINETO_USE_DAEMON=1.")
+        for source in rig.sources:
+            source.offers[105] = Offer(False, f"{source.name} cannot.")
+        kineto.offers[106] = Offer(False, "torch.profiler runs.", busy=True)
+        pyspy.offers[106] = Offer(False, "stopped.")
+        seen = {t.pid: t for t in (await servicer.ListTargets(pb.ListTargetsRequest(), None)).targets}
+    assert {pid: target.state for pid, target in seen.items()} == {
+        100: "recording",
+        101: "ready",
+        103: "untraceable",
+        104: "ready",
+        105: "untraceable",
+        106: "busy",
+    }
+    assert (list(seen[101].sources), seen[101].fix) == (["pyspy"], "Set KINETO_USE_DAEMON=1.")
+    assert "launcher" in seen[103].reason
+    assert list(seen[104].sources) == ["kineto", "pyspy"]
+
+
+async def test_where(servicer: CaptureServicer) -> None:
+    answer = await servicer.Where(pb.WhereRequest(selector=pb.Selector(users=["alice"]), native=True), None)
+    found, refused = answer.processes
+    assert (found.pid, refused.pid, refused.error) == (100, 101, "ptrace is refused. Run profd as root.")
+    thread = found.threads[0]
+    assert (thread.name, thread.owns_gil, [f.line for f in thread.frames]) == ("main?", True, [3, 0])
+
+
+async def test_the_switch(servicer: CaptureServicer) -> None:
+    with pytest.raises(Denied):
+        await servicer.SetEnabled(pb.SetEnabledRequest(enabled=False), None)
+    callers.enter(ROOT)
+    off = await servicer.SetEnabled(pb.SetEnabledRequest(enabled=False, why="upgrade"), None)
+    assert (off.enabled, off.why) == (False, "upgrade (root)")
+    assert (await servicer.SetEnabled(pb.SetEnabledRequest(enabled=True), None)).enabled
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        pb.Selector(pids=[0]),
+        pb.Selector(pids=[-5]),
+        pb.Selector(pids=[1 << 40]),
+        pb.Selector(pids=range(1, 500)),
+        pb.Selector(users=["x" * 1000]),
+        pb.Selector(jobs=["a\nb"]),
+        pb.Selector(),
+    ],
+)
+async def test_bad_selectors(servicer: CaptureServicer, selector: pb.Selector) -> None:
+    with pytest.raises(BadInput):
+        await servicer.StartCapture(pb.StartCaptureRequest(selector=selector, options=started(1).options), None)
+
+
+async def test_bad_limits(servicer: CaptureServicer) -> None:
+    with pytest.raises(BadInput):
+        await servicer.ListCaptures(pb.ListCapturesRequest(limit=-1), None)
+
+
+async def test_a_watcher_that_leaves_leaves_nothing(rig: Rig) -> None:
+    async with rig.running() as manager:
+        servicer = CaptureServicer(manager, stacks, same_pids)
+        capture = await servicer.StartCapture(started(100), None)
+        stream = servicer.WatchCapture(pb.WatchCaptureRequest(id=capture.id), None)
+        async with contextlib.aclosing(stream):  # type: ignore[type-var]  # it is a generator
+            await anext(stream)
+        assert manager._watchers == {}
+        await rig.source.started(100)
+        rig.source.finish(100, Recording())
+        assert (await last(servicer, capture.id)).targets[0].reason == pb.REASON_NO_FILE
+
+
+def test_text_is_what_protobuf_takes() -> None:
+    assert translate.text("a\udc80b") == "a?b"

@@ -1,0 +1,98 @@
+"""Selectors over made-up process lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profd.errors import BadInput, Denied, NotFound
+from profd.targets.selector import Families, Selector, check_untrusted_selector, select
+
+from tests.support.captures import process
+
+ALL = [
+    process(10, command="bash", python=False, framework=""),
+    process(11, ppid=10, rank=0, gpus=(0,), job="77"),
+    process(12, ppid=10, rank=1, gpus=(1,), job="77"),
+    process(13, ppid=12, python=False, framework=""),
+    process(14, ppid=12, job="78"),
+    process(20, uid=1001, user="bob", rank=0, gpus=(0,), job="77"),
+    process(30, zombie=True),
+]
+
+
+def pids(own: tuple[int, ...] = (), uid: int = 1000, admin: bool = False, **criteria: Any) -> list[int]:
+    found = select(Selector(**criteria), ALL, uid=uid, admin=admin, own=own)
+    return [p.id.pid for p in found.allowed]
+
+
+@pytest.mark.parametrize(
+    ("criteria", "wanted"),
+    [
+        ({"pids": (11, 12)}, [11, 12]),
+        ({"pids": (10,)}, [10]),
+        ({"pids": (10,), "children": True}, [10, 11, 12, 14]),
+        ({"users": ("alice",)}, [11, 12, 14]),
+        ({"users": ("1000",)}, [11, 12, 14]),
+        ({"jobs": ("77",)}, [11, 12]),
+        ({"jobs": ("77", "78")}, [11, 12, 14]),
+        ({"jobs": ("77",), "ranks": (1,)}, [12]),
+        ({"gpus": (0, 1)}, [11, 12]),
+        ({"pids": (11, 12), "gpus": (1,)}, [12]),
+        ({"ranks": (0,)}, [11]),
+    ],
+)
+def test_criteria(criteria: dict[str, Any], wanted: list[int]) -> None:
+    assert pids(**criteria) == wanted
+
+
+def test_admins_may_all() -> None:
+    assert pids(uid=0, admin=True, gpus=(0,)) == [11, 20]
+
+
+def test_others_are_named_apart() -> None:
+    found = select(Selector(jobs=("77",)), ALL, uid=1000, admin=False)
+    assert [p.id.pid for p in found.forbidden] == [20]
+
+
+@pytest.mark.parametrize(
+    "criteria", [{"pids": (99,)}, {"pids": (30,)}, {"users": ("carol",)}, {"jobs": ("",)}, {"gpus": (7,)}]
+)
+def test_nothing_matches(criteria: dict[str, Any]) -> None:
+    with pytest.raises(NotFound, match=r"--|pid"):
+        pids(**criteria)
+
+
+def test_a_missing_pid_among_others() -> None:
+    found = select(Selector(pids=(11, 99)), ALL, uid=1000, admin=False)
+    assert ([p.id.pid for p in found.allowed], found.missing) == ([11], (99,))
+
+
+def test_only_others() -> None:
+    with pytest.raises(Denied, match="bob"):
+        pids(pids=(20,))
+
+
+def test_the_daemon_is_never_a_target() -> None:
+    assert pids(own=(12,), users=("alice",)) == [11, 14]
+    with pytest.raises(NotFound):
+        pids(own=(12,), pids=(12,))
+
+
+@pytest.mark.parametrize("selector", [Selector(), Selector(children=True), Selector(pids=tuple(range(1, 400)))])
+def test_refused_selectors(selector: Selector) -> None:
+    with pytest.raises(BadInput):
+        check_untrusted_selector(selector)
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=12, unique_by=lambda pair: pair[0]))
+def test_descendants_end_even_in_loops(pairs: list[tuple[int, int]]) -> None:
+    """GIVEN any parents, loops too, THEN below() is the transitive closure without its roots."""
+    processes = [process(pid, ppid=ppid) for pid, ppid in pairs]
+    below = {p.id.pid for p in Families(processes).below([1])}
+    slow: set[int] = set()
+    while more := {pid for pid, ppid in pairs if ppid in slow | {1}} - slow - {1}:
+        slow |= more
+    assert below == slow
