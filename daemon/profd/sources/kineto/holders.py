@@ -17,10 +17,10 @@ def holder(name: str) -> str:
     if inode is None:
         return "an unknown process"
     link = f"socket:[{inode}]"
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal() and _has(entry.name, link):
-            command = procfs.read(Path("/proc", entry.name, "comm"), 64) or b""
-            return f"pid {entry.name} ({procfs.printable(command.strip(), 32)})"
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        if _has(pid, link):
+            command = procfs.read(Path("/proc", pid, "comm"), 64) or b""
+            return f"pid {pid} ({procfs.printable(command.strip(), 32)})"
     return "a process that we may not look into"
 
 

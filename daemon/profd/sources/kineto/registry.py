@@ -153,11 +153,12 @@ class Registry:
             return ledger
         if self._floods(ledger, now_ns):
             return Drop.FLOOD
-        if age_ns >= STALE_AGE_NS:
-            return Drop.STALE
+        stale = age_ns >= STALE_AGE_NS
         if ledger.owed:
-            ledger.owed -= 1
-            return Drop.CATCH_UP
+            ledger.owed -= 1  # a poll without an answer drains one
+            return Drop.STALE if stale else Drop.CATCH_UP
+        if stale:
+            return Drop.STALE
         waiting = self._pending.get(peer.id)
         if waiting is None or not request.takes_config or age_ns >= CONFIG_AGE_NS:
             return Answer("")

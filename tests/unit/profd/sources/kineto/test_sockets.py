@@ -1,0 +1,318 @@
+"""The thread and its sockets, with real datagrams."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from profd import limits
+from profd.sources.kineto import wire
+from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, ModeOff
+from profd.sources.kineto.registry import HandOut, Pending, Registered
+from profd.sources.kineto.socket_thread import SocketThread
+from profd.targets.process import ProcessId
+from profd.targets.table import ProcessTable
+
+from tests.support.kineto_client import KinetoClient
+
+PATIENCE = 60.0
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="kp-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def endpoint(folder: Path) -> Iterator[DirectoryEndpoint]:
+    endpoint = DirectoryEndpoint.open(folder)
+    yield endpoint
+    endpoint.close()
+
+
+@pytest.fixture
+def polls(endpoint: DirectoryEndpoint) -> Iterator[SocketThread]:
+    thread = SocketThread()
+    thread.start([endpoint])
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture
+def client(endpoint: DirectoryEndpoint, folder: Path) -> Iterator[KinetoClient]:
+    with KinetoClient(folder) as client:
+        yield client
+
+
+def me() -> ProcessId:
+    found = ProcessTable().get(os.getpid())
+    assert found is not None
+    return found.id
+
+
+async def dropped(polls: SocketThread, reason: str, times: int = 1) -> None:
+    await until(lambda: polls.counts().get(f"dropped.{reason}", 0) >= times)
+
+
+async def test_identity_comes_from_the_kernel(polls, client) -> None:
+    client.poll(pids=(1, 2, 3))
+    await until(lambda: polls.get(me()))
+    (known,) = polls.all()
+    assert (known.peer.id, known.peer.uid, known.peer.mode) == (me(), os.getuid(), "directory")
+
+
+async def test_config_reaches_the_client_once(polls, client) -> None:
+    handed: list[HandOut] = []
+    assert await client.ask() == ""
+    assert polls.submit(me(), Pending("t", "A=1\n", handed.append))
+    async with asyncio.timeout(PATIENCE):
+        while await client.ask() != "A=1\n":
+            pass
+    assert len(handed) == 1
+    assert polls.counts()["configs"] == 1
+    assert not polls.withdraw(me(), "t")
+
+
+async def test_stale_poll_gets_no_answer(endpoint, client) -> None:
+    client.poll()
+    sent = time.time_ns()
+    await until(lambda: time.time_ns() - sent > 100_000_000)
+    thread = SocketThread()
+    thread.start([endpoint])
+    await dropped(thread, "stale")
+    thread.stop()
+    assert client.read() is None
+
+
+async def test_only_the_newest_of_a_backlog_is_answered(endpoint, client) -> None:
+    for _ in range(5):
+        client.poll()
+    thread = SocketThread()
+    thread.start([endpoint])
+    await dropped(thread, "stale", times=4)
+    await until(lambda: thread.get(me()))
+    thread.stop()
+    known = thread.get(me())
+    assert isinstance(known, Registered)
+    assert known.polls == 1
+    assert thread.counts().get("answered", 0) <= 1
+
+
+async def test_malformed_datagrams_are_counted_and_logged_once(polls, client, caplog) -> None:
+    whole = wire.poll(3, 0, (1,))
+    with caplog.at_level(logging.WARNING):
+        for datagram in [b"", b"x", whole[:-1], whole[:-1], whole[:-1]]:
+            client.send(datagram)
+        client.send(struct.pack("=Q32s", 0, b"nonsense"))
+        client.send(struct.pack("=Q32siiq", 16, b"req", 3, 9, 0))
+        client.send(b"y" * (limits.KINETO_DATAGRAM_BYTES_MAX + 1))
+        await dropped(polls, "short", 2)
+        await dropped(polls, "size_field", 3)
+        await dropped(polls, "unknown_type")
+        await dropped(polls, "payload")
+        await dropped(polls, "oversized")
+    assert len([record for record in caplog.records if "size_field" in record.message]) == 1
+    assert polls.all() == []
+    assert await client.ask() == ""
+
+
+async def test_attached_descriptors_do_not_stay_with_us(polls, client) -> None:
+    reading, writing = os.pipe()
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [writing]))]
+    client.socket.sendmsg([wire.poll(3, 0, ())], rights, 0, client.daemon)
+    await dropped(polls, "attached_descriptors")
+    os.close(writing)
+    os.set_blocking(reading, False)
+    assert os.read(reading, 1) == b""  # end of file: nobody holds the other end
+    os.close(reading)
+
+
+async def test_senders_without_a_client_address_are_not_answered(polls, client, folder, tmp_path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unbound:
+        unbound.sendto(wire.poll(3, 0, ()), client.daemon)
+    await dropped(polls, "address")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as misnamed:
+        misnamed.bind(str(folder / "other"))
+        misnamed.sendto(wire.poll(3, 0, ()), client.daemon)
+        await dropped(polls, "address", 2)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as elsewhere:
+        elsewhere.bind(f"{folder}/./{wire.CLIENT_PREFIX}1")  # another spelling aborts a real client
+        elsewhere.sendto(wire.poll(3, 0, ()), client.daemon)
+        await dropped(polls, "address", 3)
+    assert polls.all() == []
+
+
+async def test_reply_never_goes_to_a_swapped_address(polls, client, folder) -> None:
+    await client.ask()
+    victim = KinetoClient(folder)
+    os.rename(client.path, client.path + "-moved")
+    os.symlink(victim.path, client.path)
+    client.poll()
+    await dropped(polls, "forged_address")
+    assert victim.read() is None
+    victim.close()
+
+
+async def test_client_that_does_not_read(polls, client) -> None:
+    for _ in range(limits.KINETO_POLLS_PER_SECOND_MAX - 10):
+        client.socket.setblocking(True)
+        client.poll()
+    reasons = ("dropped.queue_full", "dropped.stale")
+    await until(lambda: sum(polls.counts().get(reason, 0) for reason in reasons) > 0)
+    with KinetoClient(client.directory) as other:
+        assert await other.ask() == ""
+
+
+async def test_flood_by_another_process_does_not_starve_others(polls, client, folder) -> None:
+    program = (
+        "import socket,sys\n"
+        "s=socket.socket(socket.AF_UNIX,socket.SOCK_DGRAM); s.bind(sys.argv[1]); s.setblocking(False)\n"
+        "while True:\n"
+        "    try: s.sendto(bytes.fromhex(sys.argv[3]), sys.argv[2])\n"
+        "    except OSError: pass\n"
+    )
+    address = folder / f"{wire.CLIENT_PREFIX}{uuid.uuid4()}"
+    arguments = [str(address), client.daemon, wire.poll(3, 0, ()).hex()]
+    flooder = subprocess.Popen([sys.executable, "-c", program, *arguments])
+    try:
+        await until(lambda: any(key in polls.counts() for key in ("dropped.flood", "dropped.queue_full")))
+        client.socket.setblocking(True)
+        client.socket.settimeout(PATIENCE)
+        client.poll()
+        await until(lambda: polls.get(me()))
+    finally:
+        flooder.kill()
+        flooder.wait()
+
+
+def test_name_held_by_another_daemon_is_said(folder, endpoint) -> None:
+    with pytest.raises(ModeOff, match=rf"held by pid {os.getpid()} \("):
+        DirectoryEndpoint.open(folder)
+    name = b"\0profd-test-" + uuid.uuid4().hex.encode() + b"\0"
+    first = AbstractEndpoint.open(name)
+    with pytest.raises(ModeOff, match=rf"held by pid {os.getpid()} \("):
+        AbstractEndpoint.open(name)
+    first.close()
+    AbstractEndpoint.open(name).close()
+
+
+def test_stale_socket_of_a_dead_daemon_is_replaced(folder) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(str(folder / wire.DAEMON_NAME))
+    endpoint = DirectoryEndpoint.open(folder)
+    assert endpoint.problem() == ""
+    endpoint.close()
+    assert not (folder / wire.DAEMON_NAME).exists()
+
+
+def test_what_is_no_socket_is_left_alone(folder) -> None:
+    (folder / wire.DAEMON_NAME).write_text("mine")
+    with pytest.raises(ModeOff, match="not a socket"):
+        DirectoryEndpoint.open(folder)
+    assert (folder / wire.DAEMON_NAME).read_text() == "mine"
+
+
+def test_directories_that_cannot_serve(folder, tmp_path) -> None:
+    with pytest.raises(ModeOff, match="too long"):
+        DirectoryEndpoint.open(folder / ("x" * 60))
+    (folder / "link").symlink_to(tmp_path)
+    with pytest.raises(ModeOff, match="cannot be used"):
+        DirectoryEndpoint.open(folder / "link")
+
+
+def test_address_taken_over_is_noticed_and_not_removed(folder) -> None:
+    endpoint = DirectoryEndpoint.open(folder)
+    os.unlink(folder / wire.DAEMON_NAME)
+    assert "gone" in endpoint.problem()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(str(folder / wire.DAEMON_NAME))
+        assert f"taken over by pid {os.getpid()}" in endpoint.problem()
+        endpoint.close()
+        assert (folder / wire.DAEMON_NAME).exists()
+
+
+def test_sweep_removes_dead_clients_only(folder, endpoint) -> None:
+    hour_ago = time.time() - 3600
+    dead, young, alive = (KinetoClient(folder) for _ in range(3))
+    plain = folder / f"{wire.CLIENT_PREFIX}file"
+    plain.touch()
+    for path in (dead.path, alive.path, plain):
+        os.utime(path, (hour_ago, hour_ago))
+    dead.close()
+    young.close()
+    assert endpoint.sweep() == 1
+    assert sorted(os.listdir(folder)) == sorted(
+        [wire.DAEMON_NAME, plain.name, Path(young.path).name, Path(alive.path).name]
+    )
+    alive.close()
+
+
+async def test_abstract_client(folder) -> None:
+    endpoint = AbstractEndpoint.open(b"\0profd-test-" + uuid.uuid4().hex.encode() + b"\0")
+    thread = SocketThread()
+    thread.start([endpoint])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        client.bind(b"\0dynoconfigclient" + uuid.uuid4().hex.encode() + b"\0")
+        client.setblocking(False)
+        reply = b""
+        async with asyncio.timeout(PATIENCE):
+            while not reply:
+                client.sendto(wire.poll(3, 0, ()), endpoint.socket.getsockname())
+                for _ in range(10):
+                    await asyncio.sleep(0.01)
+                    try:
+                        reply = client.recv(100)
+                    except BlockingIOError:
+                        continue
+                    break
+        assert wire.config_of(reply) == ""
+        known = thread.get(me())
+        assert known is not None
+        assert known.peer.mode == "abstract"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as by_file:
+        by_file.bind(str(folder / f"{wire.CLIENT_PREFIX}1"))
+        by_file.sendto(wire.poll(3, 0, ()), endpoint.socket.getsockname())
+        await dropped(thread, "address")
+    thread.stop()
+    endpoint.close()
+
+
+async def test_ended_processes_are_forgotten(polls, client, folder, monkeypatch) -> None:
+    program = (
+        "import socket,sys\n"
+        "s=socket.socket(1,2); s.bind(sys.argv[1])\n"
+        "s.sendto(bytes.fromhex(sys.argv[3]), sys.argv[2]); input()"
+    )
+    address = folder / f"{wire.CLIENT_PREFIX}{uuid.uuid4()}"
+    arguments = [str(address), client.daemon, wire.poll(3, 0, ()).hex()]
+    child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdin=subprocess.PIPE)
+    try:
+        await until(polls.all)
+        assert polls.all()[0].peer.id.pid == child.pid
+    finally:
+        child.kill()
+        child.communicate()
+    monkeypatch.setattr("profd.sources.kineto.registry.DEFAULT_PERIOD_NS", 0)
+    assert polls.forget_ended() == 1
+    assert polls.all() == []
