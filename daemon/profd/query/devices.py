@@ -90,24 +90,12 @@ def count_events(table: EventTable) -> EventCounts:
     )
 
 
-def gpu_shortfall(counts: EventCounts, had_context: bool) -> str | None:
-    """Why a trace without device records is not whole, as a sentence; None when there is nothing to say.
-
-    `had_context`: the process was using a GPU (a CUDA context was seen) when it
-    was captured. Such a capture ends `partial: no_gpu_records`.
-    """
-    if counts.device_events:
+def gpu_shortfall(counts: EventCounts) -> str | None:
+    """Why a trace with launches and no device records is not whole, as a sentence; None when it has what it should."""
+    if counts.device_events or not counts.launches:
         return None
-    if counts.launches:
-        return (
-            f"{counts.launches:,} launches were recorded and nothing they ran on the GPU: another tool holds CUPTI in "
-            "this process (Nsight, DCGM profiling, another profiler), or the driver forbids it "
-            "(NVreg_RestrictProfilingToAdminUsers). Stop the other tool or lift the restriction, and capture again."
-        )
-    if had_context:
-        return (
-            "The process has a CUDA context and its trace has neither launches nor kernels: it ran nothing on the GPU "
-            "in this window, or CUPTI could not start in it (another profiler, or a driver that restricts profiling). "
-            "Try a longer window; its log names CUPTI errors."
-        )
-    return None
+    return (
+        f"{counts.launches:,} launches were recorded and nothing that they ran on the GPU: another tool held CUPTI in "
+        "this process (Nsight, DCGM profiling, another profiler), or the driver forbids profiling "
+        "(NVreg_RestrictProfilingToAdminUsers). Stop the other tool or lift the restriction, and capture again."
+    )

@@ -33,7 +33,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
     recorded = None if meta.start_ns is None or meta.end_ns is None else meta.end_ns - meta.start_ns
     clock, counts, steps = _scan(reader)
     devices = clock.busy(recorded or 0)
-    shortfall = gpu_shortfall(counts, had_context=False)
+    shortfall = gpu_shortfall(counts)
     return {
         "window": _window(meta, recorded),
         "host": meta.host or None,
