@@ -100,7 +100,7 @@ def choose(
         plan = source.plan(process, options)
         refusal_here = _refusal(source, plan, options, headroom, open_ended=open_ended)
         if refusal_here is None:
-            return Choice(source, plan, _why(source, options, passed))
+            return Choice(source, plan, _why(options, passed))
         refusal = refusal or refusal_here
         passed.append(f"{source.name}: {_clause(refusal_here.message)}")
         # These are about the process or the host, not about this source.
@@ -124,12 +124,12 @@ def _refusal(source: Source, plan: Plan, options: Options, headroom: Headroom, *
     return None
 
 
-def _why(source: Source, options: Options, passed: list[str]) -> str:
+def _why(options: Options, passed: list[str]) -> str:
     if options.source:
-        return f"{source.name}: asked for by name"
+        return "asked for by name"
     if not passed:
-        return f"{source.name}: the best source, and it serves the request"
-    return f"{source.name}: the first that serves the request ({'; '.join(passed)})"
+        return "the best source there is, and it serves the request"
+    return f"the first that serves the request ({'; '.join(passed)})"
 
 
 def _busy_code(offer: Offer) -> Reason:

@@ -166,7 +166,7 @@ class CaptureManager:
             self._release(record, target.process)
             return
         target.not_honoured = list(choice.plan.not_honoured)
-        target.warnings = list(choice.plan.risks)
+        target.risks = list(choice.plan.risks)
         longest = record.options.duration_ns or CAPTURE_WINDOW_MAX_NS
         deadline = choice.plan.deadline_ns or longest + DEADLINE_DEFAULT_NS
         self._new_run(record, target).begin(Order(choice.source, process, record.options), deadline)

@@ -100,7 +100,7 @@ class Planner:
         return plans + [self._missing(pid) for pid in selection.missing]
 
     def _select(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
-        own = set(self._settings.own_pids())
+        own = self._not_meant(caller) - set(selector.pids) | set(self._settings.own_pids())
         selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
         if not selector.children:
             return selection
@@ -108,6 +108,10 @@ class Planner:
         families = Families(snapshot)
         working = [p for p in selection.allowed if not (is_launcher(p) and self._traceable_below(p, families))]
         return replace(selection, allowed=working or selection.allowed)
+
+    def _not_meant(self, caller: Identity) -> set[int]:
+        """The daemon, its workers, and whoever asks: `profctl` runs Python too."""
+        return {*self._settings.own_pids(), caller.pid}
 
     def _traceable_below(self, process: Process, families: Families) -> list[Process]:
         below = (p for p in families.below([process.id.pid]) if p.uid == process.uid)
@@ -160,7 +164,7 @@ class Planner:
             snapshot = await asyncio.to_thread(self._table.snapshot)
         if not selector.empty:
             return self._select(caller, selector, snapshot).allowed
-        own = set(self._settings.own_pids())
+        own = self._not_meant(caller)
         return [
             process
             for process in snapshot

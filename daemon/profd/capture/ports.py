@@ -29,6 +29,11 @@ class Identity(Protocol):
         ...
 
     @property
+    def pid(self) -> int:
+        """The process that asks, as the daemon sees it; 0 when it cannot."""
+        ...
+
+    @property
     def admin(self) -> bool:
         """Root or of the admin group: may do everything."""
         ...

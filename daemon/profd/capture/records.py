@@ -55,6 +55,7 @@ class TargetRecord:
     lost: list[Loss] = field(default_factory=list)
     not_honoured: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    risks: list[str] = field(default_factory=list)  # what might have happened, from the estimate
     waterfall: list[Phase] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
     versions: dict[str, str] = field(default_factory=dict)
@@ -66,6 +67,11 @@ class TargetRecord:
     def process(self) -> ProcessId:
         """Which process it is."""
         return ProcessId(self.pid, self.start_ticks)
+
+    @property
+    def told(self) -> list[str]:
+        """Warnings for a caller: risks too, unless all went well and they are of no more interest."""
+        return list(self.warnings) if self.state is State.STORED else [*self.risks, *self.warnings]
 
     @classmethod
     def of(cls, process: Process, host: str) -> TargetRecord:

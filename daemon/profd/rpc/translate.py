@@ -115,7 +115,7 @@ def target_message(target: TargetRecord) -> pb.TargetStatus:
         trace=target.trace,
         lost=[pb.Loss(stage=loss.stage, reason=loss.reason, count=loss.count) for loss in target.lost],
         not_honoured=[text(line) for line in target.not_honoured],
-        warnings=[text(line) for line in target.warnings],
+        warnings=[text(line) for line in target.told],
         waterfall=[pb.Phase(name=p.name, duration_ns=p.duration_ns) for p in target.waterfall],
         doing=text(target.doing),
         uid=target.uid,

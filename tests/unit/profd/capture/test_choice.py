@@ -29,7 +29,7 @@ def test_the_best_that_can_whatever_the_order() -> None:
     kineto, pyspy = sources()
     chosen = choice(pyspy, kineto)
     assert chosen.source is kineto
-    assert chosen.why == "kineto: the best source, and it serves the request"
+    assert chosen.why == "the best source there is, and it serves the request"
 
 
 def test_the_next_one_and_why() -> None:
@@ -37,13 +37,13 @@ def test_the_next_one_and_why() -> None:
     kineto.offered = Offer(False, "it has not registered.")
     chosen = choice(kineto, pyspy)
     assert chosen.source is pyspy
-    assert chosen.why == "pyspy: the first that serves the request (kineto: it has not registered)"
+    assert chosen.why == "the first that serves the request (kineto: it has not registered)"
 
 
 def test_by_name() -> None:
     kineto, pyspy = sources()
     chosen = choice(kineto, pyspy, source="pyspy")
-    assert (chosen.source, chosen.why) == (pyspy, "pyspy: asked for by name")
+    assert (chosen.source, chosen.why) == (pyspy, "asked for by name")
     unknown = choice(kineto, pyspy, source="nsys")
     assert (unknown.reason, unknown.source) == (Reason.NO_SOURCE, None)
     assert "kineto, pyspy" in unknown.message

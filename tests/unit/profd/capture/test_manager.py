@@ -64,7 +64,7 @@ class TestStart:
         record = await ended(manager, record.id)
         target = record.targets[0]
         assert (record.state, target.trace, target.events, target.source) == (State.STORED, "t1", 10, "kineto")
-        assert target.choice.startswith("kineto: the best source")
+        assert target.choice.startswith("the best source")
         await manager._book.flush()
         assert CaptureRecord.from_json(rig.records.kept[record.id]) == record
         assert raw_left(rig) == []
@@ -426,6 +426,9 @@ class TestSeeing:
         record = await manager.start(ALICE, request(100))
         seen = await manager.planner.targets(ALICE, Selector())
         assert [(s.process.id.pid, s.held) for s in seen] == [(100, record.id), (101, "")]
+        me = replace(ALICE, pid=101)
+        assert [s.process.id.pid for s in await manager.planner.targets(me, Selector())] == [100]
+        assert [s.process.id.pid for s in await manager.planner.targets(me, Selector(pids=(101,)))] == [101]
         everything = await manager.planner.targets(ROOT, Selector(), everything=True)
         assert [s.process.id.pid for s in everything] == [7, 100, 101, 102]
 
