@@ -263,7 +263,7 @@ class Daemon:
 
     def _host_view(self) -> HostView:
         config = self._config
-        examiner = Examiner(config, self._sources, identity.current(), self._audit_log)
+        examiner = Examiner(config, identity.current(), self._audit_log)
         return HostView(
             mode=config.mode,
             state_dir=config.state_dir,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profd.config import Config
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
-from profd.sources.base import Source
 from profd.trust.audit import AuditLog
 from profd.workers.identity import WorkerIdentity
 
@@ -34,7 +32,6 @@ class Examiner:
     """The checks of one daemon. Blocking: run in a thread."""
 
     config: Config
-    sources: Sequence[Source]
     identity: WorkerIdentity
     audit: AuditLog
     proc: Path = Path("/proc")
@@ -45,7 +42,6 @@ class Examiner:
             self._mode(),
             self._ptrace(),
             self._visible(),
-            *self._sources(),
             self._kineto_directory(),
             self._disk(),
             self._store(),
@@ -88,16 +84,6 @@ class Examiner:
         if not self.config.user and len(pids) > 1 and not (self.proc / "1/ns/pid").exists():
             return Finding("processes", "warning", detail, "run profd in the host's pid namespace (hostPID: true)")
         return Finding("processes", "ok", detail)
-
-    def _sources(self) -> list[Finding]:
-        findings = []
-        for source in self.sources:
-            available, detail, count = source.status()
-            told = f"{detail}; {count} processes now" if detail else f"{count} processes now"
-            verdict = "ok" if available else "warning"
-            fix = "" if available else f"without it no process is traced through {source.name}; the detail says why"
-            findings.append(Finding(f"source {source.name}", verdict, told, fix))
-        return findings
 
     def _kineto_directory(self) -> Finding:
         path = self.config.kineto_socket_dir

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(settings: Config) -> int:
+    # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # Imported late: `profd --version` and usage errors need none of it.
     from profd.assembly import Daemon
 
