@@ -22,10 +22,8 @@ class LatePatches:
     patches: dict[str, tuple[Array, Array]]
 
     @classmethod
-    def of(cls, table: pa.Table | None) -> LatePatches:
-        """From the contents of `late.parquet`; None: there are none."""
-        if table is None:
-            return cls({})
+    def of(cls, table: pa.Table) -> LatePatches:
+        """From the contents of `late.parquet`."""
         rows = table.column("row").to_numpy()
         values = table.column("value").to_numpy()
         column = np.array(table.column("column").to_pylist(), dtype=object)

@@ -7,6 +7,7 @@ may be read-only views of Arrow memory: copy before writing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from profd.store.columns import CODED_ARGS, decode_arg, decode_codes, decode_col
 from profd.store.join import join
 from profd.store.late import LatePatches
 from profd.store.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
-from profd.store.writer import FLOW_DICTIONARIES
+from profd.store.writer import FLOW_DICTIONARIES, FLOW_SCHEMA
 
 Array = npt.NDArray[Any]
 Window = tuple[int, int]  # [from, to) in Unix ns
@@ -31,6 +32,10 @@ Args = bool | Collection[str]  # all, none, or those of these keys
 
 # Needed to place rows in a window, whatever columns are asked for.
 _WINDOW_COLUMNS: Final = ("start", "end")
+
+
+# What pyarrow raises for files that are not as they were written; pages carry checksums, footers do not.
+_DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError)
 
 
 class TraceReader:
@@ -114,14 +119,18 @@ class TraceReader:
 
     def flows(self) -> Flows:
         """All flow records, in the order they were written; codes are those of `dictionaries`."""
+        if not self.meta.flows:
+            return self._decode_flows(FLOW_SCHEMA.empty_table())
         path = self.directory / FLOWS_FILE
-        names = list(Flows.__dataclass_fields__)
-        if not path.exists() and self.meta.flows == 0:
-            table = _EMPTY_FLOWS
-        else:
-            table = _open(path).read() if self.meta.flows else _EMPTY_FLOWS
+        with _reading(path):
+            table = _open(path).read()
+            if len(table) != self.meta.flows:
+                raise LookupError(f"it has {len(table)} rows, {self.meta.flows} were written")
+            return self._decode_flows(table)
+
+    def _decode_flows(self, table: pa.Table) -> Flows:
         columns: dict[str, Array] = {}
-        for name in names:
+        for name in Flows.__dataclass_fields__:
             dictionary = FLOW_DICTIONARIES.get(name)
             if dictionary is not None:
                 known = self.dictionaries.setdefault(dictionary, Dictionary())
@@ -133,21 +142,21 @@ class TraceReader:
     @cached_property
     def _late(self) -> LatePatches:
         path = self.directory / LATE_FILE
-        return LatePatches.of(_open(path).read() if path.exists() else None)
+        if not path.exists():
+            return LatePatches({})
+        with _reading(path):
+            return LatePatches.of(_open(path).read())
 
     def _segment(self, info: SegmentInfo, columns: Collection[str] | None, args: Args) -> EventTable:
         path = self.directory / info.file
-        file = _open(path)
-        if file.metadata.num_rows != info.rows:
-            raise BadTrace(f"{path} has {file.metadata.num_rows} rows, {info.rows} were written: it is damaged.")
-        schema = file.schema_arrow
-        arg_keys = _arg_keys(schema)
-        wanted = _wanted(schema, arg_keys, columns, args)
-        try:
-            table = file.read(columns=wanted)
-            return self._decode(table, set(wanted), arg_keys, info, columns)
-        except (pa.ArrowException, OSError, UnicodeDecodeError, IndexError) as error:
-            raise BadTrace(f"{path} is damaged: {error}. Remove the trace with `profctl rm`.") from error
+        with _reading(path):
+            file = _open(path)
+            if file.metadata.num_rows != info.rows:
+                raise LookupError(f"it has {file.metadata.num_rows} rows, {info.rows} were written")
+            schema = file.schema_arrow
+            arg_keys = _arg_keys(schema)
+            wanted = _wanted(schema, arg_keys, columns, args)
+            return self._decode(file.read(columns=wanted), set(wanted), arg_keys, info, columns)
 
     def _decode(
         self,
@@ -168,34 +177,27 @@ class TraceReader:
                 continue
             dictionary = self._arg_dictionaries.setdefault(key, Dictionary()) if key[1] in CODED_ARGS else None
             args[key] = decode_arg(key[1], table.column(name), dictionary)
+        if "start" not in columns:
+            raise LookupError("it has no column start")
         events = EventTable(columns, self.dictionaries, args, info.first_row)
         self._late.apply(events, asked)
         return events
 
 
-_EMPTY_FLOWS: Final = pa.table(
-    {
-        "id": pa.array([], pa.dictionary(pa.int32(), pa.string())),
-        "category": pa.array([], pa.dictionary(pa.int32(), pa.string())),
-        "name": pa.array([], pa.dictionary(pa.int32(), pa.string())),
-        "phase": pa.array([], pa.uint8()),
-        "enclosing": pa.array([], pa.bool_()),
-        "thread": pa.array([], pa.int32()),
-        "time": pa.array([], pa.int64()),
-        "row": pa.array([], pa.int64()),
-    }
-)
-
-
-def _open(path: Path) -> pq.ParquetFile:
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+        yield
     except FileNotFoundError as error:
         if not path.parent.exists():
             raise NotFound(f"The trace {path.parent.name} has just been removed.") from error
         raise BadTrace(f"{path} is missing: the trace is damaged. Remove it with `profctl rm`.") from error
-    except (pa.ArrowException, OSError) as error:
+    except _DAMAGE as error:
         raise BadTrace(f"{path} is damaged: {error}. Remove the trace with `profctl rm`.") from error
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(path, page_checksum_verification=True)
 
 
 def _arg_keys(schema: pa.Schema) -> dict[str, tuple[str, str]]:

@@ -390,8 +390,8 @@ def _verified(staging: Path, meta: TraceMeta) -> TraceMeta:
     allowed = _FIXED_FILES | {info.file for info in meta.segments}
     found = set()
     size = 0
-    for entry in os.scandir(staging):
-        mode = entry.stat(follow_symlinks=False)
+    for entry in staging.iterdir():
+        mode = entry.lstat()
         if entry.name not in allowed or not stat.S_ISREG(mode.st_mode) or mode.st_nlink != 1:
             raise BadInput(f"The worker left {entry.name!r}, which is no file of a trace: it was not stored.")
         found.add(entry.name)

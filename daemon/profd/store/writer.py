@@ -34,7 +34,7 @@ _PATCHABLE: Final = frozenset(
     name for name, spec in COLUMNS.items() if spec.dictionary is None and spec.dtype is not np.float64
 ) - {"start"}
 
-_FLOW_SCHEMA: Final = pa.schema(
+FLOW_SCHEMA: Final = pa.schema(
     [
         ("id", pa.dictionary(pa.int32(), pa.string())),
         ("category", pa.dictionary(pa.int32(), pa.string())),
@@ -260,11 +260,11 @@ class _FlowWriter:
             self._flush()
 
     def _flush(self) -> None:
-        arrays = [self._column(field) for field in _FLOW_SCHEMA]
+        arrays = [self._column(field) for field in FLOW_SCHEMA]
         with disk(self._path):
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, _FLOW_SCHEMA, **_options(_FLOW_SCHEMA))
-            self._writer.write_table(pa.Table.from_arrays(arrays, schema=_FLOW_SCHEMA), row_group_size=self._count)
+                self._writer = pq.ParquetWriter(self._path, FLOW_SCHEMA, **_options(FLOW_SCHEMA))
+            self._writer.write_table(pa.Table.from_arrays(arrays, schema=FLOW_SCHEMA), row_group_size=self._count)
         self.rows += self._count
         self._waiting, self._count = [], 0
 

@@ -15,7 +15,7 @@ from profd.store.writer import TraceWriter
 
 from tests.unit.profd.store.tables import plain, random_table
 
-EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(directory: Path, seed: int, sizes: list[int]) -> tuple[list[EventTable], TraceMeta]:

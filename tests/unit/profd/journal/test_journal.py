@@ -1,0 +1,76 @@
+"""Raw files between targets and store."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from profd.errors import BadInput
+from profd.journal.journal import Journal
+from profd.targets.process import ProcessId
+
+ONE, TWO = ProcessId(10, 111), ProcessId(20, 222)
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal")
+
+
+def put(journal, capture, process, size, hours):
+    path = journal.directory(capture, process) / "raw.json"
+    path.write_bytes(bytes(size))
+    when = hours * HOUR_NS
+    os.utime(path, ns=(when, when))
+    os.utime(path.parent, ns=(when, when))
+    return path
+
+
+def test_directory_is_private_and_kept(journal):
+    path = journal.directory("c1", ONE)
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert journal.directory("c1", ONE) == path
+    assert journal.files("c1", ONE) == []
+    (path / ".half").write_text("x")
+    (path / "link").symlink_to("/etc/passwd")
+    (path / "b").write_text("x")
+    (path / "a").write_text("x")
+    assert [file.name for file in journal.files("c1", ONE)] == ["a", "b"]
+    assert journal.files("none", ONE) == []
+
+
+def test_removed_session_takes_an_empty_capture_with_it(journal):
+    one, two = put(journal, "c1", ONE, 1, 1), put(journal, "c1", TWO, 1, 1)
+    journal.remove("c1", ONE)
+    assert not one.exists()
+    assert two.exists()
+    journal.remove("c1", TWO)
+    journal.remove("c1", TWO)
+    assert not two.parent.parent.exists()
+
+
+def test_survivors_are_named_oldest_first(journal, tmp_path):
+    put(journal, "c2", TWO, 5, hours=2)
+    put(journal, "c1", ONE, 3, hours=1)
+    (tmp_path / "journal" / "c1" / "strange").mkdir()
+    (tmp_path / "journal" / "file").write_text("")
+    found = Journal(tmp_path / "journal").survivors()
+    assert [(one.capture, one.process, one.bytes) for one in found] == [("c1", ONE, 3), ("c2", TWO, 5)]
+    assert found[0].changed_ns == HOUR_NS
+
+
+def test_sweep_bounds_age_and_bytes_and_spares_live_captures(journal):
+    for number in range(6):
+        put(journal, f"c{number}", ONE, 100, hours=number)
+    gone = journal.sweep(frozenset({"c0"}), seconds_max=3.5 * 3600, bytes_max=10**9, now_ns=5 * HOUR_NS)
+    assert [one.capture for one in gone] == ["c1"]
+    gone = journal.sweep(frozenset({"c0"}), seconds_max=1e9, bytes_max=250, now_ns=5 * HOUR_NS)
+    assert [one.capture for one in gone] == ["c2", "c3", "c4"]
+    assert [one.capture for one in journal.survivors()] == ["c0", "c5"]
+
+
+@pytest.mark.parametrize("capture", ["", "..", "a/b", "../x", "\0"])
+def test_captures_are_never_paths(journal, capture):
+    with pytest.raises(BadInput):
+        journal.directory(capture, ONE)

@@ -1,0 +1,147 @@
+"""Who may do what with which trace, and how ids are understood."""
+
+from __future__ import annotations
+
+import pytest
+from profd.errors import BadInput, Denied, JobFailed, NotFound
+from profd.store.library import Library
+from profd.store.store import Store, StoreLimits
+
+from tests.unit.profd.store.stored import ANN, BOB, ROOT, add, run_job
+
+
+@pytest.fixture
+def library(tmp_path):
+    store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
+    yield Library(store, run_job, host="node7")
+    store.close()
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text("{}")
+    with path.open("rb") as file:
+        yield file.fileno()
+
+
+async def test_import_is_the_callers(library, raw):
+    record = await library.import_file(ANN, raw, "../../etc/\x1b[31mt.json")
+    assert (record.owner, record.source, record.host, record.events) == ("ann", "import", "node7", 50)
+    assert record.title == "\N{REPLACEMENT CHARACTER}[31mt.json"
+    meta = await library.meta(ANN, record.id)
+    assert [phase.name for phase in meta.waterfall] == ["decode", "store"]
+    assert not list((library.store.root / "staging").iterdir())
+
+
+async def test_failed_job_leaves_nothing(library, raw):
+    async def dies(*_: object, **__: object) -> dict[str, object]:
+        raise JobFailed("the worker was killed")
+
+    with pytest.raises(JobFailed):
+        await Library(library.store, dies).import_file(ANN, raw, "t.json")
+    assert not list((library.store.root / "staging").iterdir())
+    assert await library.list(ROOT) == []
+
+
+async def test_only_regular_files_are_imported(library):
+    with open("/dev/null", "rb") as file, pytest.raises(BadInput, match="not a regular file"):
+        await library.import_file(ANN, file.fileno(), "null")
+
+
+async def test_everybody_sees_their_own_and_admins_all(library):
+    mine, other = add(library.store, ANN, created_ns=1), add(library.store, BOB, created_ns=2)
+    assert await library.list(ANN) == [mine]
+    assert await library.list(BOB) == [other]
+    assert await library.list(ROOT) == [other, mine]
+    assert await library.list(ROOT, limit=1) == [other]
+    assert await library.get(ROOT, mine.id) == mine
+    with pytest.raises(Denied, match="profctl share"):
+        await library.get(BOB, mine.id)
+
+
+@pytest.mark.parametrize("names", [["bob"], ["*"], ["carol", "bob"]])
+async def test_sharing_lets_others_read_and_nothing_else(library, names):
+    mine = add(library.store, ANN)
+    await library.share(ANN, mine.id, names)
+    assert (await library.get(BOB, mine.id)).id == mine.id
+    assert [record.id for record in await library.list(BOB)] == [mine.id]
+    for change in (library.pin(BOB, mine.id, True), library.share(BOB, mine.id, []), library.delete(BOB, mine.id)):
+        with pytest.raises(Denied, match="belongs to ann"):
+            await change
+    await library.share(ANN, mine.id, [])
+    with pytest.raises(Denied):
+        await library.get(BOB, mine.id)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 300])
+async def test_names_that_are_none_are_refused(library, name):
+    mine = add(library.store, ANN)
+    with pytest.raises(BadInput):
+        await library.share(ANN, mine.id, [name])
+
+
+async def test_prefixes_mean_one_trace_that_the_caller_may_read(library):
+    second = 1_700_000_000 * 10**9
+    ids = []
+    for caller, age in ((ANN, 0), (ANN, 0), (BOB, 40_000_000)):
+        staging = library.store.staging()
+        from profd.store.ids import new_id
+        from profd.store.meta import TraceMeta
+
+        from tests.unit.profd.store.stored import write_trace
+
+        write_trace(staging)
+        meta = TraceMeta(trace=new_id(second + age * 10**9), owner_uid=caller.uid, owner=caller.user)
+        ids.append(library.store.adopt(staging, meta).id)
+    with pytest.raises(BadInput, match="2 traces") as caught:
+        await library.get(ANN, ids[0][:3])
+    assert ids[0] in str(caught.value)
+    assert (await library.get(BOB, ids[2][:3])).id == ids[2]
+    with pytest.raises(NotFound):
+        await library.get(ANN, ids[2][:-1])
+    with pytest.raises(NotFound):
+        await library.get(ANN, "%")
+    longer = next(length for length in range(7, 14) if ids[0][:length] != ids[1][:length])
+    assert (await library.get(ANN, ids[0][:longer])).id == ids[0]
+
+
+async def test_no_id_means_my_latest(library):
+    with pytest.raises(NotFound, match="profctl start"):
+        await library.get(ANN, "")
+    add(library.store, ANN, created_ns=1)
+    latest = add(library.store, ANN, created_ns=2)
+    foreign = add(library.store, BOB, created_ns=3)
+    assert await library.get(ANN, "") == latest
+    assert await library.get(ROOT, "") == foreign
+
+
+async def test_nothing_is_removed_without_being_named(library):
+    add(library.store, ANN)
+    with pytest.raises(BadInput, match="Say which"):
+        await library.delete(ANN, "")
+
+
+async def test_questions_reach_the_job_with_the_directory(library):
+    mine = add(library.store, ANN)
+    asked = []
+
+    async def answer(job, args, fds=(), on_progress=None):
+        asked.append((job, args, list(fds)))
+        return {"rows": [1] if job == "top" else 3, "events": 4}
+
+    library = Library(library.store, answer)
+    directory = str(library.store.directory(mine.id))
+    assert await library.key_averages(ANN, "", limit=5, raw=True) == [1]
+    assert await library.tree(ANN, mine.id, 9, from_row=2) == 3
+    assert await library.export(ANN, mine.id, 9, form="folded", from_ns=1) == 4
+    assert (await library.summary(ANN, mine.id))[0] == mine
+    assert [job for job, _, _ in asked] == ["top", "tree", "export", "summary"]
+    assert all(args["trace_dir"] == directory for _, args, _ in asked)
+    assert asked[1][2] == asked[2][2] == [9]
+
+
+def test_spool_is_nameless(library):
+    with library.spool() as file:
+        file.write(b"x")
+        assert not [entry for entry in library.store.root.iterdir() if entry.name.startswith("tmp")]
