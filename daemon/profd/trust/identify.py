@@ -7,7 +7,7 @@ on, is judged by what it was then.
 
 from __future__ import annotations
 
-import array
+import ctypes
 import grp
 import pwd
 import socket
@@ -19,6 +19,8 @@ from profd.trust.caller import Caller
 _SO_PEERGROUPS: Final = 59
 _GROUPS_MAX: Final = 65_536  # NGROUPS_MAX of Linux
 _UCRED: Final = struct.Struct("=iII")
+
+_libc = ctypes.CDLL(None)
 
 
 def peer(sock: socket.socket, admin_group: str) -> Caller:
@@ -51,12 +53,12 @@ def start_ticks(pid: int) -> int:
 
 def _groups(sock: socket.socket) -> tuple[int, ...]:
     """Supplementary groups at connect(), from the kernel rather than from the group database."""
-    size = array.array("I").itemsize
-    try:
-        data = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_MAX * size)
-    except OSError:
+    # socket.getsockopt() takes no more than 1024 bytes, and a caller may be in 65536 groups.
+    groups = (ctypes.c_uint32 * _GROUPS_MAX)()
+    size = ctypes.c_uint32(ctypes.sizeof(groups))
+    if _libc.getsockopt(sock.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(size)) != 0:
         return ()  # before Linux 4.13
-    return tuple(array.array("I", data))
+    return tuple(groups[: size.value // ctypes.sizeof(ctypes.c_uint32)])
 
 
 def _is_member(uid: int, gid: int, groups: tuple[int, ...], name: str) -> bool:

@@ -1,0 +1,152 @@
+"""The control socket, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.trust.caller import Caller
+from profd.trust.control import ControlServer
+from profd.trust.identify import peer, start_ticks
+from profd.trust.token import Tokens, Unidentified
+
+
+class Control:
+    """A served socket and what it denied."""
+
+    def __init__(self, path: Path, only_uid: int | None = None, admin_group: str = "") -> None:
+        self.path = path
+        self.tokens = Tokens()
+        self.denied: list[tuple[int, str]] = []
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(str(path))
+        path.chmod(0o666)
+        listener.listen(128)
+        self.server = ControlServer(
+            listener,
+            self.tokens,
+            Path("/run/x/profd.sock"),
+            admin_group,
+            only_uid,
+            lambda caller, why: self.denied.append((caller.uid, why)),
+        )
+        self.server.open()
+
+
+@pytest.fixture
+async def folder() -> AsyncIterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def ask(path: Path) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(60)
+        sock.connect(str(path))
+        answer: dict[str, Any] = json.loads(sock.recv(65536))
+        return answer
+
+
+async def test_answer_names_the_caller(folder: Path) -> None:
+    control = Control(folder / "c")
+    answer = await asyncio.to_thread(ask, control.path)
+    caller = control.tokens.verify(answer["token"])
+    assert (caller.uid, caller.gid, caller.pid) == (os.getuid(), os.getgid(), os.getpid())
+    assert caller.start_ticks == start_ticks(os.getpid()) > 0
+    assert caller.admin == (os.getuid() == 0)
+    assert answer["grpc"] == "/run/x/profd.sock"
+    control.server.close()
+
+
+async def test_many_callers_at_once(folder: Path) -> None:
+    control = Control(folder / "c")
+    answers = await asyncio.gather(*(asyncio.to_thread(ask, control.path) for _ in range(50)))
+    assert all("token" in answer for answer in answers)
+    assert control.server.refused == 0
+    control.server.close()
+
+
+async def test_caller_that_leaves_at_once_harms_nobody(folder: Path) -> None:
+    control = Control(folder / "c")
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.connect(str(control.path))
+    assert "token" in await asyncio.to_thread(ask, control.path)
+    control.server.close()
+
+
+AS_SOMEBODY_ELSE = """
+import os, socket, sys
+os.setgroups([7]); os.setgid(1234); os.setuid(4321)
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.settimeout(60)
+s.connect(sys.argv[1]); print(s.recv(65536).decode()); sys.stdout.flush(); sys.stdin.read()
+"""
+
+
+def ask_as_somebody_else(path: Path) -> tuple[dict[str, Any], subprocess.Popen[str]]:
+    """The answer, and the process that has it (its token is good while it lives)."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", AS_SOMEBODY_ELSE, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline()), process
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_other_uid(folder: Path) -> None:
+    control = Control(folder / "c")
+    answer, process = await asyncio.to_thread(ask_as_somebody_else, control.path)
+    try:
+        caller = control.tokens.verify(answer["token"])
+        assert (caller.uid, caller.gid, caller.groups, caller.admin) == (4321, 1234, (7,), False)
+        assert caller.pid == process.pid
+    finally:
+        process.communicate()
+    with pytest.raises(Unidentified, match="has ended"):
+        control.tokens.verify(answer["token"])
+    control.server.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_user_mode_serves_one_uid(folder: Path) -> None:
+    control = Control(folder / "c", only_uid=0)
+    answer, process = await asyncio.to_thread(ask_as_somebody_else, control.path)
+    process.communicate()
+    assert "token" not in answer
+    assert "profd --user" in answer["error"]
+    assert [uid for uid, _ in control.denied] == [4321]
+    control.server.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_admin_group_by_the_kernels_word() -> None:
+    member_of = grp.getgrgid(7).gr_name
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        assert peer(ours, member_of).admin  # root anyway
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(f"{name}/c")
+            Path(f"{name}/c").chmod(0o666)
+            listener.listen()
+            process = subprocess.Popen(
+                [sys.executable, "-c", AS_SOMEBODY_ELSE, f"{name}/c"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            connection, _ = listener.accept()
+            with connection:
+                found: list[Caller] = [peer(connection, group) for group in (member_of, "", "no-such-group")]
+                connection.send(b"x")
+            process.communicate()
+    assert [caller.admin for caller in found] == [True, False, False]

@@ -1,0 +1,102 @@
+"""Tokens: bound to a process, short-lived, forged ones refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profd.trust.caller import Caller
+from profd.trust.token import TOKEN_BYTES_MAX, Tokens, Unidentified
+
+CALLER = Caller(uid=1000, gid=100, user="ada", admin=False, pid=4711, groups=(4, 27), start_ticks=99)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tokens(started: dict[int, int] | None = None, clock: Clock | None = None) -> Tokens:
+    known = {4711: 99} if started is None else started
+    return Tokens(300, clock or Clock(), lambda pid: known.get(pid, 0))
+
+
+def test_round_trip() -> None:
+    issuer = tokens()
+    assert issuer.verify(issuer.issue(CALLER)) == CALLER
+
+
+def test_expires() -> None:
+    clock = Clock()
+    issuer = tokens(clock=clock)
+    token = issuer.issue(CALLER)
+    clock.now += 299
+    issuer.verify(token)
+    clock.now += 1
+    with pytest.raises(Unidentified, match="has expired"):
+        issuer.verify(token)
+
+
+@pytest.mark.parametrize("started", [{}, {4711: 100}])
+def test_ends_with_its_process(started: dict[int, int]) -> None:
+    """Also when the pid has been used again since."""
+    issuer = tokens(started)
+    with pytest.raises(Unidentified, match="has ended"):
+        issuer.verify(issuer.issue(CALLER))
+
+
+def test_process_that_cannot_be_seen_is_trusted_until_expiry() -> None:
+    issuer = tokens({})
+    hidden = Caller(uid=1000, gid=100, user="ada", admin=False, pid=0)
+    assert issuer.verify(issuer.issue(hidden)) == hidden
+
+
+def test_another_daemons_token() -> None:
+    with pytest.raises(Unidentified, match="not issued by this profd"):
+        tokens().verify(tokens().issue(CALLER))
+
+
+def test_changed_payload() -> None:
+    issuer = tokens()
+    body, _, signature = issuer.issue(CALLER).partition(".")
+    payload = json.loads(base64.urlsafe_b64decode(body))
+    payload["admin"] = True
+    forged = base64.urlsafe_b64encode(json.dumps(payload).encode()).decode()
+    with pytest.raises(Unidentified):
+        issuer.verify(f"{forged}.{signature}")
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_refused(text: str) -> None:
+    with pytest.raises(Unidentified):
+        tokens().verify(text)
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_any_changed_byte_is_refused(at: int, byte: int) -> None:
+    issuer = tokens()
+    token = issuer.issue(CALLER)
+    at %= len(token)
+    changed = token[:at] + chr(byte) + token[at + 1 :]
+    if changed == token:
+        return
+    with pytest.raises(Unidentified):
+        issuer.verify(changed)
+
+
+def test_oversized() -> None:
+    with pytest.raises(Unidentified, match="malformed"):
+        tokens().verify("a" * TOKEN_BYTES_MAX + ".b")
+
+
+def test_many_groups_still_fit() -> None:
+    issuer = tokens()
+    crowd = Caller(uid=1, gid=1, user="x", admin=False, pid=4711, groups=tuple(range(60_000)), start_ticks=99)
+    token = issuer.issue(crowd)
+    assert len(token) < TOKEN_BYTES_MAX
+    assert issuer.verify(token).uid == 1
