@@ -6,6 +6,7 @@ It lives in the test's own process, so to the daemon it is that process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -60,7 +61,8 @@ class KinetoClient:
         """Poll until a reply comes: on a busy machine the daemon rightly drops polls that waited too long."""
         async with asyncio.timeout(seconds):
             while True:
-                self.poll()
+                with contextlib.suppress(BlockingIOError):  # its queue is full: try again, as libkineto does
+                    self.poll()
                 for _ in range(10):
                     await asyncio.sleep(0.01)
                     text = self.read()
@@ -70,7 +72,8 @@ class KinetoClient:
     async def run(self, behaviour: Behaviour, period: float = 0.05) -> None:
         """Poll for ever and act on each config, as libkineto's thread does."""
         while True:
-            self.poll()
+            with contextlib.suppress(BlockingIOError):
+                self.poll()
             await asyncio.sleep(period)
             text = self.read()
             if text:

@@ -1,0 +1,119 @@
+"""What a request would mean, and why a process cannot be traced: said before anything is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Options, Reason
+from profd.sources.kineto.offering import offer
+from profd.sources.kineto.planning import SECOND, plan
+from profd.sources.kineto.registry import Peer, Registered
+from profd.targets.process import Process, ProcessId
+
+TEN = Options(duration_ns=10 * SECOND)
+PROCESS = Process(ProcessId(4_000_000, 7), 1, 0, 0, "root", "python train.py", framework="torch", python=True)
+KNOWN = Registered(Peer(PROCESS.id, 0, 0, "/d/dynoconfigclient1", "directory"), 0, 0, 100 * SECOND)
+NOW = 101 * SECOND
+
+
+def names(texts: tuple[str, ...]) -> list[str]:
+    return [text.partition(":")[0] for text in texts]
+
+
+def test_latency_is_a_poll_and_the_lead() -> None:
+    assert plan(PROCESS, TEN, None, None, 0.0).latency_ns == 7 * SECOND
+    assert plan(PROCESS, TEN, SECOND, None, 0.0).latency_ns == 3 * SECOND
+    assert plan(PROCESS, Options(iterations=3), SECOND, None, 0.0).latency_ns == SECOND
+
+
+def test_deadline_grows_with_the_window() -> None:
+    short, long = (plan(PROCESS, Options(duration_ns=n * SECOND), None, None, 0.0) for n in (1, 100))
+    assert long.deadline_ns - short.deadline_ns >= 3 * 99 * SECOND
+
+
+def test_not_honoured() -> None:
+    asked = Options(duration_ns=1, memory=True, modules=True, flops=True, native=True, sample_hz=10.0)
+    assert names(plan(PROCESS, asked, None, None, 0.0).not_honoured) == ["memory", "modules", "native", "sample_hz"]
+    assert plan(PROCESS, replace(TEN, modules=True, stacks=True), None, None, 0.0).not_honoured == ()
+
+
+def test_bytes_are_estimated_from_an_earlier_trace() -> None:
+    assert plan(PROCESS, TEN, None, 0.5, 0.0).trace_bytes == 5 * SECOND
+    assert plan(PROCESS, TEN, None, None, 0.0).trace_bytes is None
+    assert plan(PROCESS, Options(iterations=3), None, 0.5, 0.0).trace_bytes is None
+
+
+@pytest.mark.parametrize(("left", "serves"), [(10, False), (26, False), (28, True), (-5, False)])
+def test_job_about_to_end(left: int, serves: bool) -> None:
+    process = replace(PROCESS, environ={"SLURM_JOB_END_TIME": str(1000 + left)})
+    found = plan(process, TEN, None, None, 1000.0)
+    assert found.serves is serves
+    if not serves:
+        assert found.refusal_code is Reason.TARGET_ENDING
+        forced = plan(process, replace(TEN, force=True), None, None, 1000.0)
+        assert forced.serves
+        assert found.refusal in forced.risks
+
+
+@pytest.mark.parametrize("end", ["", "soon", "-1", "9" * 40, "\uff11"])
+def test_end_times_that_say_nothing(end: str) -> None:
+    assert plan(replace(PROCESS, environ={"SLURM_JOB_END_TIME": end}), TEN, None, None, 1000.0).serves
+
+
+def ask(process: Process = PROCESS, known: Registered | None = KNOWN, **changed):
+    usual = {
+        "capture": "",
+        "idle_after_ns": 0,
+        "now_ns": NOW,
+        "abstract": True,
+        "directory": Path("/run/profd/kineto"),
+        "off": "",
+    }
+    return offer(process, known, **{**usual, **changed})
+
+
+def enabled(**more: str) -> Process:
+    return replace(PROCESS, environ={"KINETO_USE_DAEMON": "1", **more})
+
+
+def test_registered_process_is_offered() -> None:
+    assert ask().can
+
+
+def test_busy_by_us_and_by_others() -> None:
+    ours = ask(capture="c9")
+    assert (ours.can, ours.busy, ours.why_code) == (False, True, Reason.CAPTURE_RUNNING)
+    assert "c9" in ours.reason
+    tracing = replace(KNOWN, takes_config=False)
+    theirs = ask(known=tracing)
+    assert (theirs.can, theirs.busy, theirs.why_code) == (False, True, Reason.OTHER_PROFILER)
+    # A poll from before our own capture ended speaks of that capture.
+    assert ask(known=tracing, idle_after_ns=KNOWN.last_poll_ns).can
+
+
+def test_silent_and_stopped() -> None:
+    assert ask(now_ns=KNOWN.last_poll_ns + 60 * SECOND).why_code is Reason.TARGET_SILENT
+    assert "CONT" in ask(replace(PROCESS, stopped=True)).fix
+
+
+@pytest.mark.parametrize(
+    ("process", "changed", "reason", "fix"),
+    [
+        (PROCESS, {}, "without KINETO_USE_DAEMON", "KINETO_USE_DAEMON=1"),
+        (replace(PROCESS, framework="python"), {}, "not a PyTorch process", "KINETO_USE_DAEMON=1"),
+        (replace(enabled(), framework="python"), {}, "not imported yet", "wait"),
+        (enabled(), {}, "has not asked", "wait"),
+        (enabled(), {"abstract": False, "off": "held by pid 5"}, "held by pid 5", "KINETO_IPC_SOCKET_DIR=/run"),
+        (enabled(KINETO_IPC_SOCKET_DIR="/x"), {}, "the daemon listens in /run", "spelled exactly"),
+        (enabled(KINETO_IPC_SOCKET_DIR="/x"), {"directory": None}, "directory mode is off", "start profd"),
+        (enabled(KINETO_IPC_SOCKET_DIR="/run/profd/kineto"), {}, "has not asked", "wait"),
+        (enabled(), {"abstract": False, "directory": None, "off": "held by pid 5"}, "kineto is off", "doctor"),
+    ],
+)
+def test_why_not(process: Process, changed: dict, reason: str, fix: str) -> None:
+    found = ask(process, None, **changed)
+    assert not found.can
+    assert reason in found.reason
+    assert fix in found.fix
