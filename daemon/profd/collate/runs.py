@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,10 +95,11 @@ class SpilledRun:
 
     def __init__(self, directory: Path) -> None:
         try:
-            # Lives as long as the run.
-            self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - as said
+            self._fd, name = tempfile.mkstemp(dir=directory, prefix="spill-")
+            os.unlink(name)
         except OSError as error:
             raise _full(directory, error) from error
+        weakref.finalize(self, os.close, self._fd)
         self._directory = directory
         self._size = 0
         self._columns: dict[str, _Stretch] = {}
@@ -115,7 +117,7 @@ class SpilledRun:
         """Add a column. "start" comes first: a mapping begins where a page begins."""
         self._columns[name] = self._append(values)
         if name == "start" and len(values):
-            self._map = mmap.mmap(self._file.fileno(), values.nbytes, prot=mmap.PROT_READ)
+            self._map = mmap.mmap(self._fd, values.nbytes, prot=mmap.PROT_READ)
             self.starts = np.frombuffer(self._map, np.int64, len(values))
 
     def write_arg(self, key: ArgKey, rows: Array, values: Array, dictionary: Dictionary | None) -> None:
@@ -147,7 +149,7 @@ class SpilledRun:
         self._size += len(data)
         try:
             while data:
-                data = data[os.write(self._file.fileno(), data) :]
+                data = data[os.write(self._fd, data) :]
         except OSError as error:
             raise _full(self._directory, error) from error
         return stretch
@@ -159,7 +161,7 @@ class SpilledRun:
         room = values.data.cast("B")
         offset = stretch.offset + low * stretch.dtype.itemsize
         while room:
-            got = os.preadv(self._file.fileno(), [room], offset)
+            got = os.preadv(self._fd, [room], offset)
             if got == 0:
                 raise EOFError(f"spill file in {self._directory} ended early")
             room, offset = room[got:], offset + got
