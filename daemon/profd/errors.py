@@ -35,6 +35,7 @@ class BadInput(ProfdError):
 class BadTrace(BadInput):
     """A trace file that cannot be decoded; `offset` is the byte, or -1."""
 
+    status = "DATA_LOSS"
     exit_code = 1
 
     def __init__(self, message: str, offset: int = -1) -> None:

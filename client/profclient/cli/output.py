@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-NARROW = 60  # below it a table would be unreadable: let the terminal wrap
+GAP = 2  # between columns
+WIDE_MIN = 12  # of a column that gives way: less says nothing
 
 
 def printable(text: str) -> str:
     """Text from targets and files without control characters: terminals obey those."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def one_line(text: str) -> str:
+    """`printable`, and runs of white space (a program on a command line) as one space."""
+    return printable(" ".join(text.split()))
 
 
 def console(err: bool = False) -> Console:
@@ -47,22 +53,46 @@ def table(
 ) -> None:
     """Print a table that fits the terminal.
 
-    Columns in `right` are numbers; those in `wide` give way when there is no room.
+    Columns in `right` are numbers. Those in `wide` share what the others leave
+    over, and are cut with an ellipsis.
     """
-    view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        flexible = name in wide
-        view.add_column(
-            name,
-            justify="right" if name in right else "left",
-            no_wrap=True,
-            overflow="ellipsis" if flexible else "fold",
-            ratio=None,
-            min_width=None if flexible else len(name),
-        )
-    for row in rows:
-        view.add_row(*(escape(printable(cell)) for cell in row))
-    console().print(view)
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = _widths(columns, cells, wide)
+    click.echo(click.style(_row(columns, columns, widths, right), bold=True), color=_color())
+    for row in cells:
+        click.echo(_row(row, columns, widths, right))
+
+
+def _widths(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str]) -> list[int]:
+    """The width of each column: as wide as its content, less where it must give way."""
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    left = _screen_width() - sum(width + GAP for width, name in zip(widths, columns, strict=True) if name not in wide)
+    for index, name in enumerate(columns):
+        if name in wide:
+            share = left // sum(one in wide for one in columns[index:]) - GAP
+            widths[index] = max(min(widths[index], share), WIDE_MIN)
+            left -= widths[index] + GAP
+    return widths
+
+
+def _row(cells: Sequence[str], columns: Sequence[str], widths: list[int], right: Sequence[str]) -> str:
+    padded = []
+    for cell, name, width in zip(cells, columns, widths, strict=True):
+        text = cell if cell_len(cell) <= width else set_cell_size(cell, width - 1).rstrip() + "…"
+        space = " " * (width - cell_len(text))
+        padded.append(space + text if name in right else text + space)
+    return (" " * GAP).join(padded).rstrip()
+
+
+def _screen_width() -> int:
+    """Of the terminal; wide enough for anything where nobody looks."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return int(os.environ.get("COLUMNS", "240"))
+
+
+def _color() -> bool | None:
+    return False if _no_color() else None
 
 
 def say(text: str) -> None:

@@ -1,0 +1,175 @@
+"""`profctl ps|start|where|stop|wait|captures` as a user runs them."""
+
+import json
+import signal
+
+import pytest
+
+from tests.integration.cli.conftest import sources_of
+from tests.support.python_jobs import until
+from tests.support.torch_jobs import needs_torch
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
+
+
+def test_ps_lists_what_can_be_profiled(host, program):
+    targets = {target["pid"]: target for target in host.profctl("ps", "--json").json}
+    assert {"pid", "user", "command", "framework", "sources", "state", "reason", "fix"} <= set(targets[program])
+    assert targets[program]["framework"] == "python"
+    assert "pyspy" in targets[program]["sources"]
+    shown = host.profctl("ps", "--pid", str(program))
+    assert shown.code == 0
+    assert str(program) in shown.out
+    assert "FRAMEWORK" in shown.out
+
+
+def test_a_plain_python_program_is_sampled(host, program):
+    done = host.profctl("start", "--pid", str(program), "--duration", "500ms", "--json")
+    assert done.code == 0, done.err
+    (target,) = done.json["targets"]
+    assert (done.json["state"], target["state"], target["sources"]) == ("stored", "stored", ["pyspy"])
+    assert target["events"] > 0
+    assert target["lost"] == []
+    rows = host.profctl("top", target["trace"], "--json").json
+    assert any("outer" in row["name"] for row in rows)
+
+
+def test_the_answer_for_people(host, program):
+    done = host.profctl("start", "--pid", str(program), "--duration", "300ms")
+    assert done.code == 0, done.err
+    for word in ("stored", "recorded", "top by self time", "waterfall", "next: profctl top"):
+        assert word in done.out
+    assert "recording" in done.err or "collating" in done.err
+
+
+@needs_torch
+def test_a_training_loop_is_traced_op_by_op(host, trainer):
+    done = host.profctl("start", "--pid", str(trainer), "--duration", "400ms", "--json")
+    assert done.code == 0, done.err + done.out
+    (target,) = done.json["targets"]
+    assert target["sources"] == ["kineto"]
+    rows = host.profctl("top", target["trace"], "--json").json
+    assert "aten::linear" in {row["name"] for row in rows}
+    summary = host.profctl("show", target["trace"], "--json").json
+    assert summary["steps"]["n"] >= 1
+
+
+@needs_torch
+def test_iterations_and_options_that_are_not_honoured(host, trainer):
+    done = host.profctl("start", "--pid", str(trainer), "-n", "3", "--shapes", "--memory", "--json")
+    assert done.code in (0, 6), done.err + done.out
+    (target,) = done.json["targets"]
+    assert any("memory" in text for text in target["not_honoured"])
+    steps = host.profctl("show", target["trace"], "--json").json["steps"]
+    assert steps["n"] in (2, 3)  # whether the first one is whole depends on what else the window saw
+    strict = host.profctl("start", "--pid", str(trainer), "-d", "200ms", "--memory", "--strict", "--json")
+    assert (strict.code, strict.json["targets"][0]["state"]) == (1, "refused")
+    assert strict.json["targets"][0]["reason"] == "not_honoured"
+
+
+def test_a_dry_run_touches_nothing(host, program):
+    before = len(host.profctl("captures", "--json").json)
+    done = host.profctl("start", "--pid", str(program), "--duration", "5s", "--dry-run", "--json")
+    assert done.code == 0, done.err
+    (estimate,) = done.json
+    assert estimate["source"] == "pyspy"
+    assert estimate["permission"]
+    assert len(host.profctl("captures", "--json").json) == before
+    assert "Nothing was touched" in host.profctl("start", "--pid", str(program), "-d", "1s", "--dry-run").out
+
+
+def test_no_such_process_is_an_error_and_no_empty_success(host):
+    done = host.profctl("start", "--pid", "999999999", "--duration", "1s", "--json")
+    assert (done.code, done.out) == (3, "")
+    assert json.loads(done.err)["kind"] == "not_found"
+
+
+def test_a_source_that_does_not_exist(host, program):
+    done = host.profctl("start", "--pid", str(program), "-d", "1s", "--source", "nonsense")
+    assert done.code != 0
+    assert "nonsense" in done.err + done.out
+
+
+def test_detach_wait_and_busy(host, program):
+    first = host.profctl("start", "--pid", str(program), "--duration", "4s", "--detach", "--json")
+    assert first.code == 0, first.err
+    second = host.profctl("start", "--pid", str(program), "--duration", "1s", "--json")
+    assert second.code == 5, second.out
+    assert first.json["capture"] in second.json["targets"][0]["message"]
+    waited = host.profctl("wait", first.json["capture"][:10], "--json")
+    assert (waited.code, waited.json["state"]) == (0, "stored")
+    known = [capture["capture"] for capture in host.profctl("captures", "--json").json]
+    assert {first.json["capture"], second.json["capture"]} <= set(known)
+
+
+def test_the_same_request_id_never_starts_a_second_capture(host, program):
+    arguments = ("start", "--pid", str(program), "-d", "200ms", "--request-id", "once", "--json")
+    one, two = host.profctl(*arguments), host.profctl(*arguments)
+    assert one.json["capture"] == two.json["capture"]
+
+
+def test_control_c_ends_an_open_ended_capture_and_stores_it(host, program):
+    client = host.begin("start", "--pid", str(program), "--json")
+
+    def recording() -> bool:
+        captures = host.profctl("captures", "--json").json
+        return bool(captures) and captures[0]["targets"][0]["state"] == "recording"
+
+    until(recording, "the capture records")
+    client.send_signal(signal.SIGINT)
+    out, err = client.communicate(timeout=120)
+    assert client.returncode == 0, err
+    assert json.loads(out)["state"] == "stored"
+
+
+def test_stop_keeps_what_was_recorded(host, program):
+    started = host.profctl("start", "--pid", str(program), "--duration", "10m", "--detach", "--json", "--force")
+    assert started.code == 0, started.err
+
+    def recording() -> bool:
+        captures = host.profctl("captures", "--json").json
+        return bool(captures[0]["targets"][0]["state"] == "recording")
+
+    until(recording, "the capture records")
+    stopped = host.profctl("stop", started.json["capture"], "--json")
+    assert stopped.json["state"] == "stored", stopped.out
+    assert stopped.json["targets"][0]["events"] > 0
+
+
+def test_where(host, program):
+    done = host.profctl("where", "--pid", str(program))
+    assert done.code == 0, done.err
+    assert "outer" in done.out
+    (process,) = host.profctl("where", "--pid", str(program), "--json").json
+    functions = [frame["function"] for thread in process["threads"] for frame in thread["frames"]]
+    assert "outer" in functions
+
+
+def test_the_operator_can_refuse_captures(host, program):
+    assert host.profctl("disable", "--why", "maintenance until noon").code == 0
+    try:
+        refused = host.profctl("start", "--pid", str(program), "-d", "1s")
+        assert refused.code == 1
+        assert "maintenance until noon" in refused.err + refused.out
+    finally:
+        assert host.profctl("enable").code == 0
+    assert host.profctl("start", "--pid", str(program), "-d", "200ms").code == 0
+
+
+def test_doctor(host):
+    done = host.profctl("doctor", "--json")
+    assert {source["name"] for source in done.json["sources"]} >= {"kineto", "pyspy"}
+    assert all(check["verdict"] in ("ok", "warning", "problem") for check in done.json["checks"])
+    assert "store" in host.profctl("doctor").out
+
+
+def test_show_of_a_capture_that_has_no_trace(host, program):
+    capture = host.profctl("start", "--pid", str(program), "-d", "1s", "--source", "kineto", "--json")
+    assert capture.code != 0
+    shown = host.profctl("show", capture.json["capture"])
+    assert "refused" in shown.out
+    assert "KINETO_USE_DAEMON" in shown.out or "kineto" in shown.out
+
+
+def test_sources_of_the_program(host, program):
+    assert sources_of(host, program) == ["pyspy"]

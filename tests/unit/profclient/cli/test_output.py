@@ -1,0 +1,38 @@
+"""Tables fit, and no name reaches the terminal as anything but text."""
+
+from profclient.cli import output
+
+
+def lines(capsys) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_wide_column_gives_way_and_numbers_stay_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    output.table(("PID", "STATE", "COMMAND"), [("123456", "ready", "x" * 500)], right=("PID",), wide=("COMMAND",))
+    head, row = lines(capsys)
+    assert head.split() == ["PID", "STATE", "COMMAND"]
+    assert row.startswith("123456  ready  xxx")
+    assert row.endswith("…")
+    assert len(row) <= 40
+
+
+def test_two_wide_columns_share(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    output.table(("A", "B", "C"), [("1", "b" * 100, "c" * 100)], wide=("B", "C"))
+    assert max(map(len, lines(capsys))) <= 60
+
+
+def test_hostile_names_are_one_line_without_control_characters(capsys):
+    output.table(("NAME",), [("a\x1b[31m\nb\t\tc",)], wide=("NAME",))
+    assert lines(capsys)[1] == "a\N{REPLACEMENT CHARACTER}[31m b c"
+
+
+def test_wide_characters_are_counted_as_two(capsys):
+    output.table(("NAME", "N"), [("漢字", "1"), ("abcd", "2")])
+    assert lines(capsys)[1:] == ["漢字  1", "abcd  2"]
+
+
+def test_counted():
+    assert output.counted(1, "event") == "1 event"
+    assert output.counted(12_000, "event") == "12,000 events"
