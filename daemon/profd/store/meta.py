@@ -75,7 +75,8 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     tracks: Tracks = msgspec.field(default_factory=Tracks)
     top_level: dict[str, Any] = msgspec.field(default_factory=dict)  # keys beside traceEvents
     args: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (key, type), in order of first use
-    flows: int = 0
+    flows: int = 0  # flow records
+    late: int = 0  # cells patched by late.parquet
     segments: list[SegmentInfo] = msgspec.field(default_factory=list)
     timings: dict[str, int] = msgspec.field(default_factory=dict)  # ns per stage of the import
 

@@ -1,4 +1,4 @@
-"""Reads a trace directory back into EventTables, whole or segment by segment.
+"""Reads a trace directory back into EventTables, whole or piece by piece.
 
 Runs in workers and offline. Codes are consistent over everything one reader
 returns: it owns the dictionaries, and they grow as segments are read. Arrays
@@ -7,8 +7,7 @@ may be read-only views of Arrow memory: copy before writing.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,26 +15,23 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from profd.errors import BadTrace, NotFound
-from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable, Flows, Tracks
-from profd.store.columns import CODED_ARGS, decode_arg, decode_codes, decode_column
+from profd.events import NO_END, Dictionary, EventTable, Flows, Tracks
+from profd.store.columns import decode_codes
 from profd.store.join import join
 from profd.store.late import LatePatches
 from profd.store.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
+from profd.store.segment import Args, Codes, SegmentFile, Window, open_parquet, reading
 from profd.store.writer import FLOW_DICTIONARIES, FLOW_SCHEMA
 
+__all__ = ["Args", "TraceReader", "Window"]
+
 Array = npt.NDArray[Any]
-Window = tuple[int, int]  # [from, to) in Unix ns
-Args = bool | Collection[str]  # all, none, or those of these keys
+Choose = Callable[[SegmentFile], list[list[int]]]  # runs of neighbouring row groups
 
 # Needed to place rows in a window, whatever columns are asked for.
 _WINDOW_COLUMNS: Final = ("start", "end")
-
-
-# What pyarrow raises for files that are not as they were written; pages carry checksums, footers do not.
-_DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError)
+_NO_ROWS: Final = np.empty(0, dtype=np.int64)
 
 
 class TraceReader:
@@ -48,11 +44,15 @@ class TraceReader:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.meta: TraceMeta = read_meta(directory)
-        self.dictionaries: dict[str, Dictionary] = {}
-        self._arg_dictionaries: dict[tuple[str, str], Dictionary] = {}
+        self._codes = Codes()
 
     def __len__(self) -> int:
         return self.meta.events
+
+    @property
+    def dictionaries(self) -> dict[str, Dictionary]:
+        """The strings met so far, shared by all tables of this reader."""
+        return self._codes.columns
 
     @property
     def segments(self) -> list[SegmentInfo]:
@@ -88,22 +88,24 @@ class TraceReader:
         window: Window | None = None,
         args: Args = True,
     ) -> Iterator[EventTable]:
-        """Yield one table per segment that has rows in the window, late patches applied.
+        """Yield tables in row order, at most a segment each, late patches applied.
 
-        `columns` None: all. `start` always comes along; a column that a table
-        does not carry is absent in all its rows. In the window [from, to) is
-        what starts before `to` and ends after `from`, or at it if it takes no
-        time; an event whose end was not seen lasts to the end of the trace.
+        Without a window: one per segment. With one: its rows only, numbered by
+        `columns["row"]`. `columns` None: all. `start` always comes along; a
+        column that a table does not carry is absent in all its rows. In the
+        window [from, to) is what starts before `to` and ends after `from`, or
+        starts at it; an event whose end was not seen lasts to the end of the trace.
         """
         for number in range(len(self.segments)) if segments is None else segments:
             info = self.segments[number]
-            if window is not None and not _meets(info, window):
-                continue
-            wanted = columns if window is None or columns is None else {*columns, *_WINDOW_COLUMNS}
-            table = self._segment(info, wanted, args)
-            if window is not None:
-                table = _cut(table, window)
-            yield table
+            if window is None:
+                yield from self._tables(info, SegmentFile.everything, columns, args)
+            elif _meets(info, window):
+                wanted = columns if columns is None else {*columns, *_WINDOW_COLUMNS}
+                for table in self._tables(info, lambda file: file.in_window(window, self._late_ends), wanted, args):
+                    cut = _cut(table, window)
+                    if len(cut):
+                        yield cut
 
     def rows(self, rows: Array, columns: Collection[str] | None = None, *, args: Args = True) -> EventTable:
         """The given rows (trace-wide numbers, ascending), with `columns["row"]`. IndexError if there is none."""
@@ -113,8 +115,9 @@ class TraceReader:
         for info in self.segments:
             low, high = np.searchsorted(rows, (info.first_row, info.first_row + info.rows))
             if low < high:
-                table = self._segment(info, columns, args)
-                tables.append(_numbered(table, np.asarray(rows[low:high]) - info.first_row))
+                for table in self._tables(info, lambda file: file.holding(rows), columns, args):
+                    inside = rows[(rows >= table.first_row) & (rows < table.first_row + len(table))]
+                    tables.append(_numbered(table, inside - table.first_row))
         return join(tables, self.dictionaries)
 
     def flows(self) -> Flows:
@@ -122,8 +125,8 @@ class TraceReader:
         if not self.meta.flows:
             return self._decode_flows(FLOW_SCHEMA.empty_table())
         path = self.directory / FLOWS_FILE
-        with _reading(path):
-            table = _open(path).read()
+        with reading(path):
+            table = open_parquet(path).read()
             if len(table) != self.meta.flows:
                 raise LookupError(f"it has {len(table)} rows, {self.meta.flows} were written")
             return self._decode_flows(table)
@@ -141,87 +144,33 @@ class TraceReader:
 
     @cached_property
     def _late(self) -> LatePatches:
-        path = self.directory / LATE_FILE
-        if not path.exists():
+        if not self.meta.late:
             return LatePatches({})
-        with _reading(path):
-            return LatePatches.of(_open(path).read())
+        path = self.directory / LATE_FILE
+        with reading(path):
+            return LatePatches.of(open_parquet(path).read())
 
-    def _segment(self, info: SegmentInfo, columns: Collection[str] | None, args: Args) -> EventTable:
-        path = self.directory / info.file
-        with _reading(path):
-            file = _open(path)
-            if file.metadata.num_rows != info.rows:
-                raise LookupError(f"it has {file.metadata.num_rows} rows, {info.rows} were written")
-            schema = file.schema_arrow
-            arg_keys = _arg_keys(schema)
-            wanted = _wanted(schema, arg_keys, columns, args)
-            return self._decode(file.read(columns=wanted), set(wanted), arg_keys, info, columns)
+    @property
+    def _late_ends(self) -> Array:
+        return self._late.patches.get("end", (_NO_ROWS, _NO_ROWS))[0]
 
-    def _decode(
+    def _tables(
         self,
-        table: pa.Table,
-        wanted: set[str],
-        arg_keys: dict[str, tuple[str, str]],
         info: SegmentInfo,
-        asked: Collection[str] | None,
-    ) -> EventTable:
-        columns: dict[str, Array] = {}
-        args: dict[tuple[str, str], ArgColumn] = {}
-        for name in table.column_names:
-            if name not in wanted:  # Parquet reads "arg.a.b" along with "arg.a"
-                continue
-            key = arg_keys.get(name)
-            if key is None:
-                columns[name] = decode_column(COLUMNS[name], table.column(name), self.dictionaries)
-                continue
-            dictionary = self._arg_dictionaries.setdefault(key, Dictionary()) if key[1] in CODED_ARGS else None
-            args[key] = decode_arg(key[1], table.column(name), dictionary)
-        if "start" not in columns:
-            raise LookupError("it has no column start")
-        events = EventTable(columns, self.dictionaries, args, info.first_row)
-        self._late.apply(events, asked)
-        return events
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        if not path.parent.exists():
-            raise NotFound(f"The trace {path.parent.name} has just been removed.") from error
-        raise BadTrace(f"{path} is missing: the trace is damaged. Remove it with `profctl rm`.") from error
-    except _DAMAGE as error:
-        raise BadTrace(f"{path} is damaged: {error}. Remove the trace with `profctl rm`.") from error
-
-
-def _open(path: Path) -> pq.ParquetFile:
-    return pq.ParquetFile(path, page_checksum_verification=True)
-
-
-def _arg_keys(schema: pa.Schema) -> dict[str, tuple[str, str]]:
-    keys = {}
-    for field in schema:
-        metadata = field.metadata or {}
-        if b"key" in metadata and b"type" in metadata:
-            keys[field.name] = (metadata[b"key"].decode("utf-8", "surrogatepass"), metadata[b"type"].decode())
-    return keys
-
-
-def _wanted(
-    schema: pa.Schema, arg_keys: dict[str, tuple[str, str]], columns: Collection[str] | None, args: Args
-) -> list[str]:
-    wanted = []
-    for name in schema.names:
-        key = arg_keys.get(name)
-        if key is not None:
-            take = args if isinstance(args, bool) else key[0] in args
-        else:
-            take = name in COLUMNS and (columns is None or name == "start" or name in columns)
-        if take:
-            wanted.append(name)
-    return wanted
+        choose: Callable[[SegmentFile], list[list[int]]],
+        columns: Collection[str] | None,
+        args: Args,
+    ) -> Iterator[EventTable]:
+        late = self._late
+        path = self.directory / info.file
+        with reading(path):
+            file = SegmentFile(path, info)
+            runs = choose(file)
+        for groups in runs:
+            with reading(path):
+                table = file.read(groups, columns, args, self._codes)
+                late.apply(table, columns)
+            yield table
 
 
 def _meets(info: SegmentInfo, window: Window) -> bool:

@@ -406,7 +406,7 @@ def _verified(staging: Path, meta: TraceMeta) -> TraceMeta:
 # What the events are like: only the worker has seen them.
 _WORKERS: Final = (
     *("format", "start_ns", "end_ns", "events", "gpu_events", "bytes", "lost", "warnings", "anomalies"),
-    *("truncated", "tracks", "top_level", "args", "flows", "segments", "timings", "versions"),
+    *("truncated", "tracks", "top_level", "args", "flows", "late", "segments", "timings", "versions"),
 )
 
 

@@ -180,6 +180,7 @@ class TraceWriter:
         meta.segments = self._segments
         meta.events = self._rows
         meta.flows = self._flows.rows
+        meta.late = self._late.cells
         meta.args = list(self._arg_names)
         if meta.gpu_events is None:
             meta.gpu_events = self._gpu_events
@@ -294,9 +295,11 @@ class _LateWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._parts: list[tuple[Array, str, Array]] = []
+        self.cells = 0
 
     def add(self, rows: Array, column: str, values: Array) -> None:
         if len(rows):
+            self.cells += len(rows)
             self._parts.append((np.array(rows, np.int64), column, np.array(values, np.int64)))
 
     def close(self) -> None:

@@ -18,6 +18,14 @@ from tests.unit.profd.store.tables import plain, random_table
 EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_groups():
+    """Row groups of a few rows, as a long trace has them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("profd.store.writer.GROUP_ROWS", 7)
+        yield
+
+
 def write(directory: Path, seed: int, sizes: list[int]) -> tuple[list[EventTable], TraceMeta]:
     directory.mkdir()
     writer = TraceWriter(directory)
