@@ -1,0 +1,146 @@
+"""`python -m profd.offline` as `profctl --store DIR` runs it: real processes, real jobs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.errors import Unavailable
+from profd.store.lock import StoreLock
+from profd.store.store import Store, StoreLimits
+
+
+def event(name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 2, "ts": ts, "dur": dur, "args": args}
+
+
+TRACE = {"traceEvents": [event("outer", 10, 100), event("inner", 20, 30, Answer=42), event("inner", 60, 30)]}
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(TRACE))
+    return path
+
+
+@pytest.fixture
+def ask(tmp_path):
+    def run(verb: str, code: int = 0, **request: Any) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "profd.offline", verb, "--store", str(tmp_path / "state")],
+            input=json.dumps(request).encode(),
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == code, done.stderr.decode()
+        if code:
+            return json.loads(done.stderr.splitlines()[-1])
+        return done.stdout if verb in ("tree", "export") else json.loads(done.stdout)
+
+    return run
+
+
+def test_a_trace_from_import_to_rm(ask, trace):
+    stored = ask("import", path=str(trace))
+    assert (stored["events"], stored["lost"], stored["title"]) == (3, [], "t.json")
+    assert [one["id"] for one in ask("list")] == [stored["id"]]
+    prefix = stored["id"][:10]
+    assert ask("get", id=prefix) == stored
+    rows = {row["name"]: row for row in ask("top", id=prefix, raw=True)}
+    assert (rows["inner"]["count"], rows["outer"]["self_cpu_time_total_ns"]) == (2, 40_000)
+    lines = [json.loads(line) for line in ask("tree").splitlines()]
+    assert [(line["name"], line["parent"]) for line in lines] == [("outer", None), ("inner", 0), ("inner", 0)]
+    assert ask("summary")["trace"]["id"] == stored["id"]
+    exported = json.loads(ask("export", format="chrome"))
+    assert {"name": "inner", "Answer": 42}.items() <= _flat(exported["traceEvents"])["inner", 20].items()
+    assert ask("pin", id=prefix)["pinned"]
+    assert not ask("unpin", id=prefix)["pinned"]
+    assert ask("share", **{"id": prefix, "with": ["bob"]})["shared_with"] == ["bob"]
+    assert ask("rebuild") == {"traces": 1, "damaged": []}
+    assert ask("get")["shared_with"] == ["bob"]
+    assert ask("rm", id=prefix) == {"id": stored["id"]}
+    assert ask("list") == []
+
+
+def _flat(events: list[dict[str, Any]]) -> dict[tuple[str, float], dict[str, Any]]:
+    return {(one["name"], one["ts"]): {**one, **one.get("args", {})} for one in events if one["ph"] == "X"}
+
+
+def test_a_rebuilt_store_answers_the_same(ask, trace, tmp_path):
+    ask("import", path=str(trace))
+    before = ask("top", raw=True), ask("list")
+    for path in (tmp_path / "state").glob("catalog.sqlite*"):
+        path.unlink()
+    assert (ask("top", raw=True), ask("list")) == before
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_", "code", "kind"),
+    [
+        ("get", {"id": "zzz"}, 3, "not_found"),
+        ("get", {"id": 5}, 2, "usage"),
+        ("list", {"limit": "x"}, 2, "usage"),
+        ("top", {"raw": "yes"}, 2, "usage"),
+        ("share", {"with": "bob"}, 2, "usage"),
+        ("import", {"path": "/nonexistent"}, 2, "usage"),
+        ("import", {"path": "/dev/zero"}, 2, "usage"),
+        ("rm", {}, 2, "usage"),
+    ],
+)
+def test_errors_are_one_line_of_json(ask, tmp_path, verb, request_, code, kind):
+    Store(tmp_path / "state").close()
+    error = ask(verb, code=code, **request_)
+    assert error["kind"] == kind
+    assert error["error"]
+
+
+def test_garbage_is_not_stored(ask, tmp_path):
+    path = tmp_path / "garbage.json"
+    path.write_bytes(b"\x00\x01 no trace")
+    assert ask("import", code=1, path=str(path))["kind"] == "failure"
+    assert ask("list") == []
+    assert not list((tmp_path / "state" / "staging").iterdir())
+
+
+def test_no_store_is_not_found(ask):
+    assert "no store" in ask("list", code=3)["error"]
+
+
+def test_a_daemons_store_is_left_to_it(ask, tmp_path):
+    store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
+    try:
+        assert "leave out --store" in ask("list", code=1)["error"]
+    finally:
+        store.close()
+    assert ask("list") == []
+
+
+def test_readers_do_not_wait_for_each_other(ask, trace, tmp_path):
+    """A reader whose output nobody takes holds no lock."""
+    ask("import", path=str(trace))
+    slow = subprocess.Popen(
+        [sys.executable, "-m", "profd.offline", "tree", "--store", str(tmp_path / "state")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with slow:
+        assert slow.stdin is not None
+        slow.stdin.write(b"{}")
+        slow.stdin.close()
+        assert len(ask("list")) == 1
+        assert slow.stdout is not None
+        assert slow.stdout.read().count(b"\n") == 3
+
+
+def test_an_offline_writer_is_waited_for_and_named(tmp_path):
+    (tmp_path / "state").mkdir()
+    lock = StoreLock(tmp_path / "state", "offline")
+    with pytest.raises(Unavailable, match=r"in use \(pid \d+\)"):
+        StoreLock(tmp_path / "state", "offline", wait_seconds=0.05)
+    lock.release()
+    StoreLock(Path(tmp_path / "state"), "offline").release()
