@@ -28,6 +28,7 @@ def averages(truth: str) -> int:
             start_us=begin,
             end_us=begin + duration / 1000,
             device_type=device,
+            stack=[],
         )
         events.append(event)
         if kind == RUNTIME:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, Protocol
 from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
-from profd.errors import BadInput
+from profd.errors import BadInput, BadTrace
 from profd.limits import IMPORT_BYTES_MAX
 from profd.rpc.stream import streamed
 from profd.rpc.translate import text
@@ -173,7 +173,7 @@ def _average_message(row: dict[str, Any]) -> pb.KeyAverage:
 
 
 async def _received(chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO) -> str:
-    """Write a streamed file down; its label. Raises BadInput when it is empty or too large."""
+    """Write a streamed file down; its label. Raises BadTrace when it is empty, BadInput when too large."""
     label, size = "", 0
     async for chunk in chunks:
         label = label or text(chunk.filename)[:LABEL_CHARS_MAX]
@@ -182,6 +182,6 @@ async def _received(chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO) -> st
             raise BadInput(f"the file is larger than {IMPORT_BYTES_MAX} bytes, the limit of one import")
         await asyncio.to_thread(file.write, chunk.data)
     if not size:
-        raise BadInput("the file is empty")
+        raise BadTrace("the file is empty")
     await asyncio.to_thread(file.seek, 0)  # flushes, too
     return label or "import"

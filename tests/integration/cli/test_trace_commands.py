@@ -126,6 +126,12 @@ def test_pin_share_and_delete(profctl, file):
     assert profctl("rm", trace).code == 3
 
 
+def stored(profctl):
+    """How many traces there are; a directory where nothing was imported yet is no store."""
+    done = profctl("list", "--json")
+    return len(done.json) if done.code == 0 else 0
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -138,12 +144,12 @@ def test_pin_share_and_delete(profctl, file):
 def test_what_is_no_trace_is_a_clear_error(profctl, tmp_path, content, words):
     path = tmp_path / "bad.json"
     path.write_bytes(content)
-    before = len(profctl("list", "--json").json)
+    before = stored(profctl)
     done = profctl("import", str(path))
     assert done.code == 1
     assert str(path) in done.err
     assert words.lower() in done.err.lower()
-    assert len(profctl("list", "--json").json) == before
+    assert stored(profctl) == before
 
 
 def test_a_truncated_trace_keeps_what_is_readable(profctl, tmp_path):
