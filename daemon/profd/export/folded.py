@@ -72,10 +72,15 @@ class _Stacks:
             self._add(level, parent[level], spans)
         device = np.flatnonzero(~spans.on_cpu)
         thread, name = spans.thread.tolist(), spans.name.tolist()
+        copies: dict[tuple[int, int], int] = {}  # (device track, stack of a launch) -> the same stack on the track
         for at in device.tolist():
-            below = self._root(thread[at])
-            for frame in self._frames(int(self.of[launch[at]])) if launch[at] != NO_ROW else ():
-                below = self._on(below, frame)
+            cause = int(self.of[launch[at]]) if launch[at] != NO_ROW else NO_ROW
+            below = copies.get((thread[at], cause))
+            if below is None:
+                below = self._root(thread[at])
+                for frame in self._frames(cause):
+                    below = self._on(below, frame)
+                copies[thread[at], cause] = below
             self.of[at] = self._on(below, name[at])
 
     def _add(self, rows: Array, parent: Array, spans: Spans) -> None:

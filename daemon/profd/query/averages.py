@@ -30,6 +30,7 @@ SORT_KEYS: Final = (
     "name",
 )
 SORT_DEFAULT: Final = "self_cpu_time_total"
+_PLACES: Final = 32  # device types, those of annotations apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,29 +119,30 @@ def averages(table: EventTable, *, raw: bool = False, grouping: Grouping | None 
     """
     grouping = grouping or Grouping()
     if not raw:
-        return _group(table, view.torch_calls(table), raw, grouping)
+        return [row for row in _group(table, view.torch_calls(table), raw, grouping) if row.count]
     return _merge(_group(part, calls, raw, grouping) for part, calls in recorded_stretches([table]))
 
 
 def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) -> list[Average]:
-    if not len(calls.row):
+    if not len(table):
         return []
-    place = calls.device_type.astype(np.int64)
+    key = calls.name.astype(np.int64)
+    key *= _PLACES
+    key += calls.device_type
     if not raw:
         # Torch keeps an annotation apart from an op of the same name.
-        place = place * 2 + rules.is_annotation(table.column("kind")[calls.row])
-    keys = [calls.name.astype(np.int64) * 32 + place]
-    shapes = by_shapes(table, calls.row) if grouping.input_shape else None
-    stacks = by_stack(table, calls.row, grouping.stack_n) if grouping.stack_n > 0 else None
-    keys += [labels.code for labels in (shapes, stacks) if labels is not None]
-    group, first = _engine.group_rows(keys)
+        key += rules.is_annotation(table.column("kind")) * np.uint8(_PLACES // 2)
+    shapes = by_shapes(table) if grouping.input_shape else None
+    stacks = by_stack(table, grouping.stack_n) if grouping.stack_n > 0 else None
+    group, first = _engine.group_rows([key, *(labels.code for labels in (shapes, stacks) if labels is not None)])
 
-    count, *times = (
-        _engine.sum_by(group, len(first), np.ascontiguousarray(values))
-        for values in (calls.count, calls.cpu, calls.self_cpu, calls.device, calls.self_device)
-    )
+    count = np.bincount(group, minlength=len(first)) - np.bincount(group[calls.uncounted], minlength=len(first))
+    times = [
+        _engine.sum_by(group, len(first), values)
+        for values in (calls.cpu, calls.self_cpu, calls.device, calls.self_device)
+    ]
     device = calls.device_type[first]
-    shadow = table.column("kind")[calls.row[first]] == Kind.GPU_USER_ANNOTATION
+    shadow = table.column("kind")[first] == Kind.GPU_USER_ANNOTATION
     flops = _flops(table, calls, group, len(first))
     return [
         Average(
@@ -178,12 +180,13 @@ def _flops(table: EventTable, calls: view.Calls, group: Array, groups: int) -> A
     inputs = table.dictionaries.get("inputs")
     if "inputs" not in table.columns or not inputs or not inputs.values:
         return None
-    ops = np.flatnonzero((table.column("kind")[calls.row] == Kind.CPU_OP) & (calls.count > 0))
-    rows = calls.row[ops]
+    ops = table.column("kind") == Kind.CPU_OP
+    ops[calls.uncounted] = False
+    rows = np.flatnonzero(ops)
     flops = flops_of_rows(
         rules.names_of(table), inputs.values, table.column("name")[rows], table.columns["inputs"][rows]
     )
-    return np.bincount(group[ops], weights=flops, minlength=groups)
+    return np.bincount(group[rows], weights=flops, minlength=groups)
 
 
 def sort_averages(rows: list[Average], key: str) -> list[Average]:

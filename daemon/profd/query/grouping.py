@@ -27,7 +27,7 @@ class Labels:
     texts: list[str]
 
 
-def by_shapes(table: EventTable, rows: Array) -> Labels:
+def by_shapes(table: EventTable) -> Labels:
     """Input shapes as torch shows them, as JSON: a list of tensors counts as `[]`, no record as `[]`."""
     known = table.dictionaries.get("inputs")
     signatures = known.values if known is not None else []
@@ -35,7 +35,7 @@ def by_shapes(table: EventTable, rows: Array) -> Labels:
     place = np.zeros(len(signatures) + 1, dtype=np.int64)
     for code, signature in enumerate(signatures):
         place[code] = texts.setdefault(_shapes(signature), len(texts))
-    return Labels(place[table.column("inputs")[rows]], list(texts))
+    return Labels(place[table.column("inputs")], list(texts))
 
 
 def _shapes(signature: str) -> str:
@@ -49,15 +49,15 @@ def _is_list_of_tensors(entry: object) -> bool:
     return isinstance(entry, list) and any(isinstance(inner, list) for inner in entry)
 
 
-def by_stack(table: EventTable, rows: Array, frames: int) -> Labels:
+def by_stack(table: EventTable, frames: int) -> Labels:
     """The innermost frames of each row, joined by `;`, innermost first.
 
     The recorded call stack where there is one, else the Python functions that
     enclose the row on its thread.
     """
     frames = min(frames, STACK_FRAMES_MAX)
-    recorded = table.column("stack")[rows]
-    enclosing = _enclosing(table, rows, frames)
+    recorded = table.column("stack")
+    enclosing = _enclosing(table, frames)
     texts: dict[str, int] = {"": 0}
     known = table.dictionaries.get("stack")
     stacks = known.values if known is not None else []
@@ -70,20 +70,20 @@ def by_stack(table: EventTable, rows: Array, frames: int) -> Labels:
     return Labels(code, list(texts))
 
 
-def _enclosing(table: EventTable, rows: Array, frames: int) -> Labels:
+def _enclosing(table: EventTable, frames: int) -> Labels:
     """Names of the innermost Python functions around each row, not counting the row itself."""
     functions = rules.is_kind(table.column("kind"), Kind.PYTHON_FUNCTION)
     if not functions.any():
-        return Labels(np.zeros(len(rows), dtype=np.int64), [""])
+        return Labels(np.zeros(len(table), dtype=np.int64), [""])
     at = _function_around(table, functions)
     name = np.ascontiguousarray(table.column("name"), dtype=np.int64)
     found: list[Array] = []
-    current = at[rows]
+    current = at
     while len(found) < frames and (current != NO_ROW).any():
         found.append(np.where(current == NO_ROW, np.int64(NO_CODE), name[current]))
         current = np.where(current == NO_ROW, NO_ROW, at[current])
     if not found:
-        return Labels(np.zeros(len(rows), dtype=np.int64), [""])
+        return Labels(np.zeros(len(table), dtype=np.int64), [""])
     group, first = _engine.group_rows(found)
     names = rules.names_of(table)
     texts = [

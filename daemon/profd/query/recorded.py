@@ -26,8 +26,8 @@ RECORDED_COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_t
 def recorded_stretches(tables: Iterable[EventTable]) -> Iterator[tuple[EventTable, Calls]]:
     """Yield (a table, its calls) for tables in start order; sums over all of them are those of the trace.
 
-    Rows that are open at the end of a stretch come again in the next one with a
-    count of 0, so that what they enclose there is taken from their self time.
+    Rows that are open at the end of a stretch come again in the next one, not
+    counted, so that what they enclose there is taken from their self time.
     """
     seen: EventTable | None = None  # rows counted before that may still enclose others
     waiting: EventTable | None = None  # rows that start together with what may come next
@@ -82,9 +82,8 @@ def _calls(table: EventTable, fresh: int) -> Calls:
     children = _engine.sum_by(parent[inner], len(table), lasting[inner])
     on_cpu, on_device = np.where(cpu, lasting, 0), np.where(cpu, 0, lasting)
     return Calls(
-        row=np.arange(len(table)),
+        uncounted=np.arange(fresh),
         device_type=table.column("device_type"),
-        count=(np.arange(len(table)) >= fresh).astype(np.int64),
         name=table.column("name"),
         names=rules.names_of(table),
         cpu=on_cpu,

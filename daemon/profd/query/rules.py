@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from profd.events import DeviceType, EventTable, Kind
+from profd.events import NO_CODE, DeviceType, EventTable, Kind
 from profd.events.table import Array
 
 MEMORY_NAME: Final = "[memory]"
@@ -83,19 +83,18 @@ def is_named(table: EventTable, wanted: frozenset[str]) -> Array:
     return found
 
 
-def fold_steps(names: list[str]) -> tuple[list[str], Array]:
-    """(names of the table, code of the trace -> index of them): every `ProfilerStep#n` is one name.
-
-    The last entry of the second answers for NO_CODE, with an empty name.
-    """
-    values = [*names, ""]
-    fold = np.arange(len(values), dtype=np.int64)
-    steps = [code for code, value in enumerate(names) if value.startswith(STEP_PREFIX)]
-    if steps:
-        try:
-            folded = values.index(STEP_FOLDED)
-        except ValueError:
-            folded = len(values)
-            values.append(STEP_FOLDED)
-        fold[steps] = folded
-    return values, fold
+def fold_steps(names: list[str], code: Array) -> tuple[list[str], Array]:
+    """(names of the table, for each row its index in them or NO_CODE): every `ProfilerStep#n` is one name."""
+    steps = [number for number, value in enumerate(names) if value.startswith(STEP_PREFIX)]
+    if not steps:
+        return names, code
+    values = list(names)
+    try:
+        folded = values.index(STEP_FOLDED)
+    except ValueError:
+        folded = len(values)
+        values.append(STEP_FOLDED)
+    fold = np.arange(len(names) + 1, dtype=np.int32)
+    fold[steps] = folded
+    fold[-1] = NO_CODE  # which is its own index
+    return values, fold[code]

@@ -21,15 +21,17 @@ COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_type")
 # Read in addition where a device left records.
 DEVICE_COLUMNS = ("correlation", "external", "linked")
 
+# Ids that span at most so many times the rows are looked up in an array instead of being sorted.
+_DENSE = 8
+
 
 @dataclass(slots=True)
 class Calls:
-    """Rows of a torch table before they are grouped; all arrays are as long as `row`. Times in ns."""
+    """The rows of a table as calls to be grouped; arrays are as long as the table. Times in ns."""
 
-    row: Array  # of the table
+    uncounted: Array  # rows that are no calls; their times still add up
     device_type: Array
-    count: Array  # 1, or 0 for a row that only takes part in the times of others
-    name: Array  # index of `names`
+    name: Array  # index of `names`, or NO_CODE
     names: list[str]
     cpu: Array
     self_cpu: Array
@@ -49,38 +51,34 @@ def durations(table: EventTable) -> Array:
 
 
 def torch_calls(table: EventTable) -> Calls:
-    """The calls of a whole trace (rows in start order, `first_row` 0)."""
-    kinds, cpu = table.column("kind"), rules.is_cpu(table.column("device_type"))
-    names, fold = rules.fold_steps(rules.names_of(table))
-    name = fold[table.column("name")]
-    shown = rules.is_work(kinds)
-    shown &= ~rules.is_named(table, rules.UTILITY_OPS)
+    """The calls of a whole trace (rows in start order, `first_row` 0); rows that torch does not show have no times."""
+    # Arrays of a million rows cost more to allocate than to fill: they are reused where they can be.
+    kinds, device_type = table.column("kind"), table.column("device_type")
+    cpu = rules.is_cpu(device_type)
+    names, name = rules.fold_steps(rules.names_of(table), table.column("name"))
+    shown = rules.is_work(kinds) & ~rules.is_named(table, rules.UTILITY_OPS)
 
     lasting = durations(table)
     nested = shown & cpu & ~rules.is_kind(kinds, Kind.OVERHEAD)
     waiting = nested & rules.is_async(table)
     nested &= ~waiting
+    on_device = shown & ~cpu
+    marks = _lonely_memory(table, lasting, shown & cpu)
+
     parent, self_cpu = nest(table, nested)
-    launched = _device_time(table, lasting, nested, shown & ~cpu)
+    launched = _device_time(table, lasting, nested, on_device)
     dropped = _merge_wrappers(name, parent, lasting, self_cpu, launched)
     device = _subtree_sums(launched, parent) if launched.any() else launched
 
-    on_device = shown & ~cpu
-    self_cpu[on_device | waiting] = 0
+    self_cpu[on_device | waiting | marks] = 0
     device[on_device] = launched[on_device] = lasting[on_device]
-    marks = _lonely_memory(table, lasting, shown & cpu)
-    row = np.flatnonzero((shown & ~dropped) | marks)
-    return Calls(
-        row=row,
-        device_type=np.where(marks, np.uint8(DeviceType.CPU), table.column("device_type"))[row],
-        count=np.ones(len(row), dtype=np.int64),
-        name=name[row],
-        names=names,
-        cpu=np.where(cpu, lasting, 0)[row],
-        self_cpu=np.where(marks, 0, self_cpu)[row],
-        device=device[row],
-        self_device=launched[row],
-    )
+    lasting[on_device] = 0
+    hidden = np.flatnonzero(~((shown & ~dropped) | marks))
+    for times in (lasting, self_cpu, device, launched):
+        times[hidden] = 0
+    if marks.any():
+        device_type = np.where(marks, np.uint8(DeviceType.CPU), device_type)
+    return Calls(hidden, device_type, name, names, lasting, self_cpu, device, launched)
 
 
 def nest(table: EventTable, include: Array) -> tuple[Array, Array]:
@@ -100,13 +98,16 @@ def _merge_wrappers(name: Array, parent: Array, lasting: Array, self_cpu: Array,
     innermost call it wraps: what it launched itself is not counted.
     """
     dropped = np.zeros(len(name), dtype=bool)
-    inner = np.flatnonzero(parent != NO_ROW)
-    above = parent[inner]
-    alone = np.bincount(above, minlength=len(name))[above] == 1
-    same = name[inner] == name[above]
-    inner, above = inner[alone & same], above[alone & same]
+    nested = parent != NO_ROW
+    inner = np.flatnonzero(nested & (name == name[parent])) if len(name) else np.zeros(0, dtype=np.int64)
     if not len(inner):
         return dropped
+    above = parent[inner]
+    wraps = np.zeros(len(name), dtype=bool)
+    wraps[above] = True
+    siblings = np.bincount(parent[np.flatnonzero(nested & wraps[parent])], minlength=len(name))
+    alone = siblings[above] == 1
+    inner, above = inner[alone], above[alone]
     dropped[inner] = True
     # Chains collapse into their top, and what is below the innermost becomes what is below the top.
     innermost = ~np.isin(inner, above)
@@ -148,9 +149,17 @@ def _op_by_external_id(table: EventTable, nested: Array, work: Array) -> Array:
     # Some releases wrote the correlation id in the place of the op's.
     if not len(ops) or bool((wanted == table.column("correlation")[work]).all()):
         return op
+    low, high = int(external[ops].min()), int(external[ops].max())
+    # An id of two ops (several processes in one file) says nothing.
+    if high - low <= _DENSE * len(table):
+        among = (wanted >= low) & (wanted <= high)
+        offset = external[ops] - low
+        owner = np.full(high - low + 1, NO_ROW, dtype=np.int64)
+        owner[offset] = np.where(np.bincount(offset)[offset] == 1, ops, NO_ROW)
+        op[among] = owner[wanted[among] - low]
+        return op
     ids, first, times = np.unique(external[ops], return_index=True, return_counts=True)
     place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    # An id of two ops (several processes in one file) says nothing.
     found = (ids[place] == wanted) & (times[place] == 1)
     op[found] = ops[first[place[found]]]
     return op
@@ -179,25 +188,12 @@ def _op_around_launch(table: EventTable, nested: Array, work: Array) -> Array:
 
 
 def _subtree_sums(own: Array, parent: Array) -> Array:
-    """Sum of `own` over each row and all below it; touches only rows with something below."""
-    seen = np.zeros(len(parent), dtype=bool)
-    at = np.flatnonzero(own)
-    while len(at):
-        seen[at] = True
-        at = parent[at]
-        at = at[at != NO_ROW]
-        at = np.unique(at[~seen[at]])
-    # From the leaves up: a row is passed on once all below it has arrived.
-    rows = np.flatnonzero(seen & (parent != NO_ROW))
-    missing = np.bincount(parent[rows], minlength=len(parent))
-    total = own.copy()
-    at = rows[missing[rows] == 0]
-    while len(at):
-        above = parent[at]
-        np.add.at(total, above, total[at])
-        np.subtract.at(missing, above, 1)
-        at = np.unique(above[missing[above] == 0])
-        at = at[parent[at] != NO_ROW]
+    """Sum of `own` over each row and all below it, in as many passes as the depth has binary digits."""
+    total, ancestor = own.copy(), parent
+    # After k passes a row has the sum of what lies fewer than 2^k levels below it, and `ancestor` is 2^k above.
+    while len(rows := np.flatnonzero((total != 0) & (ancestor != NO_ROW))):
+        total = total + _engine.sum_by(ancestor[rows], len(total), total[rows])
+        ancestor = np.where(ancestor == NO_ROW, NO_ROW, ancestor[ancestor])
     return total
 
 
