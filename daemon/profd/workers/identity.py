@@ -22,6 +22,7 @@ from profd.errors import BadInput, Exhausted
 
 WORKER_USERS: Final = ("profd-worker", "nobody")  # the first that exists, unless one is configured
 STAGING_FILES_MAX: Final = 100_000
+_NEEDED: Final = {"CAP_CHOWN": 0, "CAP_SETGID": 6, "CAP_SETUID": 7}  # capability numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ def choose(name: str = "") -> WorkerIdentity:
     """The identity workers can have here. Raises BadInput if a configured user does not exist."""
     if os.geteuid() != 0:
         return SAME
+    missing = _missing_capabilities()
+    if missing:  # a container that dropped them, for example
+        return WorkerIdentity(why_same=f"the daemon is root without {', '.join(missing)}")
     entry = _user(name)
     if entry is None:
         return WorkerIdentity(why_same=f"none of the users {', '.join(WORKER_USERS)} exists")
@@ -125,6 +129,15 @@ def _user(name: str) -> pwd.struct_passwd | None:
     if name:
         raise BadInput(f"the worker user {name!r} does not exist; create it or change `worker_user`")
     return None
+
+
+def _missing_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
+    """What changing identity and handing files over needs and we do not have."""
+    for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("CapEff:"):
+            effective = int(line.split()[1], 16)
+            return [name for name, number in _NEEDED.items() if not effective >> number & 1]
+    return []
 
 
 def _unreadable(uid: int, gid: int) -> str:
