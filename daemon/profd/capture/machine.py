@@ -153,6 +153,10 @@ class Settle:
 Action = StartRecording | SignalStop | AbortRecording | StartTimer | Store | Settle
 
 
+VAGUE: Final = frozenset((Reason.NONE, Reason.SOURCE_FAILED, Reason.NO_FILE, Reason.TARGET_SILENT))
+"""Reasons that the end of the process, or a stop, explains better."""
+
+
 @dataclass(frozen=True, slots=True)
 class Graces:
     """How long others get to do what they must, ns. Generous: hosts under load are slow."""
@@ -160,6 +164,7 @@ class Graces:
     stopping_ns: int = 30 * SECOND_NS
     ended_ns: int = 15 * SECOND_NS
     storing_ns: int = 1200 * SECOND_NS
+    hearing_ns: int = 2 * SECOND_NS  # for word that the process has ended, after its source failed
 
 
 class Machine:
@@ -254,32 +259,38 @@ class Machine:
         self._recording = event.recording
         _copy(event.recording, self.target)
         if event.recording.state is State.DRAINING and event.recording.files:
-            self._note_stop(event.recording)
+            self._explain(event.recording)
             self.target.shortfall = event.recording.reason
             self.target.shortfall_message = event.recording.message
             return self._collate(event.recording)
         return self._without_files(event.recording)
 
-    def _note_stop(self, recording: Recording) -> None:
-        """A trace that was cut short is whole, but its reader must know."""
-        if self._stop is None:
+    def _explain(self, recording: Recording) -> None:
+        """Say why a recording with files is not what was asked for, where the source could not know."""
+        if self._ended and recording.reason in VAGUE - {Reason.NONE}:
+            recording.reason = Reason.TARGET_ENDED
+            recording.message = f"the process ended during the capture; what was recorded is kept. {recording.message}"
+        stop = self._stop
+        if stop is None:
             return
-        if self._stop.reason is Reason.TIMEOUT and recording.reason is Reason.NONE:
+        if stop.reason is Reason.TIMEOUT and recording.reason is Reason.NONE:
             recording.reason = Reason.TIMEOUT
             recording.message = "the recording was cut off at its deadline"
-        elif not self._open_ended or self._stop.reason is not Reason.CANCELLED_BY_USER:
-            self.target.warnings.append(f"ended before its window: {self._stop.message}")
+        elif not self._open_ended or stop.reason is not Reason.CANCELLED_BY_USER:
+            # A trace that was cut short is whole, but its reader must know.
+            self.target.warnings.append(f"ended before its window: {stop.message}")
 
     def _without_files(self, recording: Recording) -> list[Action]:
-        if recording.state.terminal and recording.state not in (State.STORED, State.PARTIAL):
-            stopped = self._stop is not None and recording.state is State.CANCELLED
-            reason = self._stop.reason if self._stop and stopped else recording.reason
-            message = recording.message or (self._stop.message if self._stop else "")
-            return self._end(recording.state, reason, message)
-        if self._stop is not None and self._stop.reason is not Reason.TIMEOUT:
-            return self._end(State.CANCELLED, self._stop.reason, self._stop.message)
-        if self._ended:
+        declined = recording.state.terminal and recording.state not in (State.STORED, State.PARTIAL)
+        vague = recording.reason in VAGUE and recording.state not in (State.BUSY, State.REFUSED)
+        stop = self._stop
+        if stop is not None and stop.reason is not Reason.TIMEOUT:
+            if vague or recording.state is State.CANCELLED:
+                return self._end(State.CANCELLED, stop.reason, stop.message)
+        elif self._ended and vague:
             return self._give_up()
+        if declined:
+            return self._end(recording.state, recording.reason, recording.message)
         message = recording.message or f"{self.target.source} finished and left no data"
         return self._end(State.FAILED, recording.reason or Reason.NO_FILE, message)
 

@@ -76,6 +76,7 @@ class TargetRun:
         self._order: Order | None = None
         self._session: Session | None = None
         self._recording: asyncio.Task[None] | None = None
+        self._death: asyncio.Task[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
         self._timers: dict[m.Timer, asyncio.TimerHandle] = {}
 
@@ -147,15 +148,16 @@ class TargetRun:
         else:
             self._recording.add_done_callback(lambda _task: self._on_released())
 
-    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)
         self._others.add(task)
         task.add_done_callback(self._others.discard)
+        return task
 
     def _start_recording(self) -> None:
         if self._order is not None:
             self._recording = self._loop.create_task(self._record(self._order))
-            self._spawn(self._watch_death())
+            self._death = self._spawn(self._watch_death())
 
     async def _watch_death(self) -> None:
         await self._parts.ended(self.target.process)
@@ -183,7 +185,14 @@ class TargetRun:
             self.send(m.Broke(Reason.SOURCE_FAILED, f"{source.name} failed: {error!r}; this is a fault of profd"))
         else:
             recording.waterfall = recording.waterfall or list(self._session.phases)
+            await self._hear_of_death(recording)
             self.send(m.Recorded(recording))
+
+    async def _hear_of_death(self, recording: Recording) -> None:
+        """A source that fails because its target is ending may be faster than the kernel's word of it."""
+        failed = recording.state is State.FAILED or recording.reason is not Reason.NONE
+        if failed and recording.reason in m.VAGUE and self._death is not None:
+            await asyncio.wait({self._death}, timeout=self._parts.graces.hearing_ns / 1e9)
 
     def _report(self, state: State, doing: str) -> None:
         """Sources have threads of their own; the machine has one."""

@@ -102,7 +102,8 @@ async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
         assert (await ended(parts.manager, second.id)).state is State.STORED
         await until(parts.manager, first.id, lambda r: r.state is State.RECORDING)
         parts.manager.stop(ME, first.id)
-        assert (await ended(parts.manager, first.id)).state is State.STORED
+        # Stopped before py-spy had a sample it is cancelled.
+        assert (await ended(parts.manager, first.id)).state in (State.STORED, State.CANCELLED)
 
 
 @pytest.mark.slow

@@ -227,6 +227,34 @@ class TestDeadlines:
             machine.handle(EVENTS[event])
         assert (machine.target.state, machine.target.reason) == (State.FAILED, Reason.TARGET_ENDED)
 
+    @pytest.mark.parametrize("reason", [Reason.NONE, Reason.SOURCE_FAILED, Reason.NO_FILE, Reason.TARGET_SILENT])
+    def test_an_end_explains_what_the_source_could_not(self, reason: Reason) -> None:
+        machine = begun(State.RECORDING)
+        machine.handle(EVENTS["ended"])
+        machine.handle(m.Recorded(Recording(State.FAILED, reason, "no data")))
+        assert (machine.target.state, machine.target.reason) == (State.FAILED, Reason.TARGET_ENDED)
+
+    def test_an_end_explains_a_short_file(self) -> None:
+        machine = begun(State.RECORDING)
+        machine.handle(EVENTS["ended"])
+        machine.handle(m.Recorded(recording(reason=Reason.SOURCE_FAILED, message="py-spy stopped.")))
+        machine.handle(EVENTS["stored"])
+        assert (machine.target.state, machine.target.reason) == (State.PARTIAL, Reason.TARGET_ENDED)
+        assert "py-spy stopped." in machine.target.message
+
+    def test_a_better_reason_stands(self) -> None:
+        machine = begun(State.RECORDING)
+        machine.handle(EVENTS["ended"])
+        machine.handle(m.Recorded(Recording(State.FAILED, Reason.FILE_REFUSED, "a symlink")))
+        assert machine.target.reason is Reason.FILE_REFUSED
+
+
+def test_a_stop_explains_that_there_is_nothing() -> None:
+    machine = begun(State.RECORDING)
+    machine.handle(EVENTS["stop"])
+    machine.handle(m.Recorded(Recording(State.FAILED, Reason.SOURCE_FAILED, "no samples")))
+    assert (machine.target.state, machine.target.reason) == (State.CANCELLED, Reason.CANCELLED_BY_USER)
+
 
 def test_a_source_says_why_it_ended() -> None:
     machine = begun(State.ARMED)

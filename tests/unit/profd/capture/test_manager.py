@@ -36,7 +36,7 @@ from tests.support.captures import (
     until,
 )
 
-SOON = Graces(stopping_ns=1_000_000, ended_ns=1_000_000)
+SOON = Graces(stopping_ns=1_000_000, ended_ns=1_000_000, hearing_ns=0)
 
 
 @pytest.fixture
@@ -296,6 +296,16 @@ class TestEnds:
         rig.source.finish(100, rig.source.with_file(100, reason=Reason.TARGET_ENDED, message="it ended"))
         record = await ended(manager, record.id)
         assert (record.state, record.targets[0].reason) == (State.PARTIAL, Reason.TARGET_ENDED)
+
+    async def test_the_source_is_faster_than_the_kernel(self, rig: Rig) -> None:
+        rig.graces = Graces(hearing_ns=int(LONG * SECOND_NS))
+        async with rig.running() as manager:
+            record = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            rig.source.finish(100, Recording(State.FAILED, Reason.SOURCE_FAILED, "its memory is gone"))
+            asyncio.get_running_loop().call_later(0.01, rig.table.end, 100)
+            record = await ended(manager, record.id)
+            assert record.targets[0].reason is Reason.TARGET_ENDED
 
     async def test_the_deadline(self, rig: Rig) -> None:
         rig.source.planned = replace(rig.source.planned, deadline_ns=1)
