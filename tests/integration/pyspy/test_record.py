@@ -1,0 +1,353 @@
+"""Recordings of real Python processes with the real py-spy."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Options, Reason, Recording, State
+from profd.decode.samples import SampleDecoder
+from profd.events import NO_END
+from profd.sources.base import Session
+from profd.sources.pyspy import recording as recording_module
+from profd.sources.pyspy.source import PySpySource
+from profd.sources.pyspy.target import Target
+from profd.targets.process import Process
+from profd.targets.table import ProcessTable
+
+from tests.support.python_jobs import (
+    COUNTER,
+    SPIN,
+    TIMEOUT_SECONDS,
+    TWO_THREADS,
+    UNTIL_TOLD,
+    count_in,
+    counter_file,
+    process_of,
+    running,
+    until,
+)
+
+SHORT = Options(duration_ns=400_000_000)
+LONG = Options(duration_ns=120_000_000_000)
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[PySpySource]:
+    pyspy = PySpySource()
+    await pyspy.open()
+    yield pyspy
+    await pyspy.close()
+
+
+class Watch:
+    """A session, and what was reported to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.states: list[State] = []
+        self.changed = asyncio.Event()
+        self.session = Session("capture", folder, asyncio.Event(), self._report)
+
+    def _report(self, state: State, doing: str) -> None:
+        assert doing
+        self.states.append(state)
+        self.changed.set()
+
+    async def reaches(self, state: State) -> None:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while state not in self.states:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def decoded(recording: Recording) -> tuple[SampleDecoder, list[tuple[str, int, int, int, int]]]:
+    """(name, start, end, thread, weight) of all rows."""
+    assert recording.state is State.DRAINING
+    (file,) = recording.files
+    assert file.format == "pyspy"
+    found = []
+    with Path(file.path).open("rb") as opened:
+        decoder = SampleDecoder(opened, os.path.getsize(file.path))
+        for batch in decoder.batches():
+            columns = batch.events.columns
+            for place in range(len(batch.events)):
+                values = (int(columns[key][place]) for key in ("start", "end", "thread", "weight"))
+                found.append((decoder.dictionaries["name"].values[columns["name"][place]], *values))
+    return decoder, found
+
+
+async def sampled(source: PySpySource, process: Process, options: Options, watch: Watch) -> Recording:
+    """A recording with at least one sample: on a starved machine a short window may have none."""
+    for window_s in (0.4, 2.0, 10.0, 40.0):
+        watch.states.clear()
+        recording = await source.record(
+            process, dataclasses.replace(options, duration_ns=int(window_s * 1e9)), watch.session
+        )
+        if recording.state is not State.FAILED or "No stack" not in recording.message:
+            break
+    return recording
+
+
+def pyspy_of(process: Process) -> list[Process]:
+    """The py-spy processes that look at this one."""
+    wanted = f"--pid {process.id.pid} "
+    return [p for p in ProcessTable().snapshot() if "py-spy" in p.executable and wanted in p.command]
+
+
+async def eventually(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.005)
+
+
+async def test_busy_process(source: PySpySource, tmp_path: Path) -> None:
+    before = time.time_ns()
+    with running(SPIN) as job:
+        process = process_of(job)
+        assert source.offer(process).can
+        watch = Watch(tmp_path)
+        recording = await sampled(source, process, SHORT, watch)
+    assert (recording.state, recording.reason, recording.message) == (State.DRAINING, Reason.NONE, "")
+    assert watch.states == [State.ARMED, State.RECORDING, State.DRAINING]
+    assert [phase.name for phase in recording.waterfall] == ["lead", "window", "writing"]
+    assert recording.versions["py-spy"]
+    assert recording.cost.how == "estimated"
+    assert recording.start_ns is not None
+    assert recording.end_ns is not None
+    decoder, rows = decoded(recording)
+    names = {row[0] for row in rows}
+    assert "<string>(7): outer" in names
+    assert any("inner" in name for name in names)
+    # One sample's time is known to within one sample, and to what the machine was busy with.
+    assert all(before < row[1] <= row[2] < time.time_ns() + 10_000_000_000 for row in rows)
+    assert all(row[4] >= 1 for row in rows)
+    assert decoder.tracks.processes[0]["id"] == process.id.pid
+    assert decoder.tracks.processes[0]["name"] == process.command
+    assert not decoder.findings.truncated
+    assert not decoder.findings.lost
+
+
+async def test_two_threads_have_their_names(source: PySpySource, tmp_path: Path) -> None:
+    with running(TWO_THREADS) as job:
+        recording = await sampled(source, process_of(job), SHORT, Watch(tmp_path))
+    decoder, rows = decoded(recording)
+    names = {track["name"]: number for number, track in enumerate(decoder.tracks.threads)}
+    assert set(names) == {"MainThread", "waiter"}
+    waiting = {row[0] for row in rows if row[3] == names["waiter"]}
+    assert "<string>(8): waiting" in waiting
+    assert "threading.py" in " ".join(waiting)
+    busy = {row[0] for row in rows if row[3] == names["MainThread"]}
+    assert "<string>(4): busy" in busy
+    assert any(track["id"] == job.pid for track in decoder.tracks.threads)
+
+
+async def test_native_frames(source: PySpySource, tmp_path: Path) -> None:
+    with running(TWO_THREADS) as job:
+        options = dataclasses.replace(SHORT, native=True, sample_hz=50)
+        recording = await sampled(source, process_of(job), options, Watch(tmp_path))
+    _, rows = decoded(recording)
+    assert any(".so" in row[0] for row in rows)
+    assert any("busy" in row[0] for row in rows)
+
+
+async def test_stop_ends_an_open_ended_recording(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        watch = Watch(tmp_path)
+        task = asyncio.create_task(source.record(process_of(job), Options(), watch.session))
+        await watch.reaches(State.RECORDING)
+        await asyncio.sleep(0.2)  # some samples; nothing depends on how many
+        watch.session.stop.set()
+        recording = await task
+        assert job.poll() is None
+    # Stopped before the first sample nothing was seen.
+    assert recording.state in (State.DRAINING, State.FAILED)
+    if recording.state is State.DRAINING:
+        assert recording.reason is Reason.NONE
+        decoded(recording)
+
+
+async def test_stop_before_the_agreed_start(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        watch = Watch(tmp_path)
+        options = dataclasses.replace(SHORT, start_at_ns=time.time_ns() + 3_600_000_000_000)
+        task = asyncio.create_task(source.record(process_of(job), options, watch.session))
+        await watch.reaches(State.ARMED)
+        watch.session.stop.set()
+        recording = await task
+        assert pyspy_of(process_of(job)) == []
+    assert (recording.state, recording.reason) == (State.CANCELLED, Reason.CANCELLED_BY_USER)
+    assert recording.files == []
+
+
+async def test_agreed_start(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        start = time.time_ns() + 300_000_000
+        options = dataclasses.replace(SHORT, start_at_ns=start)
+        recording = await sampled(source, process_of(job), options, Watch(tmp_path))
+    assert recording.start_ns is not None
+    assert recording.start_ns >= start
+    decoded(recording)
+
+
+async def test_target_that_ends_in_the_window(source: PySpySource, tmp_path: Path) -> None:
+    with running(UNTIL_TOLD) as job:
+        watch = Watch(tmp_path)
+        task = asyncio.create_task(source.record(process_of(job), LONG, watch.session))
+        await watch.reaches(State.RECORDING)
+        await asyncio.sleep(0.2)  # some samples; nothing depends on how many
+        assert job.stdin is not None
+        job.stdin.close()
+        job.wait()
+        job.stdin = None
+        recording = await task
+    assert recording.reason is Reason.TARGET_ENDED
+    assert str(job.pid) in recording.message
+    if recording.state is State.DRAINING:
+        _, rows = decoded(recording)
+        assert rows
+    else:
+        assert recording.state is State.FAILED
+
+
+async def test_target_that_has_ended(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        process = process_of(job)
+    recording = await source.record(process, SHORT, Watch(tmp_path).session)
+    assert (recording.state, recording.reason) == (State.FAILED, Reason.TARGET_ENDED)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_killed_py_spy_leaves_its_target_running(source: PySpySource, tmp_path: Path, native: bool) -> None:
+    count = counter_file(tmp_path)
+    with running(COUNTER, str(count)) as job:
+        process = process_of(job)
+        for attempt in range(3):
+            folder = tmp_path / str(attempt)
+            folder.mkdir()
+            watch = Watch(folder)
+            options = dataclasses.replace(LONG, native=native, sample_hz=500)
+            task = asyncio.create_task(source.record(process, options, watch.session))
+            await watch.reaches(State.RECORDING)
+            (pyspy,) = pyspy_of(process)
+            os.kill(pyspy.id.pid, signal.SIGKILL)
+            recording = await task
+            assert (recording.state, recording.reason) == (State.FAILED, Reason.SOURCE_FAILED)
+            assert "SIGKILL" in recording.message
+            seen = count_in(count)
+            await eventually(lambda seen=seen: count_in(count) > seen, "the target to go on")
+
+
+async def test_process_left_stopped_is_continued(tmp_path: Path) -> None:
+    """What a tracer that was killed at the wrong moment leaves behind."""
+    count = counter_file(tmp_path)
+    with running(COUNTER, str(count)) as job:
+        target = Target(process_of(job))
+        os.kill(job.pid, signal.SIGSTOP)
+        until(target.stopped, "the target to stop")
+        assert await target.resume_if_left_stopped()
+        seen = count_in(count)
+        await eventually(lambda: count_in(count) > seen, "the target to go on")
+
+
+async def test_stopped_process_is_refused_and_stays_stopped(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        process = process_of(job)
+        os.kill(job.pid, signal.SIGSTOP)
+        until(Target(process).stopped, "the target to stop")
+        recording = await source.record(process, SHORT, Watch(tmp_path).session)
+        assert recording.state is State.REFUSED
+        assert "kill -CONT" in recording.message
+        assert Target(process).stopped()
+
+
+async def test_cancelled_recording_leaves_nothing_running(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        process = process_of(job)
+        watch = Watch(tmp_path)
+        task = asyncio.create_task(source.record(process, LONG, watch.session))
+        await watch.reaches(State.RECORDING)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert pyspy_of(process) == []
+        assert job.poll() is None
+
+
+async def test_process_that_is_no_python(source: PySpySource, tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        try:
+            until(lambda: "sleep" in (ProcessTable().get(sleeper.pid) or process_of_self()).command, "exec")
+            process = ProcessTable().get(sleeper.pid)
+            assert process is not None
+            assert not source.offer(process).can
+            # Where something only looked like Python, py-spy's own words are explained.
+            recording = await source.record(dataclasses.replace(process, python=True), SHORT, Watch(tmp_path).session)
+            assert (recording.state, recording.reason) == (State.REFUSED, Reason.NO_SOURCE)
+            assert "py-spy" in recording.message
+        finally:
+            sleeper.kill()
+
+
+def process_of_self() -> Process:
+    process = ProcessTable().get(os.getpid())
+    assert process is not None
+    return process
+
+
+async def test_file_is_bounded(source: PySpySource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording_module, "FILE_BYTES_MAX", 2048)
+    with running(SPIN) as job:
+        recording = await sampled(source, process_of(job), SHORT, Watch(tmp_path))
+    # On a starved machine so few samples are taken that they fit.
+    if recording.reason is not Reason.NONE:
+        assert recording.reason is Reason.TRUNCATED
+        decoder, rows = decoded(recording)
+        assert rows
+        assert decoder.findings.truncated
+        assert any(row[2] == NO_END for row in rows)
+
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from profd.capture.model import Options
+from profd.sources.base import Session
+from profd.sources.pyspy.source import PySpySource
+from profd.targets.table import ProcessTable
+
+async def main():
+    source = PySpySource()
+    await source.open()
+    session = Session("c", Path(sys.argv[2]), asyncio.Event(), lambda state, doing: print(state.label, flush=True))
+    process = ProcessTable().get(int(sys.argv[1]))
+    await source.record(process, Options(duration_ns=120_000_000_000, native=True), session)
+
+asyncio.run(main())
+"""
+
+
+async def test_death_of_the_daemon_ends_py_spy_and_not_the_target(tmp_path: Path) -> None:
+    count = counter_file(tmp_path)
+    with running(COUNTER, str(count)) as job:
+        process = process_of(job)
+        command = [sys.executable, "-c", DAEMON, str(job.pid), str(tmp_path)]
+        daemon = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert daemon.stdout is not None
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while await daemon.stdout.readline() != b"recording\n":
+                assert daemon.returncode is None
+        daemon.kill()
+        await daemon.wait()
+        await eventually(lambda: pyspy_of(process) == [], "py-spy to end")
+        seen = count_in(count)
+        await eventually(lambda: count_in(count) > seen, "the target to go on")

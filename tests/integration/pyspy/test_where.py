@@ -1,0 +1,133 @@
+"""Stacks of right now, and who may have them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Reason
+from profd.errors import Exhausted, JobFailed, NotFound
+from profd.sources.pyspy import tool
+from profd.sources.pyspy import where as where_module
+from profd.sources.pyspy.target import Target
+from profd.sources.pyspy.where import stacks
+from profd.targets.table import ProcessTable
+
+from tests.support.python_jobs import SPIN, TWO_THREADS, process_of, running, until
+
+NOBODY = 65534
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_two_threads(native: bool) -> None:
+    with running(TWO_THREADS) as job:
+        main, waiter = await stacks(process_of(job), native)
+    assert (main.thread, main.name) == (job.pid, "MainThread")
+    assert main.frames[-1].function == "<module>" or native
+    assert any(frame.function == "busy" and frame.file == "<string>" and frame.line == 6 for frame in main.frames)
+    assert waiter.name == "waiter"
+    assert any(frame.function == "waiting" and frame.line == 9 for frame in waiter.frames)
+    assert not waiter.owns_gil
+
+
+async def test_stopped_process_can_be_looked_at() -> None:
+    with running(SPIN) as job:
+        process = process_of(job)
+        os.kill(job.pid, signal.SIGSTOP)
+        until(Target(process).stopped, "the target to stop")
+        (thread,) = await stacks(process)
+        assert any(frame.function == "outer" for frame in thread.frames)
+        with pytest.raises(JobFailed, match="--native"):
+            await stacks(process, native=True)
+        assert Target(process).stopped()
+
+
+async def test_process_that_has_ended() -> None:
+    with running(SPIN) as job:
+        process = process_of(job)
+    with pytest.raises(NotFound, match=str(job.pid)):
+        await stacks(process)
+
+
+async def test_process_that_is_no_python() -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        try:
+            process = ProcessTable().get(sleeper.pid)
+            assert process is not None
+            with pytest.raises(NotFound, match="no interpreter"):
+                await stacks(process)
+        finally:
+            sleeper.kill()
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    path = folder / "py-spy"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(tool, "find", lambda: path)
+
+
+async def test_answer_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(where_module, "DUMP_BYTES_MAX", 1 << 20)
+    pretend(monkeypatch, tmp_path, "exec cat /dev/zero")
+    with running(SPIN) as job, pytest.raises(Exhausted):
+        await stacks(process_of(job))
+
+
+async def test_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(where_module, "DUMP_SECONDS", 0.2)
+    pretend(monkeypatch, tmp_path, "exec sleep 600")
+    with running(SPIN) as job, pytest.raises(JobFailed, match="within"):
+        await stacks(process_of(job))
+
+
+@pytest.mark.parametrize("answer", ["", "{}", "[[[[", '[{"thread_id": "x"}]', "\\377"])
+async def test_malformed_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str) -> None:
+    pretend(monkeypatch, tmp_path, f"printf '%b' '{answer}'")
+    with running(SPIN) as job, pytest.raises(JobFailed, match="malformed"):
+        await stacks(process_of(job))
+
+
+async def test_answer_with_control_characters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    raw = r'[{"thread_id":1,"thread_name":"a\\u001b[31m","frames":[{"name":"f\\u0007","filename":"x","line":-4}]}]'
+    pretend(monkeypatch, tmp_path, f"printf '%b' '{raw}'")
+    with running(SPIN) as job:
+        (thread,) = await stacks(process_of(job))
+    odd = "\N{REPLACEMENT CHARACTER}"
+    assert thread.name == f"a{odd}[31m"
+    assert thread.frames == (where_module.Frame(f"f{odd}", "x", 0),)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_refusal_of_the_kernel_is_explained() -> None:
+    """py-spy as another user, without the capability: its own words."""
+    installed = tool.find()
+    assert installed is not None
+    with running(SPIN) as job, tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        copy = shutil.copy(installed, folder)
+        os.chmod(copy, 0o755)
+        command = [copy, "dump", "--pid", str(job.pid)]
+        pyspy = await asyncio.create_subprocess_exec(
+            *command, stderr=asyncio.subprocess.PIPE, user=NOBODY, group=NOBODY, extra_groups=[]
+        )
+        _, said = await pyspy.communicate()
+    reason, sentence = tool.explain(said.decode().splitlines())
+    assert pyspy.returncode == 1
+    assert reason is Reason.NOT_PERMITTED
+    assert "CAP_SYS_PTRACE" in sentence
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look at everything")
+async def test_process_of_root_is_refused() -> None:
+    process = ProcessTable().get(1)
+    assert process is not None
+    with pytest.raises(where_module.Denied, match="CAP_SYS_PTRACE"):
+        await stacks(dataclasses.replace(process, python=True))
