@@ -41,11 +41,22 @@ inline void require(bool holds, const char* message) {
   if (!holds) throw nb::value_error(message);
 }
 
-inline void require_length(std::size_t length, std::size_t expected, const char* what) {
-  if (length == expected) return;
-  const std::string message = std::string(what) + " has " + std::to_string(length) + " rows where " +
-                              std::to_string(expected) + " are expected";
+// numpy makes contiguous arrays that are not aligned: np.frombuffer at an odd offset.
+template <typename T>
+void require_aligned(const In<T>& column, const char* what) {
+  if (reinterpret_cast<std::uintptr_t>(column.data()) % alignof(T) == 0) return;
+  const std::string message = std::string(what) + " is not aligned in memory: copy it first";
   throw nb::value_error(message.c_str());
+}
+
+template <typename T>
+void require_column(const In<T>& column, std::size_t expected, const char* what) {
+  if (column.shape(0) != expected) {
+    const std::string message = std::string(what) + " has " + std::to_string(column.shape(0)) +
+                                " rows where " + std::to_string(expected) + " are expected";
+    throw nb::value_error(message.c_str());
+  }
+  require_aligned(column, what);
 }
 
 // An uninitialised result of n rows. numpy owns it once array() is called.

@@ -14,6 +14,7 @@ namespace profd {
 namespace {
 
 Out<std::int64_t> argsort(In<std::int64_t> keys) {
+  require_aligned(keys, "keys");
   Buffer<std::int64_t> order(keys.shape(0));
   {
     nb::gil_scoped_release release;
@@ -36,9 +37,10 @@ void require_ascending(const std::int64_t* start, std::size_t n) {
 nb::tuple nest(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> thread,
                In<std::uint8_t> include, std::int64_t threads_max) {
   const std::size_t n = start.shape(0);
-  require_length(end.shape(0), n, "end");
-  require_length(thread.shape(0), n, "thread");
-  require_length(include.shape(0), n, "include");
+  require_aligned(start, "start");
+  require_column(end, n, "end");
+  require_column(thread, n, "thread");
+  require_column(include, n, "include");
   Buffer<std::int64_t> parent(n);
   Buffer<std::int64_t> self(n);
   {
@@ -86,7 +88,7 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 nb::tuple group_rows(std::vector<In<std::int64_t>> columns) {
   require(!columns.empty(), "group_rows needs at least one column");
   const std::size_t n = columns[0].shape(0);
-  for (const auto& column : columns) require_length(column.shape(0), n, "a column");
+  for (const auto& column : columns) require_column(column, n, "a column");
   Buffer<std::int64_t> group(n);
   std::vector<std::int64_t> first;
   {
@@ -129,7 +131,8 @@ nb::tuple group_rows(std::vector<In<std::int64_t>> columns) {
 
 Out<std::int64_t> sum_by(In<std::int64_t> group, std::size_t groups, In<std::int64_t> values) {
   const std::size_t n = group.shape(0);
-  require_length(values.shape(0), n, "values");
+  require_aligned(group, "group");
+  require_column(values, n, "values");
   Buffer<std::int64_t> sums(groups);
   {
     nb::gil_scoped_release release;

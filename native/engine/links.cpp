@@ -107,9 +107,10 @@ class LinkBuilder {
   nb::tuple feed(In<std::int64_t> correlation, In<std::int32_t> group, In<std::uint8_t> role,
                  In<std::int32_t> depth) {
     const std::size_t n = correlation.shape(0);
-    require_length(group.shape(0), n, "group");
-    require_length(role.shape(0), n, "role");
-    require_length(depth.shape(0), n, "depth");
+    require_aligned(correlation, "correlation");
+    require_column(group, n, "group");
+    require_column(role, n, "role");
+    require_column(depth, n, "depth");
     Buffer<std::int64_t> linked(n);
     Buffer<std::int32_t> depths(n);
     {

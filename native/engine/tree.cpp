@@ -53,8 +53,9 @@ class TreeBuilder {
   void add_flows(In<std::int32_t> thread, In<std::int64_t> time, In<std::uint8_t> want) {
     require(!finished_, "the tree is finished");
     const std::size_t n = time.shape(0);
-    require_length(thread.shape(0), n, "thread");
-    require_length(want.shape(0), n, "want");
+    require_aligned(time, "time");
+    require_column(thread, n, "thread");
+    require_column(want, n, "want");
     std::int64_t before = last_flow_;
     for (std::size_t i = 0; i < n; ++i) {
       require(before <= time.data()[i], "flow records are not in time order");
@@ -87,9 +88,10 @@ class TreeBuilder {
                  In<std::uint8_t> role) {
     require(!finished_, "the tree is finished");
     const std::size_t n = start.shape(0);
-    require_length(end.shape(0), n, "end");
-    require_length(thread.shape(0), n, "thread");
-    require_length(role.shape(0), n, "role");
+    require_aligned(start, "start");
+    require_column(end, n, "end");
+    require_column(thread, n, "thread");
+    require_column(role, n, "role");
     Segment segment{start.data(), end.data(), thread.data(), role.data(), Buffer<std::int64_t>(n),
                     Buffer<std::int32_t>(n), Buffer<std::int64_t>(n)};
     {

@@ -103,6 +103,8 @@ def test_wrong_dtypes_and_shapes_are_type_errors(call):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: _engine.argsort(np.frombuffer(bytes(25), np.int64, 3, 1)), "not aligned"),
+        (lambda: _engine.nest(I64, np.frombuffer(bytes(25), np.int64, 3, 1), I32, U8), "end is not aligned"),
         (lambda: _engine.nest(I64, I64[:2], I32, U8), "end has 2 rows where 3 are expected"),
         (lambda: _engine.nest(I64, I64, I32[:1], U8), "thread has 1"),
         (lambda: _engine.nest(np.array([1, 0, 2]), I64, I32, U8), "start order"),
