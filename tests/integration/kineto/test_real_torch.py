@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,17 +86,23 @@ async def test_two_processes_at_once_and_a_common_start(source: KinetoSource, so
         torch_job("inference", tmp_path / "b", socket_dir=socket_dir) as other,
     ):
         processes = [await registered(source, job.pid) for job in (one, other)]
+        start_at_ns = time.time_ns() + 5_000 * MS
         tasks = []
         for number, process in enumerate(processes):
             begun, _ = session(tmp_path, f"c{number}")
-            tasks.append(asyncio.create_task(source.record(process, Options(duration_ns=200 * MS), begun)))
+            options = Options(duration_ns=200 * MS, start_at_ns=start_at_ns)
+            tasks.append(asyncio.create_task(source.record(process, options, begun)))
         await until(lambda: source.offer(processes[0]).busy)
         third, _ = session(tmp_path, "third")
         refused = await source.record(processes[0], Options(duration_ns=200 * MS), third)
         assert refused.state is State.BUSY
         assert refused.reason is Reason.CAPTURE_RUNNING
         assert "c0" in refused.message
-        traces = [trace_of(await task) for task in tasks]
+        recordings = [await task for task in tasks]
+        for recording in recordings:  # on a busy machine a poll or a window may come too late; then it is said
+            assert recording.start_ns is not None
+            assert recording.warnings or recording.start_ns >= start_at_ns
+        traces = [trace_of(recording) for recording in recordings]
         assert "aten::linear" in names(traces[0])
         assert not any(name.startswith("Optimizer.step") for name in names(traces[1]))
 
@@ -115,3 +122,17 @@ async def test_exit_during_the_window(source: KinetoSource, socket_dir: Path, tm
         assert recording.reason is Reason.TARGET_ENDED
         assert "SIGSEGV" in recording.message
         assert list(job.trace_dir.iterdir()) == []
+
+
+async def test_the_jobs_own_profiler_comes_first(source: KinetoSource, socket_dir: Path, tmp_path: Path) -> None:
+    with torch_job("profiling", tmp_path, socket_dir=socket_dir) as job:
+        process = await registered(source, job.pid)
+        job.say("profile")
+        await until(lambda: source.offer(process).busy)
+        assert source.offer(process).why_code is Reason.OTHER_PROFILER
+        begun, _ = session(tmp_path)
+        recording = await source.record(process, Options(duration_ns=100 * MS), begun)
+        assert (recording.state, recording.reason) == (State.BUSY, Reason.OTHER_PROFILER)
+        assert source.statistics().get("configs", 0) == 0
+        job.say("stop")
+        await until(lambda: source.offer(process).can)

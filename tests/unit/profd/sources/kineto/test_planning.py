@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from profd.sources.kineto.registry import Peer, Registered
 from profd.targets.process import Process, ProcessId
 
 TEN = Options(duration_ns=10 * SECOND)
-PROCESS = Process(ProcessId(4_000_000, 7), 1, 0, 0, "root", "python train.py", framework="torch", python=True)
+ME = os.geteuid()  # whose files an unprivileged daemon may take
+PROCESS = Process(ProcessId(4_000_000, 7), 1, ME, 0, "me", "python train.py", framework="torch", python=True)
 KNOWN = Registered(Peer(PROCESS.id, 0, 0, "/d/dynoconfigclient1", "directory"), 0, 0, 100 * SECOND)
 NOW = 101 * SECOND
 
