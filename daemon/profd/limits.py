@@ -49,6 +49,7 @@ CAPTURES_KEPT_MAX: Final = 5_000  # records of ended captures; the oldest go fir
 SHARES_MAX: Final = 256  # names one trace is shared with
 JOURNAL_BYTES_MAX: Final = 8 * GiB  # raw files kept for `profctl retry`
 JOURNAL_SECONDS_MAX: Final = 24 * 3600
+JOURNAL_SETTLED_SECONDS: Final = 3600  # longer than any capture: what changed since may be live
 
 # Kineto on demand (untrusted datagrams and the files that targets write)
 KINETO_DATAGRAM_BYTES_MAX: Final = 4096  # a poll is 100 bytes; libkineto sends at most 11 pids

@@ -8,6 +8,8 @@ decode leaves is kept for `profctl retry`, bounded in age and bytes.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import shutil
 import stat
@@ -17,12 +19,14 @@ from pathlib import Path
 from typing import Final
 
 from profd.errors import BadInput
-from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX
+from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
 from profd.store.files import disk
 from profd.targets.process import ProcessId
 
 _CAPTURE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")
 _SESSION: Final = re.compile(r"(\d{1,10})-(\d{1,20})")
+
+log = logging.getLogger("profd.journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,10 @@ class Journal:
     def directory(self, capture: str, process: ProcessId) -> Path:
         """The private directory of one target; made if absent. Raises Exhausted when the disk refuses."""
         path = self._path(capture, process)
-        with disk(path, "Creating"):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            self.sweep()
+            with disk(path, "Creating"):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
     def files(self, capture: str, process: ProcessId) -> list[Path]:
@@ -79,23 +85,23 @@ class Journal:
 
     def sweep(
         self,
-        keep: frozenset[str] = frozenset(),
         seconds_max: float = JOURNAL_SECONDS_MAX,
         bytes_max: int = JOURNAL_BYTES_MAX,
         now_ns: int | None = None,
     ) -> list[Survivor]:
         """Delete what is too old, then the oldest until the rest fits; returns what went.
 
-        `keep`: captures that are live. What they hold counts but stays.
+        What changed within JOURNAL_SETTLED_SECONDS may belong to a live capture: it counts, but stays.
         """
         now = time.time_ns() if now_ns is None else now_ns
         found = self.survivors()
         total = sum(survivor.bytes for survivor in found)
         gone = []
         for survivor in found:
-            aged = now - survivor.changed_ns > seconds_max * 1e9
-            if survivor.capture not in keep and (aged or total > bytes_max):
+            age = (now - survivor.changed_ns) / 1e9
+            if age > seconds_max or (total > bytes_max and age > JOURNAL_SETTLED_SECONDS):
                 self.remove(survivor.capture, survivor.process)
+                log.info("raw data dropped", extra={"capture": survivor.capture, "bytes": survivor.bytes})
                 total -= survivor.bytes
                 gone.append(survivor)
         return gone
@@ -115,6 +121,10 @@ def _regular(path: Path) -> bool:
 
 
 def _survivor(directory: Path, process: ProcessId) -> Survivor:
-    found = [entry.lstat() for entry in directory.rglob("*")]
-    changed = max([directory.lstat().st_mtime_ns, *(entry.st_mtime_ns for entry in found)])
-    return Survivor(directory.parent.name, process, directory, sum(entry.st_size for entry in found), changed)
+    size, changed = 0, 0
+    for entry in (directory, *directory.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # a live source renames its files
+            found = entry.lstat()
+            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+            changed = max(changed, found.st_mtime_ns)
+    return Survivor(directory.parent.name, process, directory, size, changed)

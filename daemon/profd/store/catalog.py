@@ -85,6 +85,7 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._totals: tuple[int, int, int] | None = None
         # Titles are command lines: not for everybody. SQLite gives its other files the same mode.
         with disk(path, "Opening"):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
@@ -127,11 +128,13 @@ class Catalog:
             encode_struct(record),
         )
         with self._transaction() as db:
+            self._totals = None
             db.execute("INSERT OR REPLACE INTO traces VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def remove(self, trace: str) -> None:
         """Forget a trace; one that is not there is no error."""
         with self._transaction() as db:
+            self._totals = None
             db.execute("DELETE FROM traces WHERE id = ?", (trace,))
 
     def get(self, trace: str) -> TraceRecord | None:
@@ -163,10 +166,14 @@ class Catalog:
             return list(db.execute(query).fetchall())
 
     def totals(self) -> tuple[int, int, int]:
-        """(traces, bytes, bytes of pinned ones)."""
+        """(traces, bytes, bytes of pinned ones). Asked at every scrape, counted after changes only."""
+        known = self._totals
+        if known is not None:
+            return known
         with self._transaction() as db:
             query = "SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(bytes * pinned), 0) FROM traces"
             count, total, pinned = db.execute(query).fetchone()
+            self._totals = count, total, pinned
             return count, total, pinned
 
     def ids(self) -> set[str]:
@@ -199,7 +206,7 @@ class Catalog:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return Unavailable(f"{self._path} is locked by another program: close it (`fuser {self._path}`).")
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return CatalogDamaged(f"{self._path} is damaged ({error}): run `profctl store rebuild`.")
+            return CatalogDamaged(f"{self._path} is damaged ({error}): restart profd, it builds it again.")
         return Exhausted(
             f"{self._path} cannot be used ({error}): check free space and write access there, then try again."
         )

@@ -17,21 +17,20 @@ import logging
 import os
 import secrets
 import shutil
-import stat
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from profd.errors import BadInput, Exhausted, NotFound
 from profd.limits import DISK_FREE_SHARE_MIN, SHARES_MAX, STORE_BYTES_DEFAULT, STORE_SHARE_DEFAULT
 from profd.store import rebuild
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.files import disk, sync, write_atomic
+from profd.store.handover import hand_to_workers, let_workers_pass, merged, verified
 from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
-from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_struct, read_meta
+from profd.store.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.store.records import Records
 from profd.workers import identity
 
@@ -131,18 +130,23 @@ class Store:
             raise ValueError(f"{meta.trace!r} is no trace id")
         with disk(staging, "Storing"):
             identity.make_readable(staging)
-            written = _verified(staging, read_meta(staging))
+            written = verified(staging, read_meta(staging))
             self._check_fits(written.bytes)
             for entry in staging.iterdir():
                 sync(entry)
-            final = _merged(written, meta)
+            final = merged(written, meta)
             write_atomic(staging / META_FILE, encode_struct(final), 0o640)
             identity.make_readable(staging)
             sync(staging)
             staging.rename(self.traces / meta.trace)
             sync(self.traces)
         record = TraceRecord.of(meta.trace, final)
-        self._catalog.put(record)
+        try:
+            self._catalog.put(record)
+        except BaseException:
+            # The caller is told that nothing was stored, so nothing may turn up at the next start.
+            self._throw_away(meta.trace)
+            raise
         self._counts.stored += 1
         return record
 
@@ -260,13 +264,16 @@ class Store:
         self._counts.deleted += 1
 
     def _remove(self, trace: str) -> None:
-        doomed = self._trash / f"{trace}.{secrets.token_hex(4)}"
         with self._changing:
-            with disk(self.traces / trace, "Removing"), contextlib.suppress(FileNotFoundError):
-                (self.traces / trace).rename(doomed)
-                sync(self.traces)
+            self._throw_away(trace)
             self._catalog.remove(trace)
             self._marks.remove(trace)
+
+    def _throw_away(self, trace: str) -> None:
+        doomed = self._trash / f"{trace}.{secrets.token_hex(4)}"
+        with disk(self.traces / trace, "Removing"), contextlib.suppress(FileNotFoundError):
+            (self.traces / trace).rename(doomed)
+            sync(self.traces)
         shutil.rmtree(doomed, ignore_errors=True)  # what stays is swept at the next start
 
     def enforce(self) -> list[str]:
@@ -305,7 +312,7 @@ class Store:
             self._trash.mkdir(mode=0o700, exist_ok=True)
         for path in (self.root, self.traces, self._staging):
             with disk(path, "Preparing"):
-                _let_workers_pass(path)
+                let_workers_pass(path)
 
     def _sweep(self) -> None:
         for folder in (self._staging, self._trash):
@@ -349,7 +356,7 @@ class Store:
         for trace in set(self._marks.names()) - there:
             self._marks.remove(trace)
         for trace in there:
-            _hand_to_workers(self.traces / trace)
+            hand_to_workers(self.traces / trace)
         self._refresh_marks(catalog)
 
     def _refresh_marks(self, catalog: Catalog) -> None:
@@ -361,56 +368,3 @@ class Store:
                 fresh = rebuild.record_of(self.traces, trace, self._marks)
                 if fresh is not None:
                     catalog.put(fresh)
-
-
-def _let_workers_pass(path: Path) -> None:
-    """Workers reach what is theirs to read or write by path; they cannot list the folders above it."""
-    workers = identity.current()
-    if workers.gid is not None:
-        os.chown(path, -1, workers.gid, follow_symlinks=False)
-        path.chmod(0o710)
-
-
-def _hand_to_workers(trace: Path) -> None:
-    """A trace from another time (imported offline, or under another worker user) becomes readable."""
-    workers = identity.current()
-    if workers.gid is None or trace.lstat().st_gid == workers.gid:
-        return
-    try:
-        identity.make_readable(trace)
-    except (OSError, BadInput, Exhausted) as error:
-        log.error("workers cannot read a trace", extra={"trace": trace.name, "why": str(error)})
-
-
-_FIXED_FILES: Final = frozenset({META_FILE, FLOWS_FILE, LATE_FILE})
-
-
-def _verified(staging: Path, meta: TraceMeta) -> TraceMeta:
-    """The worker's meta, if the directory holds exactly what it says. BadInput otherwise."""
-    allowed = _FIXED_FILES | {info.file for info in meta.segments}
-    found = set()
-    size = 0
-    for entry in staging.iterdir():
-        mode = entry.lstat()
-        if entry.name not in allowed or not stat.S_ISREG(mode.st_mode) or mode.st_nlink != 1:
-            raise BadInput(f"The worker left {entry.name!r}, which is no file of a trace: it was not stored.")
-        found.add(entry.name)
-        size += mode.st_size if entry.name != META_FILE else 0
-    missing = {info.file for info in meta.segments} - found
-    if missing:
-        raise BadInput(f"The worker did not write {', '.join(sorted(missing))}: the trace was not stored.")
-    meta.bytes = size
-    return meta
-
-
-# What the events are like: only the worker has seen them.
-_WORKERS: Final = (
-    *("format", "start_ns", "end_ns", "events", "gpu_events", "bytes", "lost", "warnings", "anomalies"),
-    *("truncated", "tracks", "top_level", "args", "flows", "late", "segments", "timings", "versions"),
-)
-
-
-def _merged(written: TraceMeta, meta: TraceMeta) -> TraceMeta:
-    values = {name: getattr(meta, name) for name in TraceMeta.__struct_fields__}
-    values.update({name: getattr(written, name) for name in _WORKERS})
-    return TraceMeta(**values)

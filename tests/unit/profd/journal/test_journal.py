@@ -19,7 +19,9 @@ def journal(tmp_path):
 
 
 def put(journal, capture, process, size, hours):
-    path = journal.directory(capture, process) / "raw.json"
+    folder = journal._path(capture, process)  # directory() sweeps, and these are to look old
+    folder.mkdir(parents=True)
+    path = folder / "raw.json"
     path.write_bytes(bytes(size))
     when = hours * HOUR_NS
     os.utime(path, ns=(when, when))
@@ -60,14 +62,24 @@ def test_survivors_are_named_oldest_first(journal, tmp_path):
     assert found[0].changed_ns == HOUR_NS
 
 
-def test_sweep_bounds_age_and_bytes_and_spares_live_captures(journal):
+def test_sweep_bounds_age_and_bytes_and_spares_what_may_be_live(journal):
     for number in range(6):
         put(journal, f"c{number}", ONE, 100, hours=number)
-    gone = journal.sweep(frozenset({"c0"}), seconds_max=3.5 * 3600, bytes_max=10**9, now_ns=5 * HOUR_NS)
-    assert [one.capture for one in gone] == ["c1"]
-    gone = journal.sweep(frozenset({"c0"}), seconds_max=1e9, bytes_max=250, now_ns=5 * HOUR_NS)
-    assert [one.capture for one in gone] == ["c2", "c3", "c4"]
-    assert [one.capture for one in journal.survivors()] == ["c0", "c5"]
+    now = 5 * HOUR_NS + HOUR_NS // 2
+    assert [one.capture for one in journal.survivors()] == [f"c{number}" for number in range(6)]
+    gone = journal.sweep(seconds_max=4.6 * 3600, bytes_max=10**9, now_ns=now)
+    assert [one.capture for one in gone] == ["c0"]
+    gone = journal.sweep(seconds_max=1e9, bytes_max=250, now_ns=now)
+    assert [one.capture for one in gone] == ["c1", "c2", "c3"]
+    gone = journal.sweep(seconds_max=1e9, bytes_max=0, now_ns=now)
+    assert [one.capture for one in gone] == ["c4"]
+    assert [one.capture for one in journal.survivors()] == ["c5"]
+
+
+def test_a_new_capture_takes_the_place_of_old_data(journal):
+    old = put(journal, "c1", ONE, 1, hours=1)
+    journal.directory("c2", TWO)
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("capture", ["", "..", "a/b", "../x", "\0"])

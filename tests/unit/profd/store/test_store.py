@@ -229,9 +229,12 @@ def test_locked_catalog_says_so(store, monkeypatch):
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(Unavailable, match="locked by another program"):
             store.pin(record.id, True)
+        with pytest.raises(Unavailable, match="locked by another program"):
+            add(store)
     finally:
         other.close()
     assert store.pin(record.id, True).pinned
+    assert {path.name for path in store.traces.iterdir()} == {record.id}
     store.close()
 
 
