@@ -172,7 +172,7 @@ bool ChromeArgs::take_extra(Row& row) {
   if (extra_.empty()) return true;
   if (extra_column_ < 0) {
     extra_column_ = static_cast<std::int32_t>(columns_.size());
-    columns_.push_back({"@extra", Type::kJson, std::make_unique<Interner>(*budget_), {}, {}, {}, {}});
+    columns_.push_back({"@extra", Type::kJson, kIntColumns, std::make_unique<Interner>(*budget_), {}, {}, {}, {}});
   }
   scratch_.assign(1, '{');
   for (const Field* field : extra_) {
@@ -198,7 +198,7 @@ bool ChromeArgs::add(Key& key, const Value& value, Row& row) {
   if (column < 0) {
     column = static_cast<std::int32_t>(columns_.size());
     const bool coded = value.type == Type::kStr || value.type == Type::kJson;
-    columns_.push_back({key.text, value.type, coded ? std::make_unique<Interner>(*budget_) : nullptr, {}, {}, {}, {}});
+    columns_.push_back({key.text, value.type, key.column, coded ? std::make_unique<Interner>(*budget_) : nullptr, {}, {}, {}, {}});
   }
   const auto number = static_cast<std::uint32_t>(column);
   if (columns_[number].strings) return add_json(number, value.text, row);
@@ -213,21 +213,26 @@ bool ChromeArgs::add(Key& key, const Value& value, Row& row) {
   return true;
 }
 
-void ChromeArgs::merge(Row& begin, const Row& end) {
+void ChromeArgs::merge(Row& begin, const Row& end) const {
+  const auto drop = [&](auto&& matches) {
+    std::erase_if(begin.args, [&](const ArgValue& have) { return matches(columns_[have.column]); });
+  };
   for (unsigned set = end.ints_set; set; set &= set - 1) {
     const auto column = static_cast<IntColumn>(__builtin_ctz(set));
+    drop([&](const ArgColumn& have) { return have.integer == column; });
     begin.set(column, end.ints[column]);
   }
   for (std::size_t i = 0; i < kCodeColumns; ++i) {
     if (end.codes[i] >= 0) begin.codes[i] = end.codes[i];
   }
   for (const ArgValue& value : end.args) {
-    bool replaced = false;
-    for (ArgValue& have : begin.args) {
-      if (have.column == value.column) have = value, replaced = true;
+    const ArgColumn& column = columns_[value.column];
+    drop([&](const ArgColumn& have) { return have.key == column.key; });
+    if (column.integer != kIntColumns && !(end.ints_set >> column.integer & 1)) {
+      begin.ints_set = static_cast<std::uint16_t>(begin.ints_set & ~(1u << column.integer));
     }
-    if (!replaced) begin.args.push_back(value);
   }
+  begin.args.insert(begin.args.end(), end.args.begin(), end.args.end());
 }
 
 void ChromeArgs::append(const Row& row, std::size_t at) {

@@ -28,7 +28,7 @@ class ChromeArgs {
   bool resolve(Record& record, std::string_view prefix, Row& row);
 
   // Argument values of `end` replace or join those of `begin`: a pair is one event.
-  static void merge(Row& begin, const Row& end);
+  void merge(Row& begin, const Row& end) const;
 
   // Writes the row's arguments at row number `at`.
   void append(const Row& row, std::size_t at);

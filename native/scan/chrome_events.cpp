@@ -7,6 +7,9 @@
 namespace profd::scan {
 namespace {
 
+// What an open async id holds beside its rows, in the unit of ChromeEvents::open_.
+std::size_t key_cost(const std::string& key) { return 2 + key.size() / sizeof(ArgValue); }
+
 bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
 }  // namespace
@@ -165,20 +168,19 @@ std::string ChromeEvents::async_key(const Record& record) const {
 void ChromeEvents::begin_async(Record& record) {
   std::string key = async_key(record);
   if (!open_row(record, Kind::kOther) || !resolve_args(record, "@")) return;
-  open_ += 2 + key.size() / sizeof(ArgValue);  // the key is held too
-  const std::size_t key_cost = 2 + key.size() / sizeof(ArgValue);
-  const auto found = async_.find(key);
-  if (found == async_.end() && open_ > limits_.open_rows) {
-    open_ -= key_cost;
-    ++counted["too_many_open"];
-    return emit(row_);
+  auto found = async_.find(key);
+  if (found == async_.end()) {
+    if (open_ + key_cost(key) > limits_.open_rows) {
+      ++counted["too_many_open"];
+      return emit(row_);
+    }
+    open_ += key_cost(key);
+    found = async_.try_emplace(std::move(key)).first;
   }
-  std::vector<Row>& stack = found == async_.end() ? async_[std::move(key)] : found->second;
-  const bool held = hold(stack);
-  open_ -= key_cost;
-  if (held) return;
+  if (hold(found->second)) return;
   ++counted["too_many_open"];
   emit(row_);
+  drop_empty(found);
 }
 
 void ChromeEvents::end_async(Record& record) {
@@ -198,13 +200,19 @@ void ChromeEvents::end_async(Record& record) {
   if (!matched) return lose("unmatched_end");
   Row begin = std::move(found->second.back());
   found->second.pop_back();
-  if (found->second.empty()) async_.erase(found);
+  drop_empty(found);
   close(begin, row_);
+}
+
+void ChromeEvents::drop_empty(Async::iterator entry) {
+  if (!entry->second.empty()) return;
+  open_ -= key_cost(entry->first);
+  async_.erase(entry);
 }
 
 void ChromeEvents::close(Row& begin, const Row& end) {
   release(begin);
-  ChromeArgs::merge(begin, end);
+  args_.merge(begin, end);
   begin.end = end.start;
   if (begin.end < begin.start) {
     begin.end = begin.start;

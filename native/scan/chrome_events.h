@@ -49,6 +49,8 @@ class ChromeEvents {
     bool known;
   };
 
+  using Async = std::unordered_map<std::string, std::vector<Row>>;  // by async_key; no vector is empty
+
   void complete(Record& record);
   void begin_pair(Record& record);
   void end_pair(Record& record);
@@ -67,6 +69,7 @@ class ChromeEvents {
   void classify(const Value& name);
   Category categorize(std::string_view cat);
   void close(Row& begin, const Row& end);
+  void drop_empty(Async::iterator entry);
   void emit(const Row& row);
   bool hold(std::vector<Row>& stack);
   void release(const Row& row) { open_ -= 1 + row.args.size(); }
@@ -87,8 +90,8 @@ class ChromeEvents {
     std::vector<Row> rows;
     std::uint64_t beyond = 0;  // begins that found no room; their ends are lost too
   };
-  std::unordered_map<std::int32_t, Stack> stacks_;                // by thread
-  std::unordered_map<std::string, std::vector<Row>> async_;       // by async_key
+  std::unordered_map<std::int32_t, Stack> stacks_;  // by thread
+  Async async_;
   std::size_t open_ = 0;  // rows and argument values that wait for an end
 };
 

@@ -124,10 +124,10 @@ bool ChromeScanner::member(std::string_view key, const char* p) {
   }
   if (s == Scan::kMore) return false;
   const std::string_view text(p, static_cast<std::size_t>(q - p));
-  member_bytes_ += key.size() + text.size();
-  if (member_bytes_ > limits_.event_bytes) {
+  if (member_bytes_ + key.size() + text.size() > limits_.event_bytes) {
     ++events_.counted["top_level_dropped"];
   } else {
+    member_bytes_ += key.size() + text.size();
     members_.emplace_back(key, clean ? std::string(text) : clean_json(text));
   }
   move_to(q);

@@ -76,6 +76,7 @@ struct Row {
 struct ArgColumn {
   std::string key;
   Type type;
+  IntColumn integer;                  // the typed column that integers of this key go to; kIntColumns: none
   std::unique_ptr<Interner> strings;  // of kStr and kJson
   std::vector<std::int64_t> rows, integers;
   std::vector<double> reals;

@@ -18,14 +18,13 @@ _OTHER_RECORDS_MAX: Final = 1000  # of names that say nothing about tracks
 
 
 def parse_id(text: str) -> Any:
-    """A pid or tid from its JSON text; None where the event had none.
+    """A pid or tid from its JSON text; None where the event had none, or null.
 
     Numbers and strings stay apart: 7 and "7" are two ids. Anything else is kept as its text.
     """
     if not text:
         return None
-    value = json.loads(text)
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else text
+    return _id_of(json.loads(text))
 
 
 class Metadata:

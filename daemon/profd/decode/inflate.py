@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from profd import limits
 
@@ -57,16 +57,17 @@ class Slices:
                 if not pending.startswith(GZIP_MAGIC[: len(pending)]):
                     break  # padding behind the last member, as gzip itself ignores
                 member = zlib.decompressobj(wbits=31)
+            before = member.copy()
             try:
                 piece = member.decompress(pending, self._slice_bytes - gathered)
             except zlib.error as error:
-                self.problem = f"the gzip stream is corrupt after {produced} inflated bytes: {error}"
-                break
+                piece = _salvage(before, pending, self._slice_bytes - gathered)
+                self.problem = f"the gzip stream is corrupt after {produced + len(piece)} inflated bytes: {error}"
             pending = member.unused_data if member.eof else member.unconsumed_tail
             parts.append(piece)
             gathered += len(piece)
             produced += len(piece)
-            self.problem = self._bomb(produced)
+            self.problem = self.problem or self._bomb(produced)
             if gathered >= self._slice_bytes:
                 yield b"".join(parts)
                 parts, gathered = [], 0
@@ -84,3 +85,16 @@ class Slices:
             f"the gzip stream inflates more than {limits.TRACE_INFLATE_RATIO_MAX}-fold: "
             "refused as a decompression bomb; inflate it yourself and import the result if you trust it"
         )
+
+
+def _salvage(member: Any, damaged: bytes, size: int) -> bytes:
+    """What comes out before the damage: zlib drops the output of a call that fails."""
+    out = bytearray()
+    for at in range(len(damaged)):
+        try:
+            out += member.decompress(damaged[at : at + 1])
+        except zlib.error:
+            break
+        if len(out) >= size:
+            break
+    return bytes(out[:size])
