@@ -132,14 +132,15 @@ class Recorder:
             if self._began.is_set():
                 self._session.report(State.RECORDING, f"sampling {self._sampling.hz} times a second")
                 asked = await self._window(pyspy)
+                self._session.report(State.DRAINING, "py-spy writes what it saw")
             self._ended_ns = time.time_ns()
-            self._session.report(State.DRAINING, "py-spy writes what it saw")
             in_time = await self._finish(pyspy)
             await asyncio.wait(readers, timeout=_KILL_SECONDS)
             return self._judge(pyspy.returncode or 0, asked, in_time)
         finally:
             for reader in readers:
                 reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
 
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Wait for the end of the window, True, or of py-spy, False."""
@@ -281,10 +282,8 @@ class Recorder:
         if pyspy.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 pyspy.send_signal(signal.SIGINT)
-            if not await tool.ended(pyspy, _KILL_SECONDS):
-                with contextlib.suppress(ProcessLookupError):
-                    pyspy.kill()
-                await pyspy.wait()
+            await tool.ended(pyspy, _KILL_SECONDS)
+        await tool.reap(pyspy)
         if self._sampling.native and pyspy.returncode and pyspy.returncode < 0:
             await self._target.resume_if_left_stopped()
 

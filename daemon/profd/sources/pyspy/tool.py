@@ -20,6 +20,7 @@ from profd.targets.procfs import printable
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
 MEMORY_BYTES: Final = 8 << 30  # address space of one py-spy
 VERSION_SECONDS: Final = 30.0
+REAP_SECONDS: Final = 10.0  # after a SIGKILL; more only in an uninterruptible sleep
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
 _LAUNCH: Final = Path(__file__).with_name("launch.py")
@@ -79,9 +80,7 @@ async def version(program: Path) -> str:
     except TimeoutError as error:
         raise Unavailable(f"{program} does not say its version within {VERSION_SECONDS:.0f} s.") from error
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await reap(process)
     found = _VERSION.search(said[:LINE_BYTES_MAX].decode("utf-8", "replace"))
     if found is None:
         raise Unavailable(f"{program} is not a py-spy that runs; reinstall it (pip install -U py-spy).")
@@ -110,9 +109,7 @@ def explain(said: Iterable[str]) -> tuple[Reason, str]:
     return Reason.SOURCE_FAILED, f"py-spy: {words.rstrip('.')}."
 
 
-async def spawn(
-    program: Path, arguments: list[str], file_bytes: int, stdout_limit: int = 1 << 16
-) -> asyncio.subprocess.Process:
+async def spawn(program: Path, arguments: list[str], file_bytes: int) -> asyncio.subprocess.Process:
     """Start py-spy with bounded memory and files, interrupted when the daemon dies. Both outputs are pipes."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -127,7 +124,6 @@ async def spawn(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        limit=stdout_limit,
         # py-spy logs what RUST_LOG asks for; its words are parsed here.
         env={name: value for name, value in os.environ.items() if not name.startswith("RUST_")},
         # A Ctrl-C at the terminal of a foreground daemon is not meant for it.
@@ -153,6 +149,20 @@ def _keep(raw: bytes, kept: deque[str], seen: Callable[[str], None]) -> None:
     if line:
         kept.append(line)
         seen(line)
+
+
+async def reap(process: asyncio.subprocess.Process) -> None:
+    """Kill it if it still runs, and wait for its end. Nobody else may be reading its outputs."""
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None:
+            process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REAP_SECONDS):
+            # asyncio sees the end only after that of the pipes, and stops reading one that fills up.
+            for stream in (process.stdout, process.stderr):
+                while stream is not None and await stream.read(1 << 16):
+                    pass
+            await process.wait()
 
 
 async def ended(process: asyncio.subprocess.Process, seconds: float) -> bool:

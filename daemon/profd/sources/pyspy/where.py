@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +23,6 @@ THREADS_MAX: Final = 4096
 NAME_CHARACTERS: Final = 1024
 # A stack may change while it is read, since the process is not paused.
 _ATTEMPTS: Final = 3
-_KILL_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +98,25 @@ async def _dump(target: Target, native: bool) -> bytes:
         pyspy = await tool.spawn(program, arguments, file_bytes=0)
     except OSError as error:
         raise JobFailed(f"py-spy could not be started: {error}.") from error
+    answer, complaints = asyncio.create_task(_bounded(pyspy)), asyncio.create_task(_complaints(pyspy))
     try:
         async with asyncio.timeout(DUMP_SECONDS):
-            said, complaints = await asyncio.gather(_bounded(pyspy), _complaints(pyspy))
+            said, words = await answer, await complaints
             await pyspy.wait()
     except TimeoutError as error:
         raise JobFailed(f"py-spy did not read process {pid} within {DUMP_SECONDS:.0f} s.") from error
     finally:
-        if pyspy.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                pyspy.kill()
-            await pyspy.wait()
-            if native:
-                await target.resume_if_left_stopped()
+        answer.cancel()
+        complaints.cancel()
+        await asyncio.gather(answer, complaints, return_exceptions=True)
+        killed = pyspy.returncode is None
+        await tool.reap(pyspy)
+        if native and killed:
+            await target.resume_if_left_stopped()
     if not target.alive():
         raise NotFound(f"process {pid} ended while it was looked at.")
     if pyspy.returncode:
-        raise _failure(pid, complaints)
+        raise _failure(pid, words)
     return said
 
 
