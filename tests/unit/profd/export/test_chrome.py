@@ -1,0 +1,167 @@
+"""Import, store, export: the same events, arguments and flows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.errors import BadInput
+from profd.export.jobs import export
+
+from tests.support.importing import import_trace
+
+BASE = 1_790_857_026_000_000_000
+
+
+def _store(tmp_path: Path, trace: Any) -> Path:
+    source = tmp_path / "in.json"
+    source.write_text(trace if isinstance(trace, str) else json.dumps(trace))
+    import_trace(source, tmp_path / "trace")
+    return tmp_path / "trace"
+
+
+def _export(directory: Path, **args: Any) -> tuple[dict[str, Any], bytes]:
+    fd = os.memfd_create("export")
+    try:
+        result = export({"trace_dir": str(directory), "format": "chrome", **args}, [fd], lambda what, share: None)
+        return result, os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
+
+
+def _exported(directory: Path, **args: Any) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(_export(directory, **args)[1])
+    return loaded
+
+
+def _normal(value: Any) -> Any:
+    """Equal JSON numbers become equal, empty arguments none, the order of keys goes."""
+    if isinstance(value, dict):
+        return {key: _normal(item) for key, item in sorted(value.items()) if (key, item) != ("args", {})}
+    if isinstance(value, list):
+        return [_normal(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _records(trace: dict[str, Any]) -> Counter[str]:
+    return Counter(json.dumps(_normal(event)) for event in trace["traceEvents"] if event["ph"] != "M")
+
+
+def _names(trace: dict[str, Any]) -> list[str]:
+    return [event["name"] for event in trace["traceEvents"] if event["ph"] not in ("M", "E", "e")]
+
+
+def _x(name: str, ts: float, dur: float, **fields: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 2, "ts": ts, "dur": dur, **fields}
+
+
+EVENTS = [
+    _x("op", 1.25, 10.5, args={"External id": 1, "Input Dims": [[1, 2], []], "x": {"y": [None, True]}, "f": 2.0}),
+    _x("op", 30, 1, args={"@z": 1, "@end.z": 2, "@@z": 3, "@extra": 4}, z=5),
+    _x("uni é \"\\ \n\x01", 2, 1, tid="stream 7", args={"external id": 3, "Call stack": "a;b", "big": 10**30}),
+    _x("k", 3, 1, cat="kernel", pid=0, tid=7, args={"correlation": 9, "stream": 7, "bytes": 4, "device": 0}),
+    _x("both", 3, 1, args={"External id": 1, "external id": 3, "stream": "0x0"}),
+    {"ph": "B", "cat": "c", "name": "b", "pid": 1, "tid": 3, "ts": 1, "args": {"a": 1}, "tts": 4},
+    {"ph": "E", "cat": "c", "name": "b", "pid": 1, "tid": 3, "ts": 4, "tts": 5},
+    {"ph": "b", "cat": "c", "name": "a", "id": "0x1", "pid": 1, "tid": 3, "ts": 5},
+    {"ph": "n", "cat": "c", "name": "a", "id": "0x1", "pid": 1, "tid": 3, "ts": 6},
+    {"ph": "e", "cat": "c", "name": "a", "id": "0x1", "pid": 1, "tid": 4, "ts": 7},
+    {"ph": "B", "name": "open", "pid": 1, "tid": 3, "ts": 8},
+    {"ph": "i", "s": "g", "name": "mark", "pid": "Traces", "tid": "t", "ts": 9},
+    {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 2, "ts": 9,
+     "args": {"Bytes": -4, "Device Type": 0, "Device Id": -1}},
+    {"ph": "C", "name": "counter", "pid": 1, "tid": 2, "ts": 10, "args": {"v": 1.5, "w": 2}},
+    {"ph": "X", "name": "no end", "pid": 1, "tid": 2, "ts": 11},
+    {"ph": "s", "id": 9, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 2, "ts": 1.25},
+    {"ph": "f", "id": 9, "cat": "ac2g", "name": "ac2g", "pid": 0, "tid": 7, "ts": 3, "bp": "e"},
+    {"ph": "f", "id2": {"local": "7"}, "cat": "x", "name": "half", "pid": 0, "tid": 7, "ts": 300},
+]  # fmt: skip
+METADATA = [
+    {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}},
+    {"ph": "M", "name": "num_cpus", "pid": 1, "args": {"number": 4}},
+    {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "main é"}},
+    {"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": 2, "args": {"sort_index": 5}},
+]
+
+
+@pytest.mark.parametrize("base", [{}, {"baseTimeNanoseconds": BASE}])
+def test_everything_comes_back(tmp_path: Path, base: dict[str, int]) -> None:
+    trace = {"schemaVersion": 1, **base, "traceEvents": EVENTS + METADATA, "traceName": "é"}
+    back = _exported(_store(tmp_path, trace))
+    assert _records(back) == _records(trace)
+    assert [event for event in back["traceEvents"] if event["ph"] == "M"] == METADATA
+    beside = {key: value for key, value in trace.items() if key != "traceEvents"}
+    assert {key: value for key, value in back.items() if key != "traceEvents"} == beside
+
+
+def test_more_arguments_than_columns_come_back(tmp_path: Path) -> None:
+    events = [_x("e", 1, 1, args={f"key {n}": n for n in range(700)})]
+    assert _records(_exported(_store(tmp_path, events))) == _records({"traceEvents": events})
+
+
+def test_nan_becomes_a_string_that_every_viewer_reads(tmp_path: Path) -> None:
+    back = _exported(_store(tmp_path, '[{"ph":"X","ts":1,"dur":1,"args":{"a":NaN,"b":[-Infinity]}}]'))
+    assert back["traceEvents"][0]["args"] == {"a": "NaN", "b": ["-Infinity"]}
+
+
+def test_an_empty_trace(tmp_path: Path) -> None:
+    assert _exported(_store(tmp_path, "[]")) == {"traceEvents": []}
+
+
+def test_a_window_has_what_overlaps_it(tmp_path: Path) -> None:
+    events = [_x("before", 0, 1), _x("into", 5, 10), _x("around", 0, 100), _x("in", 12, 1), _x("after", 20, 1)]
+    flows = [
+        {"ph": "s", "id": 1, "name": "f", "cat": "c", "pid": 1, "tid": 2, "ts": 12},
+        {"ph": "f", "id": 1, "name": "f", "cat": "c", "pid": 1, "tid": 2, "ts": 20, "bp": "e"},
+    ]
+    directory = _store(tmp_path, {"baseTimeNanoseconds": BASE, "traceEvents": events + flows + METADATA})
+    back = _exported(directory, from_ns=10_000, to_ns=20_000)
+    assert sorted(_names(back)) == ["around", "f", "in", "into"]
+    assert _exported(directory, from_ns=10**12)["traceEvents"] == METADATA
+    with pytest.raises(BadInput, match="empty"):
+        _export(directory, from_ns=5, to_ns=5)
+
+
+def test_a_minimum_duration_leaves_counters_and_open_events(tmp_path: Path) -> None:
+    directory = _store(tmp_path, {"traceEvents": EVENTS})
+    assert sorted(set(_names(_exported(directory, min_duration_ns=3000)))) == [
+        "ac2g",
+        "b",
+        "counter",
+        "half",
+        "no end",
+        "op",
+        "open",
+    ]
+    for bad in (-1, 1):
+        with pytest.raises(BadInput, match="min-duration"):
+            _export(directory, min_duration_ns=bad, format="chrome" if bad < 0 else "folded")
+
+
+def test_gzip_is_the_same_bytes_packed(tmp_path: Path) -> None:
+    directory = _store(tmp_path, {"traceEvents": EVENTS})
+    packed = _export(directory, gzip=True)[1]
+    assert gzip.decompress(packed) == _export(directory)[1]
+    assert packed == _export(directory, gzip=True)[1]
+
+
+def test_an_unknown_format_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match='"svg"'):
+        export({"trace_dir": str(tmp_path), "format": "svg"}, [], lambda what, share: None)
+
+
+@pytest.mark.parametrize(
+    "name", ["amd_minitoy", "cuda_train_rank0", "mtia_inference", "resnet50_workers0", "ddp_rank0"]
+)
+def test_real_traces_come_back(name: str, trace_data: Path, tmp_path: Path) -> None:
+    path = trace_data / f"{name}.json.gz"
+    result = import_trace(path, tmp_path / "trace")
+    told, text = _export(tmp_path / "trace")
+    assert told == {"events": result["events"]}
+    with gzip.open(path) as file:
+        assert _records(json.loads(text)) == _records(json.load(file))
