@@ -61,4 +61,4 @@ KINETO_CONFIG_BYTES_MAX: Final = 16 * 1024  # far below the sender's SO_SNDBUF
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
 
 # Questions to a stored trace
-QUERY_ROWS_MAX: Final = 1 << 24  # for what needs a whole trace at once: some 200 bytes each in a worker
+QUERY_ROWS_MAX: Final = 10_000_000  # for what needs a whole trace at once: some 300 bytes each in a worker

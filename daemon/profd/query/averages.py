@@ -30,6 +30,7 @@ SORT_KEYS: Final = (
     "name",
 )
 SORT_DEFAULT: Final = "self_cpu_time_total"
+_INT64_MAX: Final = (1 << 63) - 1
 _PLACES: Final = 32  # device types, those of annotations apart
 
 
@@ -155,7 +156,7 @@ def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) 
             self_device_time_total_ns=int(times[3][number]),
             input_shapes=_label(shapes, at),
             stack=_frames(stacks, at),
-            flops=None if flops is None else int(flops[number]),
+            flops=None if flops is None else min(int(flops[number]), _INT64_MAX),
             shadow=bool(shadow[number]),
         )
         for number, at in enumerate(first)

@@ -68,6 +68,11 @@ def test_flops_where_there_are_shapes() -> None:
     assert averages(table_of([Event("aten::mm", 0, 10)]))[0].flops is None
 
 
+def test_absurd_shapes_still_fit_an_integer() -> None:
+    mm = Event("aten::mm", 0, 10, fields={"inputs": inputs([10**9, 10**9], [10**9, 10**9])})
+    assert averages(table_of([mm]))[0].flops == 2**63 - 1
+
+
 def test_recorded_stacks_innermost_first() -> None:
     events = [
         Event("a", 0, 10, fields={"stack": "in;mid;out"}),
