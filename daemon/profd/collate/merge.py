@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from profd import _engine
 from profd.collate.runs import ArgKey, Run, SpilledRun, absent_column
+from profd.collate.spill import SpillFile
 from profd.events import ArgColumn, Dictionary, EventTable
 
 Array = npt.NDArray[Any]
@@ -37,7 +37,7 @@ class Gathering:
         offsets = np.cumsum([0] + [piece.high - piece.low for piece in self._pieces])
         self._offsets: list[int] = offsets.tolist()
         self.rows: int = self._offsets[-1]
-        starts = [piece.run.starts[piece.low : piece.high] for piece in self._pieces]
+        starts = [piece.run.column("start", piece.low, piece.high) for piece in self._pieces]
         self._starts = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
         self._order = _engine.argsort(self._starts)
         self._place: Array | None = None
@@ -92,9 +92,9 @@ class Gathering:
                 args[key] = ArgColumn(key[1], rows, values, dictionary)
         return EventTable(columns, dictionaries, args, first_row)
 
-    def spill(self, directory: Path) -> SpilledRun:
+    def spill(self, file: SpillFile) -> SpilledRun:
         """All of it in a run on disk, holding one column in memory at a time."""
-        run = SpilledRun(directory)
+        run = SpilledRun(file)
         for name in sorted(self.columns, key=lambda name: name != "start"):
             run.write_column(name, self.column(name))
         for key, dictionary in self.args.items():
@@ -110,7 +110,7 @@ def segments(runs: Sequence[Run], rows_max: int) -> Iterator[list[Piece]]:
     unless there are more of them than a segment holds.
     """
     low = [0] * len(runs)
-    total = [len(run.starts) for run in runs]
+    total = [run.rows for run in runs]
     while low != total:
         high = _cut(runs, low, total, rows_max)
         yield [Piece(run, first, last) for run, first, last in zip(runs, low, high, strict=True)]
@@ -120,9 +120,9 @@ def segments(runs: Sequence[Run], rows_max: int) -> Iterator[list[Piece]]:
 def _cut(runs: Sequence[Run], low: list[int], total: list[int], rows_max: int) -> list[int]:
     if sum(total) - sum(low) <= rows_max:
         return total
-    first = min(int(run.starts[at]) for run, at, end in zip(runs, low, total, strict=True) if at < end)
+    first = min(run.start(at) for run, at, end in zip(runs, low, total, strict=True) if at < end)
     # The latest time before which no more than rows_max rows start.
-    below, above = first, max(int(run.starts[-1]) for run in runs if len(run.starts)) + 1
+    below, above = first, max(run.start(run.rows - 1) for run in runs if run.rows) + 1
     while above - below > 1:
         middle = (below + above) // 2
         if sum(_before(runs, middle)) - sum(low) <= rows_max:
@@ -142,5 +142,5 @@ def _cut(runs: Sequence[Run], low: list[int], total: list[int], rows_max: int) -
 def _before(runs: Sequence[Run], time: int) -> list[int]:
     # Beyond int64 there is nothing: the greatest start plus one.
     if time > np.iinfo(np.int64).max:
-        return [len(run.starts) for run in runs]
-    return [int(np.searchsorted(run.starts, np.int64(time))) for run in runs]
+        return [run.rows for run in runs]
+    return [run.before(time) for run in runs]

@@ -1,26 +1,20 @@
-"""Sorted runs of events, in memory or spilled to a file that has no name.
+"""Sorted runs of events, in memory or spilled to disk.
 
 A run is what an external merge sort calls one: rows in start order, ties in
-file order. Spilled columns are raw arrays one after the other; only the starts
-are mapped, everything else is read by the piece, so that neither the resident
-nor the address space of a worker grows with the trace.
+file order. Spilled runs are read by the piece, so that neither the memory nor
+the address space nor the open files of a worker grow with the trace.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import tempfile
-import weakref
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from profd.errors import Exhausted
+from profd.collate.spill import SpillFile, Stretch
 from profd.events import COLUMNS, Dictionary, EventTable
 
 Array = npt.NDArray[Any]
@@ -28,17 +22,26 @@ ArgKey = tuple[str, str]
 
 FILE_COLUMN: Final = "_file"  # int32, which input a row is from; only while collating
 _MARK_ROWS: Final = 4096  # an argument's place is known at every so many rows of a run
+_START_ROWS: Final = 512  # and the start of every so many rows
 
 
 class Run(Protocol):
     """Rows in start order, read by the piece."""
 
-    starts: Array
+    rows: int
     args: dict[ArgKey, Dictionary | None]
 
     @property
     def columns(self) -> Collection[str]:
         """The names of its columns."""
+        ...
+
+    def before(self, time: int) -> int:
+        """How many rows start before this time."""
+        ...
+
+    def start(self, row: int) -> int:
+        """When a row starts."""
         ...
 
     def column(self, name: str, low: int, high: int) -> Array:
@@ -55,13 +58,21 @@ class MemoryRun:
 
     def __init__(self, table: EventTable) -> None:
         self._table = table
-        self.starts: Array = table.columns["start"]
+        self.rows = len(table)
         self.args: dict[ArgKey, Dictionary | None] = {key: arg.dictionary for key, arg in table.args.items()}
 
     @property
     def columns(self) -> Collection[str]:
         """The names of its columns."""
         return self._table.columns.keys()
+
+    def before(self, time: int) -> int:
+        """How many rows start before this time."""
+        return int(np.searchsorted(self._table.columns["start"], np.int64(time)))
+
+    def start(self, row: int) -> int:
+        """When a row starts."""
+        return int(self._table.columns["start"][row])
 
     def column(self, name: str, low: int, high: int) -> Array:
         """Rows [low, high) of a column, not copied."""
@@ -75,38 +86,22 @@ class MemoryRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Where an array lies in the spill file."""
-
-    offset: int
-    dtype: np.dtype[Any]
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class _SpilledArg:
-    rows: _Stretch
-    values: _Stretch
+    rows: Stretch
+    values: Stretch
     marks: Array  # marks[i]: how many entries lie before row i * _MARK_ROWS
 
 
 class SpilledRun:
-    """A run in a file of its own; the space is freed when the run is."""
+    """A run in a spill file, which it shares with others."""
 
-    def __init__(self, directory: Path) -> None:
-        try:
-            self._fd, name = tempfile.mkstemp(dir=directory, prefix="spill-")
-            os.unlink(name)
-        except OSError as error:
-            raise _full(directory, error) from error
-        weakref.finalize(self, os.close, self._fd)
-        self._directory = directory
-        self._size = 0
-        self._columns: dict[str, _Stretch] = {}
+    def __init__(self, file: SpillFile) -> None:
+        self._file = file
+        self._columns: dict[str, Stretch] = {}
         self._args: dict[ArgKey, _SpilledArg] = {}
-        self._map: mmap.mmap | None = None
+        self._some_starts: Array = np.empty(0, dtype=np.int64)
+        self.rows = 0
         self.args: dict[ArgKey, Dictionary | None] = {}
-        self.starts: Array = np.empty(0, dtype=np.int64)
 
     @property
     def columns(self) -> Collection[str]:
@@ -114,65 +109,43 @@ class SpilledRun:
         return self._columns.keys()
 
     def write_column(self, name: str, values: Array) -> None:
-        """Add a column. "start" comes first: a mapping begins where a page begins."""
-        self._columns[name] = self._append(values)
-        if name == "start" and len(values):
-            self._map = mmap.mmap(self._fd, values.nbytes, prot=mmap.PROT_READ)
-            self.starts = np.frombuffer(self._map, np.int64, len(values))
+        """Add a column; "start" comes first."""
+        self._columns[name] = self._file.append(values)
+        if name == "start":
+            self.rows = len(values)
+            self._some_starts = values[::_START_ROWS].copy()
 
     def write_arg(self, key: ArgKey, rows: Array, values: Array, dictionary: Dictionary | None) -> None:
         """Add an argument column; rows ascending."""
-        marks = np.searchsorted(rows, np.arange(0, len(self.starts) + 2 * _MARK_ROWS, _MARK_ROWS))
-        self._args[key] = _SpilledArg(self._append(rows), self._append(values), marks)
+        marks = np.searchsorted(rows, np.arange(0, self.rows + 2 * _MARK_ROWS, _MARK_ROWS))
+        self._args[key] = _SpilledArg(self._file.append(rows), self._file.append(values), marks)
         self.args[key] = dictionary
+
+    def before(self, time: int) -> int:
+        """How many rows start before this time."""
+        # Of the rows whose start is in memory, the last that starts before it: its stretch has the answer.
+        stretch = int(np.searchsorted(self._some_starts, np.int64(time))) - 1
+        if stretch < 0:
+            return 0
+        low = stretch * _START_ROWS
+        starts = self.column("start", low, min(low + _START_ROWS, self.rows))
+        return low + int(np.searchsorted(starts, np.int64(time)))
+
+    def start(self, row: int) -> int:
+        """When a row starts."""
+        return int(self.column("start", row, row + 1)[0])
 
     def column(self, name: str, low: int, high: int) -> Array:
         """Rows [low, high) of a column, read from the file."""
-        return self._read(self._columns[name], low, high)
+        return self._file.read(self._columns[name], low, high)
 
     def arg(self, key: ArgKey, low: int, high: int) -> tuple[Array, Array]:
         """(rows relative to low, values) of an argument, read from the file."""
         arg = self._args[key]
         first, last = int(arg.marks[low // _MARK_ROWS]), int(arg.marks[high // _MARK_ROWS + 1])
-        rows = self._read(arg.rows, first, last)
+        rows = self._file.read(arg.rows, first, last)
         skip, stop = np.searchsorted(rows, (low, high)).tolist()
-        return rows[skip:stop] - low, self._read(arg.values, first + skip, first + stop)
-
-    def release(self) -> None:
-        """Let go of the pages of the mapping; they are read again where they are needed."""
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-    def _append(self, values: Array) -> _Stretch:
-        data = np.ascontiguousarray(values).data.cast("B") if len(values) else memoryview(b"")
-        stretch = _Stretch(self._size, values.dtype, len(values))
-        self._size += len(data)
-        try:
-            while data:
-                data = data[os.write(self._fd, data) :]
-        except OSError as error:
-            raise _full(self._directory, error) from error
-        return stretch
-
-    def _read(self, stretch: _Stretch, low: int, high: int) -> Array:
-        values = np.empty(high - low, dtype=stretch.dtype)
-        if low == high:
-            return values
-        room = values.data.cast("B")
-        offset = stretch.offset + low * stretch.dtype.itemsize
-        while room:
-            got = os.preadv(self._fd, [room], offset)
-            if got == 0:
-                raise EOFError(f"spill file in {self._directory} ended early")
-            room, offset = room[got:], offset + got
-        return values
-
-
-def _full(directory: Path, error: OSError) -> Exhausted:
-    return Exhausted(
-        f"Sorting the trace needs space in {directory}, writing there failed: {error.strerror or error}. "
-        "Free space (`profctl list`, `profctl rm`), then `profctl retry`."
-    )
+        return rows[skip:stop] - low, self._file.read(arg.values, first + skip, first + stop)
 
 
 def absent_column(name: str, rows: int) -> Array:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from profd.collate.merge import Gathering, Piece, segments
 from profd.collate.runs import MemoryRun, SpilledRun
+from profd.collate.spill import SpillFile
 from profd.events import EventTable
 
 
@@ -19,6 +20,7 @@ class Sorter:
         self._waiting: list[EventTable] = []
         self._waiting_rows = 0
         self._runs: list[SpilledRun] = []
+        self._file: SpillFile | None = None
         self.rows = 0
 
     def add(self, table: EventTable) -> None:
@@ -41,8 +43,6 @@ class Sorter:
             self._spill()
         for pieces in segments(self._runs, self._rows_max):
             yield Gathering(pieces)
-            for run in self._runs:
-                run.release()
 
     def _gather_waiting(self) -> Gathering:
         pieces = [Piece(MemoryRun(table), 0, len(table)) for table in self._waiting]
@@ -50,4 +50,6 @@ class Sorter:
         return Gathering(pieces)
 
     def _spill(self) -> None:
-        self._runs.append(self._gather_waiting().spill(self._directory))
+        if self._file is None:
+            self._file = SpillFile(self._directory)
+        self._runs.append(self._gather_waiting().spill(self._file))

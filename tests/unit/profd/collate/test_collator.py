@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from profd.collate.collator import Collator
 from profd.collate.merge import Piece, segments
 from profd.collate.runs import FILE_COLUMN, MemoryRun, SpilledRun
+from profd.collate.spill import SpillFile
 from profd.decode.batch import Batch
 from profd.errors import Exhausted
 from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Flows
@@ -95,7 +96,7 @@ def test_extreme_times(starts):
 
 def test_a_spilled_run_gives_back_what_was_written(tmp_path):
     rows = 20_000
-    run = SpilledRun(tmp_path)
+    run = SpilledRun(SpillFile(tmp_path))
     start = np.arange(rows, dtype=np.int64)
     having = np.flatnonzero(start % 7 == 0)
     run.write_column("start", start)
@@ -108,8 +109,9 @@ def test_a_spilled_run_gives_back_what_was_written(tmp_path):
         inside = having[(having >= low) & (having < high)]
         assert at.tolist() == (inside - low).tolist()
         assert values.tolist() == (inside / 2).tolist()
-    run.release()
-    assert run.starts.tolist() == start.tolist()
+    for row in (0, 511, 512, 513, rows - 1):
+        assert (run.start(row), run.before(row), run.before(row + 1)) == (row, row, row + 1)
+    assert (run.before(-5), run.before(rows + 5)) == (0, rows)
 
 
 def test_inputs_are_told_apart_and_share_argument_dictionaries(tmp_path):
@@ -126,16 +128,16 @@ def test_inputs_are_told_apart_and_share_argument_dictionaries(tmp_path):
 
 def test_a_directory_that_takes_no_files(tmp_path):
     with pytest.raises(Exhausted, match=r"needs space in .*missing"):
-        SpilledRun(tmp_path / "missing")
+        SpillFile(tmp_path / "missing")
 
 
 def test_a_full_disk(tmp_path):
-    run = SpilledRun(tmp_path)
+    file = SpillFile(tmp_path)
     limited = os.open("/dev/full", os.O_RDWR)
     try:
-        os.dup2(limited, run._fd)
+        os.dup2(limited, file._fd)
         with pytest.raises(Exhausted, match="No space left on device"):
-            run.write_column("kind", np.zeros(10, dtype=np.uint8))
+            file.append(np.zeros(10, dtype=np.uint8))
     finally:
         os.close(limited)
 
