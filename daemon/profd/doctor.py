@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from profd.trust.audit import AuditLog
 from profd.workers.identity import WorkerIdentity
 
 _CAP_SYS_PTRACE: Final = 19
+_HOST_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every Linux
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,17 @@ class Examiner:
 
     def findings(self) -> list[Finding]:
         """All checks, in the order a person would make them."""
-        return [
-            self._mode(),
-            self._ptrace(),
-            self._visible(),
-            self._kineto_directory(),
-            self._disk(),
-            self._store(),
-            self._workers(),
-            self._clock(),
-        ]
+        checks = {
+            "mode": self._mode,
+            "ptrace": self._ptrace,
+            "processes": self._visible,
+            "kineto sockets": self._kineto_directory,
+            "disk": self._disk,
+            "store": self._store,
+            "workers": self._workers,
+            "clock": self._clock,
+        }
+        return [_tried(name, check) for name, check in checks.items()]
 
     def _mode(self) -> Finding:
         if self.config.user:
@@ -81,7 +84,7 @@ class Examiner:
         pids = [name for name in os.listdir(self.proc) if name.isdigit()]
         others = sum(1 for pid in pids if _owner(self.proc / pid) not in (None, os.geteuid()))
         detail = f"{len(pids)} processes can be seen, {others} of other users"
-        if not self.config.user and len(pids) > 1 and not (self.proc / "1/ns/pid").exists():
+        if not self.config.user and (self.proc / "self/ns/pid").stat().st_ino != _HOST_PID_NAMESPACE:
             return Finding("processes", "warning", detail, "run profd in the host's pid namespace (hostPID: true)")
         return Finding("processes", "ok", detail)
 
@@ -134,6 +137,14 @@ class Examiner:
                 "clock", "warning", f"resolution {resolution:g} s ({source})", "use a high-resolution clocksource"
             )
         return Finding("clock", "ok", f"{source or 'unknown source'}, resolution {resolution * 1e9:.0f} ns")
+
+
+def _tried(name: str, check: Callable[[], Finding]) -> Finding:
+    """A check that cannot be made is a finding, too; the others are still of use."""
+    try:
+        return check()
+    except OSError as error:
+        return Finding(name, "warning", f"cannot be checked: {error}", "look at the path that is named")
 
 
 def _read(path: Path) -> str:
