@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,8 +151,11 @@ class MemoryRecords:
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Any]] = {}
         self.fail: BaseException | None = None
+        self.gate: threading.Event | None = None
 
     def put(self, capture: str, record: dict[str, Any]) -> None:
+        if self.gate is not None:
+            self.gate.wait(LONG)
         if self.fail is not None:
             raise self.fail
         self.kept[capture] = record

@@ -153,17 +153,12 @@ class Book:
         record.finished_ns = self._now_ns()
 
     async def _forget_old(self) -> None:
-        """Bound what is kept: records by number, raw files by age and bytes."""
+        """Bound the number of records; the journal bounds itself."""
         ended = [record for record in self._by_id.values() if record.terminal]
         for record in ended[: max(0, len(self._by_id) - CAPTURES_KEPT_MAX)]:
             del self._by_id[record.id]
             self._by_request.pop((record.owner_uid, record.request_id), None)
             await self._in_thread(self._disk.remove, record.id)
-        live = frozenset(record.id for record in self._by_id.values() if not record.terminal)
-        try:
-            await self._in_thread(self._journal.sweep, live)
-        except (OSError, ProfdError) as error:
-            log.warning("journal not swept", extra={"why": str(error)})
 
     async def _drop(self, capture: str, process: ProcessId) -> None:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -33,6 +34,7 @@ from profd.targets.process import ProcessId
 
 log = logging.getLogger("profd.capture")
 
+LET_GO_SECONDS: Final = 15.0
 DEADLINE_DEFAULT_NS: Final = 120 * 1_000_000_000  # beyond the window, for a plan that names none
 
 
@@ -64,6 +66,7 @@ class CaptureManager:
         self._runs: dict[str, dict[ProcessId, TargetRun]] = {}
         self._watchers: dict[str, Watchers] = {}
         self._leases: dict[str, Lease] = {}
+        self._launching: dict[str, tuple[Reason, str] | None] = {}  # with the stop that came meanwhile
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
         self._closing = False
 
@@ -87,25 +90,24 @@ class CaptureManager:
     # --- asking for captures ---
 
     async def start(self, caller: Identity, request: Request) -> CaptureRecord:
-        """A capture for this request, running; the same one again for a request id this caller has used.
+        """A capture for this request, running; the same one again for a request id this caller has used
+        (whatever else the request says).
 
         Raises BadInput, NotFound and Denied (nothing to trace), Exhausted
         (limits) and Unavailable (switched off). What concerns single targets
         are their states.
         """
         admission.check_untrusted_request_id(request.request_id)
-        if not request.request_id:
-            return await self._start(caller, request)
-        known = self._book.by_request(caller.uid, request.request_id)
+        key = (caller.uid, request.request_id or secrets.token_hex(16))
+        known = self._book.by_request(*key)
         if known is not None:
             return known
-        key = (caller.uid, request.request_id)
         task = self._starting.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._start(caller, request))
             self._starting[key] = task
             task.add_done_callback(lambda _task: self._starting.pop(key, None))
-        # A caller that goes away must not take the capture from one that asks again.
+        # A caller that goes away must leave neither half a capture nor one that nobody gets who asks again.
         return await asyncio.shield(task)
 
     async def _start(self, caller: Identity, request: Request) -> CaptureRecord:
@@ -117,11 +119,14 @@ class CaptureManager:
         processes = [plan.target.process for plan in plans if plan.choice.source is not None]
         # Held before the first await: no second request gets between.
         self._held.update(dict.fromkeys(processes, record))
+        self._launching[record.id] = None
         failure = await self._book.write(record)
-        pids = [target.pid for target in record.targets]
-        self._audit.write("capture.start", caller.uid, capture=record.id, targets=pids)
+        self._audit.write("capture.start", caller.uid, capture=record.id, **_audited(plans))
         for plan in plans:
             self._launch(record, plan, failure)
+        stop = self._launching.pop(record.id)
+        if stop is not None:
+            self._stop_runs(record, *stop)
         if record.open_ended and not record.terminal:
             self._leases[record.id] = self._new_lease(record)
         if any(target.state.terminal for target in record.targets):
@@ -231,6 +236,8 @@ class CaptureManager:
         return lease
 
     def _stop_runs(self, record: CaptureRecord, reason: Reason, message: str) -> None:
+        if record.id in self._launching:
+            self._launching[record.id] = reason, message
         for run in list(self._runs.get(record.id, {}).values()):
             run.stop(reason, message)
 
@@ -313,11 +320,23 @@ class CaptureManager:
         its raw files stay for a retry.
         """
         self._closing = True
+        await asyncio.gather(*self._starting.values(), return_exceptions=True)
         runs = [run for by_process in self._runs.values() for run in by_process.values()]
         for run in runs:
             run.stop(Reason.DAEMON_RESTARTED, "profd was stopped")
-        if runs:
-            await asyncio.wait([asyncio.ensure_future(run.wait()) for run in runs], timeout=drain_seconds)
+        ends = [asyncio.ensure_future(run.wait()) for run in runs]
+        if ends:
+            await asyncio.wait(ends, timeout=drain_seconds)
         for run in runs:
             run.abandon(Reason.DAEMON_RESTARTED, "profd was stopped before this had ended")
+        if ends:
+            # Sources that are cut off still let go of their targets.
+            _, pending = await asyncio.wait(ends, timeout=LET_GO_SECONDS)
+            for end in pending:
+                end.cancel()
         await self._book.close()
+
+
+def _audited(plans: Sequence[TargetPlan]) -> dict[str, list[int]]:
+    denied = [plan.target.pid for plan in plans if plan.choice.reason is Reason.NOT_PERMITTED]
+    return {"targets": [plan.target.pid for plan in plans if plan.target.pid not in denied], "denied": denied}

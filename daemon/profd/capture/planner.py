@@ -137,47 +137,49 @@ class Planner:
         return TargetPlan(target, process, choice, permission)
 
     def _forbidden(self, process: Process) -> TargetPlan:
-        message = f"pid {process.id.pid} belongs to {process.user or process.uid}; you may profile only your own"
-        choice = Choice(None, reason=Reason.NOT_PERMITTED, message=message)
+        choice = Choice(None, reason=Reason.NOT_PERMITTED, message=forbidden(process))
         # Its owner is in /proc for all to see; what it runs need not be told.
         target = replace(TargetRecord.of(process, self._settings.host), command="", rank=None, gpus=(), job="")
         return TargetPlan(target, process, choice, "")
 
     def _missing(self, pid: int) -> TargetPlan:
         target = TargetRecord(self._settings.host, pid, start_ticks=0, uid=0, user="", command="")
-        message = f"there is no process with pid {pid}"
-        return TargetPlan(target, None, Choice(None, reason=Reason.TARGET_ENDED, message=message), "")
+        return TargetPlan(target, None, Choice(None, reason=Reason.TARGET_ENDED, message=missing(pid)), "")
 
     async def targets(self, caller: Identity, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
         snapshot = await asyncio.to_thread(self._table.snapshot)
-        processes = await self.processes(caller, selector, snapshot)
-        shown = [p for p in processes if everything or p.python or p.cuda or p.gpus]
+        found = self._found(caller, selector, snapshot).allowed
+        shown = [p for p in found if everything or p.python or p.cuda or p.gpus]
         families = Families(snapshot)
         return [self._sight(process, families) for process in shown]
 
-    async def processes(
-        self, caller: Identity, selector: Selector, snapshot: Sequence[Process] | None = None
-    ) -> Sequence[Process]:
-        """The processes a selector means; an empty one means all that the caller may profile."""
-        if snapshot is None:
-            snapshot = await asyncio.to_thread(self._table.snapshot)
+    async def processes(self, caller: Identity, selector: Selector) -> selectors.Selection:
+        """What a selector means; an empty one means all that the caller may profile."""
+        return self._found(caller, selector, await asyncio.to_thread(self._table.snapshot))
+
+    def _found(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:
-            return self._select(caller, selector, snapshot).allowed
-        own = self._not_meant(caller)
-        return [
-            process
-            for process in snapshot
-            if process.id.pid not in own
-            and not process.zombie
-            and selectors.may_profile(process, uid=caller.uid, admin=caller.admin)
-        ]
+            return self._select(caller, selector, snapshot)
+        seen = (p for p in snapshot if p.id.pid not in self._not_meant(caller) and not p.zombie)
+        allowed = [p for p in seen if selectors.may_profile(p, uid=caller.uid, admin=caller.admin)]
+        return selectors.Selection(allowed, [])
 
     def _sight(self, process: Process, families: Families) -> Sighting:
         holder = self._held.get(process.id)
         offers = [(source.name, source.offer(process)) for source in self._sources]
         launcher = is_launcher(process) and bool(self._traceable_below(process, families))
         return Sighting(process, offers, holder.id if holder else "", launcher)
+
+
+def forbidden(process: Process) -> str:
+    """Why a caller may not have a process."""
+    return f"pid {process.id.pid} belongs to {process.user or process.uid}; you may profile only your own"
+
+
+def missing(pid: int) -> str:
+    """A pid that names nothing."""
+    return f"there is no process with pid {pid}"
 
 
 def _held_by(caller: Identity, process: Process, holder: CaptureRecord) -> str:

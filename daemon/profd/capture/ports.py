@@ -5,7 +5,7 @@ The daemon's parts satisfy them as they are; tests bring their own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -84,7 +84,7 @@ class Storing(Protocol):
 
 
 class Journal(Protocol):
-    """Where raw files lie until the store has their trace. Touches the disk: called in threads."""
+    """Where raw files lie until the store has their trace; bounds itself. Touches the disk: called in threads."""
 
     def directory(self, capture: str, process: ProcessId) -> Path:
         """The private directory of one target; made if absent. Raises ProfdError or OSError."""
@@ -96,10 +96,6 @@ class Journal(Protocol):
 
     def files(self, capture: str, process: ProcessId) -> list[Path]:
         """The whole files of one target; none if it has no directory."""
-        ...
-
-    def sweep(self, keep: frozenset[str]) -> Sequence[object]:
-        """Delete what is too old or too much, sparing these captures; what went."""
         ...
 
 

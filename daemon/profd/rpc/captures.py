@@ -13,7 +13,7 @@ from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import capture_pb2_grpc
 
 from profd.capture.manager import CaptureManager
-from profd.capture.planner import Request
+from profd.capture.planner import Request, forbidden, missing
 from profd.errors import BadInput, ProfdError
 from profd.limits import CAPTURE_TARGETS_MAX
 from profd.rpc import translate
@@ -86,11 +86,13 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
     async def Where(self, request: pb.WhereRequest, context: object) -> pb.WhereResponse:
         selector = await self._selector(request.selector)
         found = await self._manager.planner.processes(callers.current(), selector)
-        processes = found if selector.pids else [process for process in found if process.python]
+        processes = [process for process in found.allowed if selector.pids or process.python]
         if len(processes) > CAPTURE_TARGETS_MAX:
             raise BadInput(f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer at a time")
         gate = asyncio.Semaphore(WHERE_AT_ONCE)
         answers = await asyncio.gather(*(self._stacks(process, request.native, gate) for process in processes))
+        answers += [pb.ProcessStacks(pid=p.id.pid, error=forbidden(p)) for p in found.forbidden if selector.pids]
+        answers += [pb.ProcessStacks(pid=pid, error=missing(pid)) for pid in found.missing]
         return pb.WhereResponse(processes=answers)
 
     async def SetEnabled(self, request: pb.SetEnabledRequest, context: object) -> pb.SetEnabledResponse:

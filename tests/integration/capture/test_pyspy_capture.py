@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from profd.targets.table import ProcessTable
 from profd.workers.pool import WorkerPool
 
 from tests.support import python_jobs
-from tests.support.captures import AuditList, Person, ended, open_ended, request, until
+from tests.support.captures import LONG, AuditList, Person, ended, open_ended, request, until
 
 ME = Person(os.geteuid(), "me", admin=False)
 
@@ -115,6 +116,27 @@ async def test_a_process_that_ends_is_told_in_a_terminal_state(parts: Parts) -> 
         record = await ended(parts.manager, record.id)
     assert record.state in (State.PARTIAL, State.FAILED)
     assert record.targets[0].reason is Reason.TARGET_ENDED
+
+
+@pytest.mark.slow
+async def test_a_killed_worker_costs_one_try(parts: Parts) -> None:
+    with python_jobs.running(python_jobs.SPIN) as job:
+        # GIVEN a worker that can do nothing
+        (worker,) = parts.pool.pids
+        os.kill(worker, signal.SIGSTOP)
+        record = await parts.manager.start(ME, request(job.pid, seconds=0.3))
+        async with asyncio.timeout(LONG):
+            while not parts.pool.statistics().running:
+                await asyncio.sleep(0.005)
+        # WHEN it is killed
+        os.kill(worker, signal.SIGKILL)
+        record = await ended(parts.manager, record.id)
+        assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.WORKER_DIED)
+        assert parts.store.newest_first() == []
+    # THEN the raw data is still there, long after its process
+    await parts.manager.retry(ME, record.id)
+    record = await ended(parts.manager, record.id)
+    assert record.state is State.STORED, record.targets[0].message
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,24 @@ class TestStart:
             await gone
         assert (await manager.start(ALICE, asked)).targets[0].pid == 100
         assert len(rig.records.kept) == 1
+
+    async def test_goes_on_when_its_only_caller_leaves(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.records.gate = threading.Event()
+        gone = asyncio.create_task(manager.start(ALICE, request(100)))
+        async with asyncio.timeout(LONG):
+            while not manager.list(ALICE, 1):
+                await asyncio.sleep(0)
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gone
+        rig.records.gate.set()
+        await rig.source.started(100)
+        rig.source.finish(100)
+        assert (await ended(manager, manager.get(ALICE).id)).state is State.STORED
+
+    async def test_denials_are_audited(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100, 102))
+        assert ("capture.start", 1000, {"capture": record.id, "targets": [100], "denied": [102]}) in rig.audit.lines
 
     async def test_a_held_process_is_busy(self, rig: Rig, manager: CaptureManager) -> None:
         first = await manager.start(ALICE, request(100))
@@ -240,6 +259,17 @@ class TestStop:
         record = await manager.start(ALICE, request(100))
         manager.stop(ALICE, record.id)
         assert (await ended(manager, record.id)).terminal
+
+    async def test_while_its_record_is_written(self, rig: Rig, manager: CaptureManager) -> None:
+        rig.records.gate = threading.Event()
+        starting = asyncio.create_task(manager.start(ALICE, request(100)))
+        async with asyncio.timeout(LONG):
+            while not manager.list(ALICE, 1):
+                await asyncio.sleep(0)
+        manager.stop(ALICE)
+        rig.records.gate.set()
+        record = await ended(manager, (await starting).id)
+        assert record.state in (State.STORED, State.CANCELLED)
 
     async def test_while_storing_changes_nothing(self, rig: Rig, manager: CaptureManager) -> None:
         rig.storing.gate = asyncio.Event()

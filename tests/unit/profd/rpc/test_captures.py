@@ -184,6 +184,15 @@ async def test_where(servicer: CaptureServicer) -> None:
     assert (thread.name, thread.owns_gil, [f.line for f in thread.frames]) == ("main?", True, [3, 0])
 
 
+async def test_where_names_what_it_does_not_show(servicer: CaptureServicer) -> None:
+    answer = await servicer.Where(pb.WhereRequest(selector=pb.Selector(pids=[100, 102, 999])), None)
+    assert [(p.pid, bool(p.threads), p.error) for p in answer.processes] == [
+        (100, True, ""),
+        (102, False, "pid 102 belongs to bob; you may profile only your own"),
+        (999, False, "there is no process with pid 999"),
+    ]
+
+
 async def test_the_switch(servicer: CaptureServicer) -> None:
     with pytest.raises(Denied):
         await servicer.SetEnabled(pb.SetEnabledRequest(enabled=False), None)
