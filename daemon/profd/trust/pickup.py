@@ -73,6 +73,7 @@ class Seen:
     bytes: int
     uid: int
     regular: bool
+    links: int
     changed_ns: int  # ctime, Unix ns: of a finished trace the moment it was renamed
 
 
@@ -189,6 +190,7 @@ class TargetDirectory:
             info.st_size,
             info.st_uid,
             stat.S_ISREG(info.st_mode),
+            info.st_nlink,
             info.st_ctime_ns,
         )
 
@@ -226,7 +228,9 @@ class TargetDirectory:
     def remove(self, name: str, inode: Inode) -> bool:
         """Unlink a name if it still means this file of the target. Whether it is gone."""
         seen = self.look(name)
-        if seen is None or seen.inode != inode or seen.uid != self.uid or not seen.regular:
+        if seen is None or seen.inode != inode or seen.uid != self.uid:
+            return False
+        if not seen.regular or seen.links != 1:
             return False
         try:
             os.unlink(name, dir_fd=self._descriptor)

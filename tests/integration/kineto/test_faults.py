@@ -240,6 +240,18 @@ async def test_directory_of_the_target_is_missing(source, client, process, trace
     assert str(traces) in result.message
 
 
+@pytest.mark.parametrize("name", ["a=b", "a#b", "a\nPROFILE_MEMORY"])
+async def test_directory_that_would_break_the_config(source, client, process, tmp_path, name) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    await client.ask()
+    begun, _ = session(tmp_path)
+    hostile = replace(process, environ={TRACE_DIRECTORY: str(folder)})
+    result = await source.record(hostile, OPTIONS, begun)
+    assert (result.state, result.reason) == (State.FAILED, Reason.FILE_REFUSED)
+    assert source.statistics().get("configs", 0) == 0
+
+
 async def test_not_registered(source, process, traces, tmp_path) -> None:
     offer = source.offer(process)
     assert not offer.can

@@ -19,6 +19,11 @@ _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._+@%,: -]+)+\.json", re.ASCII)
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 
 
+def can_name(directory: str) -> bool:
+    """Whether libkineto can be told to write into this directory: an `=` or `#` in it would end the line."""
+    return bool(_PATH.fullmatch(f"{directory.rstrip('/')}/x.json")) and ".." not in directory.split("/")
+
+
 @dataclass(frozen=True, slots=True)
 class KinetoConfig:
     """One on-demand trace.

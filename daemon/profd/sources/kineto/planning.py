@@ -34,11 +34,18 @@ def attempt_ns(options: Options, period_ns: int) -> int:
     return 2 * period_ns + LEAD_NS + window_ns(options) + 10 * SECOND
 
 
-def deadline_ns(options: Options, period_ns: int) -> int:
-    """The longest a recording may take, missed windows included."""
+def ahead_ns(options: Options, now: float) -> int:
+    """How far off the common start is, 0 without one; `now` is Unix seconds."""
+    if options.start_at_ns is None or options.iterations:
+        return 0
+    return max(0, options.start_at_ns - int(now * SECOND))
+
+
+def deadline_ns(options: Options, period_ns: int, now: float) -> int:
+    """The longest a recording that begins `now` may take, missed windows included."""
     writing = 2 * window_ns(options) + WRITING_BASE_NS
     until_silent = max(SILENT_NS, 3 * period_ns)
-    return until_silent + ATTEMPTS_MAX * attempt_ns(options, period_ns) + writing
+    return ahead_ns(options, now) + until_silent + ATTEMPTS_MAX * attempt_ns(options, period_ns) + writing
 
 
 def not_honoured(options: Options) -> list[str]:
@@ -91,8 +98,8 @@ def plan(process: Process, options: Options, period_ns: int | None, bytes_per_ns
     refusal = _ending(process, options, period, now)
     said = tuple(risks(options))
     missing = tuple(not_honoured(options))
-    deadline = deadline_ns(options, period)
-    latency = period + (0 if options.iterations else LEAD_NS)
+    deadline = deadline_ns(options, period, now)
+    latency = max(period + (0 if options.iterations else LEAD_NS), ahead_ns(options, now))
     if refusal and not options.force:
         return Plan(False, refusal, Reason.TARGET_ENDING, missing, risks=said, deadline_ns=deadline)
     bounded = not options.iterations
@@ -113,7 +120,8 @@ def _ending(process: Process, options: Options, period_ns: int, now: float) -> s
         return ""
     left = int(raw) - now
     window = window_ns(options)
-    need = (period_ns + LEAD_NS + window + max(window, 10 * SECOND)) / SECOND
+    lead = max(period_ns + LEAD_NS, ahead_ns(options, now))
+    need = (lead + window + max(window, 10 * SECOND)) / SECOND
     if left >= need:
         return ""
     return (

@@ -92,7 +92,7 @@ class Recorder:
         self._leftovers = leftovers
         self._warnings: list[str] = planning.notes(options)
         self._start_at_ns = options.start_at_ns
-        self._deadline_ns = time.monotonic_ns() + planning.deadline_ns(options, self._period_ns())
+        self._deadline_ns = time.monotonic_ns() + planning.deadline_ns(options, self._period_ns(), time.time())
         self.name = ""  # of the file that is wanted now
 
     async def run(self) -> Recording:
@@ -259,6 +259,7 @@ class Recorder:
         began_ns = time.time_ns()
         taken = await asyncio.to_thread(self._bring, attempt.name)
         if isinstance(taken, Refused):
+            await asyncio.to_thread(self._leftovers.done, attempt.name)  # what is refused is not swept either
             return failures.refused(taken)
         seen = await asyncio.to_thread(edges, taken.path)
         if seen.trace_id is not None and seen.trace_id != attempt.token:

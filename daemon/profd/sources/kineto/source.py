@@ -13,6 +13,7 @@ from typing import ClassVar, Final, TypeVar
 from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.kineto import failures, offering, planning
+from profd.sources.kineto.config_text import can_name
 from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, Endpoint, ModeOff
 from profd.sources.kineto.leftovers import Leftovers
 from profd.sources.kineto.lifetime import Lifetime, groups
@@ -167,6 +168,11 @@ class KinetoSource(Source):
         path = process.environ.get(TRACE_DIRECTORY, "")
         if not path.startswith("/"):
             path = "/tmp"  # noqa: S108 - the only other place that newer torch may write to
+        if not can_name(path):
+            return failures.failed(
+                Reason.FILE_REFUSED,
+                f"libkineto cannot be given {TRACE_DIRECTORY}={path!r}: letters, digits and ._+@%,: - only",
+            )
         root = Path("/proc", str(process.id.pid), "root")
         opened = TargetDirectory.open(path, process.uid, root)
         if isinstance(opened, Refused):

@@ -126,6 +126,9 @@ def test_hard_link(directory: TargetDirectory, traces: Path, tmp_path: Path) -> 
     (tmp_path / "other").write_text("o")
     os.link(tmp_path / "other", traces / "t")
     assert refusal(directory.take("t", tmp_path / "copy")) is Refusal.HARD_LINKED
+    seen = directory.look("t")
+    assert seen is not None
+    assert not directory.remove("t", seen.inode)
     assert (traces / "t").exists()
 
 

@@ -30,6 +30,14 @@ def test_latency_is_a_poll_and_the_lead() -> None:
     assert plan(PROCESS, Options(iterations=3), SECOND, None, 0.0).latency_ns == SECOND
 
 
+def test_common_start_is_waited_for() -> None:
+    far = replace(TEN, start_at_ns=1000 * SECOND)
+    near, later = plan(PROCESS, TEN, None, None, 100.0), plan(PROCESS, far, None, None, 100.0)
+    assert later.latency_ns == 900 * SECOND
+    assert later.deadline_ns == near.deadline_ns + 900 * SECOND
+    assert plan(PROCESS, far, None, None, 2000.0).latency_ns == near.latency_ns
+
+
 def test_deadline_grows_with_the_window() -> None:
     short, long = (plan(PROCESS, Options(duration_ns=n * SECOND), None, None, 0.0) for n in (1, 100))
     assert long.deadline_ns - short.deadline_ns >= 3 * 99 * SECOND
