@@ -16,7 +16,8 @@ import grpc
 from profd.errors import Exhausted, ProfdError
 
 METADATA_KEY: Final = "profd-error"
-_MESSAGE_CHARS_MAX: Final = 2000  # gRPC refuses metadata above 8 kB; escapes take up to six characters
+# gRPC peers refuse metadata above 8 kB. The message travels twice: percent-encoded, and as escaped JSON.
+_ENCODED_BYTES_MAX: Final = 3000
 
 
 class Draining(ProfdError):
@@ -48,6 +49,17 @@ def status_code(error: ProfdError) -> grpc.StatusCode:
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ProfdError) -> None:
     """End the call with this error; never returns."""
-    message = str(error)[:_MESSAGE_CHARS_MAX]
+    message = _fitting(str(error))
     detail = json.dumps({"kind": type(error).__name__, "message": message})
-    await context.abort(status_code(error), message, ((METADATA_KEY, detail[:7000]),))
+    await context.abort(status_code(error), message, ((METADATA_KEY, detail),))
+
+
+def _fitting(message: str) -> str:
+    """The message, cut to what metadata holds; a hostile name may take twelve bytes a character."""
+    clean = message.encode("utf-8", "replace").decode()
+    encoded = 0
+    for count, character in enumerate(clean):
+        encoded += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if encoded > _ENCODED_BYTES_MAX:
+            return f"{clean[:count]} ..."
+    return clean

@@ -1,0 +1,107 @@
+"""What a scrape gives, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import urllib.request
+from collections import Counter
+
+import pytest
+from profd.capture.model import Loss, State
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.errors import BadInput
+from profd.metrics import Metrics, MetricsServer
+from profd.observe import LiveCollector, ObservedAudit, Reading
+
+
+def scrape(server: MetricsServer) -> str:
+    with urllib.request.urlopen(f"http://{server.host}:{server.port}/metrics", timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_served_until_closed() -> None:
+    server = MetricsServer(Metrics(), "127.0.0.1", 0)
+    server.open()
+    assert "profd_build_info{" in scrape(server)
+    assert "process_resident_memory_bytes" in scrape(server)
+    server.close()
+    with pytest.raises(OSError, match="refused"):
+        scrape(server)
+
+
+def test_taken_address_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BadInput, match="--metrics off"):
+        MetricsServer(Metrics(), "127.0.0.1", taken.getsockname()[1])
+
+
+def test_closing_what_was_never_opened() -> None:
+    MetricsServer(Metrics(), "127.0.0.1", 0).close()
+
+
+def test_losses_never_make_new_labels() -> None:
+    metrics = Metrics()
+    metrics.count_losses([Loss("decode", "truncated", 3), Loss("/etc", "user text", 4), Loss("decode", "x", 1)])
+    value = metrics.registry.get_sample_value
+    assert value("profd_events_dropped_total", {"stage": "decode", "reason": "truncated"}) == 3
+    assert value("profd_events_dropped_total", {"stage": "other", "reason": "other"}) == 4
+    assert value("profd_events_dropped_total", {"stage": "decode", "reason": "other"}) == 1
+
+
+class Audit:
+    def __init__(self) -> None:
+        self.actions: list[str] = []
+
+    def write(self, action: str, uid: int, **details: object) -> None:
+        self.actions.append(action)
+
+
+def ended_capture() -> CaptureRecord:
+    target = TargetRecord(host="h", pid=1, start_ticks=2, uid=3, user="u", command="c", source="kineto")
+    target.state, target.start_ns, target.events = State.PARTIAL, 2_000_000_000, 7
+    target.lost = [Loss("source", "ring_full", 2)]
+    refused = TargetRecord(host="h", pid=2, start_ticks=2, uid=3, user="u", command="c", state=State.REFUSED)
+    return CaptureRecord("c1", "", "u", 3, 1_000_000_000, finished_ns=5_000_000_000, targets=[target, refused])
+
+
+def test_ended_captures_are_counted_when_the_audit_hears_of_them() -> None:
+    metrics, audit = Metrics(), Audit()
+    observed = ObservedAudit(audit, metrics)
+    records = {"c1": ended_capture()}
+    observed.find = records.get
+    for action, capture in (("capture.start", "c1"), ("capture.end", "c1"), ("capture.end", "forgotten")):
+        observed.write(action, 3, capture=capture)
+    value = metrics.registry.get_sample_value
+    assert audit.actions == ["capture.start", "capture.end", "capture.end"]
+    assert value("profd_captures_total", {"result": "partial"}) == 1
+    assert value("profd_captures_total", {"result": "refused"}) == 1
+    assert value("profd_capture_duration_seconds_sum") == 4
+    assert value("profd_capture_duration_seconds_count") == 1
+    assert value("profd_trigger_latency_seconds_sum") == 1
+    assert value("profd_ingest_events_total", {"source": "kineto"}) == 7
+    assert value("profd_events_dropped_total", {"stage": "source", "reason": "ring_full"}) == 2
+
+
+async def test_live_values_are_read_on_the_loop() -> None:
+    metrics = Metrics()
+    reading = Reading(active=Counter(kineto=2), enabled=False, store_bytes=5, jobs={"done": 3}, workers_died=1)
+    loop = asyncio.get_running_loop()
+
+    def read() -> Reading:
+        assert asyncio.get_running_loop() is loop
+        return reading
+
+    metrics.registry.register(LiveCollector(loop, read))
+    server = MetricsServer(metrics, "127.0.0.1", 0)
+    server.open()
+    text = await asyncio.to_thread(scrape, server)
+    server.close()
+    for line in (
+        'profd_captures_active{source="kineto"} 2.0',
+        "profd_enabled 0.0",
+        "profd_store_bytes 5.0",
+        'profd_worker_jobs_total{result="done"} 3.0',
+        "profd_workers_died_total 1.0",
+    ):
+        assert line in text.splitlines()
