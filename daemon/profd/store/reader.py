@@ -22,7 +22,7 @@ from profd.store.join import join
 from profd.store.late import LatePatches
 from profd.store.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
 from profd.store.segment import Args, Codes, SegmentFile, Window, open_parquet, reading
-from profd.store.writer import FLOW_DICTIONARIES, FLOW_SCHEMA
+from profd.store.side_files import FLOW_DICTIONARIES, FLOW_SCHEMA
 
 __all__ = ["Args", "TraceReader", "Window"]
 

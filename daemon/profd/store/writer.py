@@ -6,50 +6,25 @@ Runs in a worker, into a staging directory that nobody else sees; durability
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from profd.events import COLUMNS, NO_END, Column, Dictionary, EventTable, Flows, Kind
-from profd.store.columns import arg_type, column_type, encode_arg, encode_column, presence, text_array
+from profd.events import COLUMNS, NO_END, Dictionary, EventTable, Flows, Kind
 from profd.store.files import disk
 from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, SegmentInfo, TraceMeta, encode_struct, segment_file
+from profd.store.segment_writer import ArgNames, write_segment_file
+from profd.store.side_files import FlowWriter, LateWriter
 
 Array = npt.NDArray[Any]
 
-# Times, ids and rows grow slowly from row to row; Parquet's own dictionary would hash every value
-# first and then give up on them.
-_DELTA_TYPES: Final = (pa.int64(),)
-_DICTIONARY_COLUMNS: Final = frozenset({"device", "context", "stream", "fwd_thread", "weight"})
 _GPU_KINDS: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
-# Small enough for the arrays of one group to stay in the cache, and for a window to leave most of a
-# segment unread.
-GROUP_ROWS: Final = 1 << 16
-_DICTIONARY_PAGE_BYTES: Final = 1 << 30  # never fall back to writing a string per row
 _PATCHABLE: Final = frozenset(
     name for name, spec in COLUMNS.items() if spec.dictionary is None and spec.dtype is not np.float64
 ) - {"start"}
-
-FLOW_SCHEMA: Final = pa.schema(
-    [
-        ("id", pa.dictionary(pa.int32(), pa.string())),
-        ("category", pa.dictionary(pa.int32(), pa.string())),
-        ("name", pa.dictionary(pa.int32(), pa.string())),
-        ("phase", pa.uint8()),
-        ("enclosing", pa.bool_()),
-        ("thread", pa.int32()),
-        ("time", pa.int64()),
-        ("row", pa.int64()),
-    ]
-)
-FLOW_DICTIONARIES: Final = {"id": "flow_id", "category": "cat", "name": "name"}
-_LATE_SCHEMA: Final = pa.schema(
-    [("row", pa.int64()), ("column", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int64())]
-)
 
 
 class TraceWriter:
@@ -67,9 +42,12 @@ class TraceWriter:
         self._rows = 0
         self._gpu_events = 0
         self._dictionaries: dict[str, Dictionary] = {}
-        self._arg_names: dict[tuple[str, str], str] = {}
-        self._flows = _FlowWriter(directory / FLOWS_FILE)
-        self._late = _LateWriter(directory / LATE_FILE)
+        self._arg_names = ArgNames()
+        self._flows = FlowWriter(directory / FLOWS_FILE)
+        self._late = LateWriter(directory / LATE_FILE)
+        # Arrow encodes and compresses without the GIL: one segment is written while the next is made.
+        self._background = ThreadPoolExecutor(1, "segment-writer")
+        self._writing: Future[None] | None = None
 
     @property
     def rows(self) -> int:
@@ -77,19 +55,28 @@ class TraceWriter:
         return self._rows
 
     def write_segment(self, table: EventTable) -> None:
-        """Write the next segment; `table.first_row` must be `rows`, starts ascending. Empty: nothing."""
+        """Write the next segment; `table.first_row` must be `rows`, starts ascending. Empty: nothing.
+
+        The table must not change any more: it is written while the caller goes
+        on. What goes wrong is raised by the next call.
+        """
         if table.first_row != self._rows:
             raise ValueError(f"segment starts at row {table.first_row}, expected {self._rows}")
         self._dictionaries = table.dictionaries
         if len(table) == 0:
             return
         info = self._describe(table)
+        self._wait()
         path = self._directory / info.file
-        with disk(path):
-            self._write(path, table)
+        self._writing = self._background.submit(write_segment_file, path, table, self._arg_names)
         self._segments.append(info)
         self._rows += len(table)
         self._gpu_events += int(np.isin(table.column("kind"), _GPU_KINDS).sum())
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
 
     def _describe(self, table: EventTable) -> SegmentInfo:
         start = table.columns["start"]
@@ -105,48 +92,6 @@ class TraceWriter:
             end_ns=max(int(start[-1]), int(end.max())),
             unended=int((end == NO_END).sum()),
         )
-
-    def _write(self, path: Path, table: EventTable) -> None:
-        try:
-            self._write_as(path, table, pa.string())
-        except UnicodeEncodeError:
-            # Lone surrogates are not UTF-8. This segment's strings are kept as binary instead.
-            self._write_as(path, table, pa.binary())
-
-    def _write_as(self, path: Path, table: EventTable, text: pa.DataType) -> None:
-        columns = [name for name, values in table.columns.items() if _any_present(COLUMNS[name], values)]
-        args = [(key, arg) for key, arg in table.args.items() if len(arg.rows)]
-        fields = [pa.field(name, column_type(COLUMNS[name], text)) for name in columns]
-        fields += [_arg_field(self._arg_name(key), key, arg_type(key[1], text)) for key, _ in args]
-        schema = pa.schema(fields)
-        with pq.ParquetWriter(path, schema, **_options(schema)) as writer:
-            for first in range(0, len(table), GROUP_ROWS):
-                rows = min(GROUP_ROWS, len(table) - first)
-                arrays = [
-                    encode_column(
-                        COLUMNS[name],
-                        table.columns[name][first : first + rows],
-                        table.dictionaries,
-                        schema.field(at).type,
-                    )
-                    for at, name in enumerate(columns)
-                ]
-                arrays += [
-                    encode_arg(arg, first, rows, schema.field(at).type)
-                    for at, (_, arg) in enumerate(args, len(columns))
-                ]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=rows)
-
-    def _arg_name(self, key: tuple[str, str]) -> str:
-        """`arg.<key>`; the type is appended where a key comes with several."""
-        name = self._arg_names.get(key)
-        if name is None:
-            taken = set(self._arg_names.values())
-            name = f"arg.{key[0]}"
-            while name in taken:
-                name += f":{key[1]}"
-            self._arg_names[key] = name
-        return name
 
     def write_flows(self, flows: Flows, dictionaries: dict[str, Dictionary] | None = None) -> None:
         """Add flow records. Codes are those of `dictionaries`, or of the latest segment's."""
@@ -175,13 +120,15 @@ class TraceWriter:
 
     def finish(self, meta: TraceMeta) -> TraceMeta:
         """Close all files and write `meta.json`; returns `meta` with what the writer knows filled in."""
+        self._wait()
+        self._background.shutdown()
         self._late.close()
         self._flows.close()
         meta.segments = self._segments
         meta.events = self._rows
         meta.flows = self._flows.rows
         meta.late = self._late.cells
-        meta.args = list(self._arg_names)
+        meta.args = self._arg_names.keys()
         if meta.gpu_events is None:
             meta.gpu_events = self._gpu_events
         if self._segments:
@@ -192,125 +139,3 @@ class TraceWriter:
             meta.bytes = sum(entry.stat().st_size for entry in self._directory.iterdir())
             path.write_bytes(encode_struct(meta))
         return meta
-
-
-def _any_present(spec: Column, values: Array) -> bool:
-    present = presence(spec, values)
-    return present is None or bool(present.any())
-
-
-def _arg_field(name: str, key: tuple[str, str], arrow: pa.DataType) -> pa.Field:
-    # A key may hold lone surrogates, metadata is bytes.
-    metadata = {"key": key[0].encode("utf-8", "surrogatepass"), "type": key[1]}
-    printable = name.encode("utf-8", "replace").decode()
-    return pa.field(printable, arrow, metadata=metadata)
-
-
-def _encodings(schema: pa.Schema) -> tuple[dict[str, str], list[str]]:
-    delta, dictionary = {}, []
-    for field in schema:
-        if field.type in _DELTA_TYPES and field.name not in _DICTIONARY_COLUMNS:
-            delta[field.name] = "DELTA_BINARY_PACKED"
-        else:
-            dictionary.append(field.name)
-    return delta, dictionary
-
-
-def _options(schema: pa.Schema) -> dict[str, Any]:
-    delta, dictionary = _encodings(schema)
-    return {
-        "compression": "zstd",
-        "compression_level": 1,
-        "column_encoding": delta or None,
-        "use_dictionary": dictionary,
-        "dictionary_pagesize_limit": _DICTIONARY_PAGE_BYTES,
-        "write_statistics": [name for name in ("start", "end") if name in schema.names],
-        "write_page_checksum": True,
-    }
-
-
-def _write_parquet(path: Path, table: pa.Table) -> None:
-    pq.write_table(table, path, row_group_size=len(table), **_options(table.schema))
-
-
-def _words(words: list[str]) -> pa.Array:
-    try:
-        return text_array(words, pa.string())
-    except UnicodeEncodeError:
-        return text_array(words, pa.binary()).view(pa.string())
-
-
-class _FlowWriter:
-    """Gathers flow records into row groups: decoders yield a few at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._waiting: list[Flows] = []
-        self._count = 0
-        self._dictionaries: dict[str, Dictionary] = {}
-        self._writer: pq.ParquetWriter | None = None
-        self.rows = 0
-
-    def add(self, flows: Flows, dictionaries: dict[str, Dictionary]) -> None:
-        if len(flows.id) == 0:
-            return
-        self._dictionaries = dictionaries
-        self._waiting.append(flows)
-        self._count += len(flows.id)
-        if self._count >= GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        arrays = [self._column(field) for field in FLOW_SCHEMA]
-        with disk(self._path):
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, FLOW_SCHEMA, **_options(FLOW_SCHEMA))
-            self._writer.write_table(pa.Table.from_arrays(arrays, schema=FLOW_SCHEMA), row_group_size=self._count)
-        self.rows += self._count
-        self._waiting, self._count = [], 0
-
-    def _column(self, field: pa.Field) -> pa.Array:
-        values = np.concatenate([getattr(flows, field.name) for flows in self._waiting])
-        dictionary = FLOW_DICTIONARIES.get(field.name)
-        if dictionary is None:
-            return pa.array(values.astype(field.type.to_pandas_dtype(), copy=False))
-        used, indices = np.unique(values, return_inverse=True)
-        known = self._dictionaries[dictionary].values if dictionary in self._dictionaries else []
-        # Code -1 (a flow without a name) sorts first and is null.
-        words = _words([known[code] for code in used.tolist() if code >= 0])
-        indices = indices.astype(np.int32) - np.int32(used[0] < 0)
-        return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), words, safe=False)
-
-    def close(self) -> None:
-        if self._count:
-            self._flush()
-        if self._writer is not None:
-            with disk(self._path):
-                self._writer.close()
-
-
-class _LateWriter:
-    """Patches as (row, column, value), kept until the trace is finished: they are few per segment."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._parts: list[tuple[Array, str, Array]] = []
-        self.cells = 0
-
-    def add(self, rows: Array, column: str, values: Array) -> None:
-        if len(rows):
-            self.cells += len(rows)
-            self._parts.append((np.array(rows, np.int64), column, np.array(values, np.int64)))
-
-    def close(self) -> None:
-        if not self._parts:
-            return
-        names = sorted({column for _, column, _ in self._parts})
-        codes = [np.full(len(rows), names.index(column), np.int32) for rows, column, _ in self._parts]
-        arrays = [
-            pa.array(np.concatenate([rows for rows, _, _ in self._parts])),
-            pa.DictionaryArray.from_arrays(np.concatenate(codes), names),
-            pa.array(np.concatenate([values for _, _, values in self._parts])),
-        ]
-        with disk(self._path):
-            _write_parquet(self._path, pa.Table.from_arrays(arrays, schema=_LATE_SCHEMA))

@@ -22,7 +22,7 @@ EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[Healt
 def small_groups():
     """Row groups of a few rows, as a long trace has them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("profd.store.writer.GROUP_ROWS", 7)
+        patch.setattr("profd.store.parquet.GROUP_ROWS", 7)
         yield
 
 

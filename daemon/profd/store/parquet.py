@@ -1,0 +1,41 @@
+"""How our Parquet files are encoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+# Small enough for the arrays of one row group to stay in the cache while they are encoded, and for a
+# window to leave most of a segment unread.
+GROUP_ROWS: Final = 1 << 16
+# Times, ids and rows grow slowly from row to row. Parquet's own dictionary would hash every value first
+# and then give up on them.
+_DELTA_TYPES: Final = (pa.int64(),)
+_FEW_VALUES: Final = frozenset({"device", "context", "stream", "fwd_thread", "weight"})
+_DICTIONARY_PAGE_BYTES: Final = 1 << 30  # never fall back to writing a string per row
+
+
+def options(schema: pa.Schema) -> dict[str, Any]:
+    """Arguments of ParquetWriter for files of this schema."""
+    delta = {
+        field.name: "DELTA_BINARY_PACKED"
+        for field in schema
+        if field.type in _DELTA_TYPES and field.name not in _FEW_VALUES
+    }
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "column_encoding": delta or None,
+        "use_dictionary": [name for name in schema.names if name not in delta],
+        "dictionary_pagesize_limit": _DICTIONARY_PAGE_BYTES,
+        "write_statistics": [name for name in ("start", "end") if name in schema.names],
+        "write_page_checksum": True,
+    }
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """A small table as one row group. Raises OSError."""
+    pq.write_table(table, path, row_group_size=max(1, len(table)), **options(table.schema))
