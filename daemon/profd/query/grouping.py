@@ -13,7 +13,7 @@ from profd.derive.flops import parse_signature
 from profd.events import NO_CODE, NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
-from profd.query.view import nest
+from profd.query.view import nearest, nest
 
 STACK_FRAMES_MAX: Final = 256  # a table grouped by more frames than this is a trace, not a table
 _SEPARATOR: Final = ";"
@@ -98,9 +98,4 @@ def _function_around(table: EventTable, functions: Array) -> Array:
     include = rules.is_cpu(table.column("device_type")) & rules.is_work(table.column("kind"))
     include &= ~rules.is_kind(table.column("kind"), Kind.OVERHEAD)
     parent, _ = nest(table, include)
-    # Ancestors that are not functions are jumped over, the distance doubling each time.
-    while True:
-        over = np.flatnonzero((parent != NO_ROW) & ~functions[parent])
-        if not len(over):
-            return parent
-        parent[over] = parent[parent[over]]
+    return nearest(parent, functions)

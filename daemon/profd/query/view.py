@@ -178,13 +178,16 @@ def _op_around_launch(table: EventTable, nested: Array, work: Array) -> Array:
     # Among ops and launches only, an op's launches are its children or its launches' children.
     parent, _ = nest(table, ops | (launches & nested))
     known = np.flatnonzero((launch >= 0) & (launch < len(table)))
-    at = parent[launch[known]]
-    climbing = np.flatnonzero((at != NO_ROW) & ~ops[at])
-    while len(climbing):
-        at[climbing] = parent[at[climbing]]
-        climbing = climbing[(at[climbing] != NO_ROW) & ~ops[at[climbing]]]
-    op[known] = at
+    op[known] = nearest(parent, ops)[launch[known]]
     return op
+
+
+def nearest(parent: Array, wanted: Array) -> Array:
+    """For each row the nearest row above it that is wanted, or NO_ROW; `parent` is overwritten."""
+    # Rows in between are jumped over, the distance doubling each time.
+    while len(over := np.flatnonzero((parent != NO_ROW) & ~wanted[parent])):
+        parent[over] = parent[parent[over]]
+    return parent
 
 
 def _subtree_sums(own: Array, parent: Array) -> Array:

@@ -269,3 +269,12 @@ def test_a_chain_as_deep_as_it_gets() -> None:
 def test_no_events_no_rows() -> None:
     assert averages(table_of([])) == []
     assert averages(table_of([]), raw=True) == []
+
+
+def test_launches_in_launches_without_an_op() -> None:
+    depth = 20_000
+    calls = [Event("launch", n, 2 * depth - n, Kind.RUNTIME) for n in range(depth)]
+    work = [kernel("k", 3 * depth + n, 3 * depth + n + 1, linked=n) for n in range(depth)]
+    rows = top(*calls, *work)
+    assert rows["k", "CUDA"] == (depth, 0, 0, depth, depth)
+    assert rows["launch", "CPU"][3:] == (0, 0)
