@@ -53,7 +53,10 @@ class TreeBuilder:
         """
 
     def take_flows(self) -> tuple[Int64, Int32]:
-        """(row or -1, its depth) of the records that were reached since the last call, in their order."""
+        """(row or -1, its depth) of the records that were reached since the last call, in their order.
+
+        Rows that do not nest have no depth here (-1): a link may give them one.
+        """
 
     def feed(self, start: Int64, end: Int64, thread: Int32, role: UInt8) -> tuple[Int64, Int32, Int64]:
         """(parent, depth, self time) of the next rows; self times of rows still open are absent for now."""

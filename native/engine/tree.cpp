@@ -16,7 +16,7 @@ enum Want : std::uint8_t { kAnything = 0, kWantOp = 1, kWantLink = 2 };
 
 struct Place {
   std::int64_t row = kNoRow;
-  std::int32_t depth = 0;
+  std::int32_t depth = -1;  // -1 also of rows that do not nest: theirs may come from a link
 };
 
 struct Frame {
@@ -186,10 +186,10 @@ class TreeBuilder {
         segment.self[i] = kAbsent;  // until it closes
       }
     } else {
-      thread.flat = {row, 0};
+      thread.flat = {row, -1};
       thread.flat_end = end;
     }
-    if (role) mark(thread, start, role, {row, segment.depth[i]});
+    if (role) mark(thread, start, role, {row, role & kNests ? segment.depth[i] : -1});
   }
 
   void mark(Thread& thread, std::int64_t start, std::uint8_t role, Place place) {

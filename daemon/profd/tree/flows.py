@@ -70,7 +70,8 @@ class FlowFeed:
 class FlowLinks:
     """Launches of device rows that have no correlation id, by the flow that ends at them.
 
-    The first start of an id counts, as in Kineto.
+    The first start of an id counts, as in Kineto. It must be at a row of the host:
+    device rows that cause each other could do so in a circle.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class FlowLinks:
         """Some bound records, in time order."""
         flows = bound.flows
         fits = (wants == WANTS_LINK) & (flows.row != NO_ROW)
-        begins = np.flatnonzero(fits & (flows.phase == ord("s")))
+        begins = np.flatnonzero(fits & (flows.phase == ord("s")) & (depth >= 0))
         self._begins.append((_key(bound, begins), flows.row[begins], depth[begins]))
         if self._without:
             ends = np.flatnonzero(fits & (flows.phase != ord("s")))

@@ -66,7 +66,8 @@ def build(rows, flows, cuts):
         assert self_times[row] == twins.ABSENT
         self_times[row] = self_time
     for row, depth in zip(flow_rows, flow_depths, strict=True):
-        assert row == -1 or depths[row] == depth
+        nests = row >= 0 and rows[row].role & NESTS
+        assert depth == (depths[row] if nests else -1)
     return parents, depths, self_times, flow_rows, builder
 
 

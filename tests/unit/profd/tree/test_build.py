@@ -158,7 +158,19 @@ def test_segments_change_nothing(tmp_path_factory, events, flows, segment_rows):
     segment_rows = max([segment_rows, *(starts.count(start) for start in starts)])
     records = [Flow(number, *flow) for number, flow in enumerate(flows)]
     folder = tmp_path_factory.getbasetemp()
-    assert build(folder, [(events, records)], segment_rows) == build(folder, [(events, records)], 10**6)
+    whole = build(folder, [(events, records)], 10**6)
+    assert build(folder, [(events, records)], segment_rows) == whole
+    # Whatever links what, there are no circles: everything is one below its parent.
+    for parent, depth in zip(whole.columns["parent"], whole.columns["depth"], strict=True):
+        assert depth == (whole.columns["depth"][parent] + 1 if parent >= 0 else 0)
+
+
+def test_device_rows_that_claim_to_cause_each_other(tmp_path):
+    events = [Event(name, start, start + 5, thread=1, kind=KERNEL) for name, start in (("a", 0), ("b", 10))]
+    flows = [Flow(1, "s", 1, 0), Flow(1, "f", 1, 10), Flow(2, "s", 1, 10), Flow(2, "f", 1, 0)]
+    result = build(tmp_path, [(events, flows)])
+    assert result.columns["parent"] == [-1, -1]
+    assert result.anomalies == {"device_without_launch": 2}
 
 
 def test_patches_split_at_the_segment_that_is_still_in_memory():
