@@ -228,7 +228,7 @@ class Machine:
             return self._end(State.CANCELLED, event.reason, event.message)
         if self.can_stop:
             return [SignalStop(), StartTimer(Timer.STOPPING, self._graces.stopping_ns)]
-        self.target.doing = f"{self.target.source} cannot be stopped once its window is set: it runs to its end"
+        self.target.doing = f"stopping; once accepted, a window of {self.target.source} runs to its end"
         return [SignalStop()]
 
     def _process_ended(self, _event: ProcessEnded) -> list[Action] | None:
@@ -276,7 +276,7 @@ class Machine:
         if stop.reason is Reason.TIMEOUT and recording.reason is Reason.NONE:
             recording.reason = Reason.TIMEOUT
             recording.message = "the recording was cut off at its deadline"
-        elif not self._open_ended or stop.reason is not Reason.CANCELLED_BY_USER:
+        elif self.can_stop and not (self._open_ended and stop.reason is Reason.CANCELLED_BY_USER):
             # A trace that was cut short is whole, but its reader must know.
             self.target.warnings.append(f"ended before its window: {stop.message}")
 

@@ -114,7 +114,8 @@ class Planner:
         return {*self._settings.own_pids(), caller.pid}
 
     def _traceable_below(self, process: Process, families: Families) -> list[Process]:
-        below = (p for p in families.below([process.id.pid]) if p.uid == process.uid)
+        own = self._settings.own_pids()
+        below = (p for p in families.below([process.id.pid]) if p.uid == process.uid and p.id.pid not in own)
         return [p for p in below if any(source.offer(p).can for source in self._sources)]
 
     def _plan(self, caller: Identity, request: Request, process: Process, families: Families) -> TargetPlan:

@@ -173,7 +173,10 @@ class TestStop:
         machine = begun(State.RECORDING)
         machine.can_stop = False
         assert machine.handle(EVENTS["stop"]) == [m.SignalStop()]
-        assert "cannot be stopped" in machine.target.doing
+        assert "runs to its end" in machine.target.doing
+        for event in ("recorded", "stored"):
+            machine.handle(EVENTS[event])
+        assert (machine.target.state, machine.target.warnings) == (State.STORED, [])
 
     def test_without_data_is_cancelled(self) -> None:
         machine = begun(State.ARMED)
