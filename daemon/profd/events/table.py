@@ -25,8 +25,7 @@ class Dictionary:
     def __init__(self, values: list[str] | None = None) -> None:
         self.values: list[str] = []
         self._codes: dict[str, int] = {}
-        for value in values or ():
-            self.code(value)
+        self.codes(values or [])
 
     def __len__(self) -> int:
         return len(self.values)
@@ -38,6 +37,18 @@ class Dictionary:
             code = self._codes[value] = len(self.values)
             self.values.append(value)
         return code
+
+    def codes(self, values: list[str]) -> list[int]:
+        """`code` of each; in bulk, because traces have hundreds of thousands of strings."""
+        known, all_values = self._codes, self.values
+        found = []
+        for value in values:
+            code = known.get(value)
+            if code is None:
+                code = known[value] = len(all_values)
+                all_values.append(value)
+            found.append(code)
+        return found
 
 
 @dataclass(slots=True)
@@ -79,9 +90,7 @@ class Tracks:
 
     # index = track number
     processes: list[dict[str, Any]] = field(default_factory=list)  # id, name, labels, sort_index
-    threads: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # id, process (track number), name, sort_index
+    threads: list[dict[str, Any]] = field(default_factory=list)  # id, process (track number), name, sort_index
 
 
 @dataclass(slots=True)

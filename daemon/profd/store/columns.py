@@ -121,7 +121,7 @@ def decode_codes(column: pa.ChunkedArray | pa.Array, dictionary: Dictionary) -> 
     for given in _chunks(column):
         chunk = given if pa.types.is_dictionary(given.type) else given.dictionary_encode()
         words = words_of(chunk.dictionary)
-        codes = np.fromiter((dictionary.code(word) for word in words), np.int32, len(words))
+        codes = np.array(dictionary.codes(words), dtype=np.int32)
         place = np.append(codes, np.int32(-1))
         indices = chunk.indices
         if indices.null_count:

@@ -24,7 +24,8 @@ class Records:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         with disk(directory, "Creating"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, exist_ok=True)
 
     def put(self, name: str, record: dict[str, Any]) -> None:
         """Write or replace one. Exhausted when the disk refuses it, BadInput when it is too large."""
