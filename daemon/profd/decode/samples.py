@@ -28,6 +28,7 @@ from profd.errors import BadTrace, Exhausted
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
 
 SLICE_BYTES: Final = 4 << 20
+BATCH_ROWS: Final = 1 << 16
 STACK_DEPTH_MAX: Final = 16_384  # py-spy's own limit is 4096 Python frames
 NAME_CHARACTERS: Final = 4096
 _ID_MAX: Final = (1 << 63) - 1
@@ -64,6 +65,7 @@ class _Frame:
     code: int
     track: int
     start: int
+    depth: int
 
 
 @dataclass(slots=True)
@@ -104,22 +106,23 @@ class SampleDecoder:
         self.position = 0
         self._file = file
         self._slice_bytes = slice_bytes
-        self._anchor, self._text_bytes = anchor.read(file, size)
+        tail = anchor.read(file, size)
+        self._anchor, self._last_us, self._text_bytes = tail.anchor, tail.last_us, tail.text_bytes
         self._category = self.dictionaries["cat"].code("py-spy")
         self._names: dict[tuple[str, str, int | None], int] = {}
         self._name_bytes = 0
         self._threads: dict[tuple[int, int], _Thread] = {}
         self._processes: dict[int, int] = {}
-        self._first_us: int | None = None
-        self._rows: list[tuple[int, int, int, int, int]] = []  # name, start, end, thread, process
+        self._zero_ns: int | None = None  # known with the first record
+        self._rows: list[tuple[int, int, int, int, int, int]] = []  # name, start, end, thread, process, depth
         self._records = msgspec.json.Decoder(list[_Record])
 
     def batches(self) -> Iterator[Batch]:
-        """Yield a batch per slice. Raises BadTrace if it is no array of records at all."""
+        """Yield batches of about BATCH_ROWS. Raises BadTrace if it is no array of records at all."""
         for text in self._slices():
             for record in self._decoded(text):
                 self._take(record)
-            if self._rows:
+            if len(self._rows) >= BATCH_ROWS:
                 yield self._batch()
         self._finish()
         if self._rows:
@@ -186,10 +189,10 @@ class SampleDecoder:
         if not (0 <= record.pid <= _ID_MAX and 0 <= record.tid <= _ID_MAX):
             self._lose("bad_id")
             return
-        if self._first_us is None:
-            self._first_us = record.ts
+        if self._zero_ns is None:
+            self._zero_ns = self._anchor.zero_ns(record.ts, self._last_us)
         thread = self._thread(record)
-        time = self._unix_ns(record.ts)
+        time = self._zero_ns + record.ts * 1000
         if thread.closing and (record.ph != "E" or time != thread.closed):
             self._close(thread)
         if record.ph == "B":
@@ -198,10 +201,6 @@ class SampleDecoder:
             self._end(thread, record, time)
         else:
             self._lose("unknown_phase")
-
-    def _unix_ns(self, ts: int) -> int:
-        known = self._anchor.first_sample_ns
-        return known + (ts - (self._first_us or 0)) * 1000 if known else ts * 1000
 
     def _thread(self, record: _Record) -> _Thread:
         key = (record.pid, record.tid)
@@ -216,8 +215,8 @@ class SampleDecoder:
         track = self._processes.get(pid)
         if track is None:
             track = self._processes[pid] = len(self.tracks.processes)
-            name = self._anchor.command if pid == self._anchor.pid else ""
-            self.tracks.processes.append({"id": pid, "name": name, "labels": "", "sort_index": None})
+            known = {"name": self._anchor.command} if pid == self._anchor.pid else {}
+            self.tracks.processes.append({"id": pid, **known})
         return track
 
     def _begin(self, thread: _Thread, record: _Record, time: int) -> None:
@@ -228,24 +227,24 @@ class SampleDecoder:
         named = _THREAD.match(record.name) if not record.args.filename and not thread.stack else None
         if named:
             self._new_track(thread, named[1], named[2] or "")
-            thread.stack.append(_Frame(text, -1, thread.track, time))
+            thread.stack.append(_Frame(text, -1, thread.track, time, 0))
             return
         if thread.track < 0:
             self._new_track(thread, str(record.tid), "")
-        thread.stack.append(_Frame(text, self._name(text), thread.track, time))
+        thread.stack.append(_Frame(text, self._name(text), thread.track, time, len(thread.stack)))
 
     def _new_track(self, thread: _Thread, identity: str, name: str) -> None:
         """A track per thread; an interpreter thread whose id is used again becomes another one."""
         if thread.track >= 0 and thread.id == identity:
-            self.tracks.threads[thread.track]["name"] = name or self.tracks.threads[thread.track]["name"]
+            if name:
+                self.tracks.threads[thread.track]["name"] = _storable(name)
             return
         if len(self.tracks.threads) >= limits.TRACKS_MAX:
             raise Exhausted(f"The samples name more than {limits.TRACKS_MAX} threads.")
         thread.track, thread.id = len(self.tracks.threads), identity
         number = int(identity, 16) if identity.startswith("0x") else int(identity)
-        self.tracks.threads.append(
-            {"id": number, "process": thread.process, "name": _storable(name), "sort_index": None}
-        )
+        known = {"name": _storable(name)} if name else {}
+        self.tracks.threads.append({"id": number, "process": thread.process, **known})
 
     def _name(self, text: tuple[str, str, int | None]) -> int:
         code = self._names.get(text)
@@ -278,7 +277,7 @@ class SampleDecoder:
             last = max(frame.start, min(end, ended)) if ended is not None else end
             if last < frame.start:
                 self._count("end_before_start")
-            self._rows.append((frame.code, frame.start, last, frame.track, thread.process))
+            self._rows.append((frame.code, frame.start, last, frame.track, thread.process, frame.depth))
         thread.closing.clear()
 
     def _finish(self) -> None:
@@ -288,15 +287,17 @@ class SampleDecoder:
                 self._close(thread)
             for frame in thread.stack:
                 if frame.code >= 0:
-                    self._rows.append((frame.code, frame.start, NO_END, frame.track, thread.process))
+                    self._rows.append((frame.code, frame.start, NO_END, frame.track, thread.process, frame.depth))
             thread.stack.clear()
-        if self._first_us is None and not self.findings.truncated and not self.findings.lost:
+        if self._zero_ns is None and not self.findings.truncated and not self.findings.lost:
             self.findings.warnings.append("No stack was sampled: no thread ran Python code in the window.")
 
     def _batch(self) -> Batch:
-        rows = np.array(self._rows, dtype=np.int64).reshape(-1, 5)
+        rows = np.array(self._rows, dtype=np.int64).reshape(-1, 6)
         self._rows = []
-        name, start, end, thread, process = rows.T
+        # They came as they ended; viewers take what stands first to enclose what begins with it.
+        last = np.where(rows[:, 2] == NO_END, np.iinfo(np.int64).max, rows[:, 2])
+        name, start, end, thread, process, _ = rows[np.lexsort((rows[:, 5], -last, rows[:, 1]))].T
         count = len(rows)
         lasted = np.where(end == NO_END, 0, np.maximum(end - np.where(end == NO_END, 0, start), 0))
         interval = max(1, self._anchor.interval_ns)
@@ -304,7 +305,8 @@ class SampleDecoder:
             "name": name,
             "kind": np.full(count, Kind.SAMPLE),
             "cat": np.full(count, self._category),
-            "phase": np.full(count, ord("B")),
+            # Not the pairs that they were: of pairs that begin together the file order would be the nesting.
+            "phase": np.where(end == NO_END, ord("B"), ord("X")),
             "start": start,
             "end": end,
             "process": process,

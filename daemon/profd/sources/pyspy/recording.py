@@ -26,7 +26,7 @@ START_SECONDS: Final = 60.0  # py-spy reads the symbols of the interpreter first
 WRITE_SECONDS: Final = 120.0  # it writes everything at the end
 FILE_BYTES_MAX: Final = 1 << 30
 _KILL_SECONDS: Final = 10.0
-_LOOK_SECONDS: Final = 0.25
+_LOOK_SECONDS: Final = 0.1
 _SPARE_SECONDS: Final = 5  # py-spy ends by itself so long after the window, should nobody end it
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _ERRORS_WORTH_SAYING: Final = 0.01
@@ -255,7 +255,8 @@ class Recorder:
         known = anchor.Anchor(
             pid=self._target.process.id.pid,
             command=self._target.process.command,
-            first_sample_ns=self._began_ns,
+            began_ns=self._began_ns,
+            ended_ns=self._ended_ns,
             interval_ns=round(1e9 / self._sampling.hz),
             ended=self._target.ended,
         )

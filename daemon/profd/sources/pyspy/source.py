@@ -27,7 +27,8 @@ from profd.targets.process import Process
 HZ_DEFAULT: Final = 100
 HZ_MAX: Final = 1000
 SAMPLES_MAX: Final = 200_000  # of one recording: py-spy holds them all in memory until the end
-_LATENCY_NS: Final = 300_000_000  # measured: 0.1 s for a small program, 0.5 s with torch loaded
+_LATENCY_NS: Final = 300_000_000  # measured: 0.1 s, with torch loaded and native symbols 1 s
+_LATENCY_NATIVE_NS: Final = 1_000_000_000
 _INSTALL: Final = "Install it beside profd: pip install 'profd[daemon]' (or pip install py-spy)."
 
 
@@ -106,7 +107,7 @@ class PySpySource(Source):
         return Plan(
             serves=True,
             not_honoured=tuple(_not_honoured(options, hz)),
-            latency_ns=_LATENCY_NS,
+            latency_ns=_LATENCY_NATIVE_NS if sampling.native else _LATENCY_NS,
             memory_bytes=0,
             trace_bytes=0,
             risks=(_risk(sampling),),

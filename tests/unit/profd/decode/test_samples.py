@@ -61,22 +61,35 @@ SIMPLE = [
 
 
 def test_rows_names_times_and_weights() -> None:
-    known = anchor.Anchor(pid=9, command="python train.py", first_sample_ns=BASE, interval_ns=10_000_000)
+    known = anchor.Anchor(pid=9, command="python train.py", began_ns=BASE, interval_ns=10_000_000)
     found = decoder(text(SIMPLE) + anchor.encode(known))
     assert rows(found) == [
-        ("/w/train.py(10): step", BASE, BASE + 30_000_000, 0, 3),
         ("/w/train.py(3): main", BASE, BASE + 40_000_000, 0, 4),
+        ("/w/train.py(10): step", BASE, BASE + 30_000_000, 0, 3),
         ("/w/train.py(20): save", BASE + 30_000_000, BASE + 40_000_000, 0, 1),
     ]
     assert found.tracks.processes[0]["id"] == 9
     assert found.tracks.processes[0]["name"] == "python train.py"
-    assert found.tracks.threads == [{"id": 70, "process": 0, "name": "MainThread", "sort_index": None}]
+    assert found.tracks.threads == [{"id": 70, "process": 0, "name": "MainThread"}]
     assert not found.findings.lost
     assert not found.findings.truncated
 
 
+@pytest.mark.parametrize(
+    ("ended_ns", "zero_ns"),
+    [
+        (0, BASE - 1_000_000),  # not known: the first sample was taken at once
+        (BASE + 90_000_000, BASE + 49_000_000),  # the first sample came 50 ms after py-spy said that it begins
+        (BASE + 10_000_000, BASE - 1_000_000),  # impossible: it would have been taken before that
+    ],
+)
+def test_clock_is_fixed_at_the_better_end(ended_ns: int, zero_ns: int) -> None:
+    known = anchor.Anchor(began_ns=BASE, ended_ns=ended_ns)
+    assert rows(decoder(text(SIMPLE) + anchor.encode(known)))[0][1] == zero_ns + 1_000_000
+
+
 def test_file_of_py_spy_itself_counts_from_its_start() -> None:
-    assert rows(decoder(text(SIMPLE)))[0][1:3] == (1_000_000, 31_000_000)
+    assert rows(decoder(text(SIMPLE)))[0][1:3] == (1_000_000, 41_000_000)
 
 
 def test_equal_intervals_come_outermost_first() -> None:
@@ -102,11 +115,11 @@ def test_names(file: str, line: int, name: str) -> None:
 
 
 def test_thread_that_ended_is_cut_where_it_was_last_seen() -> None:
-    known = anchor.Anchor(first_sample_ns=BASE, ended={"70": BASE + 12_000_000})
+    known = anchor.Anchor(began_ns=BASE, ended={"70": BASE + 12_000_000})
     found = rows(decoder(text(SIMPLE) + anchor.encode(known)))
     assert [(row[0][-4:], row[2] - BASE) for row in found] == [
-        ("step", 12_000_000),
         ("main", 12_000_000),
+        ("step", 12_000_000),
         ("save", 30_000_000),  # began after that: nothing is left of it
     ]
 
