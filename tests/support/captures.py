@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from profd.capture.estimate import Headroom, HostHeadroom
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
@@ -24,6 +26,11 @@ from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Selector
 
 SECOND_NS = 1_000_000_000
+_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+needs_ptrace = pytest.mark.skipif(
+    os.geteuid() != 0 and _SCOPE.exists() and _SCOPE.read_text().strip() != "0",
+    reason="kernel.yama.ptrace_scope lets only root look into other processes",
+)
 LONG = 60.0  # seconds until a test gives up waiting
 
 

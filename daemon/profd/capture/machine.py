@@ -42,7 +42,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """It will not be tried: `state` is REFUSED, BUSY or CANCELLED."""
+    """It will not be tried: `state` is REFUSED, BUSY, or FAILED where the daemon could not begin."""
 
     state: State
     reason: Reason

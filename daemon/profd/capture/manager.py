@@ -20,6 +20,7 @@ from profd.capture import admission
 from profd.capture.book import Book
 from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
+from profd.capture.machine import Decline, Machine
 from profd.capture.model import Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
@@ -164,10 +165,10 @@ class CaptureManager:
         target, process, choice = plan.target, plan.process, plan.choice
         target.choice = choice.why
         if choice.source is None or choice.plan is None or process is None:
-            target.state, target.reason, target.message = choice.state, choice.reason, choice.message
+            Machine(target).handle(Decline(choice.state, choice.reason, choice.message))
             return
         if failure is not None:
-            target.state, (target.reason, target.message) = State.FAILED, failure
+            Machine(target).handle(Decline(State.FAILED, *failure))
             self._release(record, target.process)
             return
         target.not_honoured = list(choice.plan.not_honoured)

@@ -20,6 +20,7 @@ from profproto.v1.capture_pb2_grpc import CaptureServiceStub
 from profproto.v1.trace_pb2_grpc import TraceServiceStub
 
 from tests.support import python_jobs
+from tests.support.captures import needs_ptrace
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
 from tests.support.torch_jobs import needs_torch, torch_job
 
@@ -75,6 +76,7 @@ def traces(daemon: RunningDaemon) -> set[str]:
     return {trace.id for trace in listed.traces}
 
 
+@needs_ptrace
 def test_a_python_process(daemon: RunningDaemon) -> None:
     captures = Captures(daemon)
     with python_jobs.running(python_jobs.SPIN) as job:
@@ -110,6 +112,7 @@ def sources(captures: Captures, pid: int) -> list[str]:
     return list(listed.targets[0].sources)
 
 
+@needs_ptrace
 def test_an_open_ended_capture_is_stopped(daemon: RunningDaemon) -> None:
     captures = Captures(daemon)
     with python_jobs.running(python_jobs.SPIN) as job:
@@ -120,6 +123,7 @@ def test_an_open_ended_capture_is_stopped(daemon: RunningDaemon) -> None:
         assert captures.ended(capture.id).state in (pb.STATE_STORED, pb.STATE_CANCELLED)
 
 
+@needs_ptrace
 def test_where(daemon: RunningDaemon) -> None:
     with python_jobs.running(python_jobs.SPIN) as job:
         answer = Captures(daemon).call("Where", pb.WhereRequest(selector=pb.Selector(pids=[job.pid])))
@@ -160,6 +164,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@needs_ptrace
 def test_after_kill_9_everything_has_its_terminal_state(folder: Path) -> None:
     with python_jobs.running(python_jobs.SPIN) as one, python_jobs.running(python_jobs.SPIN) as two:
         daemon = start_daemon(folder)
@@ -182,6 +187,7 @@ def test_after_kill_9_everything_has_its_terminal_state(folder: Path) -> None:
             daemon.stop()
 
 
+@needs_ptrace
 def test_an_orderly_end_ends_captures(folder: Path) -> None:
     with python_jobs.running(python_jobs.SPIN) as job:
         daemon = start_daemon(folder)

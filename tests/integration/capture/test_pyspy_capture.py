@@ -27,7 +27,7 @@ from profd.targets.table import ProcessTable
 from profd.workers.pool import WorkerPool
 
 from tests.support import python_jobs
-from tests.support.captures import LONG, AuditList, Person, ended, open_ended, request, until
+from tests.support.captures import LONG, AuditList, Person, ended, needs_ptrace, open_ended, request, until
 
 ME = Person(os.geteuid(), "me", admin=False)
 
@@ -78,6 +78,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
         yield made
 
 
+@needs_ptrace
 @pytest.mark.slow
 async def test_a_python_process_is_sampled_and_stored(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as job:
@@ -93,6 +94,7 @@ async def test_a_python_process_is_sampled_and_stored(parts: Parts) -> None:
     assert {phase.name for phase in target.waterfall} >= {"window", "decode", "store"}
 
 
+@needs_ptrace
 @pytest.mark.slow
 async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as one, python_jobs.running(python_jobs.SPIN) as two:
@@ -107,6 +109,7 @@ async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
         assert (await ended(parts.manager, first.id)).state in (State.STORED, State.CANCELLED)
 
 
+@needs_ptrace
 @pytest.mark.slow
 async def test_a_process_that_ends_is_told_in_a_terminal_state(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as job:
@@ -118,6 +121,7 @@ async def test_a_process_that_ends_is_told_in_a_terminal_state(parts: Parts) -> 
     assert record.targets[0].reason is Reason.TARGET_ENDED
 
 
+@needs_ptrace
 @pytest.mark.slow
 async def test_a_killed_worker_costs_one_try(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as job:
@@ -139,6 +143,7 @@ async def test_a_killed_worker_costs_one_try(parts: Parts) -> None:
     assert record.state is State.STORED, record.targets[0].message
 
 
+@needs_ptrace
 @pytest.mark.slow
 async def test_children_are_included(parts: Parts) -> None:
     launcher = "import subprocess, sys\n" + f"child = subprocess.Popen([sys.executable, '-c', {python_jobs.SPIN!r}])\n"
