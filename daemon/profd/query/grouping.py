@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from profd.query.view import nearest, nest
 
 STACK_FRAMES_MAX: Final = 256  # a table grouped by more frames than this is a trace, not a table
 _SEPARATOR: Final = ";"
+_FUNCTIONS: Final = (Kind.PYTHON_FUNCTION, Kind.SAMPLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ def _is_list_of_tensors(entry: object) -> bool:
 def by_stack(table: EventTable, frames: int) -> Labels:
     """The innermost frames of each row, joined by `;`, innermost first.
 
-    The recorded call stack where there is one, else the Python functions that
-    enclose the row on its thread.
+    The recorded call stack where there is one, else the functions, traced or
+    sampled, that enclose the row on its thread.
     """
     frames = min(frames, STACK_FRAMES_MAX)
     recorded = table.column("stack")
@@ -61,7 +63,7 @@ def by_stack(table: EventTable, frames: int) -> Labels:
     texts: dict[str, int] = {"": 0}
     known = table.dictionaries.get("stack")
     stacks = known.values if known is not None else []
-    cut = [_SEPARATOR.join(stack.split(_SEPARATOR, frames)[:frames]) for stack in stacks]
+    cut = [_SEPARATOR.join(_innermost(stack, frames)) for stack in stacks]
     place = np.array([texts.setdefault(text, len(texts)) for text in [*cut, ""]], dtype=np.int64)
     code = place[recorded]
     bare = np.flatnonzero(recorded == NO_CODE)
@@ -70,9 +72,15 @@ def by_stack(table: EventTable, frames: int) -> Labels:
     return Labels(code, list(texts))
 
 
+def _innermost(stack: str, frames: int) -> list[str]:
+    shown = (frame for frame in stack.split(_SEPARATOR) if frame and rules.is_shown_frame(frame))
+    return list(islice(shown, frames))
+
+
 def _enclosing(table: EventTable, frames: int) -> Labels:
     """Names of the innermost Python functions around each row, not counting the row itself."""
-    functions = rules.is_kind(table.column("kind"), Kind.PYTHON_FUNCTION)
+    hidden = frozenset(name for name in rules.names_of(table) if not rules.is_shown_frame(name))
+    functions = rules.is_kind(table.column("kind"), *_FUNCTIONS) & ~rules.is_named(table, hidden)
     if not functions.any():
         return Labels(np.zeros(len(table), dtype=np.int64), [""])
     at = _function_around(table, functions)

@@ -85,6 +85,16 @@ def test_recorded_stacks_innermost_first() -> None:
     assert len(averages(table_of(events), grouping=Grouping(stack_n=3))) == 4
 
 
+def test_frames_that_torch_hides_are_not_counted() -> None:
+    grads = "torch/autograd/__init__.py(91): _make_grads"
+    recorded = Event("a", 0, 10, fields={"stack": f"in;{grads};out;"})
+    rows = averages(table_of([recorded]), grouping=Grouping(stack_n=5))
+    assert rows[0].stack == ["in", "out"]
+    events = [Event("out", 0, 100, PYTHON), Event(grads, 10, 50, PYTHON), Event("op", 20, 30)]
+    rows = averages(table_of(events), grouping=Grouping(stack_n=2))
+    assert [row.stack for row in rows if row.name == "op"] == [["out"]]
+
+
 def test_enclosing_python_functions_where_no_stack_was_recorded() -> None:
     events = [
         Event("main", 0, 100, PYTHON),
@@ -99,6 +109,16 @@ def test_enclosing_python_functions_where_no_stack_was_recorded() -> None:
     assert [row.stack for row in rows if row.name == "op"] == [["f", "main"], ["g", "main"], ["main"]]
     raw = averages(table_of(events), raw=True, grouping=Grouping(stack_n=1))
     assert [row.stack for row in raw if row.name == "op"] == [["f"], ["g"], ["main"]]
+
+
+def test_samples_group_by_the_functions_around_them() -> None:
+    events = [Event("main", 0, 100, Kind.SAMPLE), Event("f", 10, 40, Kind.SAMPLE), Event("g", 20, 30, Kind.SAMPLE)]
+    rows = averages(table_of(events), grouping=Grouping(stack_n=2))
+    assert {row.name: (row.stack, row.self_cpu_time_total_ns) for row in rows} == {
+        "main": ([], 70),
+        "f": (["main"], 20),
+        "g": (["f", "main"], 10),
+    }
 
 
 def test_rows_as_json() -> None:
