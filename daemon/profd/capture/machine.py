@@ -156,6 +156,9 @@ Action = StartRecording | SignalStop | AbortRecording | StartTimer | Store | Set
 VAGUE: Final = frozenset((Reason.NONE, Reason.SOURCE_FAILED, Reason.NO_FILE, Reason.TARGET_SILENT))
 """Reasons that the end of the process, or a stop, explains better."""
 
+MISTAKEN: Final = VAGUE | {Reason.NO_SOURCE, Reason.NOT_PERMITTED}
+"""Reasons that a tool gives for a process that went away under its hands."""
+
 
 @dataclass(frozen=True, slots=True)
 class Graces:
@@ -287,7 +290,7 @@ class Machine:
         if stop is not None and stop.reason is not Reason.TIMEOUT:
             if vague or recording.state is State.CANCELLED:
                 return self._end(State.CANCELLED, stop.reason, stop.message)
-        elif self._ended and vague:
+        elif self._ended and recording.reason in MISTAKEN and recording.state is not State.BUSY:
             return self._give_up()
         if declined:
             return self._end(recording.state, recording.reason, recording.message)

@@ -97,8 +97,9 @@ def test_a_torch_process(daemon: RunningDaemon, tmp_path: Path) -> None:
         python_jobs.until(lambda: "kineto" in sources(captures, job.pid), "torch registers")
         capture = captures.start(job.pid, memory=True)
         busy = captures.start(job.pid, source="pyspy")
-        assert (busy.state, busy.targets[0].reason) == (pb.STATE_BUSY, pb.REASON_CAPTURE_RUNNING)
-        assert capture.id in busy.targets[0].message
+        if not captures.get(capture.id).HasField("finished_ns"):  # it was held all the time then
+            assert (busy.state, busy.targets[0].reason) == (pb.STATE_BUSY, pb.REASON_CAPTURE_RUNNING)
+            assert capture.id in busy.targets[0].message
         capture = captures.ended(capture.id)
     target = capture.targets[0]
     assert (capture.state, list(target.sources)) == (pb.STATE_STORED, ["kineto"]), target.message

@@ -237,6 +237,12 @@ class TestDeadlines:
         machine.handle(m.Recorded(Recording(State.FAILED, reason, "no data")))
         assert (machine.target.state, machine.target.reason) == (State.FAILED, Reason.TARGET_ENDED)
 
+    def test_an_end_explains_a_mistaken_refusal(self) -> None:
+        machine = begun(State.ARMED)
+        machine.handle(EVENTS["ended"])
+        machine.handle(m.Recorded(Recording(State.REFUSED, Reason.NOT_PERMITTED, "no such process")))
+        assert (machine.target.state, machine.target.reason) == (State.FAILED, Reason.TARGET_ENDED)
+
     def test_an_end_explains_a_short_file(self) -> None:
         machine = begun(State.RECORDING)
         machine.handle(EVENTS["ended"])
