@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -14,7 +15,7 @@ from profd.workers.jobs import Progress
 
 JOBS = {
     name: f"tests.support.jobs:{name}"
-    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "reach", "who")
+    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "reach", "who", "garble")
 }
 
 
@@ -89,6 +90,13 @@ def reach(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str,
             continue
         worked.append(name)
     return {"worked": worked}
+
+
+def garble(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """What a worker that has been taken over might send to the daemon."""
+    os.write(int(sys.argv[1]), bytes.fromhex(args["hex"]))
+    threading.Event().wait()
+    return {}
 
 
 def who(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:

@@ -129,6 +129,23 @@ def start_daemon_beside(daemon: RunningDaemon) -> None:
     start_daemon(other, "--socket", str(daemon.socket)).kill()
 
 
+def test_second_daemon_on_the_same_state_names_the_first(daemon: RunningDaemon) -> None:
+    elsewhere = daemon.directory / "elsewhere"
+    elsewhere.mkdir()
+    said = rf"(?s)ended with 1 .*state directory .* is in use by another profd \(pid {daemon.process.pid}\b"
+    with pytest.raises(AssertionError, match=said):
+        start_daemon(elsewhere, "--state-dir", str(daemon.state_dir)).kill()
+
+
+def test_plain_asyncio_will_do(tmp_path: Path) -> None:
+    """uvloop is an optimisation, not a need."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvloop'] = None\n")
+    with running_daemon(environ={"PYTHONPATH": str(tmp_path)}) as daemon:
+        assert "uvloop" not in Path(f"/proc/{daemon.process.pid}/maps").read_text()
+        assert status(daemon).pid == daemon.process.pid
+        assert daemon.stop() == 0
+
+
 def test_graceful_end_leaves_no_sockets_and_no_workers() -> None:
     with running_daemon() as daemon:
         workers = children(daemon.process.pid)

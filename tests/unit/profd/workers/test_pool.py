@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import struct
 import tempfile
 from collections.abc import AsyncIterator
 
@@ -100,6 +101,37 @@ async def test_dead_worker_costs_its_job_and_is_replaced(pool: WorkerPool, how: 
         await pool.run("die", how)
     assert (await pool.run("echo", {}))["pid"] != before
     assert pool.statistics().workers_died == 1
+
+
+def framed(body: bytes, fds: int = 0) -> str:
+    return (struct.pack(">II", len(body), fds) + body).hex()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "ffffffff00000000",  # 4 GiB to come
+        framed(b"{}", 200),
+        framed(b"{}", 1),
+        framed(b"[1]"),
+        framed(b"\xff\xfe"),
+        framed(b"[" * 100_000),
+        framed(b'{"progress": 7}'),
+        framed(b'{"progress": ["x", {}]}'),
+    ],
+    ids=["huge", "many fds", "fds", "no object", "no text", "nested", "progress", "share"],
+)
+async def test_worker_that_breaks_the_protocol_is_replaced(pool: WorkerPool, sent: str) -> None:
+    (before,) = pool.pids
+    with pytest.raises(JobFailed, match="broke the protocol"):
+        await pool.run("garble", {"hex": sent}, on_progress=lambda what, share: None)
+    assert (await pool.run("echo", {}))["pid"] != before
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"result": [1]}', b'{"error": 7}', b'{"error": {"type": "SystemExit"}}'])
+async def test_answer_that_says_nothing_is_a_failed_job(pool: WorkerPool, body: bytes) -> None:
+    with pytest.raises(JobFailed):
+        await pool.run("garble", {"hex": framed(body)})
 
 
 async def test_worker_killed_while_idle_costs_nothing(pool: WorkerPool) -> None:
