@@ -22,10 +22,10 @@ def inner(n):
     return sum(i * i for i in range(n))
 
 def outer():
+    print("ready", flush=True)
     while True:
         inner(200)
 
-print("ready", flush=True)
 outer()
 """
 
@@ -33,14 +33,17 @@ TWO_THREADS = """
 import threading
 
 def busy():
+    print("ready", flush=True)
     while True:
         sum(i * i for i in range(200))
 
-def waiting(event):
+def waiting(started, event):
+    started.set()
     event.wait()
 
-threading.Thread(target=waiting, args=(threading.Event(),), name="waiter", daemon=True).start()
-print("ready", flush=True)
+started = threading.Event()
+threading.Thread(target=waiting, args=(started, threading.Event()), name="waiter", daemon=True).start()
+started.wait()
 busy()
 """
 

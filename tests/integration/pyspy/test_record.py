@@ -143,7 +143,7 @@ async def test_two_threads_have_their_names(source: PySpySource, tmp_path: Path)
     names = {track["name"]: number for number, track in enumerate(decoder.tracks.threads)}
     assert set(names) == {"MainThread", "waiter"}
     waiting = {row[0] for row in rows if row[3] == names["waiter"]}
-    assert "<string>(8): waiting" in waiting
+    assert "<string>(9): waiting" in waiting
     assert "threading.py" in " ".join(waiting)
     busy = {row[0] for row in rows if row[3] == names["MainThread"]}
     assert "<string>(4): busy" in busy

@@ -31,9 +31,9 @@ async def test_two_threads(native: bool) -> None:
         main, waiter = await stacks(process_of(job), native)
     assert (main.thread, main.name) == (job.pid, "MainThread")
     assert main.frames[-1].function == "<module>" or native
-    assert any(frame.function == "busy" and frame.file == "<string>" and frame.line == 6 for frame in main.frames)
+    assert any(frame.function == "busy" and frame.file == "<string>" and frame.line in (5, 7) for frame in main.frames)
     assert waiter.name == "waiter"
-    assert any(frame.function == "waiting" and frame.line == 9 for frame in waiter.frames)
+    assert any(frame.function == "waiting" and frame.line in (10, 11) for frame in waiter.frames)
     assert not waiter.owns_gil
 
 
