@@ -27,6 +27,9 @@ NO_STEPS: Final = (
 )
 
 
+NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
+
+
 def summarise(reader: TraceReader) -> dict[str, Any]:
     """The summary as JSON values; parts that are not known are None, never zero."""
     meta = reader.meta
@@ -44,7 +47,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "gpus": sorted({device.device for device in devices if device.device is not None}),
         "events": meta.events,
         "gpu_events": meta.gpu_events,
-        "steps": _steps(steps),
+        "steps": _steps(steps, meta.source),
         "devices": [asdict(device) for device in devices],
         "top": [row.as_json() for row in _top(reader)],
         "lost": msgspec.to_builtins(meta.lost),
@@ -94,9 +97,10 @@ def _marks_step(table: EventTable) -> Array:
     return found
 
 
-def _steps(steps: Steps) -> dict[str, Any]:
+def _steps(steps: Steps, source: str) -> dict[str, Any]:
     if not len(steps):
-        return {"n": 0, "p50_ns": None, "p95_ns": None, "max_ns": None, "from": None, "message": NO_STEPS}
+        message = NO_STEPS_IN_SAMPLES if source == "pyspy" else NO_STEPS
+        return {"n": 0, "p50_ns": None, "p95_ns": None, "max_ns": None, "from": None, "message": message}
     lasting = np.sort(steps.durations)
     return {
         "n": len(steps),

@@ -67,6 +67,8 @@ def test_no_steps_are_said_not_guessed(tmp_path: Path) -> None:
     steps = open_trace(store(table_of([Event("op", 0, 10)]), tmp_path / "t")).summary()["steps"]
     assert (steps["n"], steps["p50_ns"], steps["from"]) == (0, None, None)
     assert steps["message"].startswith("none found")
+    sampled = store(table_of([Event("f", 0, 10, Kind.SAMPLE)]), tmp_path / "s", source="pyspy")
+    assert "samples" in open_trace(sampled).summary()["steps"]["message"]
 
 
 def test_what_the_capture_left_behind_comes_along(tmp_path: Path) -> None:
