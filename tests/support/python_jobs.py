@@ -10,10 +10,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+from profd.sources.pyspy.permission import Rights
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
 
 TIMEOUT_SECONDS = 60.0
+
+
+def _may_sample() -> bool:
+    rights = Rights.mine()
+    return rights.scope < 3 if rights.capable else rights.scope == 0
+
+
+needs_ptrace = pytest.mark.skipif(
+    not _may_sample(), reason="kernel.yama.ptrace_scope forbids sampling without CAP_SYS_PTRACE"
+)
 
 SPIN = """
 import sys

@@ -31,10 +31,13 @@ from tests.support.python_jobs import (
     UNTIL_TOLD,
     count_in,
     counter_file,
+    needs_ptrace,
     process_of,
     running,
     until,
 )
+
+pytestmark = needs_ptrace
 
 SHORT = Options(duration_ns=400_000_000)
 LONG = Options(duration_ns=120_000_000_000)
