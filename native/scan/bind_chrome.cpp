@@ -20,6 +20,14 @@ nb::object array(std::vector<T>&& values) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
 }
 
+// The vector, leaving an empty one with room for as much again.
+template <typename T>
+std::vector<T> renew(std::vector<T>& values) {
+  std::vector<T> fresh;
+  fresh.reserve(values.size() + values.size() / 8);
+  return std::exchange(values, std::move(fresh));
+}
+
 nb::object text(std::string_view s) {
   return nb::steal(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
 }
@@ -40,6 +48,7 @@ nb::dict counts(const std::map<std::string, std::uint64_t>& values) {
 nb::dict take_columns(Columns& columns) {
   columns.pad();
   Columns taken = std::exchange(columns, {});
+  columns.reserve_like(taken);
   nb::dict out;
   out["name"] = array(std::move(taken.name));
   out["kind"] = array(std::move(taken.kind));
@@ -83,11 +92,11 @@ std::pair<nb::list, nb::list> take_args(ChromeArgs& args) {
       if (const auto fresh = column.strings->take_new(); !fresh.empty()) strings.append(nb::make_tuple(at, texts(fresh)));
     }
     if (column.rows.empty()) continue;
-    nb::object data = column.type == Type::kInt     ? array(std::exchange(column.integers, {}))
-                      : column.type == Type::kFloat ? array(std::exchange(column.reals, {}))
-                                                    : array(std::exchange(column.codes, {}));
+    nb::object data = column.type == Type::kInt     ? array(renew(column.integers))
+                      : column.type == Type::kFloat ? array(renew(column.reals))
+                                                    : array(renew(column.codes));
     values.append(nb::make_tuple(at, text(column.key), text(kTypeNames[static_cast<std::size_t>(column.type)]),
-                                 array(std::exchange(column.rows, {})), data));
+                                 array(renew(column.rows)), data));
   }
   return {values, strings};
 }

@@ -44,7 +44,11 @@ ChromeArgs::ChromeArgs(const Limits& limits, Budget& budget) : limits_(limits), 
   known("Device Id", Role::kAlias, kDevice);
   known("Context", Role::kAlias, kContext);
   known(kDeviceTypeKey, Role::kDeviceKind);
-  for (const char* name : {"Input Dims", "Input type", "Input Strides", "Concrete Inputs"}) known(name, Role::kInput);
+  for (const char* name : {"Input Dims", "Input type", "Input Strides", "Concrete Inputs"}) {
+    std::string& quoted = known(name, Role::kInput).quoted;
+    append_quoted(quoted, name);
+    quoted += ": ";
+  }
   known("Call stack", Role::kStack);
   known("Module Hierarchy", Role::kModule);
 }
@@ -73,8 +77,11 @@ ChromeArgs::Key* ChromeArgs::find(std::string_view text) {
 }
 
 void ChromeArgs::collect(const Field& field, std::string_view name) {
-  Key* const key = find(name);
+  Key* const guess = previous_->next;
+  Key* const key = guess && guess->text == name ? guess : find(name);
   if (key) {
+    previous_->next = key;
+    previous_ = key;
     if (key->stamp == stamp_) members_[key->member].field = nullptr;  // a repeated member replaces the one before
     key->stamp = stamp_;
     key->member = members_.size();
@@ -84,10 +91,11 @@ void ChromeArgs::collect(const Field& field, std::string_view name) {
 
 bool ChromeArgs::resolve(Record& record, std::string_view prefix, Row& row) {
   ++stamp_;
+  previous_ = &start_;
   members_.clear();
   inputs_.clear();
   extra_.clear();
-  renamed_.clear();
+  if (!renamed_.empty()) renamed_.clear();
   canonical_ = alias_ = 0;
   for (Field& field : record.args) {
     if (!field.key.empty() && field.key[0] == '@') {
@@ -141,7 +149,7 @@ bool ChromeArgs::take(const Member& member, Row& row) {
       if (memory && value.type == Type::kInt) row.device_type = torch_device(value.integer, accelerator);
       break;
     case Role::kInput:
-      inputs_.push_back(member.field);
+      inputs_.push_back(member);
       return true;
     case Role::kStack:
     case Role::kModule: {
@@ -158,11 +166,9 @@ bool ChromeArgs::take(const Member& member, Row& row) {
 bool ChromeArgs::take_inputs(Row& row) {
   if (inputs_.empty()) return true;
   scratch_.assign(1, '{');
-  for (const Field* field : inputs_) {
+  for (const Member& member : inputs_) {
     if (scratch_.size() > 1) scratch_ += ", ";
-    append_quoted(scratch_, field->key);
-    scratch_ += ": ";
-    scratch_ += field->value.token;
+    scratch_.append(member.key->quoted).append(member.field->value.token);
   }
   scratch_ += '}';
   return (row.codes[kInputs] = dictionaries_[kInputs].code(scratch_)) >= 0;

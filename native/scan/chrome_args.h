@@ -50,6 +50,8 @@ class ChromeArgs {
     std::int32_t columns[4] = {-1, -1, -1, -1};  // by Type
     std::uint64_t stamp = 0;                      // record that met it last
     std::size_t member = 0;                       // where in that record
+    std::string quoted;                           // as JSON, with colon and blank; of kInput only
+    Key* next = nullptr;                          // what followed it last time: records of a trace are alike
   };
 
   struct Member {
@@ -82,7 +84,10 @@ class ChromeArgs {
   unsigned canonical_ = 0, alias_ = 0;  // bit per IntColumn
   Key* canonical_keys_[kIntColumns] = {};
   std::vector<Member> members_;
-  std::vector<const Field*> inputs_, extra_;
+  std::vector<Member> inputs_;
+  std::vector<const Field*> extra_;
+  Key start_;  // `next` is what a record began with last time
+  Key* previous_ = &start_;
   std::deque<std::string> renamed_;
   std::string scratch_;
 };

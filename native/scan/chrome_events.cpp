@@ -10,8 +10,6 @@ namespace {
 // What an open async id holds beside its rows, in the unit of ChromeEvents::open_.
 std::size_t key_cost(const std::string& key) { return 2 + key.size() / sizeof(ArgValue); }
 
-bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
-
 }  // namespace
 
 ChromeEvents::ChromeEvents(const Limits& limits)
@@ -284,69 +282,12 @@ void ChromeEvents::finish() {
   open_ = 0;
 }
 
-ChromeEvents::Category ChromeEvents::categorize(std::string_view cat) {
-  struct Known {
-    std::string_view name;
-    Kind kind;
-    DeviceType device;
-  };
-  constexpr DeviceType kCpu = DeviceType::kCpu;
-  constexpr DeviceType kAccelerator = DeviceType::kOther;
-  // Kineto's activity types (libkineto/src/ActivityType.cpp) and their names of 2021.
-  static constexpr Known kKnown[] = {
-      {"cpu_op", Kind::kCpuOp, kCpu},
-      {"operator", Kind::kCpuOp, kCpu},
-      {"user_annotation", Kind::kUserAnnotation, kCpu},
-      {"python_function", Kind::kPythonFunction, kCpu},
-      {"python", Kind::kPythonFunction, kCpu},
-      {"python function", Kind::kPythonFunction, kCpu},
-      {"cpu_instant_event", Kind::kInstant, kCpu},
-      {"runtime", Kind::kRuntime, kCpu},
-      {"cuda_runtime", Kind::kRuntime, kCpu},
-      {"hip_runtime", Kind::kRuntime, kCpu},
-      {"roc_runtime", Kind::kRuntime, kCpu},
-      {"xpu_runtime", Kind::kRuntime, kCpu},
-      {"mtia_runtime", Kind::kRuntime, kCpu},
-      {"glow_runtime", Kind::kRuntime, kCpu},
-      {"privateuse1_runtime", Kind::kRuntime, kCpu},
-      {"driver", Kind::kDriver, kCpu},
-      {"cuda_driver", Kind::kDriver, kCpu},
-      {"hip_driver", Kind::kDriver, kCpu},
-      {"xpu_driver", Kind::kDriver, kCpu},
-      {"privateuse1_driver", Kind::kDriver, kCpu},
-      {"kernel", Kind::kKernel, kAccelerator},
-      {"concurrent_kernel", Kind::kKernel, kAccelerator},
-      {"memcpy", Kind::kMemcpy, kAccelerator},
-      {"gpu_memcpy", Kind::kMemcpy, kAccelerator},
-      {"memset", Kind::kMemset, kAccelerator},
-      {"gpu_memset", Kind::kMemset, kAccelerator},
-      {"cuda_sync", Kind::kSync, kAccelerator},
-      {"gpu_user_annotation", Kind::kGpuUserAnnotation, kAccelerator},
-      {"overhead", Kind::kOverhead, kCpu},
-      {"trace", Kind::kTrace, kCpu},
-  };
-  std::string lower(cat.substr(0, 64));
-  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-  for (const auto& [prefix, device] : {std::pair{"hip_", DeviceType::kHip}, {"roc_", DeviceType::kHip},
-                                       {"xpu_", DeviceType::kXpu}, {"mtia_", DeviceType::kMtia}}) {
-    if (!starts_with(lower, prefix)) continue;
-    if (accelerator_ == DeviceType::kOther) accelerator_ = device;
-    for (const Known& known : kKnown) {
-      if (known.name == lower) return {known.kind, known.device, true};
-    }
-    return {Kind::kOther, device, false};
-  }
-  for (const Known& known : kKnown) {
-    if (known.name == lower) return {known.kind, known.device, true};
-  }
-  return {Kind::kOther, starts_with(lower, "gpu_") ? kAccelerator : kCpu, false};
-}
-
 void ChromeEvents::classify(const Value& name) {
-  Category category{Kind::kOther, DeviceType::kCpu, false};
+  Category category;
   if (row_.cat >= 0) {
     while (categories_.size() <= static_cast<std::size_t>(row_.cat)) {
       categories_.push_back(categorize(cats_[static_cast<std::int32_t>(categories_.size())]));
+      if (accelerator_ == DeviceType::kOther) accelerator_ = categories_.back().implies;
     }
     category = categories_[static_cast<std::size_t>(row_.cat)];
   }
@@ -354,7 +295,7 @@ void ChromeEvents::classify(const Value& name) {
   const bool point = row_.phase == 'i' || row_.phase == 'I';
   if (point && name.text == "[memory]") row_.kind = Kind::kMemory;
   // Without deviceProperties the runtime's own calls tell AMD from NVIDIA.
-  if (accelerator_ == DeviceType::kOther && row_.kind == Kind::kRuntime && starts_with(name.text, "hip")) {
+  if (accelerator_ == DeviceType::kOther && row_.kind == Kind::kRuntime && name.text.starts_with("hip")) {
     accelerator_ = DeviceType::kHip;
   }
   const DeviceType accelerator = accelerator_ == DeviceType::kOther ? DeviceType::kCuda : accelerator_;

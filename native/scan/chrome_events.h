@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "chrome_args.h"
+#include "chrome_kinds.h"
 #include "chrome_record.h"
 #include "chrome_tracks.h"
 #include "columns.h"
@@ -43,12 +44,6 @@ class ChromeEvents {
   ChromeTracks& tracks() { return tracks_; }
 
  private:
-  struct Category {
-    Kind kind;
-    DeviceType device;  // kOther: whatever the accelerator is
-    bool known;
-  };
-
   using Async = std::unordered_map<std::string, std::vector<Row>>;  // by async_key; no vector is empty
 
   void complete(Record& record);
@@ -67,7 +62,6 @@ class ChromeEvents {
   bool resolve_args(Record& record, std::string_view prefix);
   bool code(Interner& interner, const Value& value, std::int32_t& out);
   void classify(const Value& name);
-  Category categorize(std::string_view cat);
   void close(Row& begin, const Row& end);
   void drop_empty(Async::iterator entry);
   void emit(const Row& row);

@@ -10,10 +10,10 @@ namespace profd::scan {
 std::string_view Record::keep(std::string text) { return kept_.emplace_back(std::move(text)); }
 
 void Record::clear() {
-  name = cat = phase = pid = tid = ts = dur = id = bp = Value{};
+  for (Value* value : {&name, &cat, &phase, &pid, &tid, &ts, &dur, &id, &bp}) value->reset();
   args.clear();
   others.clear();
-  kept_.clear();
+  if (!kept_.empty()) kept_.clear();
   fault = RecordFault::kNone;
 }
 
@@ -96,7 +96,7 @@ Scan Record::parse_args(const char*& p, const char* end, const Limits& limits) {
 
 Scan Record::parse_value(const char*& p, const char* end, const Limits& limits, int depth, Value& out) {
   const char* const begin = p;
-  out = Value{};
+  out.reset();
   if (*p == '"') {
     Text text;
     if (const Scan s = scan_string(p, end, text); s != Scan::kOk) return s;
@@ -140,6 +140,14 @@ Scan Record::parse_number(const char*& p, const char* end, Value& out) {
   }
   out.number = true;
   if (form == NumberForm::kInteger) {
+    if (p - begin <= 18) {
+      const bool negative = *begin == '-';
+      std::int64_t value = 0;
+      for (const char* q = begin + negative; q < p; ++q) value = value * 10 + (*q - '0');
+      out.integer = negative ? -value : value;
+      out.type = Type::kInt;
+      return Scan::kOk;
+    }
     const auto result = std::from_chars(begin, p, out.integer);
     // INT64_MIN is the sentinel of absence in int64 columns.
     if (result.ec == std::errc() && out.integer != INT64_MIN) out.type = Type::kInt;

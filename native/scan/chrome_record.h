@@ -21,6 +21,9 @@ struct Value {
   double real = 0;
   std::string_view text;  // as it came; of a string: its value
   std::string_view token;  // as JSON, quotes included
+
+  // Absent. `integer` and `real` mean something by `type` only and are left alone: this runs for every field.
+  void reset() { type = Type::kJson, number = false, text = token = {}; }
 };
 
 struct Field {

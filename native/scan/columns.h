@@ -95,6 +95,7 @@ struct Columns {
   std::size_t size() const { return start.size(); }
   void append(const Row& row);
   void pad();  // fills the optional columns in use to full length
+  void reserve_like(const Columns& other);
 };
 
 struct FlowColumns {

@@ -138,13 +138,12 @@ class ChromeDecoder:
         for name, values in taken["strings"].items():
             self._codes[name].extend(values)
         for number, values in taken["arg_strings"]:
-            dictionary = self._arg_dictionaries.setdefault(number, Dictionary())
-            for value in values:
-                dictionary.code(value)
-        for text in taken["processes"]:
-            self._processes.append(self._shared_tracks.process(parse_id(text)))
-        for process, text in taken["threads"]:
-            self._threads.append(self._shared_tracks.thread(self._processes[process], parse_id(text)))
+            self._arg_dictionaries.setdefault(number, Dictionary()).codes(values)
+        tracks = self._shared_tracks
+        self._processes.extend([tracks.process(parse_id(text)) for text in taken["processes"]])
+        self._threads.extend(
+            [tracks.thread(self._processes[process], parse_id(text)) for process, text in taken["threads"]]
+        )
         for text in taken["metadata"]:
             self._metadata.add(text)
         for key, text in taken["members"]:

@@ -6,7 +6,6 @@ these maps turn its numbers into those of the shared dictionaries and tracks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,11 @@ class Numbers:
     def __getitem__(self, own: int) -> int:
         return self._shared[own]
 
-    def append(self, shared: int) -> None:
-        """The next own number is this shared one."""
-        self._same = self._same and shared == len(self._shared)
-        self._shared.append(shared)
+    def extend(self, shared: list[int]) -> None:
+        """The next own numbers are these shared ones."""
+        first = len(self._shared)
+        self._same = self._same and shared == list(range(first, first + len(shared)))
+        self._shared += shared
 
     def map(self, own: Codes) -> Codes:
         """Shared numbers of an array; the array itself while both numberings are the same."""
@@ -50,10 +50,9 @@ class SharedDictionary:
         self._dictionary = dictionary
         self._numbers = Numbers()
 
-    def extend(self, values: Iterable[str]) -> None:
+    def extend(self, values: list[str]) -> None:
         """Strings that got the decoder's next codes, in order."""
-        for value in values:
-            self._numbers.append(self._dictionary.code(value))
+        self._numbers.extend(self._dictionary.codes(values))
 
     def map(self, codes: Codes) -> Codes:
         """Codes of the trace."""

@@ -57,10 +57,10 @@ def test_numbers_map_only_where_they_differ() -> None:
     import numpy as np
 
     numbers = Numbers()
-    numbers.append(0)
+    numbers.extend([0])
     own = np.array([0, -1, 0], dtype=np.int32)
     assert numbers.map(own) is own
-    numbers.append(7)
+    numbers.extend([7])
     assert numbers.map(np.array([1, -1, 0], dtype=np.int32)).tolist() == [7, -1, 0]
 
 
