@@ -234,7 +234,7 @@ class Rig:
     storing: FakeStoring = field(default_factory=FakeStoring)
     audit: AuditList = field(default_factory=AuditList)
     headroom: FixedHeadroom = field(default_factory=FixedHeadroom)
-    graces: Graces = field(default_factory=lambda: Graces(hearing_ns=0))
+    graces: Graces = field(default_factory=lambda: Graces(hearing_ns=0, overrun_ns=0))
     lease_grace: float = LONG
     own_pids: tuple[int, ...] = ()
 

@@ -167,6 +167,7 @@ class Graces:
     stopping_ns: int = 30 * SECOND_NS
     ended_ns: int = 15 * SECOND_NS
     storing_ns: int = 1200 * SECOND_NS
+    overrun_ns: int = 5 * SECOND_NS  # beyond the plan's deadline: the source keeps it itself and knows more
     hearing_ns: int = 2 * SECOND_NS  # for word that the process has ended, after its source failed
 
 
@@ -210,7 +211,7 @@ class Machine:
             return None
         self._begun = True
         self.target.source = event.source
-        return [StartRecording(), StartTimer(Timer.RECORDING, event.deadline_ns)]
+        return [StartRecording(), StartTimer(Timer.RECORDING, event.deadline_ns + self._graces.overrun_ns)]
 
     def _decline(self, event: Decline) -> list[Action] | None:
         return None if self._begun else self._end(event.state, event.reason, event.message)

@@ -21,7 +21,7 @@ from profd.capture.book import Book
 from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
-from profd.capture.model import Reason, State
+from profd.capture.model import Options, Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
@@ -30,7 +30,7 @@ from profd.capture.switch import Switch
 from profd.capture.watch import Lease, Watchers
 from profd.errors import Denied, Exhausted, Unavailable
 from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX
-from profd.sources.base import Source
+from profd.sources.base import Plan, Source
 from profd.targets.process import ProcessId
 
 log = logging.getLogger("profd.capture")
@@ -173,9 +173,14 @@ class CaptureManager:
             return
         target.not_honoured = list(choice.plan.not_honoured)
         target.risks = list(choice.plan.risks)
-        longest = record.options.duration_ns or CAPTURE_WINDOW_MAX_NS
-        deadline = choice.plan.deadline_ns or longest + DEADLINE_DEFAULT_NS
-        self._new_run(record, target).begin(Order(choice.source, process, record.options), deadline)
+        order = Order(choice.source, process, record.options)
+        self._new_run(record, target).begin(order, self._deadline_ns(record.options, choice.plan))
+
+    def _deadline_ns(self, options: Options, plan: Plan) -> int:
+        """From now; plans count from the agreed start, where there is one."""
+        ahead = max(0, options.start_at_ns - self._settings.now_ns()) if options.start_at_ns else 0
+        longest = (options.duration_ns or CAPTURE_WINDOW_MAX_NS) + DEADLINE_DEFAULT_NS
+        return ahead + (plan.deadline_ns or longest)
 
     def _new_run(self, record: CaptureRecord, target: TargetRecord) -> TargetRun:
         run = TargetRun(

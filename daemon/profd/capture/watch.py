@@ -10,6 +10,7 @@ from profd.capture.records import CaptureRecord
 from profd.errors import Exhausted
 
 WATCHERS_MAX: Final = 64  # of one capture
+PAUSE_SECONDS_PER_TARGET: Final = 0.0005
 
 
 class Watchers:
@@ -45,6 +46,8 @@ class Watchers:
                 if record.terminal and not event.is_set():
                     return
                 await event.wait()
+                # Hundreds of targets change hundreds of times, and each time all of them are sent.
+                await asyncio.sleep(len(record.targets) * PAUSE_SECONDS_PER_TARGET)
         finally:
             self._events.discard(event)
 

@@ -119,8 +119,8 @@ def test_before_a_source_was_chosen(event: str, state: State | None) -> None:
 
 
 def test_a_recording_from_request_to_store() -> None:
-    machine = m.Machine(target(), m.Graces(stopping_ns=1, ended_ns=2, storing_ns=3))
-    assert machine.handle(m.Begin("kineto", 100)) == [m.StartRecording(), m.StartTimer(m.Timer.RECORDING, 100)]
+    machine = m.Machine(target(), m.Graces(stopping_ns=1, ended_ns=2, storing_ns=3, overrun_ns=4))
+    assert machine.handle(m.Begin("kineto", 100)) == [m.StartRecording(), m.StartTimer(m.Timer.RECORDING, 104)]
     for name in ("armed", "recording", "draining"):
         assert machine.handle(EVENTS[name]) == []
         assert machine.target.doing == name

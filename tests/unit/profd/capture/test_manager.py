@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from profd.capture.manager import CaptureManager
 from profd.capture.model import Options, Reason, Recording, State
 from profd.capture.planner import Request
 from profd.capture.records import CaptureRecord
+from profd.capture.watch import WATCHERS_MAX
 from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFound, Unavailable
 from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX
 from profd.sources.base import Offer
@@ -344,6 +346,15 @@ class TestEnds:
             record = await ended(manager, record.id)
             assert record.targets[0].reason is Reason.TIMEOUT
 
+    async def test_the_deadline_counts_from_an_agreed_start(self, rig: Rig) -> None:
+        rig.source.planned = replace(rig.source.planned, deadline_ns=1)
+        async with rig.running() as manager:
+            ahead = time.time_ns() + 600 * SECOND_NS
+            record = await manager.start(ALICE, request(100, start_at_ns=ahead))
+            await rig.source.started(100)
+            rig.source.finish(100)
+            assert (await ended(manager, record.id)).state is State.STORED
+
     @pytest.mark.parametrize(
         ("error", "reason"),
         [
@@ -460,6 +471,15 @@ class TestSeeing:
         async with asyncio.timeout(LONG):
             seen = [state.state async for state in stream]
         assert seen[-1] is State.STORED
+
+    async def test_watchers_are_bounded(self, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        async with contextlib.AsyncExitStack() as open_streams:
+            for _ in range(WATCHERS_MAX):
+                stream = await open_streams.enter_async_context(contextlib.aclosing(manager.watch(ALICE, record.id)))
+                await anext(stream)
+            with pytest.raises(Exhausted):
+                await anext(manager.watch(ALICE, record.id))
 
     async def test_sightings(self, rig: Rig, manager: CaptureManager) -> None:
         rig.table.processes[7] = process(7, python=False, framework="", command="vim")
