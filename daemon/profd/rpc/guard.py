@@ -6,6 +6,7 @@ of anybody, and probes have no way to get one).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -130,8 +131,10 @@ class _Call:
     async def _many(self, request: Any, context: Context) -> AsyncIterator[Any]:
         try:
             self._guard.admit(self._method, self._token)
-            async for answer in self._inner(request, context):
-                yield answer
+            # Closed at once when the call ends early, not when the collector finds it: it may hold a worker.
+            async with contextlib.aclosing(self._inner(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
         except Exception as error:
             await abort(context, self._guard.failed(self._method, error))
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, BinaryIO, Final, Protocol
 
 from profproto.v1 import capture_pb2, trace_pb2_grpc
@@ -99,8 +99,9 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         async def produce(fd: int) -> int:
             return await self._library.tree(caller, request.id, fd, max_depth=request.max_depth, from_row=from_row)
 
-        async for chunk in self._chunks(produce):
-            yield chunk
+        async with contextlib.aclosing(self._chunks(produce)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def Export(self, request: pb.ExportRequest, context: object) -> AsyncIterator[pb.DataChunk]:
         caller = callers.current()
@@ -117,8 +118,9 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
                 gzip=request.gzip,
             )
 
-        async for chunk in self._chunks(produce):
-            yield chunk
+        async with contextlib.aclosing(self._chunks(produce)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
         caller = callers.current()
@@ -129,7 +131,9 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         self._audit.write("trace.import", caller.uid, trace=record.id, events=record.events)
         return pb.ImportResponse(trace=trace_message(record))
 
-    async def _chunks(self, produce: Callable[[int], Coroutine[Any, Any, object]]) -> AsyncIterator[pb.DataChunk]:
+    async def _chunks(
+        self, produce: Callable[[int], Coroutine[Any, Any, object]]
+    ) -> AsyncGenerator[pb.DataChunk, None]:
         async with self._streams, contextlib.aclosing(streamed(produce)) as chunks:
             async for chunk in chunks:
                 yield pb.DataChunk(data=chunk)

@@ -20,6 +20,8 @@ from profd.limits import MiB
 
 AUDIT_BYTES_MAX: Final = 16 * MiB
 AUDIT_FILES_KEPT: Final = 8
+DENIALS_PER_MINUTE_MAX: Final = 60  # of one uid; more are counted, so that nobody can push out what they did before
+_DENIERS_MAX: Final = 1024
 _LINE_BYTES_MAX: Final = 16_384
 
 log = logging.getLogger("profd.audit")
@@ -33,7 +35,9 @@ class AuditLog:
         path: Path,
         bytes_max: int = AUDIT_BYTES_MAX,
         now_ns: Callable[[], int] = time.time_ns,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._denials = _Denials(clock)
         self.path = path
         self._bytes_max = bytes_max
         self._now_ns = now_ns
@@ -45,15 +49,24 @@ class AuditLog:
         self._syncer.start()
 
     def write(self, action: str, uid: int, **details: object) -> None:
-        """One line: the time (Unix ns), the action, the uid that asked, and details."""
-        line = self._line(action, uid, details)
+        """One line: the time (Unix ns), the action, the uid that asked, and details.
+
+        Denials of one uid above DENIALS_PER_MINUTE_MAX are left out; the next
+        one that is written says how many (`left_out`).
+        """
         try:
             with self._lock:
+                if action == "denied":
+                    left_out = self._denials.left_out(uid)
+                    if left_out is None:
+                        return
+                    details = {**details, "left_out": left_out} if left_out else details
+                line = self._line(action, uid, details)
                 if os.fstat(self._fd).st_size + len(line) > self._bytes_max:
                     self._rotate()
                 os.write(self._fd, line)
         except OSError as error:
-            log.error("the audit log cannot be written", extra={"why": str(error), "lost": line.decode()})
+            log.error("the audit log cannot be written", extra={"why": str(error), "lost": action, "uid": uid})
             return
         self._dirty.set()
 
@@ -99,3 +112,22 @@ class AuditLog:
                 log.error("the audit log cannot be synced", extra={"why": str(error)})
             finally:
                 os.close(fd)
+
+
+class _Denials:
+    """How often each uid was denied something in the present minute. Bounded: the oldest uid is forgotten."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[int, tuple[int, int]] = {}  # uid -> (minute, denials in it)
+
+    def left_out(self, uid: int) -> int | None:
+        """None if this denial is to be left out, else how many of the uid's last minute were."""
+        minute = int(self._clock() // 60)
+        before, count = self._seen.pop(uid, (minute, 0))
+        missed = max(0, count - DENIALS_PER_MINUTE_MAX) if before != minute else 0
+        count = 1 if before != minute else count + 1
+        self._seen[uid] = (minute, count)
+        if len(self._seen) > _DENIERS_MAX:
+            del self._seen[next(iter(self._seen))]
+        return None if count > DENIALS_PER_MINUTE_MAX else missed

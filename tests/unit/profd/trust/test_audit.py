@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from profd.trust.audit import AUDIT_FILES_KEPT, AuditLog
+from profd.trust.audit import AUDIT_FILES_KEPT, DENIALS_PER_MINUTE_MAX, AuditLog
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -53,6 +53,32 @@ def test_rotates_by_size_and_keeps_a_bounded_number(tmp_path: Path) -> None:
     assert all((tmp_path / name).stat().st_size <= 200 for name in files)
     kept = [line["uid"] for name in ("audit.jsonl.1", "audit.jsonl") for line in lines(tmp_path / name)]
     assert kept == list(range(100))[-len(kept) :]
+
+
+def test_a_flood_of_denials_is_counted_not_kept(tmp_path: Path) -> None:
+    now = [0.0]
+    audit = AuditLog(tmp_path / "audit.jsonl", clock=lambda: now[0])
+    for _ in range(DENIALS_PER_MINUTE_MAX + 5):
+        audit.write("denied", 1000)
+    audit.write("denied", 2000)
+    audit.write("capture.start", 1000)
+    now[0] = 61.0
+    audit.write("denied", 1000, why="x")
+    audit.write("denied", 1000, why="y")
+    audit.close()
+    found = lines(audit.path)
+    assert [line["uid"] for line in found].count(1000) == DENIALS_PER_MINUTE_MAX + 3
+    assert found[-2]["left_out"] == 5
+    assert "left_out" not in found[-1]
+
+
+def test_many_deniers_are_bounded(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    for uid in range(3000):
+        audit.write("denied", uid)
+    audit.close()
+    assert len(lines(audit.path)) == 3000
+    assert len(audit._denials._seen) <= 1024
 
 
 def test_a_full_disk_goes_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
