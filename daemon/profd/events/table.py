@@ -38,6 +38,12 @@ class Dictionary:
             self.values.append(value)
         return code
 
+    def extend(self, values: list[str]) -> None:
+        """Add strings of which the caller knows that they are new; they get the next codes in order."""
+        first = len(self.values)
+        self.values += values
+        self._codes.update(zip(values, range(first, len(self.values)), strict=True))
+
     def codes(self, values: list[str]) -> list[int]:
         """`code` of each; in bulk, because traces have hundreds of thousands of strings."""
         known, all_values = self._codes, self.values
