@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -221,8 +222,12 @@ def test_killed_worker_fails_one_import_and_harms_no_other() -> None:
         thread.start()
         staging = daemon.state_dir / "staging"
         wait_for(lambda: list(staging.iterdir()))
-        for pid in workers:
-            os.kill(pid, signal.SIGKILL)
+        pidfds = [os.pidfd_open(pid) for pid in workers]
+        for pidfd in pidfds:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        for pidfd in pidfds:  # one that is about to die could still be given the next import
+            assert select.select([pidfd], [], [], SECONDS)[0]
+            os.close(pidfd)
         thread.join(SECONDS)
         (ended,) = outcome
         # Killed before it had the job: another worker did it. With the job: that import failed, and says why.
