@@ -7,6 +7,7 @@ moment: a read that fails for either reason is None, never an exception.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ CGROUP_BYTES: Final = 16384
 DESCRIPTORS_LISTED: Final = 4096  # of one process, when looking for GPUs
 
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD in field 9 of stat
+# The kernel escapes newlines in the name, which is the process's own choice.
+_STATUS_FIELDS: Final = re.compile(rb"^(Uid|Gid|NSpid|TracerPid):([\t 0-9]+)$", re.MULTILINE)
 _STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the last that is used
 
 
@@ -40,6 +43,20 @@ def read(path: Path, limit: int) -> bytes | None:
             have += len(part)
         return b"".join(parts)
     except OSError:  # ESRCH: it ended between open and read
+        return None
+    finally:
+        os.close(fd)
+
+
+def read_record(path: Path, limit: int) -> bytes | None:
+    """As `read`, for the files that the kernel hands out whole in one read: stat and status."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, limit)
+    except OSError:
         return None
     finally:
         os.close(fd)
@@ -104,13 +121,13 @@ class Status:
 
 def parse_status(raw: bytes) -> Status | None:
     """Parse status; None if it does not say who owns the process."""
-    lines = dict(line.partition(b":")[::2] for line in raw.splitlines())
+    fields = dict(_STATUS_FIELDS.findall(raw))
     try:
         return Status(
-            uid=_owner(lines[b"Uid"]),
-            gid=_owner(lines[b"Gid"]),
-            namespace_pids=tuple(int(pid) for pid in lines.get(b"NSpid", b"").split()),
-            tracer=int(lines.get(b"TracerPid", b"0")),
+            uid=_owner(fields[b"Uid"]),
+            gid=_owner(fields[b"Gid"]),
+            namespace_pids=tuple(int(pid) for pid in fields.get(b"NSpid", b"").split()),
+            tracer=int(fields.get(b"TracerPid", b"0")),
         )
     except (KeyError, ValueError):
         return None

@@ -74,9 +74,7 @@ class ProcessTable:
     def alive(self, process: ProcessId) -> bool:
         """Is this very process (not another of its pid) still running or stopped?"""
         stat = self._stat(process.pid)
-        return (
-            stat is not None and stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
-        )
+        return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
 
     def children(self, process: ProcessId) -> list[Process]:
         """All descendants that are there now, nearest first."""
@@ -109,14 +107,14 @@ class ProcessTable:
         return iter(sorted(int(name) for name in os.listdir(self._root) if name.isascii() and name.isdigit()))
 
     def _stat(self, pid: int) -> procfs.Stat | None:
-        raw = procfs.read(self._root / str(pid) / "stat", procfs.STAT_BYTES)
+        raw = procfs.read_record(self._root / str(pid) / "stat", procfs.STAT_BYTES)
         return None if raw is None else procfs.parse_stat(raw)
 
     def _read(self, pid: int) -> Process | None:
         stat = self._stat(pid)
         if stat is None or stat.kernel_thread:
             return None
-        raw = procfs.read(self._root / str(pid) / "status", procfs.STATUS_BYTES)
+        raw = procfs.read_record(self._root / str(pid) / "status", procfs.STATUS_BYTES)
         status = None if raw is None else procfs.parse_status(raw)
         if status is None:
             return None

@@ -28,7 +28,8 @@ def main(arguments: list[str]) -> None:
         sys.exit(1)
     for limit, value in (
         (resource.RLIMIT_FSIZE, file_bytes),
-        (resource.RLIMIT_AS, memory_bytes),
+        # Not the address space: with native frames py-spy maps the libraries of its target, gigabytes of them.
+        (resource.RLIMIT_DATA, memory_bytes),
         (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(limit)[1]

@@ -34,7 +34,7 @@ class Target:
 
     def tracer(self) -> int:
         """The pid of the debugger that holds it, 0 for none."""
-        raw = procfs.read(self._folder / "status", procfs.STATUS_BYTES)
+        raw = procfs.read_record(self._folder / "status", procfs.STATUS_BYTES)
         status = procfs.parse_status(raw) if raw else None
         return status.tracer if status else 0
 
@@ -55,7 +55,7 @@ class Target:
     def _inner_id(self, thread: str) -> str:
         if len(self.process.namespace_pids) < 2:
             return thread
-        raw = procfs.read(self._folder / "task" / thread / "status", procfs.STATUS_BYTES)
+        raw = procfs.read_record(self._folder / "task" / thread / "status", procfs.STATUS_BYTES)
         status = procfs.parse_status(raw) if raw else None
         return str(status.namespace_pids[-1]) if status and status.namespace_pids else thread
 
@@ -76,6 +76,6 @@ class Target:
 
     def stopped(self) -> bool:
         """Has a signal stopped it?"""
-        raw = procfs.read(self._folder / "stat", procfs.STAT_BYTES)
+        raw = procfs.read_record(self._folder / "stat", procfs.STAT_BYTES)
         stat = procfs.parse_stat(raw) if raw else None
         return stat is not None and stat.state == "T"

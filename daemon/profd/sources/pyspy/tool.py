@@ -18,7 +18,7 @@ from profd.errors import Unavailable
 from profd.targets.procfs import printable
 
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
-MEMORY_BYTES: Final = 8 << 30  # address space of one py-spy
+MEMORY_BYTES: Final = 8 << 30  # of its own, without the files it maps
 VERSION_SECONDS: Final = 30.0
 REAP_SECONDS: Final = 10.0  # after a SIGKILL; more only in an uninterruptible sleep
 LINES_KEPT: Final = 40
