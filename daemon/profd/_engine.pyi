@@ -61,6 +61,9 @@ class TreeBuilder:
     def feed(self, start: Int64, end: Int64, thread: Int32, role: UInt8) -> tuple[Int64, Int32, Int64]:
         """(parent, depth, self time) of the next rows; self times of rows still open are absent for now."""
 
+    def advance(self, time: int) -> None:
+        """Bind the records before `time`: no row to come starts before it."""
+
     def finish(self) -> tuple[Int64, Int64]:
         """(row, self time) of rows that were open when their segment ended. All flow records are reached."""
 

@@ -108,6 +108,15 @@ class TreeBuilder {
     return nb::make_tuple(segment.parent.array(), segment.depth.array(), segment.self.array());
   }
 
+  // No row will start before `time`: records before it are bound now.
+  void advance(std::int64_t time) {
+    require(!finished_, "the tree is finished");
+    require(time >= last_start_, "rows that start later have been placed");
+    nb::gil_scoped_release release;
+    bind_flows_before(time, nullptr);
+    last_start_ = time;
+  }
+
   nb::tuple finish() {
     require(!finished_, "the tree is finished");
     finished_ = true;
@@ -263,6 +272,7 @@ void bind_tree(nb::module_& m) {
       .def("take_flows", &TreeBuilder::take_flows)
       .def("feed", &TreeBuilder::feed, nb::arg("start").noconvert(), nb::arg("end").noconvert(),
            nb::arg("thread").noconvert(), nb::arg("role").noconvert())
+      .def("advance", &TreeBuilder::advance, nb::arg("time"))
       .def("finish", &TreeBuilder::finish)
       .def_prop_ro("rows", &TreeBuilder::rows)
       .def_prop_ro("partial_overlap", &TreeBuilder::partial_overlap)

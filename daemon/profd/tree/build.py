@@ -109,7 +109,8 @@ class TreePass:
 
     def finish(self) -> Outcome:
         """Bind the flow records that are left and say what rows of earlier segments must become."""
-        self._flows.supply(self._tree, np.iinfo(np.int64).max)
+        for _ in self._flows.supply_rest(self._tree):
+            self._collect_flows()
         late_row, late_self = self._tree.finish()
         self._collect_flows()
         link_row, linked, depth = self._links.finish()

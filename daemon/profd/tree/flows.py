@@ -44,15 +44,25 @@ class FlowFeed:
 
     def supply(self, tree: _engine.TreeBuilder, until: int) -> None:
         """Hand over every record up to this time, and some after it."""
-        while self._more and self._until <= until:
-            slice_ = next(self._slices, None)
-            if slice_ is None:
-                self._more = False
-                return
-            thread = self._thread_of[slice_.flows.thread]
-            tree.add_flows(thread, slice_.flows.time, self.wants(slice_))
-            self._handed.append(slice_)
-            self._until = int(slice_.flows.time[-1])
+        while self._until <= until and self._supply_slice(tree):
+            pass
+
+    def supply_rest(self, tree: _engine.TreeBuilder) -> Iterator[None]:
+        """After the last row: hand over the rest, slice by slice; collect after each."""
+        while self._supply_slice(tree):
+            tree.advance(self._until)
+            yield
+
+    def _supply_slice(self, tree: _engine.TreeBuilder) -> bool:
+        slice_ = next(self._slices, None) if self._more else None
+        if slice_ is None:
+            self._more = False
+            return False
+        thread = self._thread_of[slice_.flows.thread]
+        tree.add_flows(thread, slice_.flows.time, self.wants(slice_))
+        self._handed.append(slice_)
+        self._until = int(slice_.flows.time[-1])
+        return True
 
     def collect(self, tree: _engine.TreeBuilder) -> Iterator[tuple[SortedFlows, Array]]:
         """Yield the records that are bound now, in time order, and the depths of their rows."""

@@ -60,6 +60,9 @@ def build(rows, flows, cuts):
         depths += depth.tolist()
         self_times += self_time.tolist()
         take()
+    if rows and flows and flows[-1][1] >= rows[-1].start:
+        builder.advance(flows[-1][1])
+        take()
     late_row, late_self = builder.finish()
     take()
     for row, self_time in zip(late_row.tolist(), late_self.tolist(), strict=True):
@@ -180,6 +183,17 @@ def test_a_malformed_segment_changes_nothing(arrays, message):
         builder.feed(I64, I64, I32, U8)
     with pytest.raises(ValueError, match="finished"):
         builder.finish()
+    with pytest.raises(ValueError, match="finished"):
+        builder.advance(5)
+
+
+def test_time_does_not_go_back():
+    builder = _engine.TreeBuilder(1)
+    builder.advance(5)
+    with pytest.raises(ValueError, match="start later"):
+        builder.advance(4)
+    with pytest.raises(ValueError, match="start order"):
+        builder.feed(I64, I64, I32, U8)
 
 
 @pytest.mark.parametrize(
