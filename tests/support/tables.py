@@ -89,27 +89,22 @@ def chrome_records(text: bytes) -> list[dict[str, Any]]:
     return [record for record in records if record.get("ph") in ("X", "i")]
 
 
-def table_of_chrome(text: bytes) -> EventTable:
-    """A small Kineto file as a table, read in the plainest way; raw enough to check the pipeline against."""
+def events_of_chrome(text: bytes) -> list[Event]:
+    """The calls and device work of a Kineto file, read in the plainest way."""
     threads: dict[tuple[str, str], int] = {}
     events = []
     for record in chrome_records(text):
-        kind = CATEGORIES.get(record.get("cat", ""), Kind.INSTANT if record["ph"] == "i" else Kind.OTHER)
+        kind = CATEGORIES.get(record.get("cat", ""))
+        if kind in (None, Kind.TRACE, Kind.INSTANT):
+            continue
         start = nanoseconds(record["ts"])
-        args = record.get("args", {})
-        fields: dict[str, Any] = {}
-        if isinstance(args.get("External id"), int):
-            fields["external"] = args["External id"]
-        if isinstance(args.get("correlation"), int):
-            fields["correlation"] = args["correlation"]
-        inputs = {key: args[key] for key in ("Input Dims", "Input type", "Concrete Inputs") if key in args}
-        if inputs:
-            fields["inputs"] = json.dumps(inputs)
-        track = (str(record["pid"]), str(record["tid"]))
-        thread = threads.setdefault(track, len(threads))
-        end = start + nanoseconds(record.get("dur", 0))
-        events.append(Event(record["name"], start, end, kind, thread, None, fields))
-    return table_of(events)
+        external = record.get("args", {}).get("External id")
+        # That of a device's range for an annotation is the annotation's own.
+        owned = isinstance(external, int) and kind is not Kind.GPU_USER_ANNOTATION
+        thread = threads.setdefault((str(record["pid"]), str(record["tid"])), len(threads))
+        fields = {"external": external} if owned else {}
+        events.append(Event(record["name"], start, start + nanoseconds(record["dur"]), kind, thread, fields=fields))
+    return events
 
 
 def store(table: EventTable, directory: Path, *, rows: int = 1 << 19, **meta: Any) -> Path:

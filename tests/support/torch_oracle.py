@@ -12,7 +12,10 @@ from profd.events import Kind
 
 from tests.support.tables import ON_DEVICE, Event
 
-HIDDEN = {"aten::is_leaf", "aten::_version", "[memory]"}
+HIDDEN = {
+    *("aten::is_leaf", "aten::_version", "aten::output_nr", "[memory]"),
+    *("profiler::_record_function_enter", "profiler::_record_function_enter_new", "profiler::_record_function_exit"),
+}
 
 
 @dataclass

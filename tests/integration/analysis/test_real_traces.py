@@ -14,7 +14,8 @@ from profd.query import open_trace
 from profd.query.jobs import tree
 
 from tests.support.importing import import_trace
-from tests.support.tables import chrome_records, nanoseconds
+from tests.support.tables import chrome_records, events_of_chrome, nanoseconds
+from tests.support.torch_oracle import torch_table
 
 FILES = [
     "amd_minitoy",
@@ -84,6 +85,23 @@ def test_a_real_trace(name: str, trace_data: Path, tmp_path: Path) -> None:
     assert device == sum(values[3] for values in counted(records).values())
     assert len(trace.summary()["top"]) == 5
     _check_tree(tmp_path / "stored", records, tmp_path / "lines")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cuda_train_rank0", "cuda_event_sync", "cuda_triton"])
+def test_device_time_of_ops(name: str, trace_data: Path, tmp_path: Path) -> None:
+    """The default table against torch's rules in plain objects; here external ids name ops."""
+    file = trace_data / f"{name}.json.gz"
+    if not file.exists():
+        pytest.skip(f"no {file}")
+    import_trace(file, tmp_path / "stored")
+    got: dict[tuple[str, str], list[int]] = {}
+    for row in open_trace(tmp_path / "stored").key_averages():
+        values = (row.count, row.cpu_time_total_ns, row.self_cpu_time_total_ns)
+        device = (row.device_time_total_ns, row.self_device_time_total_ns)
+        have = got.get((row.name, row.device_type), [0] * 5)
+        got[row.name, row.device_type] = [a + b for a, b in zip(have, values + device, strict=True)]
+    assert got == torch_table(events_of_chrome(gzip.decompress(file.read_bytes())))
 
 
 def _check_tree(directory: Path, records: list[dict[str, Any]], path: Path) -> None:

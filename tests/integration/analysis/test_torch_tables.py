@@ -15,7 +15,7 @@ from tests.support.importing import import_trace
 
 CAPTURE = Path(__file__).with_name("torch_capture.py")
 CAPTURE_SECONDS = 120
-CAPTURES = ["plain", "steps", "shapes", "shapes+stacks", "memory", "stacks+memory+steps"]
+CAPTURES = ["plain", "steps", "shapes", "shapes+stacks", "memory", "stacks+memory+steps", "threads+shapes"]
 
 pytest.importorskip("torch", reason="compares with torch.profiler, and there is no torch here")
 

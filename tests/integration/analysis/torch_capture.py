@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -41,11 +42,18 @@ def averages(profiler: profile, **grouping: object) -> list[dict[str, object]]:
     ]
 
 
+def train_elsewhere(images: torch.Tensor, labels: torch.Tensor) -> None:
+    model = Model()
+    for _ in range(4):
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+
+
 def capture(folder: Path, wanted: list[str]) -> None:
     folder.mkdir()
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     images, labels = torch.randn(8, 1, 8, 8), torch.randint(0, 10, (8,))
+    second = threading.Thread(target=train_elsewhere, args=(images, labels))
     with profile(
         activities=[ProfilerActivity.CPU],
         schedule=schedule(wait=0, warmup=1, active=3, repeat=1) if "steps" in wanted else None,
@@ -54,6 +62,8 @@ def capture(folder: Path, wanted: list[str]) -> None:
         with_stack="stacks" in wanted,
         profile_memory="memory" in wanted,
     ) as profiler:
+        if "threads" in wanted:
+            second.start()
         for _ in range(4):
             with record_function("forward"):
                 loss = torch.nn.functional.cross_entropy(model(images), labels)
@@ -63,6 +73,8 @@ def capture(folder: Path, wanted: list[str]) -> None:
             optimizer.step()
             optimizer.zero_grad()
             profiler.step()
+        if "threads" in wanted:
+            second.join()
     profiler.export_chrome_trace(str(folder / "trace.json"))
     tables = {"plain": averages(profiler), "shapes": averages(profiler, group_by_input_shape=True)}
     (folder / "averages.json").write_text(json.dumps(tables))
