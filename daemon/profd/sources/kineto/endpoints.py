@@ -158,19 +158,20 @@ class DirectoryEndpoint(Endpoint):
     def close(self) -> None:
         """Remove our socket file if it is still ours."""
         with contextlib.suppress(OSError):
-            if not self.problem():
+            info = os.stat(DAEMON_NAME, dir_fd=self._descriptor, follow_symlinks=False)
+            if _Inode.of(info) == self._inode:
                 os.unlink(DAEMON_NAME, dir_fd=self._descriptor)
         super().close()
         os.close(self._descriptor)
 
     def problem(self) -> str:
-        """A sentence if our socket file was removed or replaced."""
+        """A sentence if our socket file was removed, replaced or cannot be reached."""
         try:
             info = os.stat(DAEMON_NAME, dir_fd=self._descriptor, follow_symlinks=False)
         except OSError as error:
             return f"{self.directory / DAEMON_NAME} is gone ({error.strerror}); restart profd"
         if _Inode.of(info) == self._inode:
-            return ""
+            return _closed_parent(self.directory)
         path = str(self.directory / DAEMON_NAME)
         return f"{path} was taken over by {holder(path)}; stop it and restart profd"
 
@@ -217,7 +218,6 @@ def _check_length(directory: Path) -> None:
 def _open_directory(directory: Path) -> int:
     """A descriptor of the directory, made if missing: 1777 for root, whose clients have any uid."""
     try:
-        made = not directory.exists()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -228,9 +228,18 @@ def _open_directory(directory: Path) -> int:
         raise ModeOff(f"the directory {directory} belongs to uid {info.st_uid}, who could replace our socket")
     if os.geteuid() == 0:
         os.fchmod(descriptor, 0o1777)
-        if made and directory.parent.name == "profd":
-            directory.parent.chmod(0o755)  # clients of any uid walk through it
     return descriptor
+
+
+def _closed_parent(directory: Path) -> str:
+    """A sentence if users other than root cannot walk to the directory, although root serves all."""
+    if os.geteuid() != 0:
+        return ""
+    for parent in directory.parents:
+        with contextlib.suppress(OSError):
+            if not parent.stat().st_mode & stat.S_IXOTH:
+                return f"processes of other users cannot reach {directory}: chmod o+x {parent}"
+    return ""
 
 
 def _bind(directory: Path, descriptor: int) -> tuple[socket.socket, _Inode]:

@@ -252,6 +252,17 @@ def test_address_taken_over_is_noticed_and_not_removed(folder) -> None:
         assert (folder / wire.DAEMON_NAME).exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
+def test_closed_parent_is_said(folder) -> None:
+    (folder / "p").mkdir(mode=0o700)
+    endpoint = DirectoryEndpoint.open(folder / "p" / "k")
+    assert endpoint.problem().endswith(f"chmod o+x {folder / 'p'}")
+    (folder / "p").chmod(0o711)
+    folder.chmod(0o711)
+    assert endpoint.problem() == ""
+    endpoint.close()
+
+
 def test_sweep_removes_dead_clients_only(folder, endpoint) -> None:
     hour_ago = time.time() - 3600
     dead, young, alive = (KinetoClient(folder) for _ in range(3))
