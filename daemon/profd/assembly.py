@@ -47,7 +47,7 @@ from profd.trust.token import Tokens
 from profd.workers import identity
 from profd.workers.pool import WorkerPool
 
-CALLS_GRACE_SECONDS: Final = 5.0  # for calls that still run when everything else has ended
+CALLS_GRACE_SECONDS: Final = 10.0  # for calls that still run when everything else has ended
 
 log = logging.getLogger("profd")
 
