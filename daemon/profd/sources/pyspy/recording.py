@@ -55,6 +55,7 @@ class Recorder:
         self._began = asyncio.Event()
         self._began_ns = 0
         self._ended_ns = 0
+        self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
     async def run(self) -> Recording:
@@ -267,7 +268,9 @@ class Recorder:
             os.close(fd)
 
     def _describe(self, recording: Recording, started_ns: int) -> None:
-        """Waterfall and cost."""
+        """Waterfall, cost, and what had to be done to the target."""
+        if self._resumed:
+            recording.warnings.append(f"{self._name} was stopped when py-spy was killed, and was continued (SIGCONT).")
         if not self._began_ns:
             return
         recording.waterfall = [
@@ -286,7 +289,7 @@ class Recorder:
             await tool.ended(pyspy, _KILL_SECONDS)
         await tool.reap(pyspy)
         if self._sampling.native and pyspy.returncode and pyspy.returncode < 0:
-            await self._target.resume_if_left_stopped()
+            self._resumed = await self._target.resume_if_left_stopped()
 
 
 async def _first_of(seconds: float, *waits: Coroutine[Any, Any, Any]) -> None:
