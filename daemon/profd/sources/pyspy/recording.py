@@ -191,7 +191,8 @@ class Recorder:
         recording.reason, recording.message = self._shortfall(status, size, asked)
         if samples and errors > samples * _ERRORS_WORTH_SAYING:
             recording.warnings.append(
-                f"{errors} stacks of {self._name} changed while they were read and were dropped; {samples} were kept."
+                f"{errors} stacks of {self._name} could not be read (they changed meanwhile, or it was stopped) "
+                f"and were dropped; {samples} were kept."
             )
         return recording
 
