@@ -231,6 +231,17 @@ async def test_silence(source, client, process, traces, tmp_path, monkeypatch) -
     assert (result.state, result.reason) == (State.FAILED, Reason.TARGET_SILENT)
 
 
+async def test_silence_after_the_config_was_read(source, client, process, traces, tmp_path, monkeypatch) -> None:
+    """As when it hangs at its exit; the file it may still write is remembered."""
+
+    def behaviour(_client: KinetoClient, _config: dict[str, str]) -> None:
+        monkeypatch.setattr(registry.Registered, "silent", lambda _self, _now: True)
+
+    result = await record(source, client, process, tmp_path, behaviour)
+    assert (result.state, result.reason) == (State.FAILED, Reason.TARGET_SILENT)
+    assert source.statistics()["leftovers"] == 1
+
+
 async def test_directory_of_the_target_is_missing(source, client, process, traces, tmp_path) -> None:
     traces.rmdir()
     await client.ask()

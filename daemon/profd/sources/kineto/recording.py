@@ -47,7 +47,7 @@ class Ending(Enum):
     FILE = auto()
     ENDED = auto()  # the process, without a file
     IDLE = auto()  # it says that it is not tracing, and there is no file
-    DEADLINE = auto()
+    DEADLINE = auto()  # or silence: it is stopped, or hangs at its exit
 
 
 @dataclass(slots=True)
@@ -236,7 +236,8 @@ class Recorder:
                 return Ending.ENDED
             if idle_polls >= _IDLE_POLLS:
                 return Ending.IDLE
-            if now >= self._deadline_ns:
+            silent = now > window.idle_from_ns and (known is None or known.silent(now))
+            if silent or now >= self._deadline_ns:
                 return Ending.DEADLINE
             due = window.end_ns is None or 0 <= now - window.end_ns < _DUE_NS
             await asyncio.sleep(_TICK_WHEN_DUE if due else _TICK)

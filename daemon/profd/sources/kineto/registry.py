@@ -28,7 +28,6 @@ STALE_AGE_NS: Final = 80 * _MS  # the client waits about 90 ms
 CONFIG_AGE_NS: Final = 50 * _MS  # a config needs more margin than "nothing to do"
 LATE_AGE_NS: Final = 85 * _MS  # measured after the reply left: it may have been missed
 SILENT_NS: Final = 60 * 1_000_000_000
-FORGET_NS: Final = 600 * 1_000_000_000
 DEFAULT_PERIOD_NS: Final = 5_000_000_000
 
 
