@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from profd.query import rules
 from profd.query.view import durations
 
 BUSY_COLUMNS = ("start", "end", "kind", "device_type", "device")
+DEVICES_MAX: Final = 1024  # of one trace; more are made up
 # A range that shadows an annotation, or a wait, occupies no execution unit.
 _WORK = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _DEVICE_LABELS = {int(device): device.label for device in DeviceType}
@@ -42,10 +44,14 @@ class BusyClock:
             return
         start = table.columns["start"][rows]
         end = start + durations(table)[rows]
-        keys = np.stack([table.column("device_type")[rows].astype(np.int64), table.column("device")[rows]])
-        for place, device in np.unique(keys, axis=1).T.tolist():
-            of_it = (keys[0] == place) & (keys[1] == device)
-            self._devices[place, device] = _union(start[of_it], end[of_it], self._devices.get((place, device)))
+        place, device = table.column("device_type")[rows], table.column("device")[rows]
+        order = np.lexsort((device, place))  # stable: in start order within a device
+        place, device, start, end = place[order], device[order], start[order], end[order]
+        cuts = np.flatnonzero((place[1:] != place[:-1]) | (device[1:] != device[:-1])) + 1
+        for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
+            key = (int(place[first]), int(device[first]))
+            if key in self._devices or len(self._devices) < DEVICES_MAX:
+                self._devices[key] = _union(start[first:last], end[first:last], self._devices.get(key))
 
     def busy(self, window_ns: int) -> list[Busy]:
         """Each device with work in it, in order; `window_ns` is the length of what was recorded."""
@@ -78,16 +84,21 @@ class EventCounts:
 _LAUNCHES = ("LaunchKernel", "MemcpyAsync", "MemsetAsync", "GraphLaunch", "LaunchCooperative")
 
 
-def count_events(table: EventTable) -> EventCounts:
-    """Count launches and device work in a table with `name` and `kind`."""
-    kinds = table.column("kind")
-    values = rules.names_of(table)
-    starts = [code for code, value in enumerate(values) if any(word in value for word in _LAUNCHES)]
-    calls = rules.is_kind(kinds, Kind.RUNTIME, Kind.DRIVER)
-    return EventCounts(
-        launches=int((calls & np.isin(table.column("name"), starts)).sum()),
-        device_events=int(rules.is_kind(kinds, *_WORK).sum()),
-    )
+class EventCounter:
+    """Counts launches and device work, fed with tables that have `name` and `kind`."""
+
+    def __init__(self) -> None:
+        self._launches = rules.Named(lambda name: any(word in name for word in _LAUNCHES))
+        self.counts = EventCounts()
+
+    def add(self, table: EventTable) -> None:
+        """Take in the next stretch of the trace."""
+        kinds = table.column("kind")
+        calls = rules.is_kind(kinds, Kind.RUNTIME, Kind.DRIVER) & self._launches.of(table)
+        self.counts = EventCounts(
+            launches=self.counts.launches + int(calls.sum()),
+            device_events=self.counts.device_events + int(rules.is_kind(kinds, *_WORK).sum()),
+        )
 
 
 def gpu_shortfall(counts: EventCounts) -> str | None:

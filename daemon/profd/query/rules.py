@@ -5,6 +5,7 @@ View rules: they decide what a table shows, never what a trace holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -80,6 +81,21 @@ def is_async(table: EventTable) -> Array:
     if "phase" not in table.columns:
         return np.zeros(len(table), dtype=bool)
     return np.isin(table.columns["phase"], _ASYNC_PHASES)
+
+
+class Named:
+    """Which rows have a name that fits, in tables that share a growing dictionary: each name is looked at once."""
+
+    def __init__(self, fits: Callable[[str], bool]) -> None:
+        self._fits = fits
+        self._known = np.zeros(0, dtype=bool)
+
+    def of(self, table: EventTable) -> Array:
+        """A flag per row."""
+        new = names_of(table)[len(self._known) :]
+        self._known = np.append(self._known, np.array([self._fits(name) for name in new], dtype=bool))
+        found: Array = np.append(self._known, False)[table.column("name")]  # the last answers for NO_CODE
+        return found
 
 
 def is_named(table: EventTable, wanted: frozenset[str]) -> Array:

@@ -10,10 +10,11 @@ import numpy as np
 
 from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS, Steps, find_steps
 from profd.errors import Exhausted
-from profd.events import Dictionary, EventTable
+from profd.events import EventTable
 from profd.events.table import Array
+from profd.query import rules
 from profd.query.averages import Average, Grouping, averages_of_trace
-from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounts, count_events, gpu_shortfall
+from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounter, EventCounts, gpu_shortfall
 from profd.store.join import join
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
@@ -73,28 +74,19 @@ def _window(meta: TraceMeta, recorded: int | None) -> dict[str, Any]:
 
 def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps]:
     """One pass over the trace, a segment at a time; of it only the rows that may mark steps are kept."""
-    clock = BusyClock()
-    launches = device_events = 0
+    clock, counter = BusyClock(), EventCounter()
+    named = rules.Named(lambda name: name.startswith(_STEP_NAMES))
     marks: list[EventTable] = []
     for table in reader.iterate(_SCAN_COLUMNS, args=False):
         clock.add(table)
-        counts = count_events(table)
-        launches += counts.launches
-        device_events += counts.device_events
-        marks.append(_rows(table, np.flatnonzero(_marks_step(table))))
+        counter.add(table)
+        marks.append(_rows(table, np.flatnonzero(named.of(table))))
     steps = find_steps(join(marks, reader.dictionaries))
-    return clock, EventCounts(launches, device_events), steps
+    return clock, counter.counts, steps
 
 
 def _rows(table: EventTable, rows: Array) -> EventTable:
     return EventTable({name: values[rows] for name, values in table.columns.items()}, table.dictionaries)
-
-
-def _marks_step(table: EventTable) -> Array:
-    names = table.dictionaries.get("name", Dictionary()).values
-    marks = np.array([name.startswith(_STEP_NAMES) for name in names] + [False], dtype=bool)
-    found: Array = marks[table.column("name")]
-    return found
 
 
 def _steps(steps: Steps, source: str) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.events import DeviceType, EventTable, Kind
-from profd.query.devices import Busy, BusyClock, EventCounts, count_events, gpu_shortfall
+from profd.events import DeviceType, Dictionary, EventTable, Kind
+from profd.query.devices import DEVICES_MAX, Busy, BusyClock, EventCounter, EventCounts, gpu_shortfall
 
 from tests.support.tables import Event, table_of
 
@@ -50,7 +50,8 @@ def test_union_over_segments(spans: list[tuple[int, int, int]], rows: int) -> No
 
 
 def test_counts() -> None:
-    counts = count_events(
+    counter = EventCounter()
+    counter.add(
         table_of(
             [
                 Event("cudaLaunchKernel", 0, 1, Kind.RUNTIME),
@@ -62,7 +63,21 @@ def test_counts() -> None:
             ]
         )
     )
-    assert counts == EventCounts(launches=3, device_events=1)
+    assert counter.counts == EventCounts(launches=3, device_events=1)
+    # Dictionaries grow from segment to segment.
+    names = Dictionary(["other"])
+    counter = EventCounter()
+    for name in ("cudaLaunchKernel", "cudaMemsetAsync"):
+        table = table_of([Event(name, 0, 1, Kind.RUNTIME)])
+        table.columns["name"][:] = names.code(name)
+        counter.add(EventTable(table.columns, {"name": names}))
+    assert counter.counts == EventCounts(launches=2, device_events=0)
+
+
+def test_made_up_devices_are_bounded() -> None:
+    clock = BusyClock()
+    clock.add(table_of([kernel(0, 10, device) for device in range(DEVICES_MAX + 50)]))
+    assert len(clock.busy(10)) == DEVICES_MAX
 
 
 def test_launches_without_records_are_explained() -> None:
