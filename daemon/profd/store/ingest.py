@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from profd.capture.model import Phase
-from profd.errors import BadInput
+from profd.errors import BadInput, ProfdError
 from profd.limits import TRACE_FILE_BYTES_MAX
 from profd.store.catalog import TraceRecord
 from profd.store.meta import TraceMeta
 from profd.store.store import Store
+
+log = logging.getLogger("profd.store")
 
 OnProgress = Callable[[str, float], None]
 
@@ -83,15 +86,41 @@ async def ingest(
     staging = await asyncio.to_thread(store.staging)
     try:
         started = time.perf_counter_ns()
-        result = await run_job(
-            "store_trace", _arguments(inputs, staging, meta), [file.fd for file in inputs], on_progress
-        )
+        fds = [file.fd for file in inputs]
+        result = await run_job("store_trace", _arguments(inputs, staging, meta), fds, on_progress)
         meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
-        record = await asyncio.to_thread(store.adopt, staging, meta)
+    except BaseException:
+        await _to_the_end(store.discard, staging)
+        raise
+    return await _to_the_end(_settle, store, staging, meta), result
+
+
+def _settle(store: Store, staging: Path, meta: TraceMeta) -> TraceRecord:
+    try:
+        record = store.adopt(staging, meta)
     finally:
-        await asyncio.to_thread(store.discard, staging)
-    await asyncio.to_thread(store.enforce)
-    return record, result
+        store.discard(staging)
+    try:
+        store.enforce()
+    except ProfdError as error:  # the trace is stored, whatever becomes of older ones
+        log.error("the store could not be brought within its limit", extra={"why": str(error)})
+    return record
+
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+async def _to_the_end(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Run it in a thread. Who is cancelled meanwhile waits for its end: a trace is not half adopted."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # seen; the cancellation is what the caller gets
+        raise
 
 
 def _arguments(inputs: Sequence[Input], staging: Path, meta: TraceMeta) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
-from profd.errors import BadInput, Denied, JobFailed, NotFound
+from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
 from profd.store.library import Library
 from profd.store.store import Store, StoreLimits
 
-from tests.unit.profd.store.stored import ANN, BOB, ROOT, add, run_job
+from tests.unit.profd.store.stored import ANN, BOB, ROOT, add, run_job, whole_traces
 
 
 @pytest.fixture
@@ -42,6 +45,31 @@ async def test_failed_job_leaves_nothing(library, raw):
         await Library(library.store, dies).import_file(ANN, raw, "t.json")
     assert not list((library.store.root / "staging").iterdir())
     assert await library.list(ROOT) == []
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypatch, failing):
+    """The thread that adopts cannot be stopped; nothing may pull its files away."""
+    store, adopt = library.store, library.store.adopt
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(staging, meta):
+        entered.set()
+        assert go_on.wait(60)
+        if failing:
+            raise Exhausted("the disk is full")
+        return adopt(staging, meta)
+
+    monkeypatch.setattr(store, "adopt", slow)
+    task = asyncio.create_task(library.import_file(ANN, raw, "t.json"))
+    assert await asyncio.to_thread(entered.wait, 60)
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(list(whole_traces(store))) == (0 if failing else 1)
+    assert not list((store.root / "staging").iterdir())
 
 
 async def test_only_regular_files_are_imported(library):
