@@ -234,7 +234,7 @@ async def test_killed_py_spy_leaves_its_target_running(source: PySpySource, tmp_
     count = counter_file(tmp_path)
     with running(COUNTER, str(count)) as job:
         process = process_of(job)
-        for attempt in range(3):
+        for attempt in range(2):
             folder = tmp_path / str(attempt)
             folder.mkdir()
             watch = Watch(folder)
