@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profd.events import NO_END, Dictionary, EventTable, Flows
+from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Flows
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 from profd.store.writer import TraceWriter
@@ -72,6 +72,23 @@ def test_window_equals_a_filter_of_everything(tmp_path_factory, seed, sizes, low
     assert plain(TraceReader(directory).read(window=(low, high))) == expected
 
 
+@pytest.mark.parametrize(
+    "keys", [[("k", "int"), ("k", "str")], [("a\ud800", "int"), ("a\udc00", "int")], [("\0", "json")]]
+)
+def test_keys_of_arguments_are_kept_apart(tmp_path, keys):
+    args = {}
+    for number, key in enumerate(keys):
+        coded = key[1] != "int"
+        values = np.array([0], np.int32) if coded else np.array([number])
+        args[key] = ArgColumn(key[1], np.array([0]), values, Dictionary(["x"]) if coded else None)
+    table = EventTable({"start": np.array([1])}, {}, args)
+    writer = TraceWriter(tmp_path)
+    writer.write_segment(table)
+    assert writer.finish(TraceMeta()).args == keys
+    assert plain(TraceReader(tmp_path).read()) == plain(table)
+    assert set(TraceReader(tmp_path).read(args=[keys[0][0]]).args) == {key for key in keys if key[0] == keys[0][0]}
+
+
 @EXAMPLES
 @given(seed=st.integers(0, 2**32), picks=st.sets(st.integers(0, 99)))
 def test_rows_returns_the_rows_asked_for(tmp_path_factory, seed, picks):
@@ -113,6 +130,20 @@ def test_late_patches_win_over_what_the_segment_says(tmp_path):
     assert read.columns["self_time"].tolist() == [NO_END, 10, NO_END, NO_END, 41]
     assert read.columns["parent"].tolist() == [-1, -1, -1, -1, 3]
     assert "parent" not in TraceReader(tmp_path).read(["self_time"]).columns
+
+
+def test_window_knows_of_ends_that_came_late(tmp_path):
+    """Row groups are chosen by bounds that were written before the end was known."""
+    writer = TraceWriter(tmp_path)
+    start = np.arange(100, dtype=np.int64)
+    writer.write_segment(EventTable({"start": start, "end": start + 1}, {}))
+    writer.write_late(np.array([3, 50]), {"end": np.array([1000, 2000])})
+    writer.finish(TraceMeta())
+    reader = TraceReader(tmp_path)
+    assert reader.read(window=(500, 600)).columns["row"].tolist() == [3, 50]
+    assert reader.read(window=(1500, 1600)).columns["row"].tolist() == [50]
+    assert reader.read(["start"], window=(10, 11)).columns["row"].tolist() == [3, 10]
+    assert len(reader.read(window=(2000, 3000))) == 0
 
 
 def test_rows_out_of_order_are_a_fault(tmp_path):
