@@ -18,6 +18,8 @@ STRING_BYTES_MAX: Final = 4 * MiB
 ARG_KEYS_MAX: Final = 512  # distinct argument keys that get a column; the rest goes to `extra`
 DICTIONARY_BYTES_MAX: Final = 512 * MiB  # all strings of one trace
 TRACKS_MAX: Final = 200_000  # threads and processes of one trace
+OPEN_EVENTS_MAX: Final = 1_000_000  # begins, and their arguments, that wait for an end: ~200 bytes each
+METADATA_RECORDS_MAX: Final = 1000  # Chrome "M" records that are kept as they are
 DECODE_SLICE_BYTES: Final = 16 * MiB  # JSON text decoded at a time
 SEGMENT_ROWS: Final = 1 << 19
 

@@ -129,7 +129,7 @@ Scan Record::parse_number(const char*& p, const char* end, Value& out) {
   NumberForm form;
   if (const Scan s = scan_number(p, end, form); s != Scan::kOk) return s;
   out.text = out.token = {begin, static_cast<std::size_t>(p - begin)};
-  if (out.text.size() > 4096) fault = RecordFault::kTooLarge;  // Python refuses longer integers
+  if (p - begin > kNumberCap) fault = RecordFault::kTooLarge;
   if (form == NumberForm::kNotANumber) {
     // No JSON reader takes NaN: it travels as a string from here on.
     out.type = Type::kStr;

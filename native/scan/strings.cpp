@@ -147,10 +147,16 @@ std::string clean_json(std::string_view text) {
       Text string;
       if (scan_string(p, end, string) != Scan::kOk) break;
       append_quoted(out, string.plain ? std::string(string.raw) : unescape(string.raw));
-    } else if ((lower == 'n' && (p[1] | 0x20) == 'a') || lower == 'i' || (*p == '-' && !is_digit(p[1]))) {
+    } else if (is_digit(*p) || *p == '-' || lower == 'i' || (lower == 'n' && p[1] != 'u')) {
       const char* const begin = p;
-      if (scan_not_a_number(p, end + 1) != Scan::kOk) break;
-      append_quoted(out, std::string_view(begin, static_cast<std::size_t>(p - begin)));
+      NumberForm form;
+      if (scan_number(p, end + 1, form) != Scan::kOk) break;  // the NUL behind the text ends it
+      const std::string_view number(begin, static_cast<std::size_t>(p - begin));
+      if (form == NumberForm::kNotANumber || p - begin > kNumberCap) {
+        append_quoted(out, number);
+      } else {
+        out += number;
+      }
     } else {
       out += *p++;
     }

@@ -17,7 +17,7 @@ std::string unescape(std::string_view raw);
 void append_quoted(std::string& out, std::string_view value);
 
 // A scanned value rewritten as JSON that every parser takes: control characters and bad escapes
-// escaped, UTF-8 repaired, NaN and Infinity as strings.
+// escaped, UTF-8 repaired, NaN, Infinity and numbers beyond kNumberCap as strings.
 std::string clean_json(std::string_view text);
 
 }  // namespace profd::scan

@@ -53,10 +53,12 @@ value:
     case 'n':
       if (p[1] == 'u') goto literal;
       [[fallthrough]];
-    default:
+    default: {
       if (!is_digit(*p) && *p != '-' && (*p | 0x20) != 'n' && (*p | 0x20) != 'i') return p >= end ? Scan::kMore : Scan::kBad;
+      const char* const number = p;
       if ((s = scan_number(p, end, form)) != Scan::kOk) return s;
-      clean &= form != NumberForm::kNotANumber;
+      clean &= form != NumberForm::kNotANumber && p - number <= kNumberCap;
+    }
   }
 after:
   if (depth == 0) return Scan::kOk;

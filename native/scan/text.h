@@ -18,6 +18,7 @@
 namespace profd::scan {
 
 inline constexpr std::size_t kPadding = 64;
+inline constexpr std::ptrdiff_t kNumberCap = 4096;  // Python refuses integers beyond 4300 digits
 inline constexpr int kDepthCap = 64;  // bits of the bracket stack in skip_value
 
 enum class Scan : std::uint8_t {

@@ -13,7 +13,6 @@ arguments live in typed columns only (native/scan/chrome_args.cpp lists them).
 from __future__ import annotations
 
 import decimal
-import json
 import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
@@ -23,7 +22,7 @@ import numpy as np
 from profd import limits
 from profd._scan import ChromeScanner
 from profd.decode.batch import Batch, Findings
-from profd.decode.chrome_metadata import Metadata, parse_id
+from profd.decode.chrome_metadata import Metadata, loads, parse_id
 from profd.decode.inflate import Slices
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace
@@ -34,7 +33,6 @@ _EVENT_CODES: Final = {name: name for name in ("name", "cat", "stack", "module",
 _FLOW_CODES: Final = {"id": "flow_id", "category": "cat", "name": "name"}
 # Small enough for text and columns to stay in the cache; measured a quarter faster than 16 MiB.
 SLICE_BYTES: Final = min(4 * limits.MiB, limits.DECODE_SLICE_BYTES)
-OPEN_ROWS_MAX: Final = 1_000_000  # begins, and their arguments, that wait for an end: ~200 bytes each
 
 # What the names in deviceProperties give away (libkineto writes no vendor field).
 _VENDORS: Final = (
@@ -53,7 +51,7 @@ def _scanner(*, skip_events: bool = False) -> ChromeScanner:
         arg_keys=limits.ARG_KEYS_MAX,
         dictionary_bytes=limits.DICTIONARY_BYTES_MAX,
         tracks=limits.TRACKS_MAX,
-        open_rows=OPEN_ROWS_MAX,
+        open_rows=limits.OPEN_EVENTS_MAX,
         skip_events=skip_events,
     )
 
@@ -127,7 +125,7 @@ class ChromeDecoder:
         members: dict[str, Any] = {}
         for piece in Slices(self._file, self._slice_bytes):
             scanner.feed(piece, False)
-            members.update((key, json.loads(text)) for key, text in scanner.take()["members"])
+            members.update((key, loads(text)) for key, text in scanner.take()["members"])
             if scanner.fault:
                 break
         self._file.seek(position)
@@ -147,7 +145,7 @@ class ChromeDecoder:
         for text in taken["metadata"]:
             self._metadata.add(text)
         for key, text in taken["members"]:
-            self.findings.top_level[key] = json.loads(text)
+            self.findings.top_level[key] = loads(text)
 
     def _take(self) -> Iterator[Batch]:
         taken = self._scanner.take()
@@ -182,7 +180,8 @@ class ChromeDecoder:
         findings.lost = scanner.lost
         findings.counted = scanner.counted
         self._metadata.resolve()
-        findings.counted.update(self._metadata.counted)
+        for name, count in self._metadata.counted.items():
+            findings.counted[name] = findings.counted.get(name, 0) + count
         why = problem or scanner.fault
         if not why:
             findings.warnings += _warnings(findings.counted)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Final
 
+from profd import limits
 from profd.decode.shared import SharedTracks, id_key
 
 _FIELDS: Final = {
@@ -14,7 +16,16 @@ _FIELDS: Final = {
     "thread_name": ("thread", "name", "name"),
     "thread_sort_index": ("thread", "sort_index", "sort_index"),
 }
-_OTHER_RECORDS_MAX: Final = 1000  # of names that say nothing about tracks
+
+
+def loads(text: str) -> Any:
+    """A value from the scanner's clean JSON text; numbers beyond a double become strings."""
+    return json.loads(text, parse_float=_finite)
+
+
+def _finite(number: str) -> float | str:
+    value = float(number)
+    return value if math.isfinite(value) else number
 
 
 def parse_id(text: str) -> Any:
@@ -24,7 +35,7 @@ def parse_id(text: str) -> Any:
     """
     if not text:
         return None
-    return _id_of(json.loads(text))
+    return _id_of(loads(text))
 
 
 class Metadata:
@@ -42,31 +53,37 @@ class Metadata:
 
     def add(self, text: str) -> None:
         """Take one record, as clean JSON text."""
-        record = json.loads(text)
+        record = loads(text)
         args = record.get("args")
         name = record.get("name")
         field = _FIELDS.get(name) if isinstance(name, str) else None
         if field is None or not isinstance(args, dict) or field[1] not in args:
-            if len(self._others) < _OTHER_RECORDS_MAX:
+            if len(self._others) < limits.METADATA_RECORDS_MAX:
                 self._others.append(record)
             else:
-                self.counted["metadata_dropped"] = self.counted.get("metadata_dropped", 0) + 1
+                self._drop()
             return
         track, key, column = field
         pid = _id_of(record.get("pid"))
         tid = _id_of(record.get("tid")) if track == "thread" else None
         self._fields.setdefault((track, id_key(pid), id_key(tid)), (pid, tid, {}))[2][column] = args[key]
 
+    def _drop(self) -> None:
+        self.counted["metadata_dropped"] = self.counted.get("metadata_dropped", 0) + 1
+
     def resolve(self) -> None:
         """Put what was gathered where it belongs."""
         processes, threads = self._tracks.tracks.processes, self._tracks.tracks.threads
         for (track, _, _), (pid, tid, values) in self._fields.items():
+            if len(processes) + len(threads) >= limits.TRACKS_MAX:
+                self._drop()
+                continue
             number = self._tracks.process(pid)
             if track == "process":
                 processes[number].update(values)
             else:
                 threads[self._tracks.thread(number, tid)].update(values)
-        for record in self._others:
+        for record in self._others:  # few, so their processes need no limit
             number = self._tracks.process(_id_of(record.get("pid")))
             processes[number].setdefault("metadata", []).append(record)
         self._name_twins()

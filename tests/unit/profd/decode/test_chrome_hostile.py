@@ -196,6 +196,29 @@ def test_a_large_top_level_member_is_dropped_with_a_warning() -> None:
     assert scanner.done
 
 
+def test_numbers_beyond_python_and_doubles() -> None:
+    digits = "9" * 5000
+    text = (
+        f'{{"huge":{digits},"far":1e999,"traceEvents":[{{"ph":"X","ts":1,"args":{{"x":[{digits},-1e999,-5]}}}},'
+        f'{{"ph":"X","ts":1,"args":{{"x":{digits}}}}},{{"ph":"X","ts":2,"pid":1e999}},'
+        f'{{"ph":"M","name":"process_name","pid":1,"args":{{"name":{digits}}}}}]}}'
+    )
+    found, decoder = rows(text)
+    assert decoder.findings.top_level == {"huge": digits, "far": "1e999"}
+    assert arguments(found[0])["x"][0] == digits
+    assert found[1]["pid"] == "1e999"
+    assert decoder.findings.lost == {"too_large": 2}
+
+
+def test_tracks_that_only_metadata_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TRACKS_MAX", 10)
+    _, decoder = rows(
+        json.dumps([{"ph": "M", "name": "process_name", "pid": n, "args": {"name": "p"}} for n in range(30)])
+    )
+    assert len(decoder.tracks.processes) == 10
+    assert decoder.findings.counted == {"metadata_dropped": 20}
+
+
 def test_trailing_bytes_are_warned_of() -> None:
     _, decoder = rows('{"traceEvents":[{"ph":"X","ts":1}]} {"traceEvents":[]}')
     assert "ignored" in decoder.findings.warnings[0]
