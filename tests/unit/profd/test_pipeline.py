@@ -228,6 +228,39 @@ def test_two_ranks_in_one_trace(trace_data, tmp_path):
     assert without_times(tmp_path / "both") == sum((without_times(tmp_path / path.name) for path in files), Counter())
 
 
+def test_samples_nest_and_join_other_files(tmp_path):
+    def record(phase, name, time_us, file="/w/train.py"):
+        args = {"filename": file, "line": 3}
+        return {"args": args, "cat": "py-spy", "name": name, "ph": phase, "pid": 1, "tid": 1, "ts": time_us}
+
+    records = [
+        record("B", "thread (1): MainThread", 0, ""),
+        record("B", "main", 0),
+        record("B", "step", 0),
+        record("E", "step", 60),
+        record("B", "save", 70),  # still on the stack when the recording ends
+    ]
+    samples = tmp_path / "samples"
+    samples.write_bytes(json.dumps(records, separators=(",", ":")).encode() + b"\n")
+    result = store(tmp_path / "staging", ("pyspy", samples), ("chrome", small(tmp_path, first_us=200)))
+    assert result["events"] == 6
+    assert result["anomalies"]["no_end"] == 2
+    reader = TraceReader(tmp_path / "staging")
+    table = reader.read(("name", "parent", "depth", "self_time", "thread"))
+    names = reader.dictionaries["name"].values
+    assert [names[code].split()[-1] for code in table.column("name").tolist()] == [
+        "main",
+        "step",
+        "save",
+        "aten::mm",
+        "cudaLaunchKernel",
+        "gemm",
+    ]
+    # One process, one thread: the frames that never ended are around what the other file recorded.
+    assert table.column("parent").tolist() == [-1, 0, 0, 2, 3, 4]
+    assert table.column("depth").tolist() == [0, 1, 1, 2, 3, 4]
+
+
 def test_one_unreadable_file_of_several(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text("nothing of the kind")

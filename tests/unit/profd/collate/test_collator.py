@@ -116,14 +116,18 @@ def test_a_spilled_run_gives_back_what_was_written(tmp_path):
 
 def test_inputs_are_told_apart_and_share_argument_dictionaries(tmp_path):
     collator = Collator(tmp_path)
-    first, second = batch_of([(1, 1)], 0, True), batch_of([(0, 2)], 1, True)
-    second.events.args["word", "str"].dictionary = Dictionary(["x", "b"])
-    collator.add(first, 0)
+    other = Dictionary(["x", "b"])
+    second, third = batch_of([(0, 2)], 1, True), batch_of([(2, 3)], 2, True)
+    second.events.args["word", "str"].dictionary = other
+    collator.add(batch_of([(1, 1)], 0, True), 0)
     collator.add(second, 1)
+    other.code("new")  # dictionaries grow while their input is read
+    third.events.args["word", "str"].dictionary = other
+    collator.add(third, 1)
     (table,) = collator.segments({})
-    assert table.columns[FILE_COLUMN].tolist() == [1, 0]
+    assert table.columns[FILE_COLUMN].tolist() == [1, 0, 1]
     arg = table.args["word", "str"]
-    assert [arg.dictionary.values[code] for code in arg.values] == ["b", "a"]
+    assert [arg.dictionary.values[code] for code in arg.values] == ["b", "a", "new"]
 
 
 def test_a_directory_that_takes_no_files(tmp_path):
