@@ -23,7 +23,11 @@ _DURATION_SECONDS: Final = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200)
 # Reasons come from decoders; an unknown one must not become a new time series.
 _LOSS_STAGES: Final = frozenset(("source", "decode", "collate", "store"))
 _LOSS_REASONS: Final = frozenset(
-    ("truncated", "bad_time", "unknown_phase", "too_large", "unmatched_begin", "unmatched_end", "limit", "ring_full")
+    (
+        *("bad_flow_time", "bad_id", "bad_time", "dictionary_full", "malformed", "not_an_event", "too_deep"),
+        *("too_large", "too_many_tracks", "truncated", "unknown_phase", "unmatched_begin", "unmatched_end"),
+        "unreadable_file",
+    )
 )
 
 log = logging.getLogger("profd.metrics")

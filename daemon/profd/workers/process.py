@@ -56,7 +56,7 @@ def _confine(settings: dict[str, Any]) -> list[str]:
 def _preload(known: dict[str, str]) -> None:
     """Import what jobs need, so that the first one does not pay for it (numpy and pyarrow: 0.3 s)."""
     for target in known.values():
-        with contextlib.suppress(ImportError):  # the job itself reports it
+        with contextlib.suppress(Exception):  # the job itself reports it
             importlib.import_module(target.partition(":")[0])
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import urllib.request
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from profd import metrics as metrics_module
 from profd.capture.model import Loss, State
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
@@ -49,6 +52,14 @@ def test_losses_never_make_new_labels() -> None:
     assert value("profd_events_dropped_total", {"stage": "decode", "reason": "other"}) == 1
 
 
+def test_reasons_of_the_decoders_are_known() -> None:
+    root = Path(__file__).parents[3]
+    sources = [*(root / "native/scan").glob("*.cpp"), *(root / "daemon/profd/decode").glob("*.py")]
+    said = {reason for path in sources for reason in re.findall(r'lose\("([a-z_]+)"', path.read_text())}
+    assert said
+    assert said <= metrics_module._LOSS_REASONS
+
+
 class Audit:
     def __init__(self) -> None:
         self.actions: list[str] = []
@@ -60,7 +71,7 @@ class Audit:
 def ended_capture() -> CaptureRecord:
     target = TargetRecord(host="h", pid=1, start_ticks=2, uid=3, user="u", command="c", source="kineto")
     target.state, target.start_ns, target.events = State.PARTIAL, 2_000_000_000, 7
-    target.lost = [Loss("source", "ring_full", 2)]
+    target.lost = [Loss("source", "truncated", 2)]
     refused = TargetRecord(host="h", pid=2, start_ticks=2, uid=3, user="u", command="c", state=State.REFUSED)
     return CaptureRecord("c1", "", "u", 3, 1_000_000_000, finished_ns=5_000_000_000, targets=[target, refused])
 
@@ -80,7 +91,7 @@ def test_ended_captures_are_counted_when_the_audit_hears_of_them() -> None:
     assert value("profd_capture_duration_seconds_count") == 1
     assert value("profd_trigger_latency_seconds_sum") == 1
     assert value("profd_ingest_events_total", {"source": "kineto"}) == 7
-    assert value("profd_events_dropped_total", {"stage": "source", "reason": "ring_full"}) == 2
+    assert value("profd_events_dropped_total", {"stage": "source", "reason": "truncated"}) == 2
 
 
 async def test_live_values_are_read_on_the_loop() -> None:

@@ -174,6 +174,21 @@ async def test_memory_limit() -> None:
         await pool.close()
 
 
+async def test_worker_that_cannot_be_replaced_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = WorkerPool(1, known=JOBS)
+    await pool.open()
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr("sys.executable", "/nonexistent/python")
+            with pytest.raises(JobFailed, match="SIGKILL"):
+                await pool.run("die", {})
+            with pytest.raises(JobFailed, match="could not be started"):
+                await pool.run("echo", {})
+        assert (await pool.run("echo", {}))["fds"] == 0
+    finally:
+        await pool.close()
+
+
 async def test_worker_is_replaced_after_its_jobs() -> None:
     pool = WorkerPool(1, jobs_per_worker=2, known=JOBS)
     await pool.open()
