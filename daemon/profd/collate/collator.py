@@ -50,7 +50,9 @@ class Collator:
         self._events = Sorter(spill_to, segment_rows)
         self._flows = Sorter(spill_to, max(1, segment_rows // 4))
         self._arg_dictionaries: dict[ArgKey, Dictionary] = {}
-        self._translations: dict[int, tuple[Dictionary, Array]] = {}  # codes of later inputs to shared ones
+        self._translations: dict[
+            tuple[ArgKey, int], tuple[Dictionary, Array]
+        ] = {}  # codes of later inputs to shared ones
 
     @property
     def rows(self) -> int:
@@ -76,10 +78,10 @@ class Collator:
         shared = self._arg_dictionaries.setdefault(key, given)
         if shared is given:
             return
-        _, codes = self._translations.get(id(given), (given, np.empty(0, dtype=np.int32)))
+        _, codes = self._translations.get((key, id(given)), (given, np.empty(0, dtype=np.int32)))
         new = [shared.code(value) for value in given.values[len(codes) :]]
         codes = np.append(codes, np.array(new, dtype=np.int32))
-        self._translations[id(given)] = (given, codes)  # kept alive, so the id stays its own
+        self._translations[key, id(given)] = (given, codes)  # kept alive, so the id stays its own
         arg.values, arg.dictionary = codes[arg.values], shared
 
     def _add_flows(self, flows: Flows, file: int) -> None:
