@@ -29,7 +29,7 @@ class Lock:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise BadInput(f"{what}: {path} cannot be opened: {error.strerror}") from error
+            raise BadInput(f"{what}: {path} cannot be opened: {error.strerror}.{_hint()}") from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -55,10 +55,13 @@ def make_directory(path: Path, mode: int) -> None:
             path.mkdir(mode=mode)
             path.chmod(mode)  # whatever the umask
     except OSError as error:
-        hint = "" if os.geteuid() == 0 else " Without root, start `profd --user`."
-        raise BadInput(f"the directory {path} cannot be made: {error.strerror}.{hint}") from error
+        raise BadInput(f"the directory {path} cannot be made: {error.strerror}.{_hint()}") from error
     if not path.is_dir():
         raise BadInput(f"{path} is not a directory")
+
+
+def _hint() -> str:
+    return "" if os.geteuid() == 0 else " Without root, start `profd --user`."
 
 
 def clear_socket(path: Path) -> None:
