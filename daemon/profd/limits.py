@@ -21,7 +21,7 @@ TRACKS_MAX: Final = 200_000  # threads and processes of one trace
 OPEN_EVENTS_MAX: Final = 1_000_000  # begins, and their arguments, that wait for an end: ~200 bytes each
 METADATA_RECORDS_MAX: Final = 1000  # Chrome "M" records that are kept as they are
 DECODE_SLICE_BYTES: Final = 16 * MiB  # JSON text decoded at a time
-SEGMENT_ROWS: Final = 1 << 19
+SEGMENT_ROWS: Final = 1 << 18  # what an import holds at a time: 400 MB at most for 5 million events
 
 # Captures
 CAPTURE_TARGETS_MAX: Final = 256
