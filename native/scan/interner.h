@@ -27,7 +27,7 @@ inline std::uint64_t hash_bytes(std::string_view s, std::uint64_t seed) {
     h = mix(h ^ word, 0xA0761D6478BD642Full);
   }
   word = 0;
-  std::memcpy(&word, p, n);
+  if (n) std::memcpy(&word, p, n);
   return mix(h ^ word, 0xE7037ED1A0B428DBull);
 }
 
