@@ -42,21 +42,22 @@ class Steps:
         return self.end - self.start
 
 
-def find_steps(table: EventTable) -> Steps:
+def find_steps(table: EventTable, first_from: int | None = None) -> Steps:
     """The steps of a trace.
 
     `ProfilerStep#n` ranges where there are any (torch.profiler's `step()`).
     Otherwise an outermost `Optimizer.step#…` range ends a step on its thread,
     and the next step begins there: n ranges make n - 1 steps, since nothing
-    says when the first began. Gradient accumulation does not show: a step is
-    what lies between two updates. Ranges without an end make no step.
+    says when the first began, unless `first_from` (Unix ns) does: then n ranges
+    make n steps. Gradient accumulation does not show: a step is what lies
+    between two updates. Ranges without an end make no step.
     """
     row, word = _named(table, _PROFILER_STEP_NAME)
     if len(row):
         return _profiler_steps(table, row, word)
     row, word = _named(table, _OPTIMIZER_STEP_NAME)
     if len(row):
-        return _optimizer_steps(table, row, word)
+        return _optimizer_steps(table, row, word, first_from)
     none = np.empty(0, dtype=np.int64)
     return Steps(none, none, [], none.astype(np.int32), "")
 
@@ -91,7 +92,7 @@ def _profiler_steps(table: EventTable, row: Array, word: list[str]) -> Steps:
     return Steps(start[kept], end[kept], [word[at] for at in kept], thread[kept], PROFILER_STEP)
 
 
-def _optimizer_steps(table: EventTable, row: Array, word: list[str]) -> Steps:
+def _optimizer_steps(table: EventTable, row: Array, word: list[str], first_from: int | None) -> Steps:
     found: list[tuple[int, int, str, int]] = []
     last_end: dict[int, int] = {}  # of the latest outermost range, by thread
     starts, ends = table.columns["start"][row].tolist(), table.column("end")[row].tolist()
@@ -99,7 +100,8 @@ def _optimizer_steps(table: EventTable, row: Array, word: list[str]) -> Steps:
     # Longer first among those that start together: what they enclose comes after them.
     for at in sorted(range(len(row)), key=lambda at: (starts[at], -ends[at])):
         thread = threads[at]
-        begin = last_end.get(thread)
+        # Of several threads only the one that is first can have begun its step there.
+        begin = last_end.get(thread) if last_end else first_from
         if begin is not None and ends[at] <= begin:
             continue  # inside the range before it
         if begin is not None:

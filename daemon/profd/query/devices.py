@@ -84,11 +84,16 @@ class EventCounts:
 _LAUNCHES = ("LaunchKernel", "MemcpyAsync", "MemsetAsync", "GraphLaunch", "LaunchCooperative")
 
 
+def is_launch_name(name: str) -> bool:
+    """Whether a runtime or driver call of this name starts work on a device."""
+    return any(word in name for word in _LAUNCHES)
+
+
 class EventCounter:
     """Counts launches and device work, fed with tables that have `name` and `kind`."""
 
     def __init__(self) -> None:
-        self._launches = rules.Named(lambda name: any(word in name for word in _LAUNCHES))
+        self._launches = rules.Named(is_launch_name)
         self.counts = EventCounts()
 
     def add(self, table: EventTable) -> None:

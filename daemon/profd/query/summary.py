@@ -8,27 +8,17 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS, Steps, find_steps
+from profd.derive.steps import STEP_COLUMNS, Steps
 from profd.errors import Exhausted
-from profd.events import EventTable
 from profd.events.table import Array
-from profd.query import rules
 from profd.query.averages import Average, Grouping, averages_of_trace
 from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounter, EventCounts, gpu_shortfall
-from profd.store.join import join
+from profd.query.steps import StepMarks, why_none
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 
 TOP_ROWS: Final = 5
 _SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS)))
-_STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)
-NO_STEPS: Final = (
-    "none found: the trace has no ProfilerStep# range and fewer than two optimizer steps. "
-    "Call prof.step(), or capture a longer window."
-)
-
-
-NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
 
 
 def summarise(reader: TraceReader) -> dict[str, Any]:
@@ -48,7 +38,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "gpus": sorted({device.device for device in devices if device.device is not None}),
         "events": meta.events,
         "gpu_events": meta.gpu_events,
-        "steps": _steps(steps, meta.source),
+        "steps": _steps(steps, meta),
         "devices": [asdict(device) for device in devices],
         "top": [row.as_json() for row in _top(reader)],
         "lost": msgspec.to_builtins(meta.lost),
@@ -74,25 +64,17 @@ def _window(meta: TraceMeta, recorded: int | None) -> dict[str, Any]:
 
 def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps]:
     """One pass over the trace, a segment at a time; of it only the rows that may mark steps are kept."""
-    clock, counter = BusyClock(), EventCounter()
-    named = rules.Named(lambda name: name.startswith(_STEP_NAMES))
-    marks: list[EventTable] = []
+    clock, counter, marks = BusyClock(), EventCounter(), StepMarks()
     for table in reader.iterate(_SCAN_COLUMNS, args=False):
         clock.add(table)
         counter.add(table)
-        marks.append(_rows(table, np.flatnonzero(named.of(table))))
-    steps = find_steps(join(marks, reader.dictionaries))
-    return clock, counter.counts, steps
+        marks.add(table)
+    return clock, counter.counts, marks.steps(reader)
 
 
-def _rows(table: EventTable, rows: Array) -> EventTable:
-    return EventTable({name: values[rows] for name, values in table.columns.items()}, table.dictionaries)
-
-
-def _steps(steps: Steps, source: str) -> dict[str, Any]:
+def _steps(steps: Steps, meta: TraceMeta) -> dict[str, Any]:
     if not len(steps):
-        message = NO_STEPS_IN_SAMPLES if source == "pyspy" else NO_STEPS
-        return {"n": 0, "p50_ns": None, "p95_ns": None, "max_ns": None, "from": None, "message": message}
+        return {"n": 0, "p50_ns": None, "p95_ns": None, "max_ns": None, "from": None, "message": why_none(meta)}
     lasting = np.sort(steps.durations)
     return {
         "n": len(steps),

@@ -1,0 +1,153 @@
+"""The steps of a trace one by one: `profctl steps`, and what the summary says of them (docs/json.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS, Steps, find_steps
+from profd.events import EventTable, Kind
+from profd.events.table import Array
+from profd.query import rules
+from profd.query.devices import is_launch_name
+from profd.query.view import durations
+from profd.store.join import join
+from profd.store.meta import TraceMeta
+from profd.store.reader import TraceReader
+
+NO_STEPS: Final = (
+    "none found: the trace has no ProfilerStep# range and fewer than two optimizer steps. "
+    "Call prof.step(), or capture a longer window."
+)
+NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
+
+_STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)
+_WORK_COLUMNS: Final = ("name", "kind", "device_type", "start", "end")
+_DEVICE_WORK: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+_CALLS: Final = (Kind.RUNTIME, Kind.DRIVER)
+_HOST_WORK: Final = (Kind.CPU_OP, *_CALLS)
+_LONG_AGO: Final = int(np.iinfo(np.int64).min)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step and what ran while it lasted, on all threads and devices. Times in ns."""
+
+    name: str
+    start_ns: int  # Unix
+    duration_ns: int
+    device_busy_ns: int | None  # at least one device worked; None where the trace has no device records
+    device_idle_ns: int | None
+    launches: int  # runtime and driver calls that start work on a device
+    host_share: float | None  # share in operators and runtime calls on any thread; None for a step of no length
+
+
+class StepMarks:
+    """Gathers the rows that may mark steps, fed with tables that have STEP_COLUMNS."""
+
+    def __init__(self) -> None:
+        self._named = rules.Named(lambda name: name.startswith(_STEP_NAMES))
+        self._found: list[EventTable] = []
+
+    def add(self, table: EventTable) -> None:
+        """Take in the next stretch of the trace."""
+        rows = np.flatnonzero(self._named.of(table))
+        columns = {name: table.column(name)[rows] for name in STEP_COLUMNS}
+        self._found.append(EventTable(columns, table.dictionaries))
+
+    def steps(self, reader: TraceReader) -> Steps:
+        """The steps of all stretches."""
+        return find_steps(join(self._found, reader.dictionaries), first_from=_boundary(reader.meta))
+
+
+def _boundary(meta: TraceMeta) -> int | None:
+    """Where the first step began: a capture of so many steps begins between two of them."""
+    return meta.start_ns if meta.options.get("iterations") else None
+
+
+def why_none(meta: TraceMeta) -> str:
+    """Why a trace has no steps, as a sentence."""
+    return NO_STEPS_IN_SAMPLES if meta.source == "pyspy" else NO_STEPS
+
+
+def steps_of_trace(reader: TraceReader) -> dict[str, Any]:
+    """`profctl steps --json`. Two passes over the trace, each a segment at a time."""
+    marks = StepMarks()
+    for table in reader.iterate(STEP_COLUMNS, args=False):
+        marks.add(table)
+    steps = marks.steps(reader)
+    if not len(steps):
+        return {"n": 0, "from": None, "message": why_none(reader.meta), "steps": []}
+    rows = [asdict(step) for step in _measured(steps, reader)]
+    return {"n": len(rows), "from": steps.how, "message": None, "steps": rows}
+
+
+def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:
+    device, host, launches = _Busy(steps), _Busy(steps), _Count(steps)
+    launching = rules.Named(is_launch_name)
+    on_device = 0
+    for table in reader.iterate(_WORK_COLUMNS, args=False):
+        kinds, cpu = table.column("kind"), rules.is_cpu(table.column("device_type"))
+        start, lasting = table.columns["start"], durations(table)
+        work = np.flatnonzero(rules.is_kind(kinds, *_DEVICE_WORK) & ~cpu)
+        on_device += len(work)
+        device.add(start[work], lasting[work])
+        calls = np.flatnonzero(rules.is_kind(kinds, *_HOST_WORK) & cpu)
+        host.add(start[calls], lasting[calls])
+        launches.add(start[np.flatnonzero(rules.is_kind(kinds, *_CALLS) & launching.of(table))])
+    columns = (steps.start, steps.durations, device.within, launches.within, host.within)
+    for name, values in zip(steps.name, zip(*(column.tolist() for column in columns), strict=True), strict=True):
+        begin, lasts, busy, launched, host_busy = values
+        known = on_device > 0
+        yield Step(
+            name,
+            begin,
+            lasts,
+            busy if known else None,
+            lasts - busy if known else None,
+            launched,
+            host_busy / lasts if lasts else None,
+        )
+
+
+class _Busy:
+    """How long of each step at least one of the intervals fed so far covers; they come in start order."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._until = _LONG_AGO
+        self.within = np.zeros(len(steps), dtype=np.int64)  # ns
+
+    def add(self, start: Array, lasting: Array) -> None:
+        """Take in more intervals, none of which starts before those already fed."""
+        if not len(start):
+            return
+        reached = np.maximum.accumulate(np.maximum(start + lasting, self._until))
+        # Cut to what the intervals before them leave over, they follow one another.
+        begin = np.maximum(start, np.concatenate([[self._until], reached[:-1]]))
+        self._until = int(reached[-1])
+        before = np.concatenate([[0], np.cumsum(reached - begin)])
+
+        def covered(time: Array) -> Array:
+            begun = np.searchsorted(begin, time, side="right")
+            last = np.maximum(begun - 1, 0)
+            beyond = np.where(begun > 0, np.maximum(reached[last] - time, 0), 0)
+            ns: Array = before[begun] - beyond
+            return ns
+
+        self.within += covered(self._steps.end) - covered(self._steps.start)
+
+
+class _Count:
+    """How many points in time, fed in order, lie in each step."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self.within = np.zeros(len(steps), dtype=np.int64)
+
+    def add(self, time: Array) -> None:
+        """Take in more of them."""
+        self.within += np.searchsorted(time, self._steps.end) - np.searchsorted(time, self._steps.start)

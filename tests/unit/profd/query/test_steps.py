@@ -1,0 +1,103 @@
+"""The steps of a trace, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profd.derive.steps import Steps
+from profd.events import Kind
+from profd.query import open_trace
+from profd.query.steps import _Busy, steps_of_trace
+from profd.store.reader import TraceReader
+
+from tests.support.tables import Event, store, table_of
+
+STEP = Kind.USER_ANNOTATION
+
+
+def two_steps() -> list[Event]:
+    return [
+        Event("ProfilerStep#1", 0, 100, STEP),
+        Event("aten::mm", 10, 60),
+        Event("aten::addmm", 40, 70, thread=1),
+        Event("cudaLaunchKernel", 20, 30, Kind.RUNTIME),
+        Event("cudaStreamSynchronize", 80, 90, Kind.RUNTIME),
+        Event("gemm", 35, 75, Kind.KERNEL, 9),
+        Event("copy", 70, 120, Kind.MEMCPY, 9),  # goes on in the next step
+        Event("ProfilerStep#2", 100, 300, STEP),
+        Event("cudaLaunchKernel", 100, 105, Kind.RUNTIME),
+        Event("cudaMemcpyAsync", 110, 115, Kind.RUNTIME),
+        Event("late", 290, 400, Kind.KERNEL, 9),
+        Event("cudaLaunchKernel", 310, 320, Kind.RUNTIME),  # in no step
+    ]
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_each_step_by_hand(rows: int, tmp_path: Path) -> None:
+    answer = steps_of_trace(TraceReader(store(table_of(two_steps()), tmp_path / "t", rows=rows)))
+    assert (answer["n"], answer["from"], answer["message"]) == (2, "ProfilerStep", None)
+    first, second = answer["steps"]
+    assert first == {
+        "name": "ProfilerStep#1",
+        "start_ns": 0,
+        "duration_ns": 100,
+        "device_busy_ns": 65,  # 35..100
+        "device_idle_ns": 35,
+        "launches": 1,
+        "host_share": 0.7,  # 10..70 and 80..90
+    }
+    assert (second["device_busy_ns"], second["device_idle_ns"]) == (30, 170)  # 100..120 and 290..300
+    assert (second["launches"], second["host_share"]) == (2, 0.05)
+
+
+def test_without_device_records_nothing_is_said_of_devices(tmp_path: Path) -> None:
+    events = [Event("ProfilerStep#1", 0, 100, STEP), Event("aten::mm", 50, 75), Event("ProfilerStep#2", 100, 100, STEP)]
+    first, second = steps_of_trace(TraceReader(store(table_of(events), tmp_path / "t")))["steps"]
+    assert (first["device_busy_ns"], first["device_idle_ns"], first["host_share"]) == (None, None, 0.25)
+    assert (second["duration_ns"], second["host_share"]) == (0, None)
+
+
+def optimizer(count: int) -> list[Event]:
+    marks = [Event("Optimizer.step#SGD.step", 100 * n + 90, 100 * n + 100, STEP) for n in range(count)]
+    return [Event("aten::mm", 5, 20), *marks]
+
+
+def test_with_iterations_asked_the_first_step_is_whole(tmp_path: Path) -> None:
+    plain = store(table_of(optimizer(3)), tmp_path / "plain", options={"duration_ns": 300})
+    asked = store(table_of(optimizer(3)), tmp_path / "asked", options={"iterations": 3})
+    starts = [step["start_ns"] for step in steps_of_trace(TraceReader(plain))["steps"]]
+    assert starts == [100, 200]
+    answer = steps_of_trace(TraceReader(asked))
+    assert [(step["start_ns"], step["duration_ns"]) for step in answer["steps"]] == [(5, 95), (100, 100), (200, 100)]
+    assert answer["from"] == "Optimizer.step"
+    assert open_trace(asked).summary()["steps"]["n"] == 3
+    assert open_trace(plain).summary()["steps"]["n"] == 2
+
+
+def test_none_found_is_said(tmp_path: Path) -> None:
+    answer = steps_of_trace(TraceReader(store(table_of([Event("op", 0, 10)]), tmp_path / "t")))
+    assert (answer["n"], answer["from"], answer["steps"]) == (0, None, [])
+    assert answer["message"].startswith("none found")
+    sampled = store(table_of([Event("f", 0, 10, Kind.SAMPLE)]), tmp_path / "s", source="pyspy")
+    assert "samples" in steps_of_trace(TraceReader(sampled))["message"]
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=12)
+
+
+@given(spans=SPANS, steps=SPANS, cut=st.integers(0, 12))
+def test_cover_is_that_of_counting_every_nanosecond(
+    spans: list[tuple[int, int]], steps: list[tuple[int, int]], cut: int
+) -> None:
+    spans, steps = sorted(spans), sorted(steps)
+    begin = np.array([start for start, _ in steps], dtype=np.int64)
+    length = np.array([lasting for _, lasting in steps], dtype=np.int64)
+    busy = _Busy(Steps(begin, begin + length, [], begin.astype(np.int32), ""))
+    for part in (spans[:cut], spans[cut:]):
+        busy.add(*(np.array([span[side] for span in part], dtype=np.int64) for side in (0, 1)))
+    covered = {ns for start, lasting in spans for ns in range(start, start + lasting)}
+    assert busy.within.tolist() == [len(covered & set(range(start, start + lasting))) for start, lasting in steps]
