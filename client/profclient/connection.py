@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from profclient.errors import (
 )
 
 CONTROL_TIMEOUT_SECONDS = 10.0
+TOKEN_SECONDS = 60.0  # where the daemon does not say how long a token lasts
 CALL_TIMEOUT_SECONDS = 60.0  # of a call that does no long work
 LONG_TIMEOUT_SECONDS = 3600.0  # of one that may: queries of large traces, imports
 MESSAGE_BYTES_MAX = 64 << 20
@@ -45,8 +47,11 @@ _BY_STATUS: dict[grpc.StatusCode, type[ClientError]] = {
 }
 
 
-def token(control: Path) -> str:
-    """A token for this process from the daemon's control socket. Raises UnreachableError."""
+def token(control: Path) -> tuple[str, float]:
+    """A token for this process from the daemon's control socket, and the seconds that it lasts.
+
+    Raises UnreachableError or DeniedError.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(CONTROL_TIMEOUT_SECONDS)
         try:
@@ -62,7 +67,7 @@ def token(control: Path) -> str:
             ) from error
     if "token" not in answer:
         raise DeniedError(str(answer.get("error", f"{control} gave no token")))
-    return str(answer["token"])
+    return str(answer["token"]), float(answer.get("expires_s", TOKEN_SECONDS))
 
 
 def translated(error: grpc.RpcError) -> ClientError:
@@ -99,7 +104,8 @@ class Daemon:
     def __init__(self, path: Path | None = None) -> None:
         path = path or address.find()
         self.path = path
-        self._token = token(path.with_name("control.sock"))
+        self._token, self._renew_at = "", 0.0
+        self._metadata()
         self._channel = grpc.insecure_channel(
             f"unix:{path}",
             options=[
@@ -131,4 +137,8 @@ class Daemon:
             yield from method(request, timeout=timeout, metadata=self._metadata())
 
     def _metadata(self) -> list[tuple[str, str]]:
+        """The token, a fresh one in good time: a long capture outlives several."""
+        if time.monotonic() >= self._renew_at:
+            self._token, lasts = token(self.path.with_name("control.sock"))
+            self._renew_at = time.monotonic() + lasts / 2
         return [("profd-token", self._token)]
