@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from profd.decode.chrome import open_chrome
 from profd.events import DeviceType, Kind
@@ -30,7 +30,7 @@ FILES = (
 def test_counts(name: str, trace_data: Path) -> None:
     path = trace_data / f"{name}.json.gz"
     with gzip.open(path) as text:
-        events = json.load(text)["traceEvents"]
+        events = msgspec.json.decode(text.read())["traceEvents"]
     phases = Counter(event["ph"] for event in events)
     with path.open("rb") as file:
         decoder = open_chrome(file)

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from profd.errors import BadInput
 from profd.export.jobs import export
@@ -156,7 +157,7 @@ def test_an_unknown_format_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["amd_minitoy", "cuda_train_rank0", "mtia_inference", "resnet50_workers0", "ddp_rank0"]
+    "name", ["amd_minitoy", "mtia_inference", "resnet50_workers0", "ddp_rank0"]
 )
 def test_real_traces_come_back(name: str, trace_data: Path, tmp_path: Path) -> None:
     path = trace_data / f"{name}.json.gz"
@@ -164,4 +165,4 @@ def test_real_traces_come_back(name: str, trace_data: Path, tmp_path: Path) -> N
     told, text = _export(tmp_path / "trace")
     assert told == {"events": result["events"]}
     with gzip.open(path) as file:
-        assert _records(json.loads(text)) == _records(json.load(file))
+        assert _records(msgspec.json.decode(text)) == _records(msgspec.json.decode(file.read()))
