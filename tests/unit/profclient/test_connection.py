@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from profclient import connection
 from profclient.errors import DeniedError, UnreachableError
 
