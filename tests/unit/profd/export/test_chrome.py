@@ -156,9 +156,7 @@ def test_an_unknown_format_is_named(tmp_path: Path) -> None:
         export({"trace_dir": str(tmp_path), "format": "svg"}, [], lambda what, share: None)
 
 
-@pytest.mark.parametrize(
-    "name", ["amd_minitoy", "mtia_inference", "resnet50_workers0", "ddp_rank0"]
-)
+@pytest.mark.parametrize("name", ["amd_minitoy", "mtia_inference", "resnet50_workers0", "ddp_rank0"])
 def test_real_traces_come_back(name: str, trace_data: Path, tmp_path: Path) -> None:
     path = trace_data / f"{name}.json.gz"
     result = import_trace(path, tmp_path / "trace")
