@@ -35,14 +35,17 @@ class Trace:
         group_by_stack_n: int = 0,
         *,
         raw: bool = False,
+        group_by_module: bool = False,
+        with_backward: bool = False,
         sort_by: str = SORT_DEFAULT,
     ) -> list[Average]:
         """Rows as of torch.profiler's `key_averages()`, or with `raw` of every event as it was recorded.
 
         Raises BadInput for an unknown sort key, Exhausted for a trace too large for what is asked.
         """
-        grouping = Grouping(group_by_input_shape, group_by_stack_n)
-        return sort_averages(averages_of_trace(self.reader, raw=raw, grouping=grouping), sort_by)
+        grouping = Grouping(group_by_input_shape, group_by_stack_n, group_by_module)
+        rows = averages_of_trace(self.reader, raw=raw, grouping=grouping, with_backward=with_backward)
+        return sort_averages(rows, sort_by)
 
     def summary(self) -> dict[str, Any]:
         """What `profctl show` says, as in docs/json.md."""

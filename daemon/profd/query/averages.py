@@ -10,13 +10,15 @@ from typing import Any, Final
 import numpy as np
 
 from profd import _engine
+from profd.derive.ancestors import subtree_sums
+from profd.derive.autograd import AUTOGRAD_COLUMNS, Links, backward_times, find_links
 from profd.derive.flops import flops_of_rows
 from profd.errors import BadInput
 from profd.events import DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules, view
-from profd.query.grouping import Labels, by_shapes, by_stack
-from profd.query.recorded import RECORDED_COLUMNS, recorded_stretches
+from profd.query.grouping import Labels, by_module, by_shapes, by_stack
+from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
 from profd.query.whole import whole
 from profd.store.reader import TraceReader
 
@@ -25,6 +27,11 @@ SORT_KEYS: Final = (
     "cpu_time_total",
     "self_device_time_total",
     "device_time_total",
+    "backward_time_total",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+    "device_memory_usage",
+    "self_device_memory_usage",
     "count",
     "flops",
     "name",
@@ -48,6 +55,12 @@ class Average:
     input_shapes: str | None = None  # JSON, when grouped by it
     stack: list[str] | None = None  # innermost first, when grouped by it
     flops: int | None = None  # where the trace has shapes
+    module: str | None = None  # path, when grouped by it; "" in no module
+    backward_time_total_ns: int | None = None  # of the backward ops of the calls and all below them, when asked for
+    cpu_memory_usage: int | None = None  # bytes allocated less freed; where the trace has allocations
+    self_cpu_memory_usage: int | None = None
+    device_memory_usage: int | None = None
+    self_device_memory_usage: int | None = None
     shadow: bool = False  # a device's range for an annotation: it spans work that has rows of its own
 
     def as_json(self) -> dict[str, Any]:
@@ -63,21 +76,35 @@ class Grouping:
 
     input_shape: bool = False
     stack_n: int = 0  # innermost frames
+    module: bool = False
 
     def columns(self) -> tuple[str, ...]:
         """Columns that the grouping reads."""
-        return ("stack",) if self.stack_n > 0 else ()
+        stack = ("stack",) if self.stack_n > 0 or self.module else ()
+        return (*stack, "module", "linked") if self.module else stack
+
+    @property
+    def by_context(self) -> bool:
+        """Whether it needs to know what is around a call."""
+        return self.stack_n > 0 or self.module
 
 
-def averages_of_trace(reader: TraceReader, *, raw: bool, grouping: Grouping) -> list[Average]:
+def averages_of_trace(
+    reader: TraceReader, *, raw: bool, grouping: Grouping, with_backward: bool = False
+) -> list[Average]:
     """`averages` of a stored trace. Raw rows are added up segment by segment, in bounded memory.
 
     Exhausted where the trace is too large for what is asked.
     """
     on_device = reader.meta.gpu_events is None or reader.meta.gpu_events > 0
     columns = columns_for(raw, grouping, on_device)
-    if not raw or grouping.stack_n > 0:
-        return averages(whole(reader, columns), raw=raw, grouping=grouping)
+    linked = with_backward or (grouping.by_context and not raw)
+    if linked:
+        columns = list(dict.fromkeys([*columns, "cat", *AUTOGRAD_COLUMNS]))
+    if not raw or linked or grouping.by_context:
+        table = whole(reader, columns)
+        links = find_links(table, reader.flows(), reader.tracks) if linked else None
+        return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward)
     stretches = recorded_stretches(reader.iterate(columns, args=False))
     return _merge(_group(table, calls, True, grouping) for table, calls in stretches)
 
@@ -85,7 +112,7 @@ def averages_of_trace(reader: TraceReader, *, raw: bool, grouping: Grouping) -> 
 def _merge(parts: Iterable[list[Average]]) -> list[Average]:
     merged: dict[tuple[object, ...], Average] = {}
     for row in chain.from_iterable(parts):
-        key = (row.name, row.device_type, row.input_shapes, *(row.stack or ()))
+        key = (row.name, row.device_type, row.input_shapes)
         known = merged.get(key)
         merged[key] = row if known is None else _sum(known, row)
     return list(merged.values())
@@ -110,21 +137,40 @@ def columns_for(raw: bool, grouping: Grouping, on_device: bool) -> list[str]:
     return [*(RECORDED_COLUMNS if raw else view.COLUMNS), *links, "inputs", *grouping.columns()]
 
 
-def averages(table: EventTable, *, raw: bool = False, grouping: Grouping | None = None) -> list[Average]:
+def averages(
+    table: EventTable,
+    *,
+    raw: bool = False,
+    grouping: Grouping | None = None,
+    links: Links | None = None,
+    with_backward: bool = False,
+) -> list[Average]:
     """The rows of `top` for a whole trace, in order of first call.
 
     Without `raw` as torch.profiler's `key_averages()`: duplicate wrappers merged,
     utility ops left out, `ProfilerStep#n` one row, annotations apart from ops of
-    their name. With it every event counts as it was recorded, and device rows
-    alone have device time.
+    their name, and with `links` calls of the backward pass under stack and module
+    of their forward ops. With it every event counts as it was recorded, and device
+    rows alone have device time. `with_backward` needs `links`.
     """
     grouping = grouping or Grouping()
+    backward = links if with_backward else None
     if not raw:
-        return [row for row in _group(table, view.torch_calls(table), raw, grouping) if row.count]
+        rows = _group(table, view.torch_calls(table), raw, grouping, links, backward)
+        return [row for row in rows if row.count]
+    if grouping.by_context or with_backward:
+        return _group(table, recorded_calls(table), raw, grouping, None, backward)
     return _merge(_group(part, calls, raw, grouping) for part, calls in recorded_stretches([table]))
 
 
-def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) -> list[Average]:
+def _group(
+    table: EventTable,
+    calls: view.Calls,
+    raw: bool,
+    grouping: Grouping,
+    links: Links | None = None,
+    backward: Links | None = None,
+) -> list[Average]:
     if not len(table):
         return []
     key = calls.name.astype(np.int64)
@@ -134,14 +180,13 @@ def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) 
         # Torch keeps an annotation apart from an op of the same name.
         key += rules.is_annotation(table.column("kind")) * np.uint8(_PLACES // 2)
     shapes = by_shapes(table) if grouping.input_shape else None
-    stacks = by_stack(table, grouping.stack_n) if grouping.stack_n > 0 else None
-    group, first = _engine.group_rows([key, *(labels.code for labels in (shapes, stacks) if labels is not None)])
+    stacks = by_stack(table, grouping.stack_n, calls.parent, links) if grouping.stack_n > 0 else None
+    modules = by_module(table, calls.parent, links) if grouping.module else None
+    labels = [labels.code for labels in (shapes, stacks, modules) if labels is not None]
+    group, first = _engine.group_rows([key, *labels])
 
     count = np.bincount(group, minlength=len(first)) - np.bincount(group[calls.uncounted], minlength=len(first))
-    times = [
-        _engine.sum_by(group, len(first), values)
-        for values in (calls.cpu, calls.self_cpu, calls.device, calls.self_device)
-    ]
+    sums = _sums(calls, group, len(first), backward)
     device = calls.device_type[first]
     shadow = table.column("kind")[first] == Kind.GPU_USER_ANNOTATION
     flops = _flops(table, calls, group, len(first))
@@ -150,17 +195,38 @@ def _group(table: EventTable, calls: view.Calls, raw: bool, grouping: Grouping) 
             name=calls.names[calls.name[at]] if calls.name[at] >= 0 else "",
             device_type=_DEVICE_LABELS.get(int(device[number]), "other"),
             count=int(count[number]),
-            cpu_time_total_ns=int(times[0][number]),
-            self_cpu_time_total_ns=int(times[1][number]),
-            device_time_total_ns=int(times[2][number]),
-            self_device_time_total_ns=int(times[3][number]),
             input_shapes=_label(shapes, at),
             stack=_frames(stacks, at),
+            module=_label(modules, at),
             flops=None if flops is None else min(int(flops[number]), _INT64_MAX),
             shadow=bool(shadow[number]),
+            **{field: int(values[number]) for field, values in sums.items()},
         )
         for number, at in enumerate(first)
     ]
+
+
+def _sums(calls: view.Calls, group: Array, groups: int, backward: Links | None) -> dict[str, Array]:
+    """Field of Average -> its value for each group."""
+    values = {
+        "cpu_time_total_ns": calls.cpu,
+        "self_cpu_time_total_ns": calls.self_cpu,
+        "device_time_total_ns": calls.device,
+        "self_device_time_total_ns": calls.self_device,
+    }
+    if backward is not None:
+        own = backward_times(backward, calls.parent, calls.cpu)
+        total = subtree_sums(own, calls.parent)
+        total[calls.uncounted] = 0
+        values["backward_time_total_ns"] = total
+    if calls.memory is not None:
+        values |= {
+            "cpu_memory_usage": calls.memory.cpu,
+            "self_cpu_memory_usage": calls.memory.self_cpu,
+            "device_memory_usage": calls.memory.device,
+            "self_device_memory_usage": calls.memory.self_device,
+        }
+    return {field: _engine.sum_by(group, groups, of_rows) for field, of_rows in values.items()}
 
 
 _DEVICE_LABELS: Final = {int(device): device.label for device in DeviceType}
@@ -201,5 +267,5 @@ def sort_averages(rows: list[Average], key: str) -> list[Average]:
 
 
 def _value(key: str) -> Callable[[Average], int]:
-    field = key if key in ("count", "flops") else f"{key}_ns"
+    field = f"{key}_ns" if key.endswith("_time_total") else key
     return lambda row: getattr(row, field) or 0

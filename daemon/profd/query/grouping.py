@@ -10,11 +10,14 @@ import msgspec
 import numpy as np
 
 from profd import _engine
+from profd.derive.ancestors import nearest
+from profd.derive.autograd import Links, context_rows
 from profd.derive.flops import parse_signature
+from profd.derive.modules import module_paths
 from profd.events import NO_CODE, NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
-from profd.query.view import nearest, nest
+from profd.query.view import nest
 
 STACK_FRAMES_MAX: Final = 256  # a table grouped by more frames than this is a trace, not a table
 _SEPARATOR: Final = ";"
@@ -51,11 +54,28 @@ def _is_list_of_tensors(entry: object) -> bool:
     return isinstance(entry, list) and any(isinstance(inner, list) for inner in entry)
 
 
-def by_stack(table: EventTable, frames: int) -> Labels:
+def by_module(table: EventTable, parent: Array, links: Links | None) -> Labels:
+    """The path of the module around each row; of backward ops that of their forward op. `parent` as in `Calls`."""
+    code, texts = module_paths(table, parent)
+    return Labels(_as_forward(code, parent, links), texts)
+
+
+def _as_forward(code: Array, parent: Array, links: Links | None) -> Array:
+    """Labels (0: none) in which what runs in a backward function has that of its forward op."""
+    if links is None or not links.function.any():
+        return code
+    rows, forward = context_rows(links, parent)
+    code = code.copy()
+    code[rows] = np.where(forward == NO_ROW, 0, code[forward])
+    return code
+
+
+def by_stack(table: EventTable, frames: int, parent: Array, links: Links | None) -> Labels:
     """The innermost frames of each row, joined by `;`, innermost first.
 
     The recorded call stack where there is one, else the functions, traced or
-    sampled, that enclose the row on its thread.
+    sampled, that enclose the row on its thread. With `links` what runs in a
+    backward function has the stack of the forward op. `parent` as in `Calls`.
     """
     frames = min(frames, STACK_FRAMES_MAX)
     recorded = table.column("stack")
@@ -69,7 +89,7 @@ def by_stack(table: EventTable, frames: int) -> Labels:
     bare = np.flatnonzero(recorded == NO_CODE)
     labels = [texts.setdefault(text, len(texts)) for text in enclosing.texts]
     code[bare] = np.array(labels, dtype=np.int64)[enclosing.code[bare]]
-    return Labels(code, list(texts))
+    return Labels(_as_forward(code, parent, links), list(texts))
 
 
 def _innermost(stack: str, frames: int) -> list[str]:

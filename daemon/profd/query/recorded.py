@@ -51,6 +51,11 @@ def recorded_stretches(tables: Iterable[EventTable]) -> Iterator[tuple[EventTabl
         yield stretch, _calls(stretch, len(stretch) - len(waiting))
 
 
+def recorded_calls(table: EventTable) -> Calls:
+    """The calls of a whole trace at once: a row of the calls for each of the table."""
+    return _calls(table, 0)
+
+
 def _joined(first: EventTable | None, second: EventTable) -> EventTable:
     return second if first is None or not len(first) else join([first, second], second.dictionaries)
 
@@ -90,4 +95,5 @@ def _calls(table: EventTable, fresh: int) -> Calls:
         self_cpu=on_cpu - children,
         device=on_device,
         self_device=on_device,
+        parent=parent,
     )

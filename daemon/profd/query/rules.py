@@ -10,11 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME
 from profd.events import NO_CODE, DeviceType, EventTable, Kind
 from profd.events.table import Array
 
-MEMORY_NAME: Final = "[memory]"
-OUT_OF_MEMORY_NAME: Final = "[OutOfMemory]"
 STEP_PREFIX: Final = "ProfilerStep#"
 STEP_FOLDED: Final = "ProfilerStep*"
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from profd import _engine
+from profd.derive.ancestors import nearest, subtree_sums
+from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME, own_usage, usage_within
 from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 
-COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_type")
+COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_type", "process", "bytes")
 # Read in addition where a device left records.
 DEVICE_COLUMNS = ("correlation", "external", "linked")
 
@@ -33,6 +35,18 @@ class Calls:
     device_type: Array
     name: Array  # index of `names`, or NO_CODE
     names: list[str]
+    cpu: Array
+    self_cpu: Array
+    device: Array
+    self_device: Array
+    parent: Array  # row of the innermost call around it on its thread, or NO_ROW
+    memory: Memory | None = None  # None: the trace has no allocations
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes allocated less freed while each row was open, and of these what no call within it accounts for."""
+
     cpu: Array
     self_cpu: Array
     device: Array
@@ -68,7 +82,9 @@ def torch_calls(table: EventTable) -> Calls:
     parent, self_cpu = nest(table, nested)
     launched = _device_time(table, lasting, nested, on_device)
     dropped = _merge_wrappers(name, parent, lasting, self_cpu, launched)
-    device = _subtree_sums(launched, parent) if launched.any() else launched
+    device = subtree_sums(launched, parent) if launched.any() else launched
+
+    memory = _memory(table, shown & cpu & ~dropped, marks, _kept_parent(parent, dropped), lasting)
 
     self_cpu[on_device | waiting | marks] = 0
     device[on_device] = launched[on_device] = lasting[on_device]
@@ -78,7 +94,7 @@ def torch_calls(table: EventTable) -> Calls:
         times[hidden] = 0
     if marks.any():
         device_type = np.where(marks, np.uint8(DeviceType.CPU), device_type)
-    return Calls(hidden, device_type, name, names, lasting, self_cpu, device, launched)
+    return Calls(hidden, device_type, name, names, lasting, self_cpu, device, launched, parent, memory)
 
 
 def nest(table: EventTable, include: Array) -> tuple[Array, Array]:
@@ -182,29 +198,33 @@ def _op_around_launch(table: EventTable, nested: Array, work: Array) -> Array:
     return op
 
 
-def nearest(parent: Array, wanted: Array) -> Array:
-    """For each row the nearest row above it that is wanted, or NO_ROW; `parent` is overwritten."""
-    # Rows in between are jumped over, the distance doubling each time.
-    while len(over := np.flatnonzero((parent != NO_ROW) & ~wanted[parent])):
-        parent[over] = parent[parent[over]]
-    return parent
+def _kept_parent(parent: Array, dropped: Array) -> Array:
+    """Parents when dropped calls are gone: what they enclosed belongs to the wrapper that took them over."""
+    return nearest(parent.copy(), ~dropped) if dropped.any() else parent
 
 
-def _subtree_sums(own: Array, parent: Array) -> Array:
-    """Sum of `own` over each row and all below it, in as many passes as the depth has binary digits."""
-    total, ancestor = own.copy(), parent
-    # After k passes a row has the sum of what lies fewer than 2^k levels below it, and `ancestor` is 2^k above.
-    while len(rows := np.flatnonzero((total != 0) & (ancestor != NO_ROW))):
-        total = total + _engine.sum_by(ancestor[rows], len(total), total[rows])
-        ancestor = np.where(ancestor == NO_ROW, NO_ROW, ancestor[ancestor])
-    return total
+def _memory(table: EventTable, calls: Array, marks: Array, parent: Array, lasting: Array) -> Memory | None:
+    if not rules.is_named(table, frozenset({MEMORY_NAME})).any():
+        return None
+    rows = np.flatnonzero(calls)
+    totals = usage_within(table, rows, lasting)
+    own = [total.copy() for total in totals]
+    inner = rows[parent[rows] != NO_ROW]
+    waiting = np.flatnonzero(calls & rules.is_async(table))
+    # Running out of memory allocates nothing.
+    alone = np.flatnonzero(marks & rules.is_named(table, frozenset({MEMORY_NAME})))
+    for total, self_total, mine in zip(totals, own, own_usage(table, alone), strict=True):
+        self_total -= _engine.sum_by(parent[inner], len(table), total[inner])
+        self_total[waiting] = 0
+        total[alone] = self_total[alone] = mine
+    return Memory(totals[0], own[0], totals[1], own[1])
 
 
 def _lonely_memory(table: EventTable, lasting: Array, calls: Array) -> Array:
     """Memory records that no CPU call on any thread covers; torch shows them as calls of no time."""
-    marks = rules.is_named(table, frozenset({rules.OUT_OF_MEMORY_NAME}))
+    marks = rules.is_named(table, frozenset({OUT_OF_MEMORY_NAME}))
     start = table.columns["start"]
-    records = np.flatnonzero(rules.is_named(table, frozenset({rules.MEMORY_NAME})))
+    records = np.flatnonzero(rules.is_named(table, frozenset({MEMORY_NAME})))
     called = np.flatnonzero(calls)
     if not len(records) or not len(called):
         marks[records] = True

@@ -134,6 +134,12 @@ def test_rows_as_json() -> None:
         "input_shapes": None,
         "stack": None,
         "flops": None,
+        "module": None,
+        "backward_time_total_ns": None,
+        "cpu_memory_usage": None,
+        "self_cpu_memory_usage": None,
+        "device_memory_usage": None,
+        "self_device_memory_usage": None,
     }
 
 

@@ -1,0 +1,216 @@
+"""Which forward op each backward op belongs to.
+
+A backward op names its forward op by thread and sequence number. Kineto's JSON
+numbers forward threads in its own way, so that the threads of the rows say
+nothing: there the `fwdbwd` flows join the two, and by them we know which number
+is which thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from profd import _engine
+from profd.derive.ancestors import nearest
+from profd.events import NO_CODE, NO_END, NO_ROW, EventTable, Flows, Kind, Tracks
+from profd.events.table import Array
+
+AUTOGRAD_COLUMNS: Final = ("name", "kind", "start", "end", "process", "thread", "sequence", "fwd_thread")
+EVALUATE_PREFIX: Final = "autograd::engine::evaluate_function: "
+FLOW_CATEGORIES: Final = ("fwdbwd", "forward_backward")  # the second in 2021
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Per row of a table in start order."""
+
+    sequence: Array  # int64, NO_END: none; evaluate_function rows have that of the function they call
+    backward: Array  # bool: a backward op
+    function: Array  # bool: a backward function, not the engine's row around it
+    forward_row: Array  # int64: of a backward op its forward op, or NO_ROW
+    context_row: Array  # int64: of a backward op the first row with its forward thread and number, or NO_ROW
+
+
+def find_links(table: EventTable, flows: Flows | None = None, tracks: Tracks | None = None) -> Links:
+    """Links of a whole trace (`first_row` 0).
+
+    Of several forward ops with the number of a backward op the last one that
+    starts before it, of equal starts the later row. A flow that ends at a row
+    says more than numbers do.
+    """
+    sequence, fwd_thread = _plumbed(table)
+    backward = (fwd_thread != NO_END) & (fwd_thread != 0)
+    engine = _starting(table, EVALUATE_PREFIX)
+    paired, origin = _by_flow(table, flows)
+    thread = _forward_threads(table, fwd_thread, backward, (paired, origin), tracks or Tracks())
+    last, first = _by_number(table, sequence, thread, backward)
+    last[paired] = origin
+    function = (backward & ~engine) | _called_by_engine(table, engine)
+    return Links(sequence, backward, function, last, first)
+
+
+def _starting(table: EventTable, prefix: str) -> Array:
+    known = table.dictionaries.get("name")
+    fits = [name.startswith(prefix) for name in known.values] if known is not None else []
+    found: Array = np.array([*fits, False], dtype=bool)[table.column("name")]
+    return found
+
+
+def _callees(table: EventTable) -> Array:
+    """For each name code that of the function which such an evaluate_function row calls, or NO_CODE."""
+    known = table.dictionaries.get("name")
+    names = known.values if known is not None else []
+    codes = {name: code for code, name in enumerate(names)}
+    skip = len(EVALUATE_PREFIX)
+    called = [codes.get(name[skip:], NO_CODE) if name.startswith(EVALUATE_PREFIX) else NO_CODE for name in names]
+    return np.array([*called, NO_CODE], dtype=np.int64)
+
+
+def _calls(table: EventTable, engine: Array) -> tuple[Array, Array]:
+    """(evaluate_function row, the next op of its thread) where that is the function it calls."""
+    none = np.empty(0, dtype=np.int64)
+    if not engine.any():
+        return none, none
+    ops = np.flatnonzero(table.column("kind") == Kind.CPU_OP)
+    ops = ops[_engine.argsort(np.ascontiguousarray(table.column("thread")[ops], dtype=np.int64))]
+    outer, inner = ops[:-1], ops[1:]
+    thread, name = table.column("thread"), table.column("name")
+    fits = engine[outer] & (thread[outer] == thread[inner])
+    fits &= (_callees(table)[name[outer]] == name[inner]) & (name[inner] != NO_CODE)
+    return outer[fits], inner[fits]
+
+
+def _plumbed(table: EventTable) -> tuple[Array, Array]:
+    """(sequence, fwd_thread), where the engine's rows have those of the functions they call."""
+    sequence, fwd_thread = table.column("sequence"), table.column("fwd_thread")
+    outer, inner = _calls(table, _starting(table, EVALUATE_PREFIX))
+    if len(outer):
+        sequence, fwd_thread = sequence.copy(), fwd_thread.copy()
+        sequence[outer], fwd_thread[outer] = sequence[inner], fwd_thread[inner]
+    return sequence, fwd_thread
+
+
+def _called_by_engine(table: EventTable, engine: Array) -> Array:
+    called = np.zeros(len(table), dtype=bool)
+    called[_calls(table, engine)[1]] = True
+    return called
+
+
+def _by_flow(table: EventTable, flows: Flows | None) -> tuple[Array, Array]:
+    """(backward row, forward row) of the flows that join two rows; the first flow that ends at a row counts."""
+    none = np.empty(0, dtype=np.int64)
+    if flows is None or not len(flows.id):
+        return none, none
+    known = table.dictionaries.get("cat")
+    wanted = [code for code, name in enumerate(known.values if known is not None else []) if name in FLOW_CATEGORIES]
+    fits = np.flatnonzero(np.isin(flows.category, wanted) & (flows.row >= 0) & (flows.row < len(table)))
+    row = flows.row[fits]
+    key = (table.column("process")[row].astype(np.int64) << 32) | flows.id[fits]
+    begins, ends = flows.phase[fits] == ord("s"), flows.phase[fits] == ord("f")
+    ids, first = np.unique(key[begins], return_index=True)
+    if not len(ids):
+        return none, none
+    place = np.minimum(np.searchsorted(ids, key[ends]), len(ids) - 1)
+    met = ids[place] == key[ends]
+    target, once = np.unique(row[ends][met], return_index=True)
+    source = row[begins][first][place][met][once]
+    # What ends where it begins, or before, was not forward.
+    onward = source < target
+    return target[onward], source[onward]
+
+
+def _forward_threads(
+    table: EventTable, fwd_thread: Array, backward: Array, flows: tuple[Array, Array], tracks: Tracks
+) -> Array:
+    """For each backward op the track of its forward thread, else NO_ROW.
+
+    A recorded number means, in this order: the thread that most flows say; the
+    thread with this id; the only thread of the process that has forward ops.
+    """
+    thread = np.full(len(table), NO_ROW, dtype=np.int64)
+    rows = np.flatnonzero(backward)
+    if not len(rows):
+        return thread
+    process = np.ascontiguousarray(table.column("process")[rows], dtype=np.int64)
+    group, first = _engine.group_rows([process, np.ascontiguousarray(fwd_thread[rows])])
+    meant = np.full(len(first), NO_ROW, dtype=np.int64)
+    _only_threads(table, backward, process[first], meant)
+    numbers = fwd_thread[rows][first].tolist()
+    ids = {(track.get("process"), track.get("id")): number for number, track in enumerate(tracks.threads)}
+    for at, named in enumerate(zip(process[first].tolist(), numbers, strict=True)):
+        meant[at] = ids.get(named, meant[at])
+    _by_votes(table, rows, group, flows, meant)
+    thread[rows] = meant[group]
+    return thread
+
+
+def _only_threads(table: EventTable, backward: Array, process: Array, meant: Array) -> None:
+    forward = (table.column("sequence") >= 0) & ~backward
+    pairs = np.unique(np.stack([table.column("process")[forward], table.column("thread")[forward]]), axis=1)
+    owners, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
+    only = {int(owner): int(pairs[1][at]) for owner, at, n in zip(owners, first, count, strict=True) if n == 1}
+    meant[:] = [only.get(int(number), NO_ROW) for number in process]
+
+
+def _by_votes(table: EventTable, rows: Array, group: Array, flows: tuple[Array, Array], meant: Array) -> None:
+    target, source = flows
+    if not len(target):
+        return
+    place = np.minimum(np.searchsorted(rows, target), len(rows) - 1)
+    votes = rows[place] == target
+    pairs = np.stack([group[place[votes]], table.column("thread")[source[votes]]])
+    pairs, count = np.unique(pairs, axis=1, return_counts=True)
+    order = np.argsort(count, kind="stable")  # the most votes are written last
+    meant[pairs[0][order]] = pairs[1][order]
+
+
+def _by_number(table: EventTable, sequence: Array, thread: Array, backward: Array) -> tuple[Array, Array]:
+    """(last forward op not after it, first row) with the thread and number of each backward op; else NO_ROW."""
+    last = np.full(len(table), NO_ROW, dtype=np.int64)
+    first = last.copy()
+    ops = np.flatnonzero((sequence >= 0) & ~backward & (table.column("kind") == Kind.CPU_OP))
+    wanting = np.flatnonzero(backward & (sequence >= 0) & (thread != NO_ROW))
+    if not len(ops) or not len(wanting):
+        return last, first
+    threads = np.concatenate([table.column("thread")[ops].astype(np.int64), thread[wanting]])
+    group, _ = _engine.group_rows([threads, np.concatenate([sequence[ops], sequence[wanting]])])
+    # Forward ops by group and row: a backward op's are next to each other, in start order.
+    span = len(table) + 1
+    key = group[: len(ops)] * span + ops
+    key.sort()
+    start = table.columns["start"]
+    begun = np.searchsorted(start, start[wanting], side="right")  # rows that start no later
+    base = group[len(ops) :] * span
+    at = np.searchsorted(key, base + begun) - 1
+    found = np.flatnonzero((at >= 0) & (key[np.maximum(at, 0)] >= base))
+    last[wanting[found]] = key[at[found]] - base[found]
+    at = np.minimum(np.searchsorted(key, base), len(key) - 1)
+    found = np.flatnonzero((key[at] >= base) & (key[at] < base + span))
+    first[wanting[found]] = key[at[found]] - base[found]
+    return last, first
+
+
+def backward_times(links: Links, parent: Array, lasting: Array) -> Array:
+    """For each row the time in ns of the backward ops linked to it, of nested ones the outermost only.
+
+    `parent` are rows by nesting on threads; `lasting` durations in ns.
+    """
+    linked = links.forward_row != NO_ROW
+    above = nearest(parent.copy(), linked)
+    same = linked & (above != NO_ROW) & (links.forward_row[above] == links.forward_row)
+    outermost = np.flatnonzero(linked & ~same)
+    return _engine.sum_by(links.forward_row[outermost], len(parent), lasting[outermost])
+
+
+def context_rows(links: Links, parent: Array) -> tuple[Array, Array]:
+    """(rows inside backward functions, the row whose stack and module they take, or NO_ROW).
+
+    As in torch, the engine's own rows around backward functions keep theirs.
+    """
+    above = nearest(parent.copy(), links.function)
+    of = np.where(links.function, np.arange(len(parent)), above)
+    rows = np.flatnonzero(of != NO_ROW)
+    return rows, links.context_row[of[rows]]
