@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from profd._scan import ChromeWriter
 from profd.decode.chrome import base_ns_of
-from profd.events import NO_END, NO_ROW, EventTable, Flows, Kind
+from profd.events import NO_ROW, EventTable, Flows
 from profd.events.table import Array
+from profd.export.rows import tables
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -104,19 +105,10 @@ class _Export:
         )
 
     def _tables(self) -> Iterator[EventTable]:
-        columns = [*_REQUIRED, *_OPTIONAL]
-        for table in self._reader.iterate(columns, window=self._window):
-            if self._min_duration:
-                start, end = table.columns["start"], table.column("end")
-                long = (end == NO_END) | (end - start >= self._min_duration)
-                kept = np.flatnonzero(long | (table.column("kind") == Kind.COUNTER))
-                rows = table.columns.get("row", table.first_row + np.arange(len(table)))[kept]
-                table = table.take(kept)
-                table.columns["row"] = rows
+        for table in tables(self._reader, [*_REQUIRED, *_OPTIONAL], self._window, self._min_duration):
             if not self._whole:
                 self._written[table.columns["row"]] = True
-            if len(table):
-                yield table
+            yield table
 
     def _events(self, table: EventTable) -> Iterator[bytes]:
         columns = {name: np.ascontiguousarray(table.column(name)) for name in _REQUIRED}

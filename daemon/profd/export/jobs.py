@@ -5,52 +5,96 @@ from __future__ import annotations
 import gzip
 import importlib
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+import numpy as np
+
+from profd.derive.steps import STEP_COLUMNS
 from profd.errors import BadInput
+from profd.export.redact import RedactedReader, check
+from profd.query.steps import StepMarks, why_none
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
-# name -> "module:function": def write(reader, out, window, progress) -> int (events written), where
-# `window` is [from, to) in Unix ns or None for all of the trace. Those in _TAKE_MIN_DURATION have
-# `min_duration_ns` as a keyword too.
-FORMATS: Final[dict[str, str]] = {
-    "chrome": "profd.export.chrome:write",
-    "folded": "profd.export.folded:write",
-    "speedscope": "profd.export.speedscope:write",
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`writer`: "module:function" of `def write(reader, out, window, progress, min_duration_ns) -> int`.
+
+    It returns the events written; `window` is [from, to) in Unix ns or None for
+    all of the trace, `min_duration_ns` leaves out what is shorter.
+    """
+
+    writer: str
+    redacts: bool = False  # made from nothing but what a reader shows
+    gzips: str = ""  # "always": its readers expect it; "never": it is compressed already
+
+
+FORMATS: Final[dict[str, Format]] = {
+    "chrome": Format("profd.export.chrome:write", redacts=True),
+    "perfetto": Format("profd.export.perfetto:write", redacts=True),
+    "folded": Format("profd.export.folded:write"),
+    "speedscope": Format("profd.export.speedscope:write"),
+    "pprof": Format("profd.export.pprof:write", gzips="always"),
+    "parquet": Format("profd.export.parquet:write", gzips="never"),
 }
-_TAKE_MIN_DURATION: Final = frozenset({"chrome"})
 _FAR_FUTURE_NS: Final = (1 << 63) - 1
+_STEP_NUMBER: Final = re.compile(r"ProfilerStep#(\d+)")
 
 
 def export(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
     """See `workers/jobs.py`: the trace in another format to `fds[0]`, `{"events": n}`.
 
-    Raises BadInput for an unknown format, an empty window, or a minimum duration
-    that the format cannot serve.
+    Raises BadInput for an unknown format, an empty window, steps that there are
+    not, or a redaction that the format cannot serve.
     """
     name = str(args.get("format") or "chrome")
     if name not in FORMATS:
         raise BadInput(f'there is no export format "{name}"; known are {", ".join(FORMATS)}')
-    options: dict[str, Any] = {}
-    if minimum := int(args.get("min_duration_ns") or 0):
-        if name not in _TAKE_MIN_DURATION or minimum < 0:
-            raise BadInput(f"--min-duration cannot be {minimum} ns with the format {name}; leave it out")
-        options["min_duration_ns"] = minimum
-    module, _, function = FORMATS[name].partition(":")
+    form = FORMATS[name]
+    minimum = int(args.get("min_duration_ns") or 0)
+    if minimum < 0:
+        raise BadInput(f"--min-duration cannot be {minimum} ns; leave it out")
+    packed = _packed(name, form, bool(args.get("gzip")))
+    directory = Path(args["trace_dir"])
+    reader = TraceReader(directory)
+    window = _window(reader, args)
+    if redact := list(args.get("redact") or ()):
+        check(redact)
+        if not form.redacts:
+            able = ", ".join(known for known, other in FORMATS.items() if other.redacts)
+            raise BadInput(f"--redact does not work with the format {name}; it does with {able}")
+        reader = RedactedReader(directory, redact)
+    module, _, function = form.writer.partition(":")
     write = getattr(importlib.import_module(module), function)
-    reader = TraceReader(Path(args["trace_dir"]))
-    window = _window(reader, args.get("from_ns"), args.get("to_ns"))
     with os.fdopen(os.dup(fds[0]), "wb") as out:
-        if not args.get("gzip"):
-            return {"events": write(reader, out, window, progress, **options)}
+        if not packed:
+            return {"events": write(reader, out, window, progress, min_duration_ns=minimum)}
         # No name and no time in the header: the same trace gives the same bytes.
-        with gzip.GzipFile("", "wb", compresslevel=3, fileobj=out, mtime=0) as packed:
-            return {"events": write(reader, cast(BinaryIO, packed), window, progress, **options)}
+        with gzip.GzipFile("", "wb", compresslevel=3, fileobj=out, mtime=0) as file:
+            return {"events": write(reader, cast(BinaryIO, file), window, progress, min_duration_ns=minimum)}
 
 
-def _window(reader: TraceReader, from_ns: int | None, to_ns: int | None) -> Window | None:
+def _packed(name: str, form: Format, wanted: bool) -> bool:
+    if form.gzips == "never" and wanted:
+        raise BadInput(f"a file of the format {name} is compressed already: give it a name without .gz")
+    return wanted or form.gzips == "always"
+
+
+def _window(reader: TraceReader, args: dict[str, Any]) -> Window | None:
+    from_ns, to_ns = args.get("from_ns"), args.get("to_ns")
+    if (first := args.get("first_step")) is None:
+        return _relative(reader, from_ns, to_ns)
+    if from_ns is not None or to_ns is not None:
+        raise BadInput("--step and --window both say which part: give one of them")
+    last = args.get("last_step")
+    return _steps(reader, first, first if last is None else last)
+
+
+def _relative(reader: TraceReader, from_ns: int | None, to_ns: int | None) -> Window | None:
     """A window relative to the first event as Unix ns."""
     if from_ns is None and to_ns is None:
         return None
@@ -59,3 +103,19 @@ def _window(reader: TraceReader, from_ns: int | None, to_ns: int | None) -> Wind
         raise BadInput(f"the window {low}..{high} ns is empty; its end must be after its start")
     first = reader.meta.start_ns or 0
     return first + low, _FAR_FUTURE_NS if high is None else first + high
+
+
+def _steps(reader: TraceReader, first: int, last: int) -> Window:
+    """From the start of a step to the end of another. Steps are numbered by `ProfilerStep#n`, others from 1 on."""
+    marks = StepMarks()
+    for table in reader.iterate(STEP_COLUMNS, args=False):
+        marks.add(table)
+    steps = marks.steps(reader)
+    if not len(steps):
+        raise BadInput(f"--step: {why_none(reader.meta)}")
+    named = [_STEP_NUMBER.fullmatch(name) for name in steps.name]
+    number = np.array([int(found[1]) if found else place + 1 for place, found in enumerate(named)])
+    chosen = np.flatnonzero((number >= first) & (number <= last))
+    if not len(chosen):
+        raise BadInput(f"the trace has no step {first}..{last}; its steps are {number.min()}..{number.max()}")
+    return int(steps.start[chosen].min()), int(steps.end[chosen].max())

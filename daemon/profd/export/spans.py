@@ -29,8 +29,8 @@ class Spans:
     linked: Array  # row of the launch of a device row, NO_ROW where there is none
 
 
-def read_spans(reader: TraceReader, window: Window | None) -> Spans:
-    """The spans of a window, or of the whole trace. Exhausted where that is too much for a worker."""
+def read_spans(reader: TraceReader, window: Window | None, min_duration_ns: int = 0) -> Spans:
+    """The spans of a window, or of the whole trace, that last so long. Exhausted where a worker cannot hold them."""
     if window is None:
         check_size(len(reader))
     table = reader.read(SPAN_COLUMNS, window=window, args=False)
@@ -38,6 +38,8 @@ def read_spans(reader: TraceReader, window: Window | None) -> Spans:
     start, end = table.columns["start"], table.column("end")
     drawn = rules.is_work(kinds) & ~rules.is_kind(kinds, Kind.OVERHEAD) & ~rules.is_async(table)
     drawn &= (end != NO_END) & (end >= start) & (table.column("thread") != NO_ROW)
+    if min_duration_ns:
+        drawn &= end - start >= min_duration_ns
     rows = np.flatnonzero(drawn)
     check_size(len(rows))
     low, high = window if window is not None else (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))

@@ -28,10 +28,12 @@ class _Mark(msgspec.Struct):
     at: int
 
 
-def write(reader: TraceReader, out: BinaryIO, window: Window | None, progress: Progress) -> int:
-    """Write a window (Unix ns) or the whole trace; returns how many events were drawn."""
+def write(
+    reader: TraceReader, out: BinaryIO, window: Window | None, progress: Progress, min_duration_ns: int = 0
+) -> int:
+    """Write what lasts so long in a window (Unix ns) or the whole trace; returns how many events were drawn."""
     progress("profiles", 0.0)
-    spans = read_spans(reader, window)
+    spans = read_spans(reader, window, min_duration_ns)
     head = {
         "$schema": _SCHEMA,
         "name": _text(reader.meta.title or reader.meta.trace),

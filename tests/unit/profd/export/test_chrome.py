@@ -139,9 +139,8 @@ def test_a_minimum_duration_leaves_counters_and_open_events(tmp_path: Path) -> N
         "op",
         "open",
     ]
-    for bad in (-1, 1):
-        with pytest.raises(BadInput, match="min-duration"):
-            _export(directory, min_duration_ns=bad, format="chrome" if bad < 0 else "folded")
+    with pytest.raises(BadInput, match="min-duration"):
+        _export(directory, min_duration_ns=-1)
 
 
 def test_gzip_is_the_same_bytes_packed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from profd.events import Kind, Tracks
-from profd.export import folded
+from profd.export import folded, stacks
 from profd.store.reader import TraceReader, Window
 
 from tests.support.tables import Event, store, table_of
@@ -63,11 +63,11 @@ def test_a_window_cuts_times(tmp_path: Path) -> None:
 
 
 def test_endless_recursion_is_charged_to_the_deepest_frame_shown(tmp_path: Path) -> None:
-    depth = folded.FRAMES_MAX + 500
+    depth = stacks.FRAMES_MAX + 500
     path = store(table_of([Event("f", n, 2 * depth - n) for n in range(depth)]), tmp_path / "t")
     count, lines = write(path)
     assert count == depth
-    assert max(line.count(";") for line in lines) == folded.FRAMES_MAX
+    assert max(line.count(";") for line in lines) == stacks.FRAMES_MAX
     assert sum(int(line.rpartition(" ")[2]) for line in lines) == 2 * depth
 
 

@@ -1,0 +1,169 @@
+"""One Parquet file with a row per event, for DuckDB, pandas and others.
+
+Codes are resolved: names, kinds, tracks are strings, absent is null, times are
+Unix ns (`start_ns`, `end_ns`). `row`, `parent` and `linked` are the rows of the whole trace, also in a
+window of it. Arguments have a column each, `arg.<key>`; those that are JSON are its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from profd.events import COLUMNS, NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind, Tracks
+from profd.events.table import Array
+from profd.export.rows import numbers, tables
+from profd.store.columns import arg_type, column_type, encode_arg, encode_column
+from profd.store.reader import TraceReader, Window
+from profd.store.segment_writer import ArgNames
+from profd.workers.jobs import Progress
+
+_WORDS: Final = pa.dictionary(pa.int32(), pa.string())
+_RENAMED: Final = {"cat": "category", "start": "start_ns", "end": "end_ns", "self_time": "self_ns"}
+_LABELLED: Final = ("kind", "device_type", "process", "thread", "phase")
+# Computed by questions, not stored.
+_LEFT_OUT: Final = ("flops",)
+_PLAIN: Final = [name for name in COLUMNS if name not in (*_LABELLED, *_LEFT_OUT)]
+
+
+def write(
+    reader: TraceReader, out: BinaryIO, window: Window | None, progress: Progress, min_duration_ns: int = 0
+) -> int:
+    """Write the events that overlap a window (Unix ns) or all, and last so long; returns how many."""
+    sheet = _Sheet(reader)
+    total, count = max(1, len(reader)), 0
+    with pq.ParquetWriter(_Sink(out), sheet.schema, compression="zstd", compression_level=3) as writer:
+        for table in tables(reader, None, window, min_duration_ns):
+            writer.write_table(sheet.rows(table))
+            count += len(table)
+            progress("exporting", min(1.0, count / total))
+    return count
+
+
+class _Sink:
+    """What Arrow wants of a file: it asks for the position, which a pipe does not know."""
+
+    closed = False
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._at = 0
+
+    def write(self, data: bytes) -> int:
+        self._out.write(data)
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def close(self) -> None:
+        """The file is the caller's."""
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+class _Sheet:
+    """The columns of the file, and tables in them."""
+
+    def __init__(self, reader: TraceReader) -> None:
+        self._args = [(key, kind) for key, kind in reader.meta.args]
+        self._tracks = _track_words(reader.tracks)
+        self._kinds = [kind.label for kind in Kind]
+        self._devices = [device.label for device in DeviceType]
+        names = ArgNames()
+        fields = [pa.field("row", pa.int64())]
+        fields += [pa.field(name, _WORDS) for name in ("kind", "device_type", *self._tracks, "phase")]
+        fields += [pa.field(_RENAMED.get(name, name), column_type(COLUMNS[name], pa.string())) for name in _PLAIN]
+        fields += [pa.field("duration_ns", pa.int64())]
+        fields += [pa.field(names.of(key, kind), arg_type(kind, pa.string())) for key, kind in self._args]
+        self.schema = pa.schema(fields)
+
+    def rows(self, table: EventTable) -> pa.Table:
+        """A table as Arrow, in this schema."""
+        arrays: list[pa.Array] = [pa.array(numbers(table))]
+        arrays += [
+            _words(table.column("kind"), self._kinds),
+            _words(table.column("device_type"), self._devices),
+            *(_words(table.column(name.partition("_")[0]), words) for name, words in self._tracks.items()),
+            _words(table.column("phase"), [chr(code) if code else None for code in range(128)]),
+        ]
+        arrays += [self._column(table, name) for name in _PLAIN]
+        arrays.append(_duration(table))
+        types = [field.type for field in self.schema][len(arrays) :]
+        arrays += [_argument(table, key, arrow) for key, arrow in zip(self._args, types, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    @staticmethod
+    def _column(table: EventTable, name: str) -> pa.Array:
+        spec, values = COLUMNS[name], table.column(name)
+        arrow = column_type(spec, pa.string())
+        return _clean(
+            lambda words: encode_column(spec, values, words, arrow),
+            {spec.dictionary: table.dictionaries.get(spec.dictionary, Dictionary())} if spec.dictionary else {},
+        )
+
+
+def _argument(table: EventTable, key: tuple[str, str], arrow: pa.DataType) -> pa.Array:
+    arg = table.args.get(key)
+    if arg is None:
+        return pa.nulls(len(table), arrow)
+    found = arg
+    return _clean(
+        lambda words: encode_arg(ArgColumn(found.type, found.rows, found.values, words.get("")), 0, len(table), arrow),
+        {"": arg.dictionary} if arg.dictionary is not None else {},
+    )
+
+
+def _clean(encode: Callable[[dict[str, Dictionary]], pa.Array], dictionaries: dict[str, Dictionary]) -> pa.Array:
+    """Encode; other tools read UTF-8 only, so lone surrogates become `?`."""
+    try:
+        return encode(dictionaries)
+    except UnicodeEncodeError:
+        clean = {}
+        for name, dictionary in dictionaries.items():
+            clean[name] = Dictionary()
+            clean[name].values = [word.encode("utf-8", "replace").decode() for word in dictionary.values]
+        return encode(clean)
+
+
+def _duration(table: EventTable) -> pa.Array:
+    start, end = table.columns["start"], table.column("end")
+    known = end != NO_END
+    return pa.array(np.where(known, end, start) - start, mask=~known)
+
+
+def _words(codes: Array, words: Sequence[str | None]) -> pa.Array:
+    """Small numbers as words; null for those that have none."""
+    missing = np.array([word is None for word in words] + [True])
+    index = np.where((codes >= 0) & (codes < len(words)), codes, len(words)).astype(np.int32)
+    known = pa.array([word or "" for word in words] + [""], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(index, mask=missing[index]), known)
+
+
+def _track_words(tracks: Tracks) -> dict[str, list[str | None]]:
+    """Per column, the word of each track number."""
+    return {
+        "process": [_text(track["id"]) for track in tracks.processes],
+        "process_name": [_text(track.get("name")) for track in tracks.processes],
+        "thread": [_text(track["id"]) for track in tracks.threads],
+        "thread_name": [_text(track.get("name")) for track in tracks.threads],
+    }
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value).encode("utf-8", "replace").decode()

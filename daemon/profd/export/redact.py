@@ -1,0 +1,235 @@
+"""What is to stay at home when a trace leaves the house: `--redact paths,values,names`.
+
+A reader of the trace that never shows it, so that every export made through it
+is redacted. Words are replaced by keyed hashes with a key that is thrown away:
+equal words stay equal within one export, and nobody can try out guesses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from profd.errors import BadInput
+from profd.events import NO_CODE, Dictionary, EventTable, Kind, Tracks
+from profd.events.table import ArgColumn
+from profd.query import rules
+from profd.store.columns import CODED_ARGS
+from profd.store.meta import SegmentInfo, TraceMeta
+from profd.store.reader import Choose, TraceReader
+from profd.store.segment import Args
+
+PATHS: Final = "paths"  # files and directories, wherever they stand
+VALUES: Final = "values"  # arguments of events, Concrete Inputs, the command line
+NAMES: Final = "names"  # user annotations, Python functions and modules
+REDACTIONS: Final = (PATHS, VALUES, NAMES)
+
+_CODED: Final = ("name", "cat", "stack", "module", "inputs", "flow_id")
+_NAMED_KINDS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION, Kind.PYTHON_FUNCTION, Kind.SAMPLE)
+# PyTorch's own ranges: without them nobody finds the steps.
+_PUBLIC_NAME: Final = re.compile(r"ProfilerStep#\d+|Optimizer\.(?:step|zero_grad)#\w+\.(?:step|zero_grad)")
+_SHAPE_KEYS: Final = ("Input Dims", "Input type", "Input Strides")
+_PUBLIC_TOP_LEVEL: Final = ("schemaVersion", "baseTimeNanoseconds", "displayTimeUnit", "deviceProperties")
+# Members that say which records of an asynchronous span belong together.
+_PAIRING_ARGS: Final = ("@id", "@id2", "@scope")
+
+_FRAME: Final = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>.+)", re.DOTALL)
+_WHOLE_PATH: Final = re.compile(r"\s*(?:~?/|\.{1,2}/|[A-Za-z]:[\\/]|\\\\|file:).*", re.DOTALL)
+_INNER_PATH: Final = re.compile(
+    r"[^\s\"'()<>,;=\[\]{}|]*[/\\][^\s\"'()<>,;=\[\]{}|]*"
+    r"|[\w.+-]+\.(?:py|pyc|pyx|so|c|cc|cpp|cu|cuh|h|hpp|json|pt|pth|ckpt|safetensors|bin|csv|parquet|ya?ml|toml|txt|sh)\b"
+)
+_EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,11}\Z")
+
+
+def check(redact: Collection[str]) -> None:
+    """BadInput for a redaction that there is not."""
+    for name in redact:
+        if name not in REDACTIONS:
+            raise BadInput(f'there is no redaction "{name}"; known are {", ".join(REDACTIONS)}')
+
+
+class RedactedReader(TraceReader):
+    """A stored trace without what is not to be seen."""
+
+    def __init__(self, directory: Path, redact: Collection[str]) -> None:
+        super().__init__(directory)
+        self._words = _Words(frozenset(redact))
+        self._values = VALUES in redact
+        self._names = NAMES in redact
+        self._public: dict[int, int] = {}  # code of a name -> code of what is shown
+        for name in _CODED:
+            self._codes.columns[name] = _Redacted(self._words.of(name))
+        for key, kind in self.meta.args:
+            if kind in CODED_ARGS:
+                self._codes.args[key, kind] = _Redacted(self._words.json if kind == "json" else self._words.plain)
+        self.meta = self._words.meta(self.meta)
+
+    def _tables(
+        self, info: SegmentInfo, choose: Choose, columns: Collection[str] | None, args: Args
+    ) -> Iterator[EventTable]:
+        wanted = columns if columns is None else {*columns, "kind"}
+        for table in super()._tables(info, choose, wanted, args):
+            if self._values:
+                table.args = _without_values(table)
+            if self._names and "name" in table.columns:
+                self._hide_names(table)
+            yield table
+
+    def _hide_names(self, table: EventTable) -> None:
+        codes = table.columns["name"]
+        rows = np.flatnonzero(rules.is_kind(table.columns["kind"], *_NAMED_KINDS) & (codes != NO_CODE))
+        dictionary = table.dictionaries["name"]
+        used = np.unique(codes[rows])
+        for code in used.tolist():
+            if code not in self._public:
+                self._public[code] = dictionary.code(self._words.name(dictionary.values[code]))
+        shown = np.array([self._public[code] for code in used.tolist()], dtype=np.int32)
+        changed = codes.copy()
+        changed[rows] = shown[np.searchsorted(used, codes[rows])]
+        table.columns["name"] = changed
+
+
+class _Redacted(Dictionary):
+    """Takes up what a function makes of the words it is given."""
+
+    def __init__(self, change: Callable[[str], str]) -> None:
+        self._change = change
+        self._changed: dict[str, str] = {}
+        super().__init__()
+
+    def codes(self, values: list[str]) -> list[int]:
+        """The codes of what they become."""
+        changed = self._changed
+        for value in values:
+            if value not in changed:
+                changed[value] = self._change(value)
+        return super().codes([changed[value] for value in values])
+
+
+class _Words:
+    """Replaces words. The key is this object's own."""
+
+    def __init__(self, redact: frozenset[str]) -> None:
+        self._key = secrets.token_bytes(16)
+        self._paths = PATHS in redact
+        self._values = VALUES in redact
+        self._names = NAMES in redact
+
+    def of(self, dictionary: str) -> Callable[[str], str]:
+        """What becomes of the words of a dictionary."""
+        special: dict[str, Callable[[str], str]] = {
+            "stack": self.stack,
+            "module": self.module,
+            "inputs": self.inputs,
+            "flow_id": str,
+        }
+        return special.get(dictionary, self.plain)
+
+    def plain(self, text: str) -> str:
+        """Any text: paths in it."""
+        if not self._paths:
+            return text
+        frame = _FRAME.fullmatch(text)
+        if frame is not None:
+            return f"{self._path(frame['file'])}({frame['line']}): {frame['function']}"
+        if _WHOLE_PATH.fullmatch(text):
+            return self._path(text)
+        return _INNER_PATH.sub(lambda found: self._path(found[0]), text)
+
+    def name(self, text: str) -> str:
+        """The name of an annotation or a function; its path is dealt with already."""
+        frame = _FRAME.fullmatch(text)
+        if frame is not None:
+            return f"{frame['file']}({frame['line']}): {self._hash('function', frame['function'])}"
+        return text if _PUBLIC_NAME.fullmatch(text) else self._hash("name", text)
+
+    def stack(self, text: str) -> str:
+        """Frames joined by ';'."""
+        frames = [self.plain(frame) for frame in text.split(";")]
+        return ";".join([self.name(frame) for frame in frames] if self._names else frames)
+
+    def module(self, text: str) -> str:
+        """A module hierarchy."""
+        return self._hash("module", text) if self._names else self.plain(text)
+
+    def inputs(self, text: str) -> str:
+        """The JSON object of shapes, types and Concrete Inputs."""
+        if self._values:
+            members = _parsed(text)
+            kept = members if isinstance(members, dict) else {}
+            text = json.dumps({key: kept[key] for key in _SHAPE_KEYS if key in kept})
+        return self.json(text)
+
+    def json(self, text: str) -> str:
+        """A JSON text: paths in its strings."""
+        return json.dumps(self.deep(_parsed(text))) if self._paths else text
+
+    def deep(self, value: Any) -> Any:
+        """A JSON value: paths in its strings and keys."""
+        if isinstance(value, str):
+            return self.plain(value)
+        if isinstance(value, dict):
+            return {self.plain(str(key)): self.deep(item) for key, item in value.items()}
+        return [self.deep(item) for item in value] if isinstance(value, list) else value
+
+    def meta(self, meta: TraceMeta) -> TraceMeta:
+        """What a trace says of itself, without who and where."""
+        top_level = meta.top_level
+        if self._values:
+            top_level = {key: top_level[key] for key in _PUBLIC_TOP_LEVEL if key in top_level}
+        processes = meta.tracks.processes
+        if self._values:
+            processes = [{key: track[key] for key in track if key != "metadata"} for track in processes]
+        return msgspec.structs.replace(
+            meta,
+            owner="",
+            owner_uid=-1,
+            host="",
+            job="",
+            title="" if self._values else self.plain(meta.title),
+            options={} if self._values else self.deep(meta.options),
+            not_honoured=self.deep(meta.not_honoured),
+            warnings=self.deep(meta.warnings),
+            truncated=self.plain(meta.truncated),
+            top_level=self.deep(top_level),
+            tracks=Tracks(self.deep(processes), self.deep(meta.tracks.threads)),
+            args=[key for key in meta.args if not self._values or key[1] not in CODED_ARGS or key[0] in _PAIRING_ARGS],
+        )
+
+    def _path(self, text: str) -> str:
+        extension = _EXTENSION.search(text)
+        return self._hash("path", text) + (extension[0] if extension else "")
+
+    def _hash(self, what: str, text: str) -> str:
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=6)
+        return f"{what}-{digest.hexdigest()}"
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _without_values(table: EventTable) -> dict[tuple[str, str], ArgColumn]:
+    """A counter is nothing without its numbers; of everything else no argument stays."""
+    counters = rules.is_kind(table.columns["kind"], Kind.COUNTER)
+    kept = {}
+    for (key, kind), arg in table.args.items():
+        if key in _PAIRING_ARGS:
+            kept[key, kind] = arg
+        elif kind not in CODED_ARGS:
+            where = np.flatnonzero(counters[arg.rows])
+            if len(where):
+                kept[key, kind] = ArgColumn(kind, arg.rows[where], arg.values[where])
+    return kept

@@ -1,0 +1,42 @@
+"""The rows of an export: all of a trace, or what a window and a minimum duration leave of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from profd.events import NO_END, EventTable, Kind
+from profd.events.table import Array
+from profd.store.reader import TraceReader, Window
+
+
+def tables(
+    reader: TraceReader, columns: Collection[str] | None, window: Window | None, min_duration_ns: int = 0
+) -> Iterator[EventTable]:
+    """Tables in row order with all arguments; none is empty. `columns` None: all.
+
+    `columns["row"]` numbers the rows where anything is left out. Counters and
+    events whose end was not seen are never too short.
+    """
+    wanted = columns if columns is None else {*columns, "end", "kind"}
+    for table in reader.iterate(wanted, window=window):
+        kept = _long(table, min_duration_ns) if min_duration_ns else table
+        if len(kept):
+            yield kept
+
+
+def numbers(table: EventTable) -> Array:
+    """The trace-wide row numbers of a table."""
+    given = table.columns.get("row")
+    return np.arange(len(table)) + table.first_row if given is None else given
+
+
+def _long(table: EventTable, min_duration_ns: int) -> EventTable:
+    start, end = table.columns["start"], table.column("end")
+    long = (end == NO_END) | (end - start >= min_duration_ns)
+    kept = np.flatnonzero(long | (table.column("kind") == Kind.COUNTER))
+    rows = numbers(table)[kept]
+    cut = table.take(kept)
+    cut.columns["row"] = rows
+    return cut
