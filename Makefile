@@ -17,12 +17,17 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 	@tools/make_env $(PYTHON) $(VENV)
 	@touch $@
 
+.venv-tf/.installed: ## TensorFlow in an environment of its own, for the tests that look for it there
+	@$(PYTHON) -m venv .venv-tf && .venv-tf/bin/python -m pip -q install tensorflow-cpu grpcio click rich
+	@touch $@
+
 demo: env ## profd, a real training loop, a 3 s capture and its answer
 	@$(BIN)/python demo/run.py
 
-test: env ## lint, types, then every test
+test: env ## lint, types, every test, the client on other Pythons
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python tools/run_tests.py
+	@tools/test_other_pythons
 
 check: env ## lint, format and types
 	@$(BIN)/ruff check client daemon tests demo tools bench
