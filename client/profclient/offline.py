@@ -64,6 +64,18 @@ class OfflineTraces:
         """The exported bytes in pieces."""
         return self._pieces("export", id=trace, **query)
 
+    def steps(self, trace: str) -> dict[str, Any]:
+        """The steps one by one."""
+        return dict(self._ask("steps", id=trace))
+
+    def diff(self, trace: str, other: str, by_path: bool) -> dict[str, Any]:
+        """What became of `trace` in `other`."""
+        return dict(self._ask("diff", id=trace, other=other, by_path=by_path))
+
+    def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
+        """The answer to a question in SQL."""
+        return dict(self._ask("sql", id=trace, sql=text, limit=limit))
+
     def import_file(self, path: Path) -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
         return dict(self._ask("import", path=str(readable(path).resolve())))

@@ -18,6 +18,15 @@ from profclient.errors import UsageError
 IMPORT_CHUNK_BYTES = 512 * 1024
 
 OPTIONAL = ("start_ns", "end_ns", "gpu_events", "pid", "rank")
+OPTIONAL_IN_ROWS = (
+    "flops",
+    "module",
+    "backward_time_total_ns",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+    "device_memory_usage",
+    "self_device_memory_usage",
+)
 
 
 class Traces(Protocol):
@@ -45,6 +54,18 @@ class Traces(Protocol):
 
     def export(self, trace: str, **query: Any) -> Iterator[bytes]:
         """The exported bytes in pieces; `query` as the fields of ExportRequest."""
+        ...
+
+    def steps(self, trace: str) -> dict[str, Any]:
+        """The steps one by one (docs/json.md)."""
+        ...
+
+    def diff(self, trace: str, other: str, by_path: bool) -> dict[str, Any]:
+        """What became of `trace` in `other` (docs/json.md)."""
+        ...
+
+    def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
+        """The answer to a question in SQL (docs/json.md); limit 0: as many rows as are allowed."""
         ...
 
     def import_file(self, path: Path) -> dict[str, Any]:
@@ -112,6 +133,18 @@ class RemoteTraces:
         for chunk in self._daemon.stream(self._stub.Export, trace_pb2.ExportRequest(id=trace, **query)):
             yield chunk.data
 
+    def steps(self, trace: str) -> dict[str, Any]:
+        """The steps one by one."""
+        return self._json(self._stub.Steps, trace_pb2.TraceRef(id=trace))
+
+    def diff(self, trace: str, other: str, by_path: bool) -> dict[str, Any]:
+        """What became of `trace` in `other`."""
+        return self._json(self._stub.Diff, trace_pb2.DiffRequest(id=trace, other=other, by_path=by_path))
+
+    def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
+        """The answer to a question in SQL."""
+        return self._json(self._stub.Sql, trace_pb2.SqlRequest(id=trace, sql=text, limit=limit))
+
     def import_file(self, path: Path) -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
         return trace_dict(self._call(self._stub.Import, _pieces(path)).trace)
@@ -130,6 +163,9 @@ class RemoteTraces:
     def delete(self, trace: str) -> str:
         """Delete it; its id."""
         return str(self._daemon.call(self._stub.DeleteTrace, trace_pb2.TraceRef(id=trace)).id)
+
+    def _json(self, method: Any, request: Any) -> dict[str, Any]:
+        return dict(json.loads(b"".join(chunk.data for chunk in self._daemon.stream(method, request))))
 
     def _call(self, method: Any, request: Any) -> Any:
         return self._daemon.call(method, request, timeout=LONG_TIMEOUT_SECONDS)
@@ -168,5 +204,6 @@ def _row(row: trace_pb2.KeyAverage) -> dict[str, Any]:
     }
     values["input_shapes"] = json.loads(row.input_shapes) if row.input_shapes else None
     values["stack"] = list(row.stack) or None
-    values["flops"] = row.flops if row.HasField("flops") else None
+    for name in OPTIONAL_IN_ROWS:
+        values[name] = getattr(row, name) if row.HasField(name) else None
     return values

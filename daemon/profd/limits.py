@@ -23,9 +23,16 @@ METADATA_RECORDS_MAX: Final = 1000  # Chrome "M" records that are kept as they a
 DECODE_SLICE_BYTES: Final = 16 * MiB  # JSON text decoded at a time
 SEGMENT_ROWS: Final = 1 << 18  # what an import holds at a time: 400 MB at most for 5 million events
 
+# XSpace (protobuf)
+XSPACE_BYTES_MAX: Final = 2 * GiB - 1  # protobuf's own
+XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: planes, lines, metadata
+XSPACE_EVENT_STATS_MAX: Final = 1024
+XSPACE_METADATA_BYTES_MAX: Final = 16 * MiB  # HLO protos and the like, kept in meta.json
+
 # Captures
 CAPTURE_TARGETS_MAX: Final = 256
 CAPTURES_ACTIVE_MAX: Final = 64
+CAPTURES_ACTIVE_PER_UID_MAX: Final = 16  # admins may have all
 CAPTURE_WINDOW_MAX_NS: Final = 10 * 60 * 1_000_000_000
 CAPTURE_ITERATIONS_MAX: Final = 10_000
 REQUEST_ID_BYTES_MAX: Final = 128
@@ -62,5 +69,19 @@ KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period l
 KINETO_CONFIG_BYTES_MAX: Final = 16 * 1024  # far below the sender's SO_SNDBUF
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
 
+# Profiler servers of JAX and TensorFlow processes (untrusted answers)
+JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
+JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB
+JAX_RECORDING_BYTES_MAX: Final = 2 * GiB  # of all windows of one recording
+JAX_WINDOWS_MAX: Final = 60  # of one recording: each is a file, and a worker takes 128 descriptors
+JAX_REQUESTS_AT_ONCE: Final = 8  # of the whole daemon
+
 # Questions to a stored trace
 QUERY_ROWS_MAX: Final = 10_000_000  # for what needs a whole trace at once: some 300 bytes each in a worker
+SQL_TEXT_BYTES_MAX: Final = 64 * 1024
+SQL_SECONDS: Final = 60.0  # of DuckDB, once the trace is read
+SQL_MEMORY_BYTES: Final = 1 * GiB  # of DuckDB, beside the trace in Arrow
+SQL_ROWS_MAX: Final = 1_000_000
+SQL_RESULT_BYTES_MAX: Final = 64 * MiB
+DIFF_ROWS_MAX: Final = 10_000  # of an answer; the largest changes come first
+DIFF_FRAMES_MAX: Final = 128  # deeper calls are compared as part of the call at that depth

@@ -2,7 +2,7 @@
 
 `profctl --store DIR …` runs exactly this. The request is one JSON object on
 stdin (absent keys mean their defaults), the answer is one JSON value on
-stdout, for `tree` and `export` the bytes themselves. Ids may be prefixes;
+stdout, for `tree`, `export`, `steps`, `diff` and `sql` the bytes themselves. Ids may be prefixes;
 empty means the latest. A trace is an object with the fields of
 `profproto/v1/trace.proto`, absent is null.
 
@@ -11,10 +11,15 @@ empty means the latest. A trace is an object with the fields of
     get       {"id"}                                            trace
     summary   {"id"}                                            the summary, the trace under "trace"
     top       {"id", "limit", "sort_by", "raw",                 [row, …] as of `profctl top --json`
-               "group_by_input_shape", "group_by_stack_n"}
+               "group_by_input_shape", "group_by_stack_n",
+               "group_by", "with_backward"}
     tree      {"id", "max_depth", "from_row"}                   JSON lines
     export    {"id", "format", "from_ns", "to_ns",              the file
-               "min_duration_ns", "gzip"}
+               "min_duration_ns", "gzip", "redact",
+               "first_step", "last_step"}
+    steps     {"id"}                                            JSON as of `profctl steps --json`
+    diff      {"id", "other", "by_path"}                        JSON as of `profctl diff --json`
+    sql       {"id", "sql", "limit"}                            JSON as of `profctl sql --json`
     import    {"path", "format"}                                trace
     rm        {"id"}                                            {"id"}
     pin       {"id"}                                            trace
@@ -135,7 +140,7 @@ async def _summary(library: Library, me: Caller, request: Request) -> object:
 
 
 async def _top(library: Library, me: Caller, request: Request) -> object:
-    return await library.key_averages(
+    rows = await library.key_averages(
         me,
         request.text("id"),
         limit=request.number("limit"),
@@ -143,7 +148,10 @@ async def _top(library: Library, me: Caller, request: Request) -> object:
         group_by_input_shape=request.flag("group_by_input_shape"),
         group_by_stack_n=request.number("group_by_stack_n"),
         raw=request.flag("raw"),
+        group_by=request.text("group_by"),
+        with_backward=request.flag("with_backward"),
     )
+    return [{**row, "input_shapes": json.loads(row.get("input_shapes") or "null")} for row in rows]
 
 
 async def _tree(library: Library, me: Caller, request: Request) -> None:
@@ -161,7 +169,23 @@ async def _export(library: Library, me: Caller, request: Request) -> None:
         to_ns=request.maybe_number("to_ns"),
         min_duration_ns=request.number("min_duration_ns"),
         gzip=request.flag("gzip"),
+        redact=request.texts("redact"),
+        first_step=request.maybe_number("first_step"),
+        last_step=request.maybe_number("last_step"),
     )
+
+
+async def _steps(library: Library, me: Caller, request: Request) -> None:
+    await library.steps(me, request.text("id"), _STDOUT)
+
+
+async def _diff(library: Library, me: Caller, request: Request) -> None:
+    ids = request.text("id"), request.text("other")
+    await library.diff(me, *ids, _STDOUT, by_path=request.flag("by_path"))
+
+
+async def _sql(library: Library, me: Caller, request: Request) -> None:
+    await library.sql(me, request.text("id"), request.text("sql"), _STDOUT, limit=request.number("limit"))
 
 
 async def _import(library: Library, me: Caller, request: Request) -> object:
@@ -204,6 +228,9 @@ _READING: Final[dict[str, Verb]] = {
     "top": _top,
     "tree": _tree,
     "export": _export,
+    "steps": _steps,
+    "diff": _diff,
+    "sql": _sql,
 }
 _WRITING: Final[dict[str, Verb]] = {
     "import": _import,

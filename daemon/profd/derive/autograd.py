@@ -205,12 +205,9 @@ def backward_times(links: Links, parent: Array, lasting: Array) -> Array:
     return _engine.sum_by(links.forward_row[outermost], len(parent), lasting[outermost])
 
 
-def context_rows(links: Links, parent: Array) -> tuple[Array, Array]:
-    """(rows inside backward functions, the row whose stack and module they take, or NO_ROW).
-
-    As in torch, the engine's own rows around backward functions keep theirs.
-    """
-    above = nearest(parent.copy(), links.function)
-    of = np.where(links.function, np.arange(len(parent)), above)
+def context_rows(tops: Array, links: Links, parent: Array) -> tuple[Array, Array]:
+    """(rows that are or lie below one of `tops`, the row whose stack or module they take, or NO_ROW)."""
+    above = nearest(parent.copy(), tops)
+    of = np.where(tops, np.arange(len(parent)), above)
     rows = np.flatnonzero(of != NO_ROW)
     return rows, links.context_row[of[rows]]

@@ -50,17 +50,13 @@ def module_paths(table: EventTable, parent: Array) -> tuple[Array, list[str]]:
     """(code of each row, paths): a row's path is `paths[code]`, "" where it is in no module.
 
     `parent` is the innermost row around each on its thread. A recorded hierarchy
-    counts first, then the frames around the row, then its recorded stack; a row
-    of a device has the path of its launch.
+    counts first, then the frames around the row, then its recorded stack.
     """
     texts: dict[str, int] = {"": 0}
     recorded = _of_dictionary(table, "module", path_of_hierarchy, texts)
     stacked = _of_dictionary(table, "stack", path_of_stack, texts)
     framed = _by_frames(table, parent, texts)
     code = np.where(recorded > 0, recorded, np.where(framed > 0, framed, stacked))
-    linked = table.column("linked")
-    launched = np.flatnonzero((linked != NO_ROW) & (linked < len(table)) & (code == 0))
-    code[launched] = code[linked[launched]]
     return code, list(texts)
 
 

@@ -55,16 +55,24 @@ def _is_list_of_tensors(entry: object) -> bool:
 
 
 def by_module(table: EventTable, parent: Array, links: Links | None) -> Labels:
-    """The path of the module around each row; of backward ops that of their forward op. `parent` as in `Calls`."""
+    """The path of the module around each row, of device rows that of their launch. `parent` as in `Calls`.
+
+    With `links` what runs in a backward op has the path of the forward op.
+    """
     code, texts = module_paths(table, parent)
-    return Labels(_as_forward(code, parent, links), texts)
+    if links is not None:
+        code = _as_forward(code, links.function | links.backward, links, parent)
+    launch = table.column("linked")
+    launched = np.flatnonzero((launch >= 0) & (launch < len(table)))
+    code[launched] = code[launch[launched]]
+    return Labels(code, texts)
 
 
-def _as_forward(code: Array, parent: Array, links: Links | None) -> Array:
-    """Labels (0: none) in which what runs in a backward function has that of its forward op."""
-    if links is None or not links.function.any():
+def _as_forward(code: Array, tops: Array, links: Links, parent: Array) -> Array:
+    """Labels (0: none) in which the backward ops `tops` and what is below them have those of the forward ops."""
+    if not tops.any():
         return code
-    rows, forward = context_rows(links, parent)
+    rows, forward = context_rows(tops, links, parent)
     code = code.copy()
     code[rows] = np.where(forward == NO_ROW, 0, code[forward])
     return code
@@ -89,7 +97,10 @@ def by_stack(table: EventTable, frames: int, parent: Array, links: Links | None)
     bare = np.flatnonzero(recorded == NO_CODE)
     labels = [texts.setdefault(text, len(texts)) for text in enclosing.texts]
     code[bare] = np.array(labels, dtype=np.int64)[enclosing.code[bare]]
-    return Labels(_as_forward(code, parent, links), list(texts))
+    if links is not None:
+        # As in torch, the engine's own rows around backward functions keep their stacks.
+        code = _as_forward(code, links.function, links, parent)
+    return Labels(code, list(texts))
 
 
 def _innermost(stack: str, frames: int) -> list[str]:

@@ -26,7 +26,7 @@ def top(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, A
     limit = _count(args, "limit")
     key = args.get("sort_by") or SORT_DEFAULT
     sort_averages([], key)  # a wrong key is told before the work
-    with_backward = bool(args.get("with_backward"))
+    with_backward = bool(args.get("with_backward")) or key == "backward_time_total"
     rows = averages_of_trace(_open(args), raw=bool(args.get("raw")), grouping=grouping, with_backward=with_backward)
     ordered = sort_averages(rows, key)
     return {"rows": [row.as_json() for row in (ordered[:limit] if limit else ordered)]}

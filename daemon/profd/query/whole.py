@@ -10,13 +10,10 @@ from profd.limits import QUERY_ROWS_MAX
 from profd.store.reader import TraceReader
 
 
-def check_size(rows: int) -> None:
-    """Exhausted where so many events at once would not fit into a worker."""
+def check_size(rows: int, instead: str = "ask with --raw, or narrow it with --window") -> None:
+    """Exhausted where so many events at once would not fit into a worker; `instead`: what would."""
     if rows > QUERY_ROWS_MAX:
-        raise Exhausted(
-            f"this question needs {rows:,} events at once, which works up to {QUERY_ROWS_MAX:,}: ask with --raw, "
-            "or narrow it with --window"
-        )
+        raise Exhausted(f"this question needs {rows:,} events at once, which works up to {QUERY_ROWS_MAX:,}: {instead}")
 
 
 def whole(reader: TraceReader, columns: Collection[str]) -> EventTable:

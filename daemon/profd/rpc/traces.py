@@ -32,6 +32,14 @@ _INTEGERS: Final = (
     "device_time_total_ns",
     "self_device_time_total_ns",
 )
+_MAYBE_INTEGERS: Final = (
+    "flops",
+    "backward_time_total_ns",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+    "device_memory_usage",
+    "self_device_memory_usage",
+)
 
 
 class Audit(Protocol):
@@ -89,6 +97,8 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             group_by_input_shape=request.group_by_input_shape,
             group_by_stack_n=request.group_by_stack_n,
             raw=request.raw,
+            group_by=request.group_by,
+            with_backward=request.with_backward,
         )
         return pb.KeyAveragesResponse(rows=[_average_message(row) for row in rows])
 
@@ -116,7 +126,40 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
                 to_ns=request.to_ns if request.HasField("to_ns") else None,
                 min_duration_ns=request.min_duration_ns,
                 gzip=request.gzip,
+                redact=list(request.redact),
+                first_step=request.first_step if request.HasField("first_step") else None,
+                last_step=request.last_step if request.HasField("last_step") else None,
             )
+
+        async with contextlib.aclosing(self._chunks(produce)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def Steps(self, request: pb.TraceRef, context: object) -> AsyncIterator[pb.DataChunk]:
+        caller = callers.current()
+
+        async def produce(fd: int) -> int:
+            return await self._library.steps(caller, request.id, fd)
+
+        async with contextlib.aclosing(self._chunks(produce)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def Diff(self, request: pb.DiffRequest, context: object) -> AsyncIterator[pb.DataChunk]:
+        caller = callers.current()
+
+        async def produce(fd: int) -> int:
+            return await self._library.diff(caller, request.id, request.other, fd, by_path=request.by_path)
+
+        async with contextlib.aclosing(self._chunks(produce)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def Sql(self, request: pb.SqlRequest, context: object) -> AsyncIterator[pb.DataChunk]:
+        caller = callers.current()
+
+        async def produce(fd: int) -> int:
+            return await self._library.sql(caller, request.id, request.sql, fd, limit=request.limit)
 
         async with contextlib.aclosing(self._chunks(produce)) as chunks:
             async for chunk in chunks:
@@ -171,8 +214,11 @@ def _average_message(row: dict[str, Any]) -> pb.KeyAverage:
         stack=[text(frame) for frame in row.get("stack") or ()],
         **{name: row[name] for name in _INTEGERS},
     )
-    if row.get("flops") is not None:
-        message.flops = row["flops"]
+    if row.get("module") is not None:
+        message.module = text(row["module"])
+    for name in _MAYBE_INTEGERS:
+        if row.get(name) is not None:
+            setattr(message, name, row[name])
     return message
 
 

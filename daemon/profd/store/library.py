@@ -85,6 +85,8 @@ class Library:
         group_by_input_shape: bool = False,
         group_by_stack_n: int = 0,
         raw: bool = False,
+        group_by: str = "",
+        with_backward: bool = False,
     ) -> Sequence[dict[str, Any]]:
         """Rows of `profctl top --json`."""
         record = await self.get(caller, trace)
@@ -95,6 +97,8 @@ class Library:
             "group_by_input_shape": group_by_input_shape,
             "group_by_stack_n": group_by_stack_n,
             "raw": raw,
+            "group_by": group_by,
+            "with_backward": with_backward,
         }
         rows: Sequence[dict[str, Any]] = (await self._run_job("top", arguments))["rows"]
         return rows
@@ -118,10 +122,13 @@ class Library:
         to_ns: int | None = None,
         min_duration_ns: int = 0,
         gzip: bool = False,
+        redact: Sequence[str] = (),
+        first_step: int | None = None,
+        last_step: int | None = None,
     ) -> int:
         """Write the trace in another format to `fd`, which stays the caller's; returns the events.
 
-        `from_ns`, `to_ns` count from the trace's first event.
+        `from_ns`, `to_ns` count from the trace's first event; steps say the same otherwise.
         """
         record = await self.get(caller, trace)
         arguments = {
@@ -131,8 +138,29 @@ class Library:
             "to_ns": to_ns,
             "min_duration_ns": min_duration_ns,
             "gzip": gzip,
+            "redact": [*redact],
+            "first_step": first_step,
+            "last_step": last_step,
         }
         return int((await self._run_job("export", arguments, [fd]))["events"])
+
+    async def steps(self, caller: Caller, trace: str, fd: int) -> int:
+        """Write the JSON of `profctl steps` to `fd`, which stays the caller's; returns how many there are."""
+        record = await self.get(caller, trace)
+        return int((await self._run_job("steps", self._directory(record), [fd]))["steps"])
+
+    async def diff(self, caller: Caller, trace: str, other: str, fd: int, *, by_path: bool = False) -> int:
+        """Write the JSON of `profctl diff` (from `trace` to `other`) to `fd`; returns the rows."""
+        first, second = await self.get(caller, trace), await self.get(caller, other)
+        directory = str(self.store.directory(second.id))
+        arguments = {**self._directory(first), "other_dir": directory, "by_path": by_path}
+        return int((await self._run_job("diff", arguments, [fd]))["rows"])
+
+    async def sql(self, caller: Caller, trace: str, text: str, fd: int, *, limit: int = 0) -> int:
+        """Write the JSON of `profctl sql` to `fd`, which stays the caller's; returns the rows."""
+        record = await self.get(caller, trace)
+        arguments = {**self._directory(record), "sql": text, "limit": limit}
+        return int((await self._run_job("sql", arguments, [fd]))["rows"])
 
     async def import_file(
         self, caller: Caller, fd: int, label: str, form: str = "", on_progress: OnProgress | None = None

@@ -24,11 +24,19 @@ JOBS: Final[dict[str, str]] = {
     "store_trace": "profd.pipeline:store_trace",
     # args: trace_dir. -> the summary (docs/json.md)
     "summary": "profd.query.jobs:summary",
-    # args: trace_dir, limit, sort_by, group_by_input_shape, group_by_stack_n, raw. -> {"rows": [...]}
+    # args: trace_dir, limit, sort_by, group_by_input_shape, group_by_stack_n, raw, group_by ("" or "module"),
+    #       with_backward. -> {"rows": [...]}
     "top": "profd.query.jobs:top",
     # args: trace_dir, max_depth, from_row. JSON lines to fds[0]. -> {"rows": n}
     "tree": "profd.query.jobs:tree",
-    # args: trace_dir, format, from_ns, to_ns, min_duration_ns, gzip. Bytes to fds[0]. -> {"events": n}
+    # args: trace_dir. JSON (docs/json.md) to fds[0]. -> {"steps": n}
+    "steps": "profd.query.jobs:steps",
+    # args: trace_dir, other_dir, by_path. JSON (docs/json.md) to fds[0]. -> {"rows": n}
+    "diff": "profd.query.jobs:diff",
+    # args: trace_dir, sql, limit. JSON (docs/json.md) to fds[0]. -> {"rows": n}
+    "sql": "profd.query.sql:sql",
+    # args: trace_dir, format, from_ns, to_ns, first_step, last_step, min_duration_ns, gzip, redact. Bytes to
+    #       fds[0]. -> {"events": n}
     "export": "profd.export.jobs:export",
 }
 

@@ -86,23 +86,27 @@ class DeleteTraceResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class KeyAveragesRequest(_message.Message):
-    __slots__ = ("id", "limit", "sort_by", "group_by_input_shape", "group_by_stack_n", "raw")
+    __slots__ = ("id", "limit", "sort_by", "group_by_input_shape", "group_by_stack_n", "raw", "group_by", "with_backward")
     ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     SORT_BY_FIELD_NUMBER: _ClassVar[int]
     GROUP_BY_INPUT_SHAPE_FIELD_NUMBER: _ClassVar[int]
     GROUP_BY_STACK_N_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
+    GROUP_BY_FIELD_NUMBER: _ClassVar[int]
+    WITH_BACKWARD_FIELD_NUMBER: _ClassVar[int]
     id: str
     limit: int
     sort_by: str
     group_by_input_shape: bool
     group_by_stack_n: int
     raw: bool
-    def __init__(self, id: _Optional[str] = ..., limit: _Optional[int] = ..., sort_by: _Optional[str] = ..., group_by_input_shape: bool = ..., group_by_stack_n: _Optional[int] = ..., raw: bool = ...) -> None: ...
+    group_by: str
+    with_backward: bool
+    def __init__(self, id: _Optional[str] = ..., limit: _Optional[int] = ..., sort_by: _Optional[str] = ..., group_by_input_shape: bool = ..., group_by_stack_n: _Optional[int] = ..., raw: bool = ..., group_by: _Optional[str] = ..., with_backward: bool = ...) -> None: ...
 
 class KeyAverage(_message.Message):
-    __slots__ = ("name", "device_type", "count", "cpu_time_total_ns", "self_cpu_time_total_ns", "device_time_total_ns", "self_device_time_total_ns", "input_shapes", "stack", "flops")
+    __slots__ = ("name", "device_type", "count", "cpu_time_total_ns", "self_cpu_time_total_ns", "device_time_total_ns", "self_device_time_total_ns", "input_shapes", "stack", "flops", "module", "backward_time_total_ns", "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +117,12 @@ class KeyAverage(_message.Message):
     INPUT_SHAPES_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     FLOPS_FIELD_NUMBER: _ClassVar[int]
+    MODULE_FIELD_NUMBER: _ClassVar[int]
+    BACKWARD_TIME_TOTAL_NS_FIELD_NUMBER: _ClassVar[int]
+    CPU_MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
+    SELF_CPU_MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
+    SELF_DEVICE_MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
     name: str
     device_type: str
     count: int
@@ -123,7 +133,13 @@ class KeyAverage(_message.Message):
     input_shapes: str
     stack: _containers.RepeatedScalarFieldContainer[str]
     flops: int
-    def __init__(self, name: _Optional[str] = ..., device_type: _Optional[str] = ..., count: _Optional[int] = ..., cpu_time_total_ns: _Optional[int] = ..., self_cpu_time_total_ns: _Optional[int] = ..., device_time_total_ns: _Optional[int] = ..., self_device_time_total_ns: _Optional[int] = ..., input_shapes: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., flops: _Optional[int] = ...) -> None: ...
+    module: str
+    backward_time_total_ns: int
+    cpu_memory_usage: int
+    self_cpu_memory_usage: int
+    device_memory_usage: int
+    self_device_memory_usage: int
+    def __init__(self, name: _Optional[str] = ..., device_type: _Optional[str] = ..., count: _Optional[int] = ..., cpu_time_total_ns: _Optional[int] = ..., self_cpu_time_total_ns: _Optional[int] = ..., device_time_total_ns: _Optional[int] = ..., self_device_time_total_ns: _Optional[int] = ..., input_shapes: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., flops: _Optional[int] = ..., module: _Optional[str] = ..., backward_time_total_ns: _Optional[int] = ..., cpu_memory_usage: _Optional[int] = ..., self_cpu_memory_usage: _Optional[int] = ..., device_memory_usage: _Optional[int] = ..., self_device_memory_usage: _Optional[int] = ...) -> None: ...
 
 class KeyAveragesResponse(_message.Message):
     __slots__ = ("rows",)
@@ -150,20 +166,46 @@ class SummaryResponse(_message.Message):
     def __init__(self, trace: _Optional[_Union[Trace, _Mapping]] = ..., summary_json: _Optional[bytes] = ...) -> None: ...
 
 class ExportRequest(_message.Message):
-    __slots__ = ("id", "format", "from_ns", "to_ns", "min_duration_ns", "gzip")
+    __slots__ = ("id", "format", "from_ns", "to_ns", "min_duration_ns", "gzip", "redact", "first_step", "last_step")
     ID_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     FROM_NS_FIELD_NUMBER: _ClassVar[int]
     TO_NS_FIELD_NUMBER: _ClassVar[int]
     MIN_DURATION_NS_FIELD_NUMBER: _ClassVar[int]
     GZIP_FIELD_NUMBER: _ClassVar[int]
+    REDACT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
     id: str
     format: str
     from_ns: int
     to_ns: int
     min_duration_ns: int
     gzip: bool
-    def __init__(self, id: _Optional[str] = ..., format: _Optional[str] = ..., from_ns: _Optional[int] = ..., to_ns: _Optional[int] = ..., min_duration_ns: _Optional[int] = ..., gzip: bool = ...) -> None: ...
+    redact: _containers.RepeatedScalarFieldContainer[str]
+    first_step: int
+    last_step: int
+    def __init__(self, id: _Optional[str] = ..., format: _Optional[str] = ..., from_ns: _Optional[int] = ..., to_ns: _Optional[int] = ..., min_duration_ns: _Optional[int] = ..., gzip: bool = ..., redact: _Optional[_Iterable[str]] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ...) -> None: ...
+
+class DiffRequest(_message.Message):
+    __slots__ = ("id", "other", "by_path")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    BY_PATH_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    other: str
+    by_path: bool
+    def __init__(self, id: _Optional[str] = ..., other: _Optional[str] = ..., by_path: bool = ...) -> None: ...
+
+class SqlRequest(_message.Message):
+    __slots__ = ("id", "sql", "limit")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    sql: str
+    limit: int
+    def __init__(self, id: _Optional[str] = ..., sql: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class DataChunk(_message.Message):
     __slots__ = ("data",)

@@ -79,6 +79,21 @@ class TraceServiceStub(object):
                 request_serializer=profproto_dot_v1_dot_trace__pb2.ExportRequest.SerializeToString,
                 response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
                 _registered_method=True)
+        self.Steps = channel.unary_stream(
+                '/profd.v1.TraceService/Steps',
+                request_serializer=profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
+                response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+                _registered_method=True)
+        self.Diff = channel.unary_stream(
+                '/profd.v1.TraceService/Diff',
+                request_serializer=profproto_dot_v1_dot_trace__pb2.DiffRequest.SerializeToString,
+                response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+                _registered_method=True)
+        self.Sql = channel.unary_stream(
+                '/profd.v1.TraceService/Sql',
+                request_serializer=profproto_dot_v1_dot_trace__pb2.SqlRequest.SerializeToString,
+                response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+                _registered_method=True)
         self.Import = channel.stream_unary(
                 '/profd.v1.TraceService/Import',
                 request_serializer=profproto_dot_v1_dot_trace__pb2.ImportChunk.SerializeToString,
@@ -144,6 +159,27 @@ class TraceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Steps(self, request, context):
+        """JSON
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Diff(self, request, context):
+        """JSON
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Sql(self, request, context):
+        """JSON
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Import(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -196,6 +232,21 @@ def add_TraceServiceServicer_to_server(servicer, server):
             'Export': grpc.unary_stream_rpc_method_handler(
                     servicer.Export,
                     request_deserializer=profproto_dot_v1_dot_trace__pb2.ExportRequest.FromString,
+                    response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
+            ),
+            'Steps': grpc.unary_stream_rpc_method_handler(
+                    servicer.Steps,
+                    request_deserializer=profproto_dot_v1_dot_trace__pb2.TraceRef.FromString,
+                    response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
+            ),
+            'Diff': grpc.unary_stream_rpc_method_handler(
+                    servicer.Diff,
+                    request_deserializer=profproto_dot_v1_dot_trace__pb2.DiffRequest.FromString,
+                    response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
+            ),
+            'Sql': grpc.unary_stream_rpc_method_handler(
+                    servicer.Sql,
+                    request_deserializer=profproto_dot_v1_dot_trace__pb2.SqlRequest.FromString,
                     response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
             ),
             'Import': grpc.stream_unary_rpc_method_handler(
@@ -446,6 +497,87 @@ class TraceService(object):
             target,
             '/profd.v1.TraceService/Export',
             profproto_dot_v1_dot_trace__pb2.ExportRequest.SerializeToString,
+            profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Steps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/profd.v1.TraceService/Steps',
+            profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
+            profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diff(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/profd.v1.TraceService/Diff',
+            profproto_dot_v1_dot_trace__pb2.DiffRequest.SerializeToString,
+            profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sql(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/profd.v1.TraceService/Sql',
+            profproto_dot_v1_dot_trace__pb2.SqlRequest.SerializeToString,
             profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
             options,
             channel_credentials,

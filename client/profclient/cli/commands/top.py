@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -9,13 +10,19 @@ import click
 from profclient.cli.backend import traces
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, table
-from profclient.cli.units import duration
+from profclient.cli.units import duration, size
 
 SORT_KEYS = (
     "self_cpu_time_total",
     "cpu_time_total",
     "self_device_time_total",
     "device_time_total",
+    "backward_time_total",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+    "device_memory_usage",
+    "self_device_memory_usage",
+    "flops",
     "count",
     "name",
 )
@@ -27,6 +34,8 @@ SORT_KEYS = (
 @click.option("--sort-by", type=click.Choice(SORT_KEYS), default=SORT_KEYS[0], show_default=True, help="Order.")
 @click.option("--group-by-input-shape", is_flag=True, help="A row for each combination of input shapes.")
 @click.option("--group-by-stack-n", type=click.IntRange(0), default=0, help="A row for each n innermost frames.")
+@click.option("--group-by", type=click.Choice(("module",)), default=None, help="A row for each module, too.")
+@click.option("--with-backward", is_flag=True, help="How long the backward ops of each op took.")
 @click.option("--raw", is_flag=True, help="Every event as it was recorded, instead of torch.profiler's view.")
 @json_option
 def top(
@@ -35,6 +44,8 @@ def top(
     sort_by: str,
     group_by_input_shape: bool,
     group_by_stack_n: int,
+    group_by: str | None,
+    with_backward: bool,
     raw: bool,
     as_json: bool,
 ) -> None:
@@ -48,6 +59,8 @@ def top(
             group_by_input_shape=group_by_input_shape,
             group_by_stack_n=group_by_stack_n,
             raw=raw,
+            group_by=group_by or "",
+            with_backward=with_backward,
         )
     if as_json:
         emit_json(rows)
@@ -57,21 +70,30 @@ def top(
         say("The trace has no event with a duration.")
 
 
+# Heading, field and how it is written; columns whose field says nothing anywhere are left out.
+_FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("SELF DEVICE", "self_device_time_total_ns", duration),
+    ("DEVICE TOTAL", "device_time_total_ns", duration),
+    ("BACKWARD", "backward_time_total_ns", duration),
+    ("SELF CPU MEM", "self_cpu_memory_usage", size),
+    ("CPU MEM", "cpu_memory_usage", size),
+    ("SELF DEV MEM", "self_device_memory_usage", size),
+    ("DEV MEM", "device_memory_usage", size),
+)
+_TEXTS = {"MODULE": "module", "SHAPES": "input_shapes"}
+
+
 def print_rows(rows: list[dict[str, Any]]) -> None:
-    """A table; device columns only where something ran on a device."""
-    device = any(row["device_time_total_ns"] for row in rows)
-    shapes = any(row.get("input_shapes") for row in rows)
-    columns = ["SELF CPU", "CPU TOTAL", "CPU AVG"]
-    columns += ["SELF DEVICE", "DEVICE TOTAL"] if device else []
-    columns += ["CALLS"]
-    last = ["NAME"] + (["SHAPES"] if shapes else [])
-    table(columns + last, (_cells(row, device, shapes) for row in rows), right=columns, wide=last)
+    """A table; columns of devices, memory and the backward pass only where there is something in them."""
+    figures = [figure for figure in _FIGURES if any(row.get(figure[1]) for row in rows)]
+    texts = [heading for heading, field in _TEXTS.items() if any(row.get(field) for row in rows)]
+    columns = ["SELF CPU", "CPU TOTAL", "CPU AVG", *(heading for heading, _, _ in figures), "CALLS"]
+    last = ["NAME", *texts]
+    cells = ([*_cells(row, figures), *(str(row.get(_TEXTS[name]) or "") for name in texts)] for row in rows)
+    table(columns + last, cells, right=columns, wide=last)
 
 
-def _cells(row: dict[str, Any], device: bool, shapes: bool) -> list[str]:
+def _cells(row: dict[str, Any], figures: Sequence[tuple[str, str, Callable[[int], str]]]) -> list[str]:
     total, count = row["cpu_time_total_ns"], row["count"]
     cells = [duration(row["self_cpu_time_total_ns"]), duration(total), duration(total / max(count, 1))]
-    if device:
-        cells += [duration(row["self_device_time_total_ns"]), duration(row["device_time_total_ns"])]
-    cells += [f"{count:,}", row["name"]]
-    return [*cells, str(row.get("input_shapes") or "")] if shapes else cells
+    return [*cells, *(write(row.get(field) or 0) for _, field, write in figures), f"{count:,}", row["name"]]

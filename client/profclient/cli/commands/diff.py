@@ -1,0 +1,99 @@
+"""`profctl diff`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from profclient.cli.backend import traces
+from profclient.cli.options import json_option
+from profclient.cli.output import emit_json, printable, say, table
+from profclient.cli.units import duration
+from profclient.errors import UsageError
+
+WORSE = ("slower", "new")
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--by", type=click.Choice(["name", "path"]), default="name", show_default=True, help="What is compared.")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="So many rows; 0 = all.")
+@click.option("--fail-above", metavar="SHARE", help="Exit with 1 if anything got slower by more, like 5%.")
+@json_option
+def diff(a: str, b: str, by: str, limit: int, fail_above: str | None, as_json: bool) -> int:
+    """What became slower, faster, new and gone from trace A to trace B.
+
+    Compared is self time, per step where both traces mark steps; with several steps
+    a change within the noise between them counts as none.
+
+    --fail-above 5% looks at the step, the total time on the CPU and on each type of
+    device, and each row: at how much it got slower, as a share of that total in A.
+    """
+    most = None if fail_above is None else _share(fail_above)
+    with traces() as source:
+        answer = source.diff(a, b, by == "path")
+    too_slow = [] if most is None else exceeding(answer, most)
+    if as_json:
+        emit_json({**answer, "fail_above": most, "failed": None if most is None else bool(too_slow)})
+    else:
+        _print(answer, limit)
+        for row in too_slow[:5]:
+            say(f"too slow: {_label(row)} by {_change(row)}, more than {fail_above} of the whole")
+    return 1 if too_slow else 0
+
+
+def exceeding(answer: dict[str, Any], most: float) -> list[dict[str, Any]]:
+    """Totals and rows that got slower by more than this share of the total they belong to."""
+    lines = [*answer["totals"], *answer["rows"]]
+    return [row for row in lines if row["change"] in WORSE and (row["share"] or 0.0) > most]
+
+
+def _share(text: str) -> float:
+    """`5%` or `0.05`."""
+    number = text.strip().removesuffix("%")
+    try:
+        value = float(number) / (100 if number != text.strip() else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"--fail-above {text!r} is no share; write it like 5% or 0.05.")
+    return value
+
+
+def _print(answer: dict[str, Any], limit: int) -> None:
+    changed = [row for row in answer["rows"] if row["change"] != "same"]
+    same = len(answer["rows"]) - len(changed)
+    shown = [*answer["totals"], *(changed[:limit] if limit else changed)]
+    numbers = ["A", "B", "CHANGE", "NOISE", "CALLS A", "CALLS B"]
+    columns = ["", *numbers, "WHERE", "WHAT"]
+    table(columns, (_cells(row) for row in shown), right=numbers, wide=["WHAT"])
+    per = "per step" if answer["per"] == "step" else "in all"
+    say(f"Self time {per}; {len(changed):,} changed, {same:,} did not" + (" (cut)." if answer["truncated"] else "."))
+    if answer["message"]:
+        say(printable(answer["message"]))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["change"],
+        duration(row["a_ns"]),
+        duration(row["b_ns"]),
+        _change(row),
+        duration(row["noise_ns"]),
+        f"{row['a_count']:,}",
+        f"{row['b_count']:,}",
+        row["device_type"] or "",
+        _label(row),
+    ]
+
+
+def _change(row: dict[str, Any]) -> str:
+    delta = row["delta_ns"]
+    text = ("+" if delta > 0 else "") + duration(delta)
+    return text if not row["ratio"] else f"{text} ({row['ratio'] - 1:+.1%})"
+
+
+def _label(row: dict[str, Any]) -> str:
+    return " > ".join(row["path"]) if row.get("path") else str(row["name"])

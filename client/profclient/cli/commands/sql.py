@@ -1,0 +1,50 @@
+"""`profctl sql`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from profclient.cli.backend import traces
+from profclient.cli.options import json_option
+from profclient.cli.output import emit_json, say, table
+
+LIMIT_DEFAULT = 1000
+
+
+@click.command()
+@click.argument("trace")
+@click.argument("question")
+@click.option(
+    "--limit", type=click.IntRange(0, 1_000_000), default=LIMIT_DEFAULT, show_default=True, help="0 = a million rows."
+)
+@json_option
+def sql(trace: str, question: str, limit: int, as_json: bool) -> None:
+    """Ask a trace in SQL (DuckDB's), read-only. An empty TRACE is your latest.
+
+    \b
+    Tables: events, flows, threads, processes; "describe events" lists columns.
+      profctl sql "" "select name, count(*) n from events group by name order by n desc"
+    """
+    with traces() as source:
+        answer = source.sql(trace, question, limit)
+    if as_json:
+        emit_json(answer)
+        return
+    names = [column["name"] for column in answer["columns"]]
+    numbers = [column["name"] for column in answer["columns"] if _is_number(column["type"])]
+    table(names, ([_cell(value) for value in row] for row in answer["rows"]), right=numbers)
+    if answer["truncated"]:
+        say(f"… cut at {len(answer['rows']):,} rows; --limit N gives more.")
+
+
+def _is_number(kind: str) -> bool:
+    return kind.endswith("INT") or kind in {"INTEGER", "DOUBLE", "FLOAT"} or kind.startswith("DECIMAL")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,160 @@
+"""A stored trace as Arrow tables: what `profctl sql` and `Trace.to_arrow` see.
+
+Points in time are Unix ns, everything else that ends in `_ns` is a duration.
+Absent is null. Kinds and device types are words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from profd.events import COLUMNS, NO_END, DeviceType, EventTable, Kind
+from profd.events.table import Array
+from profd.query.view import durations
+from profd.query.whole import check_size
+from profd.store.columns import encode_column
+from profd.store.reader import TraceReader
+
+# Of the columns of a trace that are called otherwise here: END is a word of SQL's.
+RENAMED: Final = {"start": "start_ns", "end": "end_ns", "self_time": "self_ns"}
+_WORDS: Final[dict[str, list[str]]] = {
+    "kind": [kind.label for kind in Kind],
+    "device_type": [device.label for device in DeviceType],
+}
+_PHASES: Final = [chr(code) for code in range(128)]
+
+
+def events_arrow(reader: TraceReader) -> pa.Table:
+    """One row per event in start order: `row`, the columns of the trace, `duration_ns`.
+
+    A column that no event has is there and null. Exhausted for a trace too large to be held at once.
+    """
+    check_size(len(reader), "export a --window of the trace, import that, and ask it")
+    chunks: dict[str, list[Any]] = {name: [] for name in ("row", *COLUMNS, "duration_ns")}
+    for table in reader.iterate(args=False):
+        chunks["row"].append(pa.array(np.arange(len(table), dtype=np.int64) + table.first_row))
+        for name in COLUMNS:
+            chunks[name].append(_column(table, name))
+        unended = table.column("end") == NO_END
+        chunks["duration_ns"].append(pa.array(durations(table), mask=unended))
+    columns = {RENAMED.get(name, name): _whole(reader, name, parts) for name, parts in chunks.items()}
+    return pa.table(columns)
+
+
+def _column(table: EventTable, name: str) -> pa.Array:
+    """Numbers as they are, words as codes: their dictionaries grow until the last segment is read."""
+    spec = COLUMNS[name]
+    if name not in table.columns:
+        return pa.nulls(len(table), pa.int32() if _is_coded(name) else pa.from_numpy_dtype(spec.dtype))
+    values = table.columns[name]
+    if spec.dictionary is not None:
+        return pa.array(values, pa.int32(), mask=values < 0)
+    if name == "phase":
+        return pa.array(values.astype(np.int32), mask=(values == 0) | (values >= len(_PHASES)))
+    if name in _WORDS:
+        return pa.array(np.minimum(values, len(_WORDS[name]) - 1).astype(np.int32))
+    return encode_column(spec, values, {}, pa.from_numpy_dtype(spec.dtype))
+
+
+def _is_coded(name: str) -> bool:
+    return name in COLUMNS and (COLUMNS[name].dictionary is not None or name in _WORDS or name == "phase")
+
+
+def _whole(reader: TraceReader, name: str, parts: list[Any]) -> pa.ChunkedArray:
+    if not _is_coded(name):
+        kind = pa.from_numpy_dtype(COLUMNS[name].dtype) if name in COLUMNS else pa.int64()
+        return pa.chunked_array(parts, kind)
+    words = _words_of(reader, name)
+    coded = [pa.DictionaryArray.from_arrays(part, words, safe=False) for part in parts]
+    return pa.chunked_array(coded, pa.dictionary(pa.int32(), pa.string()))
+
+
+def _words_of(reader: TraceReader, name: str) -> pa.Array:
+    if name == "phase":
+        return pa.array(_PHASES)
+    if name in _WORDS:
+        return pa.array(_WORDS[name])
+    return _texts(reader, COLUMNS[name].dictionary or "")
+
+
+def _texts(reader: TraceReader, dictionary: str) -> pa.Array:
+    """The strings of a dictionary; lone surrogates, which Arrow cannot hold, as replacement characters."""
+    known = reader.dictionaries.get(dictionary)
+    values = known.values if known is not None else []
+    try:
+        return pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([value.encode("utf-8", "replace").decode() for value in values], pa.string())
+
+
+def flows_arrow(reader: TraceReader) -> pa.Table:
+    """One row per flow record: `id` (JSON), `category`, `name`, `phase` (s, t or f), `enclosing`, `thread`,
+    `time_ns`, `row` of the event it is bound to.
+    """
+    flows = reader.flows()
+
+    def coded(codes: Array, dictionary: str) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(
+            pa.array(codes, pa.int32(), mask=codes < 0), _texts(reader, dictionary), safe=False
+        )
+
+    phase = np.minimum(flows.phase, len(_PHASES) - 1).astype(np.int32)
+    return pa.table(
+        {
+            "id": coded(flows.id, "flow_id"),
+            "category": coded(flows.category, "cat"),
+            "name": coded(flows.name, "name"),
+            "phase": pa.DictionaryArray.from_arrays(pa.array(phase), pa.array(_PHASES)),
+            "enclosing": pa.array(flows.enclosing),
+            "thread": pa.array(flows.thread, mask=flows.thread < 0),
+            "time_ns": pa.array(flows.time),
+            "row": pa.array(flows.row, mask=flows.row < 0),
+        }
+    )
+
+
+def threads_arrow(reader: TraceReader) -> pa.Table:
+    """One row per thread or stream: `thread` (as in events), `process`, `id` as recorded, `name`."""
+    tracks = reader.tracks.threads
+    process = [track.get("process") for track in tracks]
+    return _tracks("thread", tracks, {"process": pa.array(process, pa.int32())})
+
+
+def processes_arrow(reader: TraceReader) -> pa.Table:
+    """One row per process: `process` (as in events), `id` as recorded, `name`, `labels`."""
+    tracks = reader.tracks.processes
+    return _tracks("process", tracks, {"labels": _strings(track.get("labels") for track in tracks)})
+
+
+def _tracks(number: str, tracks: list[dict[str, Any]], more: dict[str, pa.Array]) -> pa.Table:
+    return pa.table(
+        {
+            number: pa.array(range(len(tracks)), pa.int32()),
+            "id": _strings(track.get("id") for track in tracks),
+            "name": _strings(track.get("name") for track in tracks),
+            **more,
+        }
+    )
+
+
+def _strings(values: Any) -> pa.Array:
+    return pa.array([None if value is None else _plain(value) for value in values], pa.string())
+
+
+def _plain(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.encode("utf-8", "replace").decode()
+
+
+# What a question may name, and how it is made.
+TABLES: Final[dict[str, Callable[[TraceReader], pa.Table]]] = {
+    "events": events_arrow,
+    "flows": flows_arrow,
+    "threads": threads_arrow,
+    "processes": processes_arrow,
+}

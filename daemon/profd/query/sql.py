@@ -1,0 +1,157 @@
+"""The job `sql` of the worker: one SQL question to one trace, by DuckDB.
+
+DuckDB sees Arrow tables that we read and nothing else: no files, no databases,
+no extensions, no variables of this program, and its configuration is locked
+before it sees the question. What it may use is in `limits.py`. The worker is
+confined besides (workers/confine.py): this is the inner of two walls.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import duckdb
+
+from profd.errors import BadInput, Denied, Exhausted
+from profd.limits import (
+    SQL_MEMORY_BYTES,
+    SQL_RESULT_BYTES_MAX,
+    SQL_ROWS_MAX,
+    SQL_SECONDS,
+    SQL_TEXT_BYTES_MAX,
+    MiB,
+)
+from profd.query.arrow import TABLES
+from profd.store.reader import TraceReader
+from profd.workers.jobs import Progress
+
+_CONFIG: Final[dict[str, Any]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",  # else a table name finds Python variables
+    "temp_directory": "",  # nothing is spilled: what does not fit is refused
+    "memory_limit": f"{SQL_MEMORY_BYTES // MiB}MiB",
+    "threads": "1",  # a worker is one job on one core
+}
+_QUESTIONS: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+_ROWS_AT_ONCE: Final = 1024
+_MESSAGE_CHARS_MAX: Final = 2000
+
+
+def sql(args: dict[str, Any], fds: list[int], progress: Progress, seconds: float = SQL_SECONDS) -> dict[str, Any]:
+    """See `workers/jobs.py`: the answer of docs/json.md to `fds[0]`, `{"rows": n}`.
+
+    Raises BadInput for what is no single question or is wrong, Denied for what
+    reaches beyond the trace, Exhausted for what needs too much memory, time or room.
+    """
+    text, limit = _text(args.get("sql")), _limit(args.get("limit"))
+    reader = TraceReader(Path(args["trace_dir"]))
+    with _errors(seconds), duckdb.connect(":memory:", config=_CONFIG) as connection:
+        _check_question(connection, text)
+        progress("reading", 0.0)
+        for name, table in TABLES.items():
+            connection.register(name, table(reader))
+        connection.execute("SET lock_configuration = true")
+        progress("asking", 0.5)
+        with _time_limit(connection, seconds), os.fdopen(os.dup(fds[0]), "wb") as out:
+            return {"rows": _answer(connection.execute(text), limit, out)}
+
+
+def _text(given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise BadInput('say what to ask, like "select name, count(*) from events group by name"')
+    if len(given.encode("utf-8", "replace")) > SQL_TEXT_BYTES_MAX:
+        raise BadInput(f"the question is longer than {SQL_TEXT_BYTES_MAX} bytes, the limit")
+    return given
+
+
+def _limit(given: object) -> int:
+    if given is not None and (not isinstance(given, int) or not 0 <= given <= SQL_ROWS_MAX):
+        raise BadInput(f"limit must be a number from 0 (meaning {SQL_ROWS_MAX}) to {SQL_ROWS_MAX}, not {given!r}")
+    return given or SQL_ROWS_MAX
+
+
+def _check_question(connection: Any, text: str) -> None:
+    statements = connection.extract_statements(text)
+    if len(statements) != 1 or statements[0].type not in _QUESTIONS:
+        raise BadInput(
+            "ask one question: a single SELECT, FROM, WITH, DESCRIBE, SUMMARIZE or EXPLAIN; traces are read-only"
+        )
+
+
+@contextmanager
+def _errors(seconds: float) -> Iterator[None]:
+    """DuckDB's errors as ours."""
+    try:
+        yield
+    except duckdb.InterruptException as error:
+        raise Exhausted(
+            f"the question took longer than {seconds:g} s, the limit, and was stopped: ask for less at once"
+        ) from error
+    except duckdb.OutOfMemoryException as error:
+        raise Exhausted(
+            f"the question needs more than {SQL_MEMORY_BYTES // MiB} MiB, the limit: group or filter more"
+        ) from error
+    except duckdb.PermissionException as error:
+        raise Denied(f"SQL reaches the trace and nothing else: {_sentence(error)}") from error
+    except duckdb.Error as error:
+        raise BadInput(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip()[:_MESSAGE_CHARS_MAX]
+
+
+@contextmanager
+def _time_limit(connection: Any, seconds: float) -> Iterator[None]:
+    timer = threading.Timer(seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # it must not meet a connection that is closed
+
+
+def _answer(result: Any, limit: int, out: BinaryIO) -> int:
+    """Write {"columns", "rows", "truncated"} row by row; how many rows."""
+    columns = [{"name": column[0], "type": str(column[1])} for column in result.description]
+    out.write(b'{"columns": %b, "rows": [' % json.dumps(columns).encode())
+    written = size = 0
+    while written < limit and (rows := result.fetchmany(min(_ROWS_AT_ONCE, limit - written))):
+        for row in rows:
+            text = json.dumps(_plain(row)).encode()
+            size += len(text)
+            if size > SQL_RESULT_BYTES_MAX:
+                raise Exhausted(
+                    f"the answer is larger than {SQL_RESULT_BYTES_MAX // MiB} MiB: ask for less, or --limit"
+                )
+            out.write(b",\n" + text if written else text)
+            written += 1
+    truncated = written == limit and result.fetchone() is not None
+    out.write(b'], "truncated": %b}\n' % (b"true" if truncated else b"false"))
+    return written
+
+
+def _plain(value: Any) -> Any:
+    """A value of DuckDB's as JSON: what JSON has no type for as text, what is no number as null."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    return str(value)
