@@ -123,7 +123,8 @@ def _cost(cost: dict[str, Any]) -> str:
     if cost.get("step_ratio") is not None:
         return f"steps took {cost['step_ratio']:.2f}x as long ({how})"
     if cost.get("seconds") is not None:
-        return f"{cost['seconds']:.3f} s spent recording ({how})"
+        more = f": {cost['detail']}" if cost.get("detail") else ""
+        return printable(f"{cost['seconds']:.3f} s ({how}{more})")
     return printable(f"{how}: {cost['detail']}" if cost.get("detail") else how)
 
 

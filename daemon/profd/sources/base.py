@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -71,6 +71,13 @@ class Source(ABC):
     async def close(self) -> None:
         """Let go of everything. Captures have ended before."""
         return
+
+    async def prepare(self, processes: Sequence[Process]) -> None:  # noqa: B027 - most know enough without
+        """Find out what `offer` needs to know of processes that the caller may profile.
+
+        Awaited before offers are asked for; bounded to some seconds, and never disturbs a process beyond
+        one harmless question.
+        """
 
     @abstractmethod
     def offer(self, process: Process) -> Offer:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.kineto import recording, registry
+from profd.sources.kineto import source as kineto_source
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
@@ -263,13 +264,24 @@ async def test_directory_that_would_break_the_config(source, client, process, tm
     assert source.statistics().get("configs", 0) == 0
 
 
-async def test_not_registered(source, process, traces, tmp_path) -> None:
+async def test_never_registers(source, process, traces, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(kineto_source, "_EXPECTED_SECONDS", 0.0)
+    monkeypatch.setattr(kineto_source, "_REGISTER_SECONDS", 0.0)
     offer = source.offer(process)
     assert not offer.can
     assert offer.fix
-    begun, _ = session(tmp_path)
+    begun, reports = session(tmp_path)
     result = await source.record(process, OPTIONS, begun)
-    assert result.state is State.FAILED
+    assert (result.state, result.reason) == (State.FAILED, Reason.TARGET_SILENT)
+    assert "--source pyspy" in result.message
+    assert "register" in reports[0][1]
+
+
+async def test_stop_before_it_registers(source, process, traces, tmp_path) -> None:
+    begun, _ = session(tmp_path)
+    begun.stop.set()
+    result = await source.record(process, OPTIONS, begun)
+    assert (result.state, result.reason) == (State.CANCELLED, Reason.CANCELLED_BY_USER)
 
 
 async def test_leftovers_of_an_earlier_daemon_are_swept(source, client, process, traces, tmp_path) -> None:

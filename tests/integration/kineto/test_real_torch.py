@@ -31,7 +31,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def registered(source: KinetoSource, pid: int) -> Process:
     process = ProcessTable().get(pid)
     assert process is not None
-    await until(lambda: source.offer(process).can)
+    await until(lambda: any(known.peer.id == process.id for known in source.registered()))
     return process
 
 
@@ -137,3 +137,21 @@ async def test_the_jobs_own_profiler_comes_first(source: KinetoSource, socket_di
         assert source.statistics().get("configs", 0) == 0
         job.say("stop")
         await until(lambda: source.offer(process).can)
+
+
+async def test_a_process_that_has_just_started_is_waited_for(
+    source: KinetoSource, socket_dir: Path, tmp_path: Path
+) -> None:
+    with torch_job("train", tmp_path, socket_dir=socket_dir) as job:
+        process = ProcessTable().get(job.pid)
+        assert process is not None
+        asked = source.offer(process)
+        assert asked.can, asked
+        begun, reports = session(tmp_path)
+        recording = await source.record(process, Options(duration_ns=200 * MS), begun)
+        trace_of(recording)
+        assert recording.cost.how == "estimated"
+        # It may have registered meanwhile: then nothing is said.
+        assert "register" in reports[0][1] or "poll" in reports[0][1]
+        later = source.plan(process, Options(duration_ns=1000 * MS))
+        assert later.events

@@ -38,6 +38,15 @@ def capture_running(capture: str) -> Recording:
     return Recording(State.BUSY, Reason.CAPTURE_RUNNING, message)
 
 
+def unregistered(waited_seconds: float) -> Recording:
+    """It was going to ask, by all that can be seen from outside, and did not."""
+    return failed(
+        Reason.TARGET_SILENT,
+        f"the process has not registered within {waited_seconds:.0f} s: its stderr may say why (a build of torch "
+        "without Kineto never does); for samples: --source pyspy",
+    )
+
+
 def silent(known: Registered | None, now_ns: int) -> Recording:
     """It stopped asking."""
     since = "" if known is None else f" for {(now_ns - known.last_poll_ns) // 1_000_000_000} s"

@@ -27,12 +27,14 @@ def offer(
     abstract: bool,
     directory: Path | None,
     off: str,
+    expected: bool,
 ) -> Offer:
     """Answer `Source.offer`.
 
     `capture` is ours that runs in the process, if any. `idle_after_ns`: polls
     before it still speak of a capture of ours. `abstract` and `directory` are
-    the modes that are open, `off` why others are not.
+    the modes that are open, `off` why others are not. `expected`: a process
+    that is going to ask would not have had to by now.
     """
     if capture:
         return Offer(
@@ -43,7 +45,7 @@ def offer(
             busy=True,
         )
     if known is None:
-        return _unregistered(process, abstract, directory, off)
+        return _unregistered(process, abstract, directory, off, expected)
     if process.stopped:
         return Offer(False, "the process is stopped (state T)", "continue it: kill -CONT", Reason.TARGET_SILENT)
     if known.silent(now_ns):
@@ -72,16 +74,16 @@ def offer(
     return Offer(True)
 
 
-def _unregistered(process: Process, abstract: bool, directory: Path | None, off: str) -> Offer:
+def _unregistered(process: Process, abstract: bool, directory: Path | None, off: str, expected: bool) -> Offer:
     if not abstract and directory is None:
         return Offer(False, f"kineto is off: {off or 'no mode is configured'}", "profctl doctor says more")
     if _ENABLE not in process.environ:
         if process.framework == "torch":
             return Offer(False, f"PyTorch was started without {_ENABLE}", _START_AGAIN)
-        return Offer(False, "it is not a PyTorch process that asks for kineto", _START_AGAIN)
+        return Offer(False, "it is not a PyTorch process")
     wanted = process.environ.get(_DIRECTORY)
     if wanted is not None:
-        return _other_directory(wanted, directory, off) or _silent_so_far(process)
+        return _other_directory(wanted, directory, off) or _silent_so_far(process, expected)
     if not abstract:
         fix = f"start it again with {_DIRECTORY}={directory}"
         return Offer(False, f"it looks for the abstract socket, which is off: {off}", fix)
@@ -92,7 +94,7 @@ def _unregistered(process: Process, abstract: bool, directory: Path | None, off:
             "it is in another network namespace, where abstract sockets do not reach",
             f"mount {where} into the container at the same path and set {_DIRECTORY}={where}",
         )
-    return _silent_so_far(process)
+    return _silent_so_far(process, expected)
 
 
 def _other_directory(wanted: str, directory: Path | None, off: str) -> Offer | None:
@@ -111,9 +113,11 @@ def _other_directory(wanted: str, directory: Path | None, off: str) -> Offer | N
     return None
 
 
-def _silent_so_far(process: Process) -> Offer:
+def _silent_so_far(process: Process, expected: bool) -> Offer:
     if process.framework != "torch":
         return Offer(False, f"{_ENABLE} is set, but torch is not imported yet", "wait until it imports torch")
+    if expected and not process.stopped and os.geteuid() in (0, process.uid):
+        return Offer(True, "it has not registered yet; a capture waits until it does")
     return Offer(
         False,
         "it has not asked for a config yet",

@@ -17,7 +17,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Cost, Options, Phase, RawFile, Reason, Recording, State
+from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.kineto import failures, planning
 from profd.sources.kineto.config_text import KinetoConfig, from_options
@@ -94,6 +94,7 @@ class Recorder:
         self._start_at_ns = options.start_at_ns
         self._deadline_ns = time.monotonic_ns() + planning.deadline_ns(options, self._period_ns(), time.time())
         self.name = ""  # of the file that is wanted now
+        self.rate: planning.Rate | None = None  # what a whole trace has shown
 
     async def run(self) -> Recording:
         """Up to three windows: libkineto misses its own when the process is held up."""
@@ -102,7 +103,6 @@ class Recorder:
             if recording is not None:
                 recording.not_honoured[:0] = planning.not_honoured(self._options)
                 recording.warnings[:0] = self._warnings
-                recording.cost = Cost(detail="kineto adds about 0.6 us to a step per recorded event")
                 if self._process.torch_version:
                     recording.versions["torch"] = self._process.torch_version
                 return recording
@@ -273,6 +273,9 @@ class Recorder:
             return None if again else failures.missed()
         recording = Recording(files=[RawFile(str(taken.path), "chrome")], start_ns=seen.start_ns, end_ns=seen.end_ns)
         recording.waterfall = self._waterfall(attempt, window, taken, seen, began_ns)
+        recording.cost = planning.cost(self._options, seen.spans, seen.window_ns)
+        if seen.window_ns:
+            self.rate = planning.Rate(seen.spans / seen.window_ns, self._options.stacks)
         if missed:
             recording.warnings.append("kineto opened its window late: the process was held up")
         if seen.empty:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
@@ -18,7 +20,7 @@ from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, 
 from profd.sources.kineto.leftovers import Leftovers
 from profd.sources.kineto.lifetime import Lifetime, groups
 from profd.sources.kineto.recording import Recorder
-from profd.sources.kineto.registry import Registered
+from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.targets.process import Process, ProcessId
 from profd.trust.pickup import Refused, TargetDirectory
@@ -30,6 +32,9 @@ _HOUSEKEEPING_SECONDS: Final = 30.0
 _SPACE_BYTES: Final = 64 << 20
 _SPACE_BYTES_PER_SECOND: Final = 16 << 20
 _HISTORY: Final = 1024
+_EXPECTED_SECONDS: Final = 20.0  # torch's import, and the first poll 5 s later; measured: up to 14 s
+_REGISTER_SECONDS: Final = DEFAULT_PERIOD_NS / planning.SECOND + 5
+_LOOK_SECONDS: Final = 0.1
 Value = TypeVar("Value")
 
 
@@ -61,12 +66,14 @@ class KinetoSource(Source):
         self._polls = SocketThread()
         self._leftovers = Leftovers(state_dir)
         self._recorders: dict[ProcessId, tuple[str, Recorder | None]] = {}
+        self._opened_ns = 0
         self._ended_ns: dict[ProcessId, int] = {}  # when our last capture of a process was over
-        self._rates: dict[ProcessId, float] = {}  # bytes of trace per ns of window, last seen
+        self._rates: dict[ProcessId, planning.Rate] = {}  # of its last trace
         self._housekeeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Bind what can be bound and begin to answer."""
+        self._opened_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         await asyncio.to_thread(self._bind)
         self._polls.start(self._endpoints)
         await asyncio.to_thread(self._leftovers.load)
@@ -98,24 +105,29 @@ class KinetoSource(Source):
             abstract="abstract" in modes,
             directory=self._socket_dir if "directory" in modes else None,
             off="; ".join(self._off.values()),
+            expected=self._expected(process.id),
         )
 
     def plan(self, process: Process, options: Options) -> Plan:
         """Latency, limits and risks; `serves` is False only where the job is about to end."""
         known = self._polls.get(process.id)
         period = known.period_ns if known else None
-        return planning.plan(process, options, period, self._rates.get(process.id), time.time())
+        plan = planning.plan(process, options, period, self._rates.get(process.id), time.time())
+        if known is None:  # a registration is waited for first
+            plan = replace(plan, deadline_ns=plan.deadline_ns + int(_EXPECTED_SECONDS * planning.SECOND))
+        return plan
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
         """One trace of one process."""
         running = self._recorders.get(process.id)
         if running is not None:
             return failures.capture_running(running[0])
-        if self._polls.get(process.id) is None:
-            return failures.failed(Reason.TARGET_SILENT, "the process does not ask this daemon for configs")
         self._recorders[process.id] = (session.capture, None)
         lifetime = Lifetime(process.id)
         try:
+            unregistered = await self._registration(process.id, session, lifetime)
+            if unregistered is not None:
+                return unregistered
             directory = await asyncio.to_thread(self._directory, process, options)
             if isinstance(directory, Recording):
                 return directory
@@ -129,7 +141,8 @@ class KinetoSource(Source):
             lifetime.close()
             del self._recorders[process.id]
             _remember(self._ended_ns, process.id, self._clock())
-        self._learn(process.id, recording)
+        if recorder.rate is not None:
+            _remember(self._rates, process.id, recorder.rate)
         return recording
 
     def status(self) -> tuple[bool, str, int]:
@@ -148,6 +161,28 @@ class KinetoSource(Source):
         """Processes that poll and are not silent."""
         now = self._clock()
         return [known for known in self._polls.all() if not known.silent(now)]
+
+    def _expected(self, process: ProcessId) -> bool:
+        """It (or we) began so recently that its first poll may still be on its way."""
+        started_ns = process.start_ticks * planning.SECOND // os.sysconf("SC_CLK_TCK")
+        since_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - max(started_ns, self._opened_ns)
+        return since_ns < _EXPECTED_SECONDS * planning.SECOND
+
+    async def _registration(self, process: ProcessId, session: Session, lifetime: Lifetime) -> Recording | None:
+        """Wait until the process has polled, or for what makes waiting useless. Bounded."""
+        began = time.monotonic()
+        if self._polls.get(process) is None:
+            session.report(State.ARMED, f"waiting for the process to register (≤ {_EXPECTED_SECONDS:.0f} s)")
+        while self._polls.get(process) is None:
+            waited = time.monotonic() - began
+            if lifetime.ended:
+                return failures.failed(Reason.TARGET_ENDED, "the process ended before it registered")
+            if session.stop.is_set():
+                return failures.cancelled()
+            if waited >= _REGISTER_SECONDS and not self._expected(process):
+                return failures.unregistered(waited)
+            await asyncio.sleep(_LOOK_SECONDS)
+        return None
 
     def _bind(self) -> None:
         wanted: list[tuple[str, Callable[[], Endpoint]]] = []
@@ -194,15 +229,6 @@ class KinetoSource(Source):
             f"{path} of the process has {free >> 20} MiB free and the trace may need {need >> 20} MiB; "
             "free some, or --force",
         )
-
-    def _learn(self, process: ProcessId, recording: Recording) -> None:
-        if recording.state is not State.DRAINING or recording.start_ns is None or recording.end_ns is None:
-            return
-        window = recording.end_ns - recording.start_ns
-        if window > 0:
-            with contextlib.suppress(OSError):
-                size = sum(Path(file.path).stat().st_size for file in recording.files)
-                _remember(self._rates, process, size / window)
 
     async def _keep_house(self) -> None:
         while True:

@@ -55,6 +55,7 @@ class Recorder:
         self._began = asyncio.Event()
         self._began_ns = 0
         self._ended_ns = 0
+        self._cpu_seconds: float | None = None  # of py-spy, from its first sample to the window's end
         self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
@@ -146,9 +147,12 @@ class Recorder:
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Wait for the end of the window, True, or of py-spy, False."""
         until = time.monotonic() + self._sampling.window_ns / 1e9
+        before = tool.cpu_seconds(pyspy.pid)
         while pyspy.returncode is None:
             left = until - time.monotonic()
             if left <= 0 or self._session.stop.is_set():
+                after = tool.cpu_seconds(pyspy.pid)
+                self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
             self._target.look_at_threads()
             await _first_of(min(left, _LOOK_SECONDS), pyspy.wait(), self._session.stop.wait())
@@ -279,8 +283,17 @@ class Recorder:
             Phase("window", max(0, self._ended_ns - self._began_ns)),
             Phase("writing", max(0, time.time_ns() - self._ended_ns)),
         ]
-        how = "paused for every sample" if self._sampling.native else "never paused: read from outside"
-        recording.cost = Cost(how="estimated", detail=f"{how}, {self._sampling.hz} samples a second")
+        recording.cost = self._cost()
+
+    def _cost(self) -> Cost:
+        """CPU time that py-spy took from the host. What its pauses took from the job cannot be seen from outside."""
+        pauses = "it paused the process for each" if self._sampling.native else "it never paused the process"
+        how = f"{self._sampling.hz} samples a second; {pauses}"
+        if self._cpu_seconds is None:
+            return Cost(detail=how)
+        share = 100 * self._cpu_seconds / max(self._seconds(), 1e-3)
+        detail = f"CPU time of py-spy beside the process, {share:.0f} % of one core; {how}"
+        return Cost(how="measured", seconds=self._cpu_seconds, detail=detail)
 
     async def _let_go(self, pyspy: asyncio.subprocess.Process) -> None:
         """py-spy has ended and its target runs."""

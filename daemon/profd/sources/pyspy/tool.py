@@ -15,6 +15,7 @@ from typing import Final
 
 from profd.capture.model import Reason
 from profd.errors import Unavailable
+from profd.targets import procfs
 from profd.targets.procfs import printable
 
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
@@ -171,3 +172,10 @@ async def ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await process.wait()
     return process.returncode is not None
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """CPU time that a child of ours has used so far, to a clock tick (10 ms); None where /proc does not say."""
+    raw = procfs.read_record(Path("/proc", str(pid), "stat"), procfs.STAT_BYTES)
+    stat = procfs.parse_stat(raw) if raw else None
+    return stat.cpu_ticks / os.sysconf("SC_CLK_TCK") if stat else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from profd.capture.model import Options, Reason
 from profd.sources.kineto.offering import offer
-from profd.sources.kineto.planning import SECOND, plan
+from profd.sources.kineto.planning import SECOND, Rate, cost, plan
 from profd.sources.kineto.registry import Peer, Registered
 from profd.targets.process import Process, ProcessId
 
@@ -49,10 +49,23 @@ def test_not_honoured() -> None:
     assert plan(PROCESS, replace(TEN, modules=True, stacks=True), None, None, 0.0).not_honoured == ()
 
 
-def test_bytes_are_estimated_from_an_earlier_trace() -> None:
-    assert plan(PROCESS, TEN, None, 0.5, 0.0).trace_bytes == 5 * SECOND
-    assert plan(PROCESS, TEN, None, None, 0.0).trace_bytes is None
-    assert plan(PROCESS, Options(iterations=3), None, 0.5, 0.0).trace_bytes is None
+def test_events_are_estimated_from_an_earlier_trace() -> None:
+    seen = Rate(events=100 / SECOND, stacks=False)
+    known = plan(PROCESS, TEN, None, seen, 0.0)
+    assert (known.events, known.trace_bytes, known.memory_bytes) == (1000, 260_000, 1_600_000)
+    assert plan(PROCESS, replace(TEN, stacks=True), None, seen, 0.0).events == 2050
+    assert plan(PROCESS, replace(TEN, shapes=True), None, seen, 0.0).trace_bytes == 380_000
+    for unknown in (plan(PROCESS, TEN, None, None, 0.0), plan(PROCESS, Options(iterations=3), None, seen, 0.0)):
+        assert (unknown.events, unknown.trace_bytes, unknown.memory_bytes) == (None, None, None)
+
+
+def test_cost_is_estimated_from_events() -> None:
+    found = cost(TEN, 1_000_000, 10 * SECOND)
+    assert (found.how, found.seconds) == ("estimated", pytest.approx(0.6))
+    assert "6.0 % of the window" in found.detail
+    more = cost(replace(TEN, shapes=True), 1_000_000, None)
+    assert more.seconds == pytest.approx(0.95)
+    assert "%" not in more.detail
 
 
 @pytest.mark.parametrize(("left", "serves"), [(10, False), (26, False), (28, True), (-5, False)])
@@ -80,6 +93,7 @@ def ask(process: Process = PROCESS, known: Registered | None = KNOWN, **changed)
         "abstract": True,
         "directory": Path("/run/profd/kineto"),
         "off": "",
+        "expected": False,
     }
     return offer(process, known, **{**usual, **changed})
 
@@ -112,7 +126,7 @@ def test_silent_and_stopped() -> None:
     ("process", "changed", "reason", "fix"),
     [
         (PROCESS, {}, "without KINETO_USE_DAEMON", "KINETO_USE_DAEMON=1"),
-        (replace(PROCESS, framework="python"), {}, "not a PyTorch process", "KINETO_USE_DAEMON=1"),
+        (replace(PROCESS, framework="python"), {}, "not a PyTorch process", ""),
         (replace(enabled(), framework="python"), {}, "not imported yet", "wait"),
         (enabled(), {}, "has not asked", "wait"),
         (enabled(), {"abstract": False, "off": "held by pid 5"}, "held by pid 5", "KINETO_IPC_SOCKET_DIR=/run"),
@@ -127,3 +141,12 @@ def test_why_not(process: Process, changed: dict, reason: str, fix: str) -> None
     assert not found.can
     assert reason in found.reason
     assert fix in found.fix
+
+
+def test_a_process_that_may_still_register_is_waited_for() -> None:
+    found = ask(enabled(), None, expected=True)
+    assert found.can
+    assert "waits" in found.reason
+    for never in (PROCESS, replace(enabled(), framework="python"), enabled(KINETO_IPC_SOCKET_DIR="/x")):
+        assert not ask(never, None, expected=True).can
+    assert not ask(replace(enabled(), stopped=True), None, expected=True).can

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.sources.kineto import trace_file
@@ -67,6 +68,7 @@ def test_large_trace(tmp_path: Path) -> None:
     found = edges(tmp_path / "t")
     assert (tmp_path / "t").stat().st_size > 1 << 20
     assert (found.complete, found.empty, found.window_ns) == (True, False, 500_000_000)
+    assert found.spans == pytest.approx(30_000, rel=0.05)
 
 
 @given(st.integers(0, 3000))
