@@ -62,6 +62,7 @@ class Daemon:
         self._notifier = Notifier()
         self._metrics = Metrics()
         self._tokens = Tokens()
+        self._kineto = KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir)
         self.metrics_address = "off"
 
     async def open(self) -> None:
@@ -184,9 +185,8 @@ class Daemon:
         return manager
 
     async def _open_sources(self) -> list[Source]:
-        config = self._config
         sources: list[Source] = [
-            KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir),
+            self._kineto,
             PySpySource(),
         ]
         for source in sources:
@@ -286,6 +286,7 @@ class Daemon:
             evicted=store.evicted,
             jobs={"done": pool.jobs_done, "failed": pool.jobs_failed},
             workers_died=pool.workers_died,
+            kineto=self._kineto.statistics(),
         )
 
 

@@ -33,6 +33,7 @@ class Reading:
     evicted: int = 0
     jobs: dict[str, int] = field(default_factory=dict)  # by result
     workers_died: int = 0
+    kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
 
 
 class LiveCollector(Collector):
@@ -105,3 +106,18 @@ def _families(reading: Reading) -> Iterable[Metric]:
         jobs.add_metric([result], count)
     yield jobs
     yield CounterMetricFamily("profd_workers_died", "Workers that ended on their own.", value=reading.workers_died)
+    yield from _kineto(reading.kineto)
+
+
+def _kineto(counts: dict[str, int]) -> Iterable[Metric]:
+    """`answered`, and a result for each reason why a datagram was not; they add up to what came in."""
+    datagrams = CounterMetricFamily(
+        "profd_kineto_datagrams", "Datagrams to kineto's sockets, by what became of them.", labels=["result"]
+    )
+    for name, count in sorted(counts.items()):
+        if name == "answered" or name.startswith("dropped."):
+            datagrams.add_metric([name.removeprefix("dropped.")], count)
+    yield datagrams
+    yield CounterMetricFamily("profd_kineto_configs", "Configs that were handed out.", value=counts.get("configs", 0))
+    processes = counts.get("processes", 0)
+    yield GaugeMetricFamily("profd_kineto_processes", "Processes that are registered.", value=processes)

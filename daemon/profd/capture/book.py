@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -153,12 +154,22 @@ class Book:
         record.finished_ns = self._now_ns()
 
     async def _forget_old(self) -> None:
-        """Bound the number of records; the journal bounds itself."""
-        ended = [record for record in self._by_id.values() if record.terminal]
-        for record in ended[: max(0, len(self._by_id) - CAPTURES_KEPT_MAX)]:
+        """Bound the number of records, at the cost of whoever has most; the journal bounds itself."""
+        while len(self._by_id) > CAPTURES_KEPT_MAX:
+            record = self._oldest_of_most()
+            if record is None:
+                return
             del self._by_id[record.id]
             self._by_request.pop((record.owner_uid, record.request_id), None)
             await self._in_thread(self._disk.remove, record.id)
+
+    def _oldest_of_most(self) -> CaptureRecord | None:
+        """The oldest ended capture of the user with the most of them: nobody's can be pushed out by others."""
+        ended = [record for record in self._by_id.values() if record.terminal]
+        if not ended:
+            return None
+        [(most, _)] = Counter(record.owner_uid for record in ended).most_common(1)
+        return next(record for record in ended if record.owner_uid == most)
 
     async def _drop(self, capture: str, process: ProcessId) -> None:
         try:

@@ -29,7 +29,7 @@ from profd.capture.run import Order, Parts, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import Lease, Watchers
 from profd.errors import Denied, Exhausted, Unavailable
-from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX
+from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX, CAPTURES_ACTIVE_PER_UID_MAX
 from profd.sources.base import Plan, Source
 from profd.targets.process import ProcessId
 
@@ -114,7 +114,7 @@ class CaptureManager:
     async def _start(self, caller: Identity, request: Request) -> CaptureRecord:
         self._check_open()
         plans = await self.planner.estimate(caller, request)
-        self._check_limits()
+        self._check_limits(caller)
         record = self._record(caller, request, [plan.target for plan in plans])
         self._book.add(record)
         processes = [plan.target.process for plan in plans if plan.choice.source is not None]
@@ -139,9 +139,15 @@ class CaptureManager:
             raise Unavailable("profd is shutting down and takes no new captures; ask again in a moment")
         self.switch.check()
 
-    def _check_limits(self) -> None:
+    def _check_limits(self, caller: Identity) -> None:
         if self.active >= CAPTURES_ACTIVE_MAX:
             raise Exhausted(f"{CAPTURES_ACTIVE_MAX} captures are running on this host; wait for one to end")
+        own = sum(record.owner_uid == caller.uid and not record.terminal for record in self._book.records())
+        if own >= CAPTURES_ACTIVE_PER_UID_MAX and not caller.admin:
+            raise Exhausted(
+                f"{own} captures of yours are running, the most that one user may have; wait for one to end "
+                "(`profctl captures`), or name several processes in one capture"
+            )
         disk = self._headroom.disk()
         if disk is not None and disk <= 0:
             raise Exhausted(
@@ -261,11 +267,19 @@ class CaptureManager:
         return self._book.visible(caller)[:limit]
 
     def stop(self, caller: Identity, prefix: str = "") -> CaptureRecord:
-        """Ask every live target to end. Sources that cannot stop say so and run to their window's end."""
-        record = self.get(caller, prefix)
+        """Ask every live target to end. Sources that cannot stop say so and run to their window's end.
+
+        Without an id it is the caller's latest that still runs, if there is one.
+        """
+        record = self._running(caller) if not prefix else None
+        record = record or self.get(caller, prefix)
         self._audit.write("capture.stop", caller.uid, capture=record.id)
         self._stop_runs(record, Reason.CANCELLED_BY_USER, f"stopped by {caller.user}")
         return record
+
+    def _running(self, caller: Identity) -> CaptureRecord | None:
+        own = (r for r in self._book.visible(caller) if r.owner_uid == caller.uid)
+        return next((record for record in own if not record.terminal), None)
 
     async def retry(self, caller: Identity, prefix: str = "") -> CaptureRecord:
         """Decode what failed targets left in the journal once more. Unavailable if there is nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from profd.sources.base import Offer, Source
 from profd.targets import selector as selectors
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Families, Selector
+
+log = logging.getLogger("profd.capture")
 
 LEASE_GRACE_SECONDS: Final = 15.0
 
@@ -94,10 +97,18 @@ class Planner:
                 f"{request.selector.describe()} means {len(selection.allowed)} processes; "
                 f"a capture has at most {CAPTURE_TARGETS_MAX}: select fewer"
             )
+        await self._prepare(selection.allowed)
         families = Families(snapshot)
         plans = [self._plan(caller, request, process, families) for process in selection.allowed]
         plans += [self._forbidden(process) for process in selection.forbidden]
         return plans + [self._missing(pid) for pid in selection.missing]
+
+    async def _prepare(self, processes: Sequence[Process]) -> None:
+        """Let sources look closer. One that fails says so in its offers."""
+        looks = (source.prepare(processes) for source in self._sources)
+        for source, outcome in zip(self._sources, await asyncio.gather(*looks, return_exceptions=True), strict=True):
+            if isinstance(outcome, Exception):
+                log.error("a source could not look", exc_info=outcome, extra={"source": source.name})
 
     def _select(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         own = self._not_meant(caller) - set(selector.pids) | set(self._settings.own_pids())
@@ -152,6 +163,7 @@ class Planner:
         snapshot = await asyncio.to_thread(self._table.snapshot)
         found = self._found(caller, selector, snapshot).allowed
         shown = [p for p in found if everything or p.python or p.cuda or p.gpus]
+        await self._prepare(shown)
         families = Families(snapshot)
         return [self._sight(process, families) for process in shown]
 

@@ -96,7 +96,10 @@ def test_ended_captures_are_counted_when_the_audit_hears_of_them() -> None:
 
 async def test_live_values_are_read_on_the_loop() -> None:
     metrics = Metrics()
-    reading = Reading(active=Counter(kineto=2), enabled=False, store_bytes=5, jobs={"done": 3}, workers_died=1)
+    kineto = {"received": 9, "answered": 7, "dropped.stale": 2, "configs": 1, "processes": 4, "leftovers": 0}
+    reading = Reading(
+        active=Counter(kineto=2), enabled=False, store_bytes=5, jobs={"done": 3}, workers_died=1, kineto=kineto
+    )
     loop = asyncio.get_running_loop()
 
     def read() -> Reading:
@@ -114,5 +117,9 @@ async def test_live_values_are_read_on_the_loop() -> None:
         "profd_store_bytes 5.0",
         'profd_worker_jobs_total{result="done"} 3.0',
         "profd_workers_died_total 1.0",
+        'profd_kineto_datagrams_total{result="answered"} 7.0',
+        'profd_kineto_datagrams_total{result="stale"} 2.0',
+        "profd_kineto_configs_total 1.0",
+        "profd_kineto_processes 4.0",
     ):
         assert line in text.splitlines()

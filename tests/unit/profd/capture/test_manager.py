@@ -19,7 +19,7 @@ from profd.capture.planner import Request
 from profd.capture.records import CaptureRecord
 from profd.capture.watch import WATCHERS_MAX
 from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFound, Unavailable
-from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX
+from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX, CAPTURES_ACTIVE_PER_UID_MAX
 from profd.sources.base import Offer
 from profd.targets.selector import Selector
 
@@ -205,9 +205,18 @@ class TestStart:
         for number in range(CAPTURES_ACTIVE_MAX):
             pid = 1000 + number
             rig.table.processes[pid] = process(pid)
-            await manager.start(ALICE, request(pid))
+            await manager.start(ROOT, request(pid))
         with pytest.raises(Exhausted, match=str(CAPTURES_ACTIVE_MAX)):
             await manager.start(ALICE, request(100))
+
+    async def test_no_user_may_fill_the_host(self, rig: Rig, manager: CaptureManager) -> None:
+        for number in range(CAPTURES_ACTIVE_PER_UID_MAX):
+            pid = 1000 + number
+            rig.table.processes[pid] = process(pid)
+            await manager.start(ALICE, request(pid))
+        with pytest.raises(Exhausted, match="of yours"):
+            await manager.start(ALICE, request(100))
+        assert not (await manager.start(ROOT, request(100))).terminal
 
     async def test_too_many_processes(self, rig: Rig, manager: CaptureManager) -> None:
         rig.table.processes |= {pid: process(pid) for pid in range(1000, 1300)}
@@ -290,6 +299,14 @@ class TestStop:
         rig.source.finish(100)
         await ended(manager, record.id)
         assert manager.stop(ALICE, record.id).state is State.STORED
+
+    async def test_without_an_id_it_is_the_one_that_runs(self, rig: Rig, manager: CaptureManager) -> None:
+        running = await manager.start(ALICE, request(100))
+        latest = await manager.start(ALICE, request(100))
+        assert latest.state is State.BUSY
+        assert manager.stop(ALICE) is running
+        await ended(manager, running.id)
+        assert manager.stop(ALICE) is latest
 
     async def test_a_source_that_does_not_listen_is_given_up(self, rig: Rig) -> None:
         rig.graces = SOON
@@ -560,3 +577,20 @@ class TestRestart:
         await rig.source.started(100)
         await manager.close(0.0)
         assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+
+
+async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.capture.book.CAPTURES_KEPT_MAX", 3)
+    async with rig.running() as manager:
+        bobs = await manager.start(BOB, request(102))
+        await rig.source.started(102)
+        rig.source.finish(102)
+        await ended(manager, bobs.id)
+        for _ in range(5):
+            last = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            rig.source.finish(100)
+            await ended(manager, last.id)
+    async with rig.running() as manager:
+        assert manager.get(BOB).id == bobs.id
+        assert len(manager.list(ROOT, 10)) == 3
