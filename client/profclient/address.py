@@ -15,7 +15,9 @@ def user_socket() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and Path(runtime).is_dir():
         return Path(runtime) / "profd" / "profd.sock"
-    return Path.home() / ".local" / "state" / "profd" / "profd.sock"
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "profd" / "profd.sock"
 
 
 def candidates() -> list[Path]:

@@ -75,7 +75,9 @@ class Progress:
         if self._live is not None:
             self._live.update(Text(f"capture {capture.id}\n" + "\n".join(lines.values())))
             return
+        if not capture_view.live(capture):
+            return  # the answer that follows says how each ended
         for pid, line in lines.items():
             if self._said.get(pid) != line:
                 self._said[pid] = line
-                self._console.print(line, markup=False)
+                self._console.print(line, markup=False, soft_wrap=True)

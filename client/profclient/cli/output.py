@@ -70,7 +70,7 @@ def _widths(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str])
     for index, name in enumerate(columns):
         if name in wide:
             share = left // sum(one in wide for one in columns[index:]) - GAP
-            widths[index] = max(min(widths[index], share), WIDE_MIN)
+            widths[index] = min(widths[index], max(share, WIDE_MIN))
             left -= widths[index] + GAP
     return widths
 

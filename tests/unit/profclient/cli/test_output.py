@@ -36,3 +36,11 @@ def test_wide_characters_are_counted_as_two(capsys):
 def test_counted():
     assert output.counted(1, "event") == "1 event"
     assert output.counted(12_000, "event") == "12,000 events"
+
+
+def test_a_column_that_may_give_way_takes_no_more_than_it_needs(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    output.table(("JOB", "N", "COMMAND"), [("-", "1", "c" * 100)], wide=("JOB", "COMMAND"))
+    head, row = lines(capsys)
+    assert head.startswith("JOB  N  COMMAND")
+    assert len(row) == 40
