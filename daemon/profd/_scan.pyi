@@ -75,3 +75,21 @@ class ChromeWriter:
         """Rows from `first` up to `last`, args as (key, type, rows, values). ValueError if lengths differ."""
     def write_flows(self, rows: int, columns: dict[str, npt.NDArray[Any]]) -> bytes:
         """Flow records; `enclosing` as uint8."""
+
+def wire_fields(
+    data: npt.NDArray[np.uint8], first: int, last: int, wanted: int, limit: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], int, bool]:
+    """Fields of the protobuf message in [first, last) whose number has a bit in `wanted`, in order.
+
+    (number, wire type, value, length, fault, full): the value of a length-delimited field is where
+    it begins; `fault` is the byte where the message ends to be one, or -1; `full`: there are more
+    than `limit`. The last field before a fault may be cut short. IndexError: no such range.
+    """
+
+def xspace_events(
+    data: npt.NDArray[np.uint8], first: int, last: int, *, events: int, stats: int, event_stats: int
+) -> dict[str, Any]:
+    """Events of an XLine between two bytes of it as columns, at most `events`, stopping after `stats` stats.
+
+    `next`: where to go on; the stats of an event beyond `event_stats` are only counted. See native/scan/wire.h.
+    """

@@ -9,6 +9,7 @@ from profd.decode.batch import Decoder
 from profd.decode.chrome import open_chrome
 from profd.decode.samples import SampleDecoder
 from profd.decode.sniff import sniff
+from profd.decode.xspace import XSpaceDecoder
 from profd.errors import BadInput
 from profd.events import Dictionary, Tracks
 
@@ -16,16 +17,20 @@ from profd.events import Dictionary, Tracks
 def open_decoder(kind: str, fd: int, dictionaries: dict[str, Dictionary], tracks: Tracks) -> Decoder:
     """A decoder that adds to the dictionaries and tracks of its trace.
 
-    `kind`: "chrome", "pyspy", or "" for whatever the content is. The file must be
+    `kind`: "chrome", "pyspy", "xspace", or "" for whatever the content is. The file must be
     seekable; the descriptor stays the caller's. Raises BadTrace when the content is
     not of that kind, BadInput when there is no such kind.
     """
     # The decoder outlives this call; the descriptor stays the caller's.
     file: BinaryIO = open(fd, "rb", closefd=False)  # noqa: SIM115
     size = os.fstat(fd).st_size
-    if kind in ("", "chrome"):
+    if kind == "":
+        kind = sniff(file)
+    if kind == "xspace":
+        return XSpaceDecoder(file, size, dictionaries, tracks)
+    if kind == "chrome":
         sniff(file)  # says what the file is instead, if it is none
         return open_chrome(file, size, dictionaries, tracks)
     if kind == "pyspy":
         return SampleDecoder(file, size, dictionaries, tracks)
-    raise BadInput(f'there is no trace format "{kind}"; known are chrome and pyspy')
+    raise BadInput(f'there is no trace format "{kind}"; known are chrome, pyspy and xspace')

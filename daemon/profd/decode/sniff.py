@@ -6,9 +6,13 @@ import zlib
 from typing import BinaryIO, Final
 
 from profd.decode.inflate import GZIP_MAGIC
+from profd.decode.xspace_sniff import looks_like
 from profd.errors import BadTrace
 
-ACCEPTED: Final = 'a Chrome or Kineto trace (JSON: {"traceEvents": [...]} or an array of events), plain or gzip'
+ACCEPTED: Final = (
+    'a Chrome or Kineto trace (JSON: {"traceEvents": [...]} or an array of events), plain or gzip, '
+    "or an XSpace of XLA, JAX or TensorFlow (*.xplane.pb)"
+)
 _HEAD_BYTES: Final = 4096
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
@@ -28,15 +32,19 @@ _KNOWN: Final = (
 
 
 def sniff(file: BinaryIO) -> str:
-    """The format's name ("chrome"), by content. The position is at the start afterwards.
+    """The format's name ("chrome" or "xspace"), by content. The position is at the start afterwards.
 
     Raises BadTrace that says what the file looks like and what is accepted.
     """
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     file.seek(0)
+    if looks_like(head):
+        return "xspace"
     if head.startswith(GZIP_MAGIC):
         head = _inflate(head)
+        if looks_like(head):
+            raise BadTrace("the file is a gzip-compressed XSpace: unpack it first (gunzip)", 0)
     text = head.removeprefix(_UTF8_BOM).lstrip(b" \t\r\n")
     if text[:1] in (b"{", b"["):
         return "chrome"

@@ -90,6 +90,8 @@ COLUMNS: Final[dict[str, Column]] = {
     # time
     "start": Column(np.int64, None, None, "Unix ns"),
     "end": _int64("Unix ns; absent: no end was seen; instants end where they start"),
+    "start_ps": Column(np.uint16, None, None, "picoseconds (0-999) after `start`; 0 where only ns are known"),
+    "end_ps": Column(np.uint16, None, None, "picoseconds (0-999) after `end`"),
     # place: numbers of Tracks.processes and Tracks.threads
     "process": Column(np.int32, NO_ROW, None, "track number of the process"),
     "thread": Column(np.int32, NO_ROW, None, "track number of the thread, unique across processes"),

@@ -1,0 +1,280 @@
+"""XSpace (*.xplane.pb of XLA, JAX and TensorFlow) to EventTable batches.
+
+Planes are processes, lines are threads. Everything else is kept too, see profd.decode.xspace_plane,
+xspace_stats and docs/xspace.md; profd.export.xspace writes it back. Arguments of our own:
+
+    @metadata_id      which event metadata, where the name alone does not tell
+    @display_name     what XProf shows instead of the name
+    @num_occurrences  of an aggregate, which has no place in time and is shown at the start of its line
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from profd import limits
+from profd._scan import xspace_events
+from profd.decode import xspace_kinds as kinds
+from profd.decode.batch import Batch, Findings
+from profd.decode.xspace_plane import NAME, Plane
+from profd.decode.xspace_stats import Arguments, PlaneStats
+from profd.decode.xspace_wire import Span, Wire, count, lose
+from profd.errors import BadTrace, Exhausted
+from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable, Kind, Tracks
+from profd.events.table import Array
+
+EVENTS_AT_ONCE: Final = 1 << 16
+STATS_AT_ONCE: Final = 1 << 20
+ENVIRONMENT: Final = "Task Environment"
+_PLANES, _ERRORS, _WARNINGS, _HOSTNAMES = range(1, 5)
+_TEXTS: Final = {_ERRORS: "errors", _WARNINGS: "warnings", _HOSTNAMES: "hostnames"}
+_TEXTS_MAX: Final = 1000
+_LINE_FIELDS: Final = {1: "id", 3: "timestamp_ns", 9: "duration_ps", 10: "display_id"}
+_LINE_TEXTS: Final = {2: "name", 11: "display_name"}
+_OFFSET: Final = 2  # what the value of an event is: its offset, or how often it occurred
+_OCCURRENCES: Final = 5
+# Sums of three such times stay within 64 bits.
+_PS_MAX: Final = 1 << 62
+_NS_MAX: Final = 1 << 61
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line as far as it is not events. `base` is the Unix time of offset 0, in ns."""
+
+    span: Span
+    fields: dict[str, Any]
+    base: int
+    thread: int
+    place: kinds.Place
+    kind: Kind | None
+
+
+class XSpaceDecoder:
+    """Decodes one file of `size` bytes; see profd.decode.batch.Decoder.
+
+    Memory: the file, a slice of events, and the metadata of one plane.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        size: int,
+        dictionaries: dict[str, Dictionary] | None = None,
+        tracks: Tracks | None = None,
+    ) -> None:
+        if size > limits.XSPACE_BYTES_MAX:
+            raise BadTrace(f"the XSpace has {size} bytes; protobuf allows {limits.XSPACE_BYTES_MAX}")
+        self.dictionaries = dictionaries if dictionaries is not None else {}
+        self._names = self.dictionaries.setdefault("name", Dictionary())
+        self.dictionaries.setdefault("cat", Dictionary())
+        self.tracks = tracks if tracks is not None else Tracks()
+        self.findings = Findings()
+        self._file = file
+        self._size = size
+        self._arguments = Arguments(self.findings)
+        self._session_ns = 0
+        self._pid: int | None = None
+        self._metadata_room = limits.XSPACE_METADATA_BYTES_MAX
+        self._first_process = len(self.tracks.processes)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield batches of at most EVENTS_AT_ONCE. Raises BadTrace if there is no plane at all."""
+        self._file.seek(0)
+        wire = Wire(self._file.read(self._size), self.findings)
+        spans = self._outline(wire)
+        if not spans:
+            raise BadTrace("the file has no XPlane in it: it is no XSpace, or an empty one", 0)
+        self._find_session(wire, spans)
+        for span in spans:
+            yield from self._plane(wire, span)
+            self._file.seek(span.last)
+
+    def _outline(self, wire: Wire) -> list[Span]:
+        planes: list[Span] = []
+        texts: dict[str, list[str]] = {}
+        for number, value in wire.fields(wire.whole, _PLANES, *_TEXTS):
+            if not isinstance(value, Span):
+                continue
+            if number == _PLANES:
+                planes.append(value)
+            elif len(kept := texts.setdefault(_TEXTS[number], [])) < _TEXTS_MAX:
+                kept.append(wire.text(value)[:4096])
+        self.findings.warnings += texts.get("errors", []) + texts.get("warnings", [])
+        if texts:
+            self.findings.top_level["xspace"] = texts
+        return planes
+
+    def _find_session(self, wire: Wire, spans: list[Span]) -> None:
+        """When the session began, and of which process it is: planes without lines say so."""
+        silent = Findings()
+        quiet = Wire(wire.content, silent)
+        for span in spans:
+            names = [quiet.text(value) for _, value in quiet.fields(span, NAME) if isinstance(value, Span)]
+            name = names[-1] if names else ""
+            if name not in (ENVIRONMENT, "/host:metadata"):
+                continue
+            plane = Plane(quiet, span, metadata_room=0)
+            start, pid = plane.stat("profile_start_time"), plane.stat("process_id")
+            if name == ENVIRONMENT and isinstance(start, int) and 0 < start < _NS_MAX:
+                self._session_ns = start
+            if isinstance(pid, int) and 0 < pid < 1 << 31:
+                self._pid = pid
+
+    def _plane(self, wire: Wire, span: Span) -> Iterator[Batch]:
+        plane = Plane(wire, span, self._metadata_room)
+        self._metadata_room = plane.metadata_room
+        track, kept = self._process(plane)
+        stats = PlaneStats(plane, self._arguments, self.findings)
+        for line_span in plane.lines:
+            line = self._line(wire, line_span, plane, track)
+            at = line_span.first
+            while at < line_span.last:
+                found = xspace_events(
+                    wire.array,
+                    at,
+                    line_span.last,
+                    events=EVENTS_AT_ONCE,
+                    stats=STATS_AT_ONCE,
+                    event_stats=limits.XSPACE_EVENT_STATS_MAX,
+                )
+                at = found["next"]
+                batch = self._batch(found, plane, stats, line, track)
+                if len(batch.events):
+                    yield batch
+        record = plane.record()
+        if keys := stats.keys():
+            record["stat_keys"] = keys
+        if stats.correlation_type:
+            record["correlation_type"] = stats.correlation_type
+        if self._session_ns:
+            record["base_ns"] = self._session_ns
+        kept |= record
+
+    def _process(self, plane: Plane) -> tuple[int, dict[str, Any]]:
+        """(track number, the record of the plane, which its lines still add to)."""
+        if len(self.tracks.processes) >= limits.TRACKS_MAX:
+            raise Exhausted(f"The XSpace has more than {limits.TRACKS_MAX} planes.")
+        identity: Any = self._pid if plane.name == "/host:CPU" and self._pid is not None else plane.name
+        taken = {str(process["id"]) for process in self.tracks.processes}
+        if str(identity) in taken:
+            if any(process.get("name") == plane.name for process in self.tracks.processes[self._first_process :]):
+                count(self.findings, "duplicate_plane")
+            number = 2
+            while f"{identity}#{number}" in taken:
+                number += 1
+            identity = f"{identity}#{number}"
+        record: dict[str, Any] = {}
+        self.tracks.processes.append({"id": identity, "name": plane.name, "xspace": record})
+        return len(self.tracks.processes) - 1, record
+
+    def _line(self, wire: Wire, span: Span, plane: Plane, process: int) -> _Line:
+        fields: dict[str, Any] = {"id": 0, "name": ""}
+        for number, value in wire.fields(span, *_LINE_FIELDS, *_LINE_TEXTS):
+            if isinstance(value, Span):
+                if number in _LINE_TEXTS:
+                    fields[_LINE_TEXTS[number]] = wire.text(value)
+            elif number in _LINE_FIELDS:
+                fields[_LINE_FIELDS[number]] = value
+        if len(self.tracks.threads) >= limits.TRACKS_MAX:
+            raise Exhausted(f"The XSpace has more than {limits.TRACKS_MAX} lines.")
+        record = {key: value for key, value in fields.items() if key not in ("id", "name") and value}
+        base = int(fields.get("timestamp_ns", 0))
+        # Relative times are of the session's length, Unix times of decades.
+        if abs(base) < self._session_ns // 2:
+            record["relative"] = True
+            base += self._session_ns
+        base = max(-_NS_MAX, min(base, _NS_MAX))
+        self.tracks.threads.append(
+            {"id": fields["id"], "process": process, "name": fields.get("display_name") or fields["name"]}
+        )
+        if fields.get("display_name"):
+            record["name"] = fields["name"]
+        self.tracks.threads[-1]["xspace"] = record
+        place = kinds.place_of(plane.name)
+        derived = kinds.is_derived(fields["id"], fields["name"], place)
+        kind = kinds.line_kind(fields["name"], place, derived)
+        return _Line(span, fields, base, len(self.tracks.threads) - 1, place, kind)
+
+    def _batch(self, found: dict[str, Any], plane: Plane, stats: PlaneStats, line: _Line, process: int) -> Batch:
+        self._count(found)
+        offset = np.where(found["which"] == _OFFSET, found["value"], 0)
+        duration = found["duration"]
+        good = (np.abs(offset) < _PS_MAX) & (np.abs(duration) < _PS_MAX) & (abs(line.base) < _NS_MAX)
+        # abs() of the smallest integer is itself.
+        good &= (offset > -_PS_MAX) & (duration > -_PS_MAX)
+        lose(self.findings, "bad_time", len(good) - int(np.count_nonzero(good)))
+        count(self.findings, "end_before_start", int(np.count_nonzero(duration[good] < 0)))
+        rows = np.where(good, np.cumsum(good) - 1, -1)
+        offset, duration, which = offset[good], duration[good], found["which"][good]
+        size = len(offset)
+        args, more = stats.columns(found, rows)
+        start, start_ps = np.divmod(offset, 1000)
+        end, end_ps = np.divmod(offset + duration, 1000)
+        metadata = found["metadata_id"][good]
+        columns: dict[str, Any] = {
+            "name": np.empty(0),
+            "kind": np.empty(0),
+            "phase": np.full(size, ord("X")),
+            "start": start + line.base,
+            "end": end + line.base,
+            "process": np.full(size, process),
+            "thread": np.full(size, line.thread),
+            "device_type": np.full(size, line.place.device_type),
+        }
+        if start_ps.any() or end_ps.any():
+            columns |= {"start_ps": start_ps, "end_ps": end_ps}
+        columns["name"], columns["kind"] = self._name(args, metadata, plane, line)
+        _refine(columns["kind"], more["rows"])
+        if line.kind is None:
+            # An aggregate is nothing that others nest in.
+            columns["kind"][which != _OFFSET] = Kind.TRACE
+        occurred = np.flatnonzero(which == _OCCURRENCES)
+        if len(occurred):
+            self._arguments.column(args, "@num_occurrences", occurred, found["value"][good][occurred])
+        if line.place.device is not None:
+            columns["device"] = np.full(size, line.place.device)
+            columns["stream"] = np.full(size, line.fields["id"] if line.kind is None else NO_END)
+        if more["correlation"] is not None:
+            at, values = more["correlation"]
+            columns["correlation"] = np.full(size, NO_END)
+            columns["correlation"][at] = values
+        typed = {name: np.ascontiguousarray(values, dtype=COLUMNS[name].dtype) for name, values in columns.items()}
+        return Batch(EventTable(typed, self.dictionaries, args))
+
+    def _count(self, found: dict[str, Any]) -> None:
+        lose(self.findings, "malformed", found["malformed"])
+        lose(self.findings, "too_many_stats", found["stats_beyond"])
+
+    def _name(
+        self, args: dict[tuple[str, str], ArgColumn], metadata: Array, plane: Plane, line: _Line
+    ) -> tuple[Array, Array]:
+        """(name codes, kinds), by the distinct metadata of the slice."""
+        distinct, place = np.unique(metadata, return_inverse=True)
+        numbers = distinct.tolist()
+        plane.used_events.update(numbers)
+        known = [number in plane.events for number in numbers]
+        pairs = [plane.events.get(number, (f"#{number}", "")) for number in numbers]
+        count(self.findings, "missing_metadata", int(np.count_nonzero(~np.array(known, dtype=np.bool_)[place])))
+        codes = np.array(self._names.codes([name for name, _ in pairs]), dtype=np.int32)
+        found = [line.kind if line.kind is not None else kinds.event_kind(name, line.place) for name, _ in pairs]
+        told = np.array([k and n not in plane.kept_ids for k, n in zip(known, numbers, strict=True)], dtype=np.bool_)
+        unclear = np.flatnonzero(~told[place])
+        if len(unclear):
+            self._arguments.column(args, "@metadata_id", unclear, metadata[unclear])
+        shown = np.flatnonzero(np.array([bool(display) for _, display in pairs], dtype=np.bool_)[place])
+        if len(shown):
+            self._arguments.texts(args, "@display_name", shown, [pairs[at][1] for at in place[shown].tolist()])
+        return codes[place], np.array(found, dtype=np.uint8)[place]
+
+
+def _refine(kind: Array, rows: dict[str, Array]) -> None:
+    """Kinds that a stat tells better than the name."""
+    for stat, (before, after) in kinds.BY_STAT.items():
+        if stat in rows:
+            at = rows[stat]
+            kind[at[kind[at] == before]] = after

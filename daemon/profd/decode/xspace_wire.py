@@ -1,0 +1,102 @@
+"""The bytes of an XSpace, message by message, none of them trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from profd import limits
+from profd._scan import wire_fields
+from profd.decode.batch import Findings
+
+LENGTH: Final = 2  # wire type of messages, strings and bytes
+VARINT: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes [first, last) of the file."""
+
+    first: int
+    last: int
+
+
+class Wire:
+    """An XSpace in memory. What is no message is counted in `findings`, and what precedes it is used."""
+
+    def __init__(self, content: bytes, findings: Findings) -> None:
+        self.content = content
+        self.array: npt.NDArray[np.uint8] = np.frombuffer(content, dtype=np.uint8)
+        self.findings = findings
+
+    @property
+    def whole(self) -> Span:
+        """The outermost message."""
+        return Span(0, len(self.content))
+
+    def fields(self, span: Span, *numbers: int) -> Iterator[tuple[int, Span | int]]:
+        """(number, its bytes or its value) for the fields with these numbers, in order.
+
+        Values are the 64 bits read as signed. Fields of another wire type than strings,
+        messages and varints are left out.
+        """
+        wanted = sum(1 << number for number in numbers)
+        number, kind, value, length, fault, full = wire_fields(
+            self.array, span.first, span.last, wanted, limits.XSPACE_FIELDS_MAX
+        )
+        if full:
+            lose(self.findings, "too_many_fields")
+        if fault >= 0:
+            self._fault(fault)
+        columns = (number.tolist(), kind.tolist(), value.tolist(), length.tolist())
+        for which, wire, at, size in zip(*columns, strict=True):
+            if wire == LENGTH:
+                yield which, Span(at, at + size)
+            elif wire == VARINT:
+                yield which, at
+
+    def _fault(self, byte: int) -> None:
+        if not self.findings.truncated:
+            self.findings.truncated = (
+                f"the XSpace is cut off or damaged at byte {byte} of {len(self.content)}; what could be read is kept"
+            )
+            lose(self.findings, "truncated")
+
+    def bytes(self, span: Span) -> bytes:
+        """The content of a field."""
+        return self.content[span.first : span.last]
+
+    def text(self, span: Span) -> str:
+        """A string; what is not UTF-8 in it is replaced."""
+        return decoded(self.bytes(span)[: limits.STRING_BYTES_MAX])
+
+
+def decoded(text: bytes) -> str:
+    """UTF-8, with what is none replaced."""
+    return text.decode("utf-8", "replace")
+
+
+def lose(findings: Findings, reason: str, count: int = 1) -> None:
+    """Count a loss."""
+    if count:
+        findings.lost[reason] = findings.lost.get(reason, 0) + count
+
+
+def count(findings: Findings, anomaly: str, number: int = 1) -> None:
+    """Count an anomaly that lost nothing."""
+    if number:
+        findings.counted[anomaly] = findings.counted.get(anomaly, 0) + number
+
+
+def parsed(message: Any, wire: Wire, span: Span) -> Any:
+    """A small message of protobuf's own parser; None, counted, if it is none."""
+    try:
+        return message.FromString(wire.bytes(span))
+    except DecodeError:
+        lose(wire.findings, "malformed_metadata")
+        return None
