@@ -35,6 +35,7 @@ class Process:
     python: bool = False
     torch_version: str = ""  # where it can be told without touching the process
     cuda: bool = False  # libcuda is mapped
+    xla: bool = False  # libraries of JAX or TensorFlow are mapped, whatever else is
     namespace_pids: tuple[int, ...] = ()  # NSpid, outermost first
     stopped: bool = False  # T state
     zombie: bool = False

@@ -136,6 +136,7 @@ class ProcessTable:
             python=facts.python,
             torch_version=facts.torch_version,
             cuda=facts.mapped.cuda,
+            xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,

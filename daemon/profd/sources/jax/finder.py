@@ -1,0 +1,122 @@
+"""Which processes run a profiler server, and where: each listening socket is asked once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from profd.sources.jax.listeners import Listener, Listening, listening
+from profd.sources.jax.service import Service, ServiceFailed
+from profd.targets.process import Process, ProcessId
+
+PROBE_SECONDS: Final = 3.0
+PROBES_AT_ONCE: Final = 16
+ASK_AGAIN_SECONDS: Final = 60.0  # a server that was silent may just have been starved
+_HISTORY: Final = 1024  # processes
+
+
+class Answer(Enum):
+    """What a socket said to the question."""
+
+    PROFILER = auto()
+    OTHER = auto()  # something else lives there
+    SILENT = auto()  # it accepts and does not answer
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of one process."""
+
+    server: Listener | None = None
+    silent: tuple[int, ...] = ()  # ports
+    shared: tuple[int, ...] = ()  # ports that other processes listen on as well
+    other_network: bool = False
+
+
+class Finder:
+    """Keeps the answers, by process and socket. For one event loop.
+
+    `probe` and `look` are the outside world: what a socket says, where a process listens.
+    """
+
+    def __init__(
+        self,
+        probe: Callable[[str], Awaitable[Answer]] | None = None,
+        look: Callable[[Process], Listening] = listening,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._probe = probe or _probe
+        self._look = look
+        self._clock = clock
+        self._gate = asyncio.Semaphore(PROBES_AT_ONCE)
+        self._answers: dict[ProcessId, dict[Listener, tuple[Answer, float]]] = {}
+        self._found: dict[ProcessId, Found] = {}
+        self._looking: dict[ProcessId, asyncio.Task[Found]] = {}
+
+    def known(self, process: ProcessId) -> Found | None:
+        """What the last look brought; None before the first."""
+        return self._found.get(process)
+
+    def servers(self) -> int:
+        """Processes with a server, of those that were looked at."""
+        return sum(found.server is not None for found in self._found.values())
+
+    async def find(self, process: Process) -> Found:
+        """Look now. Who asks while somebody looks waits for that answer; bounded by PROBE_SECONDS a socket."""
+        task = self._looking.get(process.id)
+        if task is None:
+            task = asyncio.create_task(self._find(process), name="jax-finder")
+            self._looking[process.id] = task
+            task.add_done_callback(lambda _: self._looking.pop(process.id, None))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End every look."""
+        tasks = list(self._looking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find(self, process: Process) -> Found:
+        where = await asyncio.to_thread(self._look, process)
+        before = self._answers.get(process.id, {})
+        now = self._clock()
+        answers = {listener: before[listener] for listener in where.listeners if listener in before}
+        new = [one for one in where.listeners if one not in answers or _worth_asking_again(answers[one], now)]
+        for listener, answer in zip(new, await asyncio.gather(*map(self._ask, new)), strict=True):
+            answers[listener] = answer, self._clock()
+        servers = sorted(listener for listener, (answer, _) in answers.items() if answer is Answer.PROFILER)
+        silent = sorted(listener.port for listener, (answer, _) in answers.items() if answer is Answer.SILENT)
+        found = Found(servers[0] if servers else None, tuple(silent), where.shared, where.other_network)
+        self._keep(process.id, answers, found)
+        return found
+
+    async def _ask(self, listener: Listener) -> Answer:
+        async with self._gate:
+            return await self._probe(listener.address)
+
+    def _keep(self, process: ProcessId, answers: dict[Listener, tuple[Answer, float]], found: Found) -> None:
+        for table in (self._answers, self._found):
+            table.pop(process, None)
+        while len(self._found) >= _HISTORY:
+            oldest = next(iter(self._found))
+            del self._found[oldest], self._answers[oldest]
+        self._answers[process], self._found[process] = answers, found
+
+
+def _worth_asking_again(answer: tuple[Answer, float], now: float) -> bool:
+    return answer[0] is Answer.SILENT and now - answer[1] > ASK_AGAIN_SECONDS
+
+
+async def _probe(address: str) -> Answer:
+    service = Service(address)
+    try:
+        return Answer.PROFILER if await service.is_profiler(PROBE_SECONDS) else Answer.OTHER
+    except ServiceFailed:
+        return Answer.SILENT
+    finally:
+        await service.close()

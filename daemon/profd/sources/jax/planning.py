@@ -1,0 +1,123 @@
+"""What a request would mean for a process with a profiler server: pure arithmetic and sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from profd.capture.model import Options, Reason
+from profd.limits import CAPTURE_WINDOW_MAX_NS, JAX_WINDOWS_MAX
+from profd.sources.base import Plan
+
+SECOND: Final = 1_000_000_000
+WINDOW_NS: Final = SECOND // 2
+"""Longest window of one request without --force: collecting takes the process 2.3-2.7 us and 440 bytes an event."""
+
+WINDOW_LEAST_NS: Final = SECOND // 50
+STOP_SECONDS: Final = 25.0  # for what a stopped window still brings: less than the manager waits
+_LATENCY_NS: Final = SECOND // 20
+_COLLECT_BASE_SECONDS: Final = 30.0
+_COLLECT_PER_SECOND: Final = 15.0  # measured: 7 s for a second of the smallest operations there are
+_SPARE_NS: Final = 10 * SECOND
+_EVENTS_PER_SECOND: Final = 2_300_000  # the most that was measured
+_TARGET_BYTES_PER_EVENT: Final = 440
+_BYTES_PER_EVENT: Final = 30  # of XSpace; 22 to 50 were measured
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How a recording is cut into windows. Times in ns."""
+
+    total_ns: int  # from the first window's begin
+    one_ns: int  # longest of one request
+    period_ns: int  # from the begin of a window to the next, at least
+    open_ended: bool = False
+
+    @property
+    def single(self) -> bool:
+        """One request brings all."""
+        return self.total_ns <= self.one_ns
+
+    @property
+    def count(self) -> int:
+        """The most there can be."""
+        return min(JAX_WINDOWS_MAX, -(-self.total_ns // self.period_ns))
+
+    def collect_seconds(self, window_ns: int) -> float:
+        """How long the process may take to hand over a window."""
+        return _COLLECT_BASE_SECONDS + _COLLECT_PER_SECOND * window_ns / SECOND
+
+
+def windows(options: Options) -> Windows:
+    """One window up to 500 ms, or of any length with --force; else repeated ones, spread where they would be many."""
+    if not options.duration_ns:
+        return Windows(CAPTURE_WINDOW_MAX_NS, WINDOW_NS, WINDOW_NS, open_ended=True)
+    if options.force or options.duration_ns <= WINDOW_NS:
+        return Windows(options.duration_ns, options.duration_ns, options.duration_ns)
+    period = max(WINDOW_NS, -(-options.duration_ns // JAX_WINDOWS_MAX))
+    return Windows(options.duration_ns, WINDOW_NS, period)
+
+
+def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:
+    """Answer `Source.plan`. `bytes_per_ns`: of an earlier trace of the process; `ahead_ns`: until the agreed start."""
+    if options.iterations:
+        return Plan(
+            False,
+            "the profiler server of JAX and TensorFlow counts no iterations; give --duration",
+            Reason.NOT_HONOURED,
+        )
+    cut = windows(options)
+    recorded_ns = min(cut.count * cut.one_ns, cut.total_ns)
+    events = memory = None
+    if bytes_per_ns is not None:
+        events = round(bytes_per_ns * recorded_ns / _BYTES_PER_EVENT)
+    if not cut.open_ended:
+        a_window = cut.one_ns * _EVENTS_PER_SECOND / SECOND
+        if bytes_per_ns is not None:
+            a_window = min(a_window, bytes_per_ns * cut.one_ns / _BYTES_PER_EVENT)
+        memory = round(a_window * _TARGET_BYTES_PER_EVENT)
+    longest = cut.total_ns + cut.one_ns + round(cut.collect_seconds(cut.one_ns) * SECOND) + _SPARE_NS
+    return Plan(
+        serves=True,
+        not_honoured=tuple(not_honoured(options)),
+        latency_ns=max(_LATENCY_NS, ahead_ns),
+        events=None if cut.open_ended else events,
+        memory_bytes=memory,
+        trace_bytes=0,
+        risks=tuple(_risks(options, cut)),
+        deadline_ns=ahead_ns + longest,
+    )
+
+
+def not_honoured(options: Options) -> list[str]:
+    """What a request asks and the profiler server cannot give, a sentence each that begins with the option's name."""
+    missing = []
+    cut = windows(options)
+    if not cut.single and not cut.open_ended:
+        missing.append(
+            f"duration: recorded as up to {cut.count} windows of {WINDOW_NS // 1_000_000} ms with gaps between them, "
+            "because handing over long ones stalls the process (--force records one)"
+        )
+    for asked, option, why in (
+        (options.shapes, "shapes", "the profiler server records no input shapes of its own"),
+        (options.memory, "memory", "the profiler server records allocations of TensorFlow only, unasked"),
+        (options.modules, "modules", "the profiler server records name scopes, not modules"),
+        (options.flops, "flops", "the profiler server records none on demand"),
+        (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),
+        (options.sample_hz is not None, "sample_hz", "the profiler server records every operation, it does not sample"),
+    ):
+        if asked:
+            missing.append(f"{option}: {why}")
+    return missing
+
+
+def _risks(options: Options, cut: Windows) -> list[str]:
+    seconds = cut.one_ns / SECOND
+    most = seconds * _EVENTS_PER_SECOND
+    said = [
+        f"after each window of {seconds:g} s the process collects 2.3-2.7 us and 440 bytes an event: "
+        f"at worst (the smallest operations) {most * 2.7e-6:.1f} s and {most * _TARGET_BYTES_PER_EVENT / 1e6:.0f} MB"
+    ]
+    if options.stacks:
+        said.append("stacks: every Python call is recorded, and many small calls become slower in the window")
+    return said

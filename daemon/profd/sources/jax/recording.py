@@ -1,0 +1,309 @@
+"""One recording through a profiler server: a window, or several with gaps between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from profproto.profiler import profiler_pb2 as pb
+
+from profd.capture.model import Cost, Options, Phase, RawFile, Reason, Recording, State
+from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
+from profd.sources.base import Session
+from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows
+from profd.sources.jax.service import Failure, Service, ServiceFailed
+from profd.targets.process import Process
+
+FORMAT: Final = "xspace"
+_TELL_SECONDS: Final = 1.0
+_DEATH_SECONDS: Final = 2.0
+_DEATH_STEP_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """One that was recorded. Unix ns; `collected_ns` is when the process had handed it over."""
+
+    began_ns: int
+    ended_ns: int
+    collected_ns: int
+    path: Path | None  # None: it holds no events
+
+
+class Recorder:
+    """Records once. `alive` says whether the process still runs; `gate` bounds the requests of the whole daemon."""
+
+    def __init__(
+        self,
+        process: Process,
+        address: str,
+        options: Options,
+        cut: Windows,
+        session: Session,
+        alive: Callable[[], bool],
+        gate: asyncio.Semaphore,
+    ) -> None:
+        self._name = f"pid {process.id.pid}"
+        self._address = address
+        self._options = options
+        self._cut = cut
+        self._session = session
+        self._alive = alive
+        self._gate = gate
+        self._windows: list[_Window] = []
+        self._bytes = 0
+
+    async def run(self) -> Recording:
+        """Record; nothing of ours is left in the process, also when this is cancelled."""
+        began_ns = time.time_ns()
+        service = Service(self._address)
+        try:
+            await self._wait_for_start()
+            if self._session.stop.is_set():
+                message = f"stopped before {self._name} was asked for anything"
+                return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, message)
+            recording = await self._record(service)
+        finally:
+            await service.close()
+        self._describe(recording, began_ns)
+        return recording
+
+    async def _wait_for_start(self) -> None:
+        if self._options.start_at_ns is None:
+            return
+        self._session.report(State.ARMED, "waiting for the agreed start")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0, self._options.start_at_ns - time.time_ns()) / SECOND):
+                await self._session.stop.wait()
+
+    async def _record(self, service: Service) -> Recording:
+        """Window after window, until the time is over or one fails."""
+        first_ns = time.time_ns()
+        try:
+            while (window_ns := self._next_window_ns(first_ns)) > 0:
+                if not await self._turn():
+                    break
+                try:
+                    self._windows.append(await self._window(service, window_ns))
+                finally:
+                    self._gate.release()
+                if self._bytes > JAX_RECORDING_BYTES_MAX:
+                    return self._ended(
+                        Reason.OVER_LIMIT,
+                        f"the windows of {self._name} exceed {JAX_RECORDING_BYTES_MAX // MiB} MiB; "
+                        "those up to there are kept. Capture a shorter time",
+                    )
+                await self._rest(first_ns)
+        except ServiceFailed as error:
+            return await self._failed(error)
+        return self._ended(Reason.NONE, "")
+
+    async def _turn(self) -> bool:
+        """Wait for the gate; False if the capture was stopped meanwhile."""
+        if self._gate.locked():
+            self._session.report(State.ARMED, "waiting until other captures have handed over their windows")
+        turn = asyncio.create_task(self._gate.acquire())
+        stop = asyncio.create_task(self._session.stop.wait())
+        try:
+            await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
+            stopped = self._session.stop.is_set()
+            if stopped and turn.done():
+                self._gate.release()
+            return not stopped
+        except asyncio.CancelledError:
+            if turn.done():
+                self._gate.release()
+            raise
+        finally:
+            stop.cancel()
+            turn.cancel()
+
+    def _next_window_ns(self, first_ns: int) -> int:
+        """Length of the next window; 0 when it was the last."""
+        if self._session.stop.is_set() or len(self._windows) >= JAX_WINDOWS_MAX:
+            return 0
+        if not self._windows:
+            return min(self._cut.one_ns, self._cut.total_ns)
+        left_ns = first_ns + self._cut.total_ns - time.time_ns()
+        if self._cut.single or left_ns < WINDOW_LEAST_NS:
+            return 0
+        return min(self._cut.one_ns, left_ns)
+
+    async def _rest(self, first_ns: int) -> None:
+        """Until the next window is due: many windows are spread over the time asked for."""
+        last = self._windows[-1]
+        due_ns = last.began_ns + self._cut.period_ns
+        if self._cut.single or due_ns >= first_ns + self._cut.total_ns:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0, due_ns - time.time_ns()) / SECOND):
+                await self._session.stop.wait()
+
+    async def _window(self, service: Service, window_ns: int) -> _Window:
+        """One request: its window and its collection."""
+        number = len(self._windows) + 1
+        label = "window" if self._cut.single else f"window {number}"
+        session_id = f"profd-{secrets.token_hex(8)}"  # never one again: Terminate of an unknown id sticks to it
+        self._session.report(State.RECORDING, f"{label} of {window_ns / SECOND:.2g} s")
+        began_ns = time.time_ns()
+        collect = self._cut.collect_seconds(window_ns)
+        call = asyncio.create_task(
+            service.profile(self._request(session_id, window_ns), window_ns / SECOND + collect), name="jax-window"
+        )
+        stop = asyncio.create_task(self._session.stop.wait())
+        try:
+            await asyncio.wait({call, stop}, timeout=window_ns / SECOND, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done() and not call.done():
+                await service.terminate(session_id)
+            ended_ns = time.time_ns()
+            answer = await self._collect(call, stop, label)
+        finally:
+            stop.cancel()
+            call.cancel()
+            await asyncio.gather(stop, call, return_exceptions=True)
+        collected_ns = time.time_ns()
+        path = self._session.directory / f"window-{number:03}.xplane.pb"
+        size = await asyncio.to_thread(_write, answer, path)
+        self._bytes += size
+        return _Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)
+
+    async def _collect(self, call: asyncio.Task[bytes], stop: asyncio.Task[bool], label: str) -> bytes:
+        """Wait for the answer and say that it is waited for. A stop bounds the wait."""
+        since = time.monotonic()
+        stopped_at: float | None = None
+        # The states of a capture never go back: draining is the last window only.
+        state = State.DRAINING if self._cut.single else State.RECORDING
+        while not call.done():
+            now = time.monotonic()
+            if stop.done():
+                stopped_at = now if stopped_at is None else stopped_at
+                if now - stopped_at > STOP_SECONDS:
+                    raise ServiceFailed(Failure.TIMEOUT, f"not handed over {STOP_SECONDS:.0f} s after the stop")
+            self._session.report(state, f"the process hands over its {label} ({now - since:.0f} s so far)")
+            waits = {call} if stop.done() else {call, stop}
+            await asyncio.wait(waits, timeout=_TELL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        return call.result()
+
+    def _request(self, session_id: str, window_ns: int) -> pb.ProfileRequest:
+        window_ms = max(1, -(-window_ns // 1_000_000))
+        return pb.ProfileRequest(
+            duration_ms=window_ms,
+            tools=["xplane.pb"],
+            session_id=session_id,
+            host_name="profd",
+            emit_xspace=True,
+            opts=pb.ProfileOptions(
+                version=1,
+                host_tracer_level=2,
+                device_tracer_level=1,
+                python_tracer_level=1 if self._options.stacks else 0,
+                enable_hlo_proto=True,
+                duration_ms=window_ms,
+            ),
+        )
+
+    async def _failed(self, error: ServiceFailed) -> Recording:
+        match error.failure:
+            case Failure.BUSY:
+                return self._ended(
+                    Reason.OTHER_PROFILER,
+                    f"another profiling session is active in {self._name} (its own jax.profiler, or TensorBoard); "
+                    "try again when it is over",
+                )
+            case Failure.TOO_LARGE:
+                return self._ended(
+                    Reason.OVER_LIMIT,
+                    f"a window of {self._name} has more than {JAX_RESPONSE_BYTES_MAX // MiB} MiB; "
+                    "ask for a shorter --duration",
+                )
+            case Failure.TIMEOUT:
+                return self._ended(
+                    Reason.TIMEOUT,
+                    f"{self._name} did not hand over its window in time and may still be collecting "
+                    "(other captures of it are refused meanwhile); ask for a shorter --duration",
+                )
+        if await self._died():
+            return self._ended(Reason.TARGET_ENDED, f"{self._name} ended while it was recorded")
+        what = "broke the connection" if error.failure is Failure.GONE else "refused"
+        return self._ended(Reason.SOURCE_FAILED, f"the profiler server of {self._name} {what} ({error})")
+
+    async def _died(self) -> bool:
+        """A connection ends a little before its process does."""
+        until = time.monotonic() + _DEATH_SECONDS
+        while self._alive():
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_DEATH_STEP_SECONDS)
+        return True
+
+    def _ended(self, reason: Reason, message: str) -> Recording:
+        """What came of it, whatever ended it."""
+        files = [RawFile(str(window.path), FORMAT) for window in self._windows if window.path]
+        if files:
+            kept = f"; the {len(files)} windows before it are kept" if reason is not Reason.NONE else ""
+            return Recording(reason=reason, message=message + kept, files=files)
+        if reason is Reason.OTHER_PROFILER:
+            return Recording(State.BUSY, reason, message)
+        if reason is not Reason.NONE:
+            return Recording(State.FAILED, reason, message)
+        if self._session.stop.is_set():
+            message = f"stopped before {self._name} had recorded anything"
+            return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, message)
+        return Recording(
+            State.FAILED,
+            Reason.NO_FILE,
+            f"{self._name} recorded no events: it ran nothing of JAX or TensorFlow in the window; "
+            "look what it does with profctl where, or ask for a longer --duration",
+        )
+
+    def _describe(self, recording: Recording, began_ns: int) -> None:
+        """Times, gaps and cost."""
+        if not self._windows:
+            return
+        first, last = self._windows[0], self._windows[-1]
+        recorded_ns = sum(window.ended_ns - window.began_ns for window in self._windows)
+        collecting_ns = sum(window.collected_ns - window.ended_ns for window in self._windows)
+        recording.start_ns, recording.end_ns = first.began_ns, last.ended_ns
+        recording.waterfall = [
+            Phase("lead", max(0, first.began_ns - began_ns)),
+            Phase("window", recorded_ns),
+            Phase("collecting", collecting_ns),
+        ]
+        recording.cost = Cost(
+            how="measured",
+            seconds=collecting_ns / SECOND,
+            detail=f"the process collected for {collecting_ns / SECOND:.2f} s after {recorded_ns / SECOND:.2f} s "
+            "of recording",
+        )
+        gaps = len(self._windows) - 1
+        if gaps:
+            missing_ns = last.ended_ns - first.began_ns - recorded_ns
+            recording.waterfall.append(Phase("gaps", missing_ns))
+            recording.warnings.append(
+                f"{len(self._windows)} windows of together {recorded_ns / SECOND:.2f} s were recorded; what ran in the "
+                f"{gaps} gaps between them ({missing_ns / SECOND:.2f} s) is not in the trace"
+            )
+        if len(self._windows) >= JAX_WINDOWS_MAX and self._cut.open_ended:
+            recording.warnings.append(f"ended by itself after {JAX_WINDOWS_MAX} windows, the most of one capture")
+
+
+def _write(answer: bytes, path: Path) -> int:
+    """Keep the XSpace of an answer; its size, 0 (and no file) if it holds no events."""
+    try:
+        response = pb.ProfileResponse.FromString(answer)
+    except DecodeError as error:
+        raise ServiceFailed(Failure.OTHER, "its answer is not a ProfileResponse") from error
+    if response.empty_trace or not response.xspace:
+        return 0
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(response.xspace)
+    return len(response.xspace)

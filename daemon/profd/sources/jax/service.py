@@ -1,0 +1,106 @@
+"""A client of the profiler service that JAX and TensorFlow processes carry (`/tensorflow.ProfilerService/...`)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+import grpc
+from profproto.profiler import profiler_pb2 as pb
+
+from profd.limits import JAX_RESPONSE_BYTES_MAX
+from profd.targets.procfs import printable
+
+_PATH: Final = "/tensorflow.ProfilerService/"
+_NOT_A_TPU: Final = "unimplemented."  # what Monitor says on CPU and GPU; a method that is not there says nothing
+_BUSY: Final = "another profiling session active"
+_TOO_LARGE: Final = "larger than max"
+_TERMINATE_SECONDS: Final = 10.0
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", JAX_RESPONSE_BYTES_MAX),
+    ("grpc.enable_http_proxy", 0),
+    # A connection of its own, tried once: what does not speak gRPC is left alone afterwards.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 600_000),
+    ("grpc.min_reconnect_backoff_ms", 600_000),
+)
+
+
+class Failure(Enum):
+    """Why a call brought nothing."""
+
+    BUSY = auto()  # another profiling session is active in the process
+    GONE = auto()  # no connection, or it broke
+    TOO_LARGE = auto()
+    TIMEOUT = auto()
+    OTHER = auto()  # what the server says of itself
+
+
+class ServiceFailed(Exception):
+    """A call that brought nothing; str() is what the server said, printable."""
+
+    def __init__(self, failure: Failure, said: str) -> None:
+        super().__init__(said)
+        self.failure = failure
+
+
+class Service:
+    """One connection to `address` (as grpc names it). Close it."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._monitor = self._method("Monitor")
+        self._profile = self._method("Profile")
+        self._terminate = self._method("Terminate")
+
+    def _method(self, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+        return self._channel.unary_unary(_PATH + name, request_serializer=bytes, response_deserializer=bytes)
+
+    async def is_profiler(self, seconds: float) -> bool:
+        """Whether this is a profiler server, by one harmless question. Raises ServiceFailed on silence."""
+        request = pb.MonitorRequest(duration_ms=1).SerializeToString()
+        try:
+            await self._monitor(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise _failed(error) from error
+            return error.code() is grpc.StatusCode.UNIMPLEMENTED and error.details() == _NOT_A_TPU
+        return True
+
+    async def profile(self, request: pb.ProfileRequest, seconds: float) -> bytes:
+        """Record a window and wait for its ProfileResponse, serialised. Raises ServiceFailed.
+
+        Cancelling this makes the process drop the window, or, when it already
+        collects, collect for nobody.
+        """
+        try:
+            return await self._profile(request.SerializeToString(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise _failed(error) from error
+
+    async def terminate(self, session_id: str) -> None:
+        """End the window with that id; it keeps what it has. Silent when it cannot be told."""
+        request = pb.TerminateRequest(session_id=session_id).SerializeToString()
+        try:
+            await self._terminate(request, timeout=_TERMINATE_SECONDS)
+        except grpc.aio.AioRpcError:
+            return  # the window's own call says what is wrong
+
+    async def close(self) -> None:
+        """End the connection and every call on it."""
+        await self._channel.close(None)
+
+
+def _failed(error: grpc.aio.AioRpcError) -> ServiceFailed:
+    code, said = error.code(), error.details() or ""
+    text = printable(said.encode("utf-8", "replace"), 200)
+    failure = Failure.OTHER
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        failure = Failure.TIMEOUT
+    elif _BUSY in said.lower():
+        failure = Failure.BUSY
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in said:
+        failure = Failure.TOO_LARGE
+    elif code is grpc.StatusCode.UNAVAILABLE:
+        failure = Failure.GONE
+    return ServiceFailed(failure, f"{code.name}: {text}")

@@ -1,0 +1,161 @@
+"""The source `jax`: the profiler server that a JAX or TensorFlow process runs, found by pid."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+from profd.capture.model import Options, Reason, Recording, State
+from profd.limits import JAX_REQUESTS_AT_ONCE
+from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.jax import planning
+from profd.sources.jax.finder import Finder, Found
+from profd.sources.jax.recording import Recorder
+from profd.targets.process import Process, ProcessId
+from profd.targets.table import ProcessTable
+
+_START: Final = (
+    "call jax.profiler.start_server(9999) in it (tf.profiler.experimental.server.start(9999) with TensorFlow)"
+)
+_HISTORY: Final = 1024
+
+
+class JaxSource(Source):
+    """Traces of JAX and TensorFlow processes that have called `start_server`."""
+
+    name: ClassVar[str] = "jax"
+    can_stop: ClassVar[bool] = True
+
+    def __init__(self, finder: Finder | None = None, table: ProcessTable | None = None) -> None:
+        self._finder = finder or Finder()
+        self._table = table or ProcessTable()
+        self._gate = asyncio.Semaphore(JAX_REQUESTS_AT_ONCE)
+        self._running: dict[ProcessId, str] = {}  # to the capture
+        self._rates: dict[ProcessId, float] = {}  # bytes of XSpace per ns recorded, last seen
+
+    async def close(self) -> None:
+        """End what still looks for servers."""
+        await self._finder.close()
+
+    async def prepare(self, processes: Sequence[Process]) -> None:
+        """Look for the servers of those that may have one; see Source."""
+        await asyncio.gather(*(self._finder.find(process) for process in processes if _may_have_one(process)))
+
+    def offer(self, process: Process) -> Offer:
+        """Whether a server was found; `prepare` looks."""
+        capture = self._running.get(process.id)
+        if capture:
+            return Offer(
+                False,
+                f"capture {capture} is recording pid {process.id.pid}",
+                f"wait for it: profctl wait {capture}",
+                Reason.CAPTURE_RUNNING,
+                busy=True,
+            )
+        if not process.xla:
+            return Offer(False, "it is neither a JAX nor a TensorFlow process")
+        if os.geteuid() not in (0, process.uid):
+            return Offer(
+                False,
+                f"where it listens is not for this daemon to see: it belongs to uid {process.uid}",
+                "run profd as root, or as that user (profd --user)",
+                Reason.NOT_PERMITTED,
+            )
+        if process.stopped:
+            return Offer(False, "the process is stopped (state T)", "continue it: kill -CONT", Reason.TARGET_SILENT)
+        found = self._finder.known(process.id)
+        if found is None:
+            return Offer(False, "nobody has looked yet whether it runs a profiler server", "ask again")
+        return Offer(True) if found.server else _without_server(found)
+
+    def plan(self, process: Process, options: Options) -> Plan:
+        """What the windows would cost; from an earlier trace of the process, or at worst."""
+        return planning.plan(options, self._rates.get(process.id), _ahead_ns(options))
+
+    async def record(self, process: Process, options: Options, session: Session) -> Recording:
+        """One trace of one process; see Source."""
+        plan = self.plan(process, options)
+        if not plan.serves:
+            return Recording(State.REFUSED, plan.refusal_code, plan.refusal)
+        # Looked up again: its ports may have become another's since.
+        found = await self._finder.find(process)
+        offer = self.offer(process)
+        if not offer.can or found.server is None:
+            return self._refused(process, offer)
+        self._running[process.id] = session.capture
+        try:
+            recorder = Recorder(
+                process,
+                found.server.address,
+                options,
+                planning.windows(options),
+                session,
+                lambda: self._table.alive(process.id),
+                self._gate,
+            )
+            recording = await recorder.run()
+        finally:
+            del self._running[process.id]
+        recording.not_honoured += plan.not_honoured
+        self._learn(process.id, recording)
+        return recording
+
+    def status(self) -> tuple[bool, str, int]:
+        """For `doctor`: those that were looked at."""
+        return True, "asks the listening ports of JAX and TensorFlow processes", self._finder.servers()
+
+    def _refused(self, process: Process, offer: Offer) -> Recording:
+        if not self._table.alive(process.id):
+            return Recording(State.FAILED, Reason.TARGET_ENDED, f"pid {process.id.pid} has ended")
+        if offer.busy:
+            return Recording(State.BUSY, offer.why_code, f"{offer.reason}; {offer.fix}")
+        return Recording(State.REFUSED, offer.why_code, f"{offer.reason}; {offer.fix}")
+
+    def _learn(self, process: ProcessId, recording: Recording) -> None:
+        recorded_ns = sum(phase.duration_ns for phase in recording.waterfall if phase.name == "window")
+        if not recording.files or recorded_ns <= 0:
+            return
+        self._rates.pop(process, None)
+        while len(self._rates) >= _HISTORY:
+            self._rates.pop(next(iter(self._rates)))
+        with contextlib.suppress(OSError):
+            self._rates[process] = sum(Path(file.path).stat().st_size for file in recording.files) / recorded_ns
+
+
+def _may_have_one(process: Process) -> bool:
+    """Its libraries are there, and its descriptors are ours to read."""
+    return process.xla and not process.zombie and not process.stopped and os.geteuid() in (0, process.uid)
+
+
+def _ahead_ns(options: Options) -> int:
+    return max(0, options.start_at_ns - time.time_ns()) if options.start_at_ns is not None else 0
+
+
+def _without_server(found: Found) -> Offer:
+    if found.other_network:
+        return Offer(
+            False,
+            "it is in another network namespace, whose ports the daemon does not reach",
+            "run the daemon in that namespace (in Kubernetes: hostNetwork for the pod)",
+        )
+    if found.shared:
+        ports = ", ".join(map(str, found.shared))
+        return Offer(
+            False,
+            f"it shares port {ports} with another process, and nobody knows which of them would answer",
+            "give each process a profiler port of its own",
+        )
+    if found.silent:
+        ports = ", ".join(map(str, found.silent))
+        return Offer(
+            False,
+            f"it runs no profiler server that answers (port {ports} accepts and says nothing)",
+            _START,
+            Reason.TARGET_SILENT,
+        )
+    return Offer(False, "it runs no profiler server", _START)
