@@ -1,0 +1,124 @@
+"""`profctl steps|sql|diff`, with a daemon (its confined worker) and on a store alone."""
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
+
+BASE = 1_700_000_000_000_000_000
+
+
+def event(name, ts, dur, cat="cpu_op", tid=7, **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def training(multiply_us):
+    """Four steps of 1000 us, in each a matrix product of so many us and a kernel."""
+    events = []
+    for step in range(4):
+        at = step * 1000
+        events += [
+            event(f"ProfilerStep#{step}", at, 1000, "user_annotation"),
+            event("aten::mm", at + 10, multiply_us),
+            event("cudaLaunchKernel", at + 20, 10, "cuda_runtime", correlation=step),
+            event("gemm\x1b[31m", at + 100, 300, "kernel", 20, correlation=step, device=0, stream=7),
+        ]
+    return {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "traceEvents": events}
+
+
+@pytest.fixture(scope="module", params=["daemon", "store"])
+def profctl(request, tmp_path_factory):
+    """profctl with a daemon behind it, and with a directory alone."""
+    host = request.getfixturevalue("host")
+    if request.param == "daemon":
+        return host.profctl
+    store = tmp_path_factory.mktemp("store")
+    return lambda *arguments: host.profctl("--store", str(store), *arguments)
+
+
+@pytest.fixture(scope="module")
+def traces(profctl, tmp_path_factory):
+    """(before, after): the product takes 200 us, then 300 us."""
+    folder = tmp_path_factory.mktemp("in")
+    found = []
+    for name, multiply_us in (("before", 200), ("after", 300)):
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(training(multiply_us)))
+        done = profctl("import", str(path), "--json")
+        assert done.code == 0, done.err
+        found.append(done.json["trace"])
+    return found
+
+
+def test_steps(profctl, traces):
+    answer = profctl("steps", traces[0], "--json").json
+    assert (answer["n"], answer["from"], answer["message"]) == (4, "ProfilerStep", None)
+    assert answer["steps"][1] == {
+        "name": "ProfilerStep#1",
+        "start_ns": BASE + 1_000_000,
+        "duration_ns": 1_000_000,
+        "device_busy_ns": 300_000,
+        "device_idle_ns": 700_000,
+        "launches": 1,
+        "host_share": 0.2,
+    }
+    shown = profctl("steps", traces[0])
+    assert "ProfilerStep#3" in shown.out
+    assert "20%" in shown.out
+    assert profctl("steps", "nonsense", "--json").code == 3
+
+
+def test_sql(profctl, traces):
+    question = "select name, count(*) n, sum(duration_ns)::bigint ns from events where kind = 'kernel' group by name"
+    answer = profctl("sql", traces[0], question, "--json").json
+    assert [column["name"] for column in answer["columns"]] == ["name", "n", "ns"]
+    assert (answer["rows"], answer["truncated"]) == ([["gemm\x1b[31m", 4, 1_200_000]], False)
+    shown = profctl("sql", traces[0], question)
+    assert "1200000" in shown.out
+    assert "\x1b" not in shown.out
+    cut = profctl("sql", traces[0], "select row from events order by row", "--limit", "3")
+    assert (cut.out.split(), "--limit" in cut.err) == (["row", "0", "1", "2"], True)
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        ("select * from read_text('/etc/passwd')", 4),
+        ("attach '/tmp/x.db'", 2),
+        ("load httpfs", 2),
+        ("select nonsense from events", 2),
+        ("delete from events", 2),
+        ("", 2),
+    ],
+)
+def test_sql_reaches_the_trace_only(profctl, traces, question, code):
+    done = profctl("sql", traces[0], question, "--json")
+    assert (done.code, done.out) == (code, "")
+    assert set(json.loads(done.err)) == {"error", "kind"}
+
+
+def test_diff(profctl, traces):
+    answer = profctl("diff", *traces, "--json").json
+    assert (answer["by"], answer["per"], answer["steps"], answer["message"]) == ("name", "step", [4, 4], None)
+    row = answer["rows"][0]
+    # The launch inside it is not its own.
+    assert (row["name"], row["change"], row["a_ns"], row["b_ns"]) == ("aten::mm", "slower", 190_000, 290_000)
+    changes = {entry["name"]: entry["change"] for entry in answer["rows"]}
+    assert changes["ProfilerStep*"] == "faster"  # what is left of it
+    assert changes["gemm\x1b[31m"] == "same"
+    by_path = profctl("diff", *traces, "--by", "path", "--json").json["rows"][0]
+    assert by_path["path"] == ["ProfilerStep*", "aten::mm"]
+    shown = profctl("diff", *traces)
+    assert "slower" in shown.out
+    assert "\x1b" not in shown.out
+
+
+def test_diff_for_a_pipeline(profctl, traces):
+    before, after = traces
+    slower = profctl("diff", before, after, "--fail-above", "5%")
+    assert slower.code == 1
+    assert "too slow: aten::mm" in slower.err
+    assert profctl("diff", before, after, "--fail-above", "10.1%", "--json").json["failed"] is False
+    assert profctl("diff", before, before, "--fail-above", "0", "--json").json["failed"] is False
+    assert profctl("diff", before, after, "--fail-above", "much").code == 2

@@ -1,0 +1,213 @@
+"""SQL on a trace: what it sees here, and what it cannot reach in a real, confined worker."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.errors import BadInput, Denied, Exhausted, ProfdError
+from profd.events import Kind
+from profd.query import sql as module
+from profd.query.sql import sql
+from profd.workers.pool import WorkerPool
+
+from tests.support.importing import import_trace
+from tests.support.tables import Event, store, table_of
+
+SECRET = "nobody may read this"
+
+
+def quiet(what: str, share: float) -> None:
+    """Progress nobody looks at."""
+
+
+def ask(directory: Path, question: Any, seconds: float = 60.0, **more: Any) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as out:
+        said = sql({"trace_dir": str(directory), "sql": question, **more}, [out.fileno()], quiet, seconds)
+        out.seek(0)
+        answer: dict[str, Any] = json.loads(out.read())
+    assert said == {"rows": len(answer["rows"])}
+    return answer
+
+
+@pytest.fixture(scope="module", params=[2, 1000])
+def trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In segments of two rows, and in one."""
+    events = [
+        Event("ürgh\ud800", 10, 30, fields={"self_time": 15, "parent": None, "correlation": 4}),
+        Event("inner", 12, 17, fields={"self_time": 5, "parent": 0}),
+        Event("begun", 20, None),
+        Event("gemm", 25, 45, Kind.KERNEL, 9, fields={"correlation": 4, "device": 1}),
+        Event("inner", 40, 41),
+    ]
+    return store(table_of(events), tmp_path_factory.mktemp("sql") / "t", rows=request.param)
+
+
+def test_the_columns_of_events(trace: Path) -> None:
+    answer = ask(
+        trace,
+        'select "row", name, kind, device_type, start_ns, end_ns, duration_ns, self_ns, parent, correlation, device, '
+        "stack, thread from events order by 1",
+    )
+    assert answer["rows"] == [
+        [0, "ürgh?", "cpu_op", "CPU", 10, 30, 20, 15, None, 4, None, None, 0],
+        [1, "inner", "cpu_op", "CPU", 12, 17, 5, 5, 0, None, None, None, 0],
+        [2, "begun", "cpu_op", "CPU", 20, None, None, None, None, None, None, None, 0],
+        [3, "gemm", "kernel", "CUDA", 25, 45, 20, None, None, 4, 1, None, 9],
+        [4, "inner", "cpu_op", "CPU", 40, 41, 1, None, None, None, None, None, 0],
+    ]
+    assert answer["columns"][0] == {"name": "row", "type": "BIGINT"}
+    grouped = ask(trace, "from events select name, count(*) n group by name having n > 1")
+    assert grouped["rows"] == [["inner", 2]]
+
+
+def test_late_patches_flows_and_tracks(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    event = {"ph": "X", "cat": "cpu_op", "pid": 7, "tid": "loader"}
+    records = [
+        {**event, "name": "outer", "ts": 0, "dur": 100},
+        {**event, "name": "inner", "ts": 10, "dur": 40},
+        {"ph": "s", "id": 3, "cat": "fwdbwd", "name": "fwdbwd", "pid": 7, "tid": "loader", "ts": 0},
+        {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python"}},
+    ]
+    path.write_text(json.dumps({"traceEvents": records}))
+    import_trace(path, tmp_path / "t")
+    joined = ask(
+        tmp_path / "t",
+        "select e.name, e.self_ns, t.id, p.id, p.name from events e join threads t using (thread) "
+        "join processes p on p.process = t.process order by e.start_ns",
+    )
+    assert joined["rows"] == [["outer", 60_000, "loader", "7", "python"], ["inner", 40_000, "loader", "7", "python"]]
+    flows = ask(tmp_path / "t", 'select f.id, category, f.phase, e.name from flows f join events e using ("row")')
+    assert flows["rows"] == [["3", "fwdbwd", "s", "outer"]]
+
+
+def test_an_empty_trace(tmp_path: Path) -> None:
+    path = store(table_of([]), tmp_path / "t")
+    assert ask(path, "select count(*) from events")["rows"] == [[0]]
+    assert ask(path, "select * from events")["rows"] == []
+
+
+def test_values_that_json_has_no_type_for(trace: Path) -> None:
+    question = (
+        "select 'nan'::double, date '2020-01-02', [1, null], {'a': 1.5::double}, 1.25::decimal(4, 2), 2::hugeint ** 0"
+    )
+    assert ask(trace, question)["rows"] == [[None, "2020-01-02", [1, None], {"a": 1.5}, "1.25", 1.0]]
+    assert ask(trace, "select 170141183460469231731687303715884105727")["rows"] == [[2**127 - 1]]
+
+
+def test_rows_are_limited(trace: Path) -> None:
+    cut = ask(trace, "select range from range(1000000000000)", limit=3)
+    assert (cut["rows"], cut["truncated"]) == ([[0], [1], [2]], True)
+    whole = ask(trace, "select range from range(3)", limit=3)
+    assert (len(whole["rows"]), whole["truncated"]) == (3, False)
+    with pytest.raises(BadInput, match="limit must be"):
+        ask(trace, "select 1", limit=-1)
+
+
+def test_the_answer_is_limited(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SQL_RESULT_BYTES_MAX", 1 << 20)
+    with pytest.raises(Exhausted, match="larger than 1 MiB"):
+        ask(trace, "select repeat('x', 100000) from range(100)")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "",
+        None,
+        "--",
+        "selec",
+        "select nothing from events",
+        "select 1; select 2",
+        "create table t as select 1",
+        "insert into events values (1)",
+        "drop view events",
+        "set threads = 8",
+        "pragma version",
+        "select " + "(" * 20_000 + "1" + ")" * 20_000,
+        "select '" + "x" * (1 << 17) + "'",
+        "select * from quiet",  # no variable of Python's
+    ],
+)
+def test_what_is_no_question(trace: Path, question: Any) -> None:
+    with pytest.raises(BadInput):
+        ask(trace, question)
+
+
+def test_a_runaway_join_is_stopped(trace: Path) -> None:
+    with pytest.raises(Exhausted, match=r"longer than 0\.1 s, the limit, and was stopped"):
+        ask(trace, "select count(*) from range(1000000000) a, range(1000000000) b where a.range < b.range", seconds=0.1)
+    assert ask(trace, "select 1")["rows"] == [[1]]
+
+
+def test_a_question_that_needs_too_much_memory(trace: Path) -> None:
+    with pytest.raises(Exhausted, match="1024 MiB"):
+        ask(trace, "select list(a.range) from range(1000000000) a")
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(1)
+    await pool.open()
+    yield pool
+    await pool.close()
+
+
+ESCAPES = [
+    "select * from read_text('{secret}')",
+    "select * from read_csv('{secret}')",
+    "select * from read_blob('{secret}')",
+    "select * from '{secret}'",
+    "select * from glob('{folder}/*')",
+    "select * from read_parquet('{folder}/*.parquet')",
+    "select * from sniff_csv('{secret}')",
+    "attach '{folder}/x.db'",
+    "load httpfs",
+    "install httpfs",
+    "load '{folder}/x.duckdb_extension'",
+    "copy (select 1) to '{folder}/written'",
+    "explain analyze copy (select 1) to '{folder}/written'",
+    "export database '{folder}/written'",
+    "select * from query('copy (select 1) to ''{folder}/written''')",
+    "set enable_external_access = true",
+    "explain analyze set enable_external_access = true",
+    "select 1; set lock_configuration = false",
+]
+
+
+@pytest.mark.slow
+async def test_nothing_but_the_trace_is_reached_from_a_worker(pool: WorkerPool, trace: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text(SECRET)
+    tmp_path.chmod(0o777)
+    with tempfile.TemporaryFile() as out:
+        for escape in ESCAPES:
+            question = escape.format(secret=secret, folder=tmp_path)
+            with pytest.raises((Denied, BadInput)) as refused:
+                await pool.run("sql", {"trace_dir": str(trace), "sql": question}, [out.fileno()])
+            assert SECRET not in str(refused.value)
+        out.seek(0)
+        assert SECRET.encode() not in out.read()
+        out.truncate(0)
+        out.seek(0)
+        assert await pool.run("sql", {"trace_dir": str(trace), "sql": "select count(*) from events"}, [out.fileno()])
+        out.seek(0)
+        assert json.loads(out.read())["rows"] == [[5]]
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+    assert pool.statistics().workers_died == 0
+
+
+def test_every_error_is_ours(trace: Path) -> None:
+    for question in (
+        "select 1 / 'x'",
+        "select cast('x' as int)",
+        "select 9223372036854775807 + 1::bigint",
+        "from x.y.z",
+    ):
+        with pytest.raises(ProfdError):
+            ask(trace, question)
