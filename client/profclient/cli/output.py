@@ -54,13 +54,26 @@ def table(
     """Print a table that fits the terminal.
 
     Columns in `right` are numbers. Those in `wide` share what the others leave
-    over, and are cut with an ellipsis.
+    over, and are cut with an ellipsis. Where there is too little room, columns
+    that hold nothing but dashes are left out.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
+    columns, cells = _without_empty(columns, cells, wide)
     widths = _widths(columns, cells, wide)
     click.echo(click.style(_row(columns, columns, widths, right), bold=True), color=_color())
     for row in cells:
         click.echo(_row(row, columns, widths, right))
+
+
+def _without_empty(
+    columns: Sequence[str], cells: list[list[str]], wide: Sequence[str]
+) -> tuple[Sequence[str], list[list[str]]]:
+    natural = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    least = [min(width, WIDE_MIN) if name in wide else width for width, name in zip(natural, columns, strict=True)]
+    if not cells or sum(least) + GAP * (len(least) - 1) <= _screen_width():
+        return columns, cells
+    kept = [index for index in range(len(columns)) if any(row[index] not in ("", "-") for row in cells)]
+    return [columns[index] for index in kept], [[row[index] for index in kept] for row in cells]
 
 
 def _widths(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str]) -> list[int]:

@@ -13,7 +13,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
 from profclient.cli.output import counted, printable
-from profclient.cli.units import ago, duration
+from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
 from profclient.errors import ClientError
 from profclient.traces import RemoteTraces
@@ -59,6 +59,9 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
     _line("steps", _steps(summary.get("steps") or {}))
     for device in (summary.get("devices") or [])[:8]:
         _line(f"{device['device_type']} {device['device']}", _device(device))
+    for use in (summary.get("memory") or [])[:8]:
+        number = "" if use["device"] is None else f" {use['device']}"
+        _line("memory", f"{use['device_type']}{number}  {_memory(use)}")
     _line("lost", _lost(summary.get("lost") or []))
     for name, key in (("not honoured", "not_honoured"), ("warning", "warnings")):
         for text in summary.get(key) or []:
@@ -112,6 +115,13 @@ def _device(device: dict[str, Any]) -> str:
     return text if share is None else f"{text}  ({share:.0%} busy)"
 
 
+def _memory(use: dict[str, Any]) -> str:
+    text = f"peak {size(use['peak_bytes'])}  allocated {size(use['allocated_bytes'])} in {use['allocations']:,}"
+    if use["out_of_memory"]:
+        text += f"  out of memory {use['out_of_memory']:,} x"
+    return text
+
+
 def _lost(lost: list[dict[str, Any]]) -> str:
     if not lost:
         return "nothing"
@@ -124,7 +134,7 @@ def _cost(cost: dict[str, Any]) -> str:
         return f"steps took {cost['step_ratio']:.2f}x as long ({how})"
     if cost.get("seconds") is not None:
         more = f": {cost['detail']}" if cost.get("detail") else ""
-        return printable(f"{cost['seconds']:.3f} s ({how}{more})")
+        return printable(f"{duration(round(cost['seconds'] * 1e9))} ({how}{more})")
     return printable(f"{how}: {cost['detail']}" if cost.get("detail") else how)
 
 

@@ -44,3 +44,15 @@ def test_a_column_that_may_give_way_takes_no_more_than_it_needs(capsys, monkeypa
     head, row = lines(capsys)
     assert head.startswith("JOB  N  COMMAND")
     assert 38 <= len(row) <= 40
+
+
+def test_columns_of_dashes_go_first_where_there_is_no_room(capsys, monkeypatch):
+    rows = [("1", "-", "ready", "c" * 100)]
+    monkeypatch.setenv("COLUMNS", "24")
+    output.table(("PID", "GPU", "STATE", "COMMAND"), rows, wide=("COMMAND",))
+    head, row = lines(capsys)
+    assert head.split() == ["PID", "STATE", "COMMAND"]
+    assert len(row) <= 24
+    monkeypatch.setenv("COLUMNS", "80")
+    output.table(("PID", "GPU", "STATE", "COMMAND"), rows, wide=("COMMAND",))
+    assert lines(capsys)[0].split() == ["PID", "GPU", "STATE", "COMMAND"]
