@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from profd.derive.memory import MEMORY_COLUMNS, MemoryUse
 from profd.derive.steps import STEP_COLUMNS, Steps
 from profd.errors import Exhausted
 from profd.events.table import Array
@@ -18,14 +19,14 @@ from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 
 TOP_ROWS: Final = 5
-_SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS)))
+_SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS, *MEMORY_COLUMNS)))
 
 
 def summarise(reader: TraceReader) -> dict[str, Any]:
     """The summary as JSON values; parts that are not known are None, never zero."""
     meta = reader.meta
     recorded = None if meta.start_ns is None or meta.end_ns is None else meta.end_ns - meta.start_ns
-    clock, counts, steps = _scan(reader)
+    clock, counts, steps, memory = _scan(reader)
     devices = clock.busy(recorded or 0)
     shortfall = gpu_shortfall(counts)
     return {
@@ -40,6 +41,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "gpu_events": meta.gpu_events,
         "steps": _steps(steps, meta),
         "devices": [asdict(device) for device in devices],
+        "memory": [asdict(use) for use in memory.result()],
         "top": [row.as_json() for row in _top(reader)],
         "lost": msgspec.to_builtins(meta.lost),
         "not_honoured": meta.not_honoured,
@@ -62,14 +64,15 @@ def _window(meta: TraceMeta, recorded: int | None) -> dict[str, Any]:
     }
 
 
-def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps]:
+def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse]:
     """One pass over the trace, a segment at a time; of it only the rows that may mark steps are kept."""
-    clock, counter, marks = BusyClock(), EventCounter(), StepMarks()
+    clock, counter, marks, memory = BusyClock(), EventCounter(), StepMarks(), MemoryUse()
     for table in reader.iterate(_SCAN_COLUMNS, args=False):
         clock.add(table)
+        memory.add(table)
         counter.add(table)
         marks.add(table)
-    return clock, counter.counts, marks.steps(reader)
+    return clock, counter.counts, marks.steps(reader), memory
 
 
 def _steps(steps: Steps, meta: TraceMeta) -> dict[str, Any]:
