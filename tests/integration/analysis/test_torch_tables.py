@@ -16,6 +16,8 @@ from tests.support.importing import import_trace
 CAPTURE = Path(__file__).with_name("torch_capture.py")
 CAPTURE_SECONDS = 120
 CAPTURES = ["plain", "steps", "shapes", "shapes+stacks", "memory", "stacks+memory+steps", "threads+shapes"]
+WITH_CALL_STACKS = ["verbose+stacks", "verbose+stacks+memory+threads"]
+STACK_FRAMES = 5  # as in torch_capture
 
 pytest.importorskip("torch", reason="compares with torch.profiler, and there is no torch here")
 
@@ -41,10 +43,13 @@ def ours(rows: list[Average]) -> dict[Key, Values]:
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a capture of each name in CAPTURES."""
+    """A folder with a capture of each name in CAPTURES and WITH_CALL_STACKS."""
     folder = tmp_path_factory.mktemp("captures")
     subprocess.run(
-        [sys.executable, str(CAPTURE), str(folder), *CAPTURES], check=True, capture_output=True, timeout=CAPTURE_SECONDS
+        [sys.executable, str(CAPTURE), str(folder), *CAPTURES, *WITH_CALL_STACKS],
+        check=True,
+        capture_output=True,
+        timeout=CAPTURE_SECONDS,
     )
     return folder
 
@@ -61,3 +66,70 @@ def test_key_averages_are_those_of_torch(name: str, captures: Path, tmp_path: Pa
     steps = trace.summary()["steps"]
     # Without a schedule torch marks no steps: four optimizer steps are the ends of three.
     assert (steps["n"], steps["from"]) == (3, "ProfilerStep" if "steps" in name else "Optimizer.step")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in [*CAPTURES, *WITH_CALL_STACKS] if "memory" in name])
+def test_memory_is_that_of_torch(name: str, captures: Path, tmp_path: Path) -> None:
+    import_trace(captures / name / "trace.json", tmp_path / "stored")
+    trace = open_trace(tmp_path / "stored")
+    tables = json.loads((captures / name / "averages.json").read_text())
+    found = sorted(
+        (row.name, row.cpu_memory_usage, row.self_cpu_memory_usage)
+        for row in trace.key_averages(group_by_input_shape=True)
+    )
+    assert found == sorted((row["name"], row["cpu_bytes"], row["self_cpu_bytes"]) for row in tables["shapes"])
+    assert sum(bytes_ != 0 for _, bytes_, _ in found) > 10
+    (host,) = trace.summary()["memory"]
+    assert (host["device_type"], host["device"], host["out_of_memory"]) == ("CPU", None, 0)
+    assert host["peak_bytes"] >= host["net_bytes"]
+    assert host["allocated_bytes"] - host["freed_bytes"] == host["net_bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_CALL_STACKS)
+def test_stacks_are_those_of_torch(name: str, captures: Path, tmp_path: Path) -> None:
+    """Those of backward functions are their forward ops'."""
+    import_trace(captures / name / "trace.json", tmp_path / "stored")
+    trace = open_trace(tmp_path / "stored")
+    tables = json.loads((captures / name / "averages.json").read_text())["stacks"]
+    found = sorted(
+        (
+            row.name,
+            row.device_type,
+            tuple(row.stack or ()),
+            row.count,
+            row.cpu_time_total_ns,
+            row.self_cpu_time_total_ns,
+        )
+        for row in trace.key_averages(group_by_stack_n=STACK_FRAMES)
+    )
+    keys = ("count", "cpu_ns", "self_cpu_ns")
+    assert found == sorted(
+        (row["name"], row["device_type"], tuple(row["stack"]), *(row[key] for key in keys)) for row in tables
+    )
+    backward = [stack for name, _, stack, *_ in found if name == "AddmmBackward0"]
+    assert backward
+    assert all(any("linear" in frame for frame in stack) for stack in backward)
+
+
+@pytest.mark.slow
+def test_modules_and_backward_times(captures: Path, tmp_path: Path) -> None:
+    import_trace(captures / "stacks+memory+steps" / "trace.json", tmp_path / "stored")
+    rows = open_trace(tmp_path / "stored").key_averages(group_by_module=True, with_backward=True)
+    module = {(row.name, row.module): row for row in rows}
+    assert {path for name, path in module if name == "aten::addmm"} == {
+        "Model_0.Sequential_0.Linear_0",
+        "Model_0.Sequential_0.Linear_1",
+    }
+    # Backward functions have the modules of their forward ops.
+    assert {path for name, path in module if name == "AddmmBackward0"} == {
+        "Model_0.Sequential_0.Linear_0",
+        "Model_0.Sequential_0.Linear_1",
+    }
+    assert {path for name, path in module if name == "ConvolutionBackward0"} == {"Model_0.Conv2d_0"}
+    for path in ("Model_0.Sequential_0.Linear_0", "Model_0.Sequential_0.Linear_1"):
+        forward, backward = module["aten::addmm", path], module["AddmmBackward0", path]
+        engine = module["autograd::engine::evaluate_function: AddmmBackward0", path]
+        assert forward.backward_time_total_ns == engine.cpu_time_total_ns >= backward.cpu_time_total_ns > 0
+        assert backward.backward_time_total_ns == 0

@@ -11,7 +11,10 @@ import threading
 from pathlib import Path
 
 import torch
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+STACK_FRAMES = 5
 
 
 class Model(torch.nn.Module):
@@ -37,6 +40,9 @@ def averages(profiler: profile, **grouping: object) -> list[dict[str, object]]:
             "cpu_ns": round(row.cpu_time_total * 1000),
             "self_cpu_ns": round(row.self_cpu_time_total * 1000),
             "flops": row.flops,
+            "cpu_bytes": row.cpu_memory_usage,
+            "self_cpu_bytes": row.self_cpu_memory_usage,
+            "stack": row.stack,
         }
         for row in profiler.key_averages(**grouping)
     ]
@@ -61,6 +67,8 @@ def capture(folder: Path, wanted: list[str]) -> None:
         with_flops="shapes" in wanted,
         with_stack="stacks" in wanted,
         profile_memory="memory" in wanted,
+        # Call stacks are in the file only with it.
+        experimental_config=_ExperimentalConfig(verbose=True) if "verbose" in wanted else None,
     ) as profiler:
         if "threads" in wanted:
             second.start()
@@ -76,7 +84,11 @@ def capture(folder: Path, wanted: list[str]) -> None:
         if "threads" in wanted:
             second.join()
     profiler.export_chrome_trace(str(folder / "trace.json"))
-    tables = {"plain": averages(profiler), "shapes": averages(profiler, group_by_input_shape=True)}
+    tables = {
+        "plain": averages(profiler),
+        "shapes": averages(profiler, group_by_input_shape=True),
+        "stacks": averages(profiler, group_by_stack_n=STACK_FRAMES),
+    }
     (folder / "averages.json").write_text(json.dumps(tables))
 
 
