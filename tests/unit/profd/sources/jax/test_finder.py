@@ -1,0 +1,134 @@
+"""Each listening socket is asked once, by one question, in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from profd.sources.jax import finder as finder_module
+from profd.sources.jax.finder import ASK_AGAIN_SECONDS, Answer, Finder
+from profd.sources.jax.listeners import Listener, Listening
+
+from tests.support.captures import LONG, process
+from tests.support.profiler_server import FakeProfiler, answering, serving, whole
+
+JOB = process(100, xla=True)
+
+
+def at(port: int, *sockets: int) -> Listener:
+    return Listener(port, f"ipv4:127.0.0.1:{port}", frozenset(sockets or (port,)))
+
+
+class World:
+    """Where the process listens and what lives there."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self.listening = Listening()
+        self.answers = answers
+        self.asked: list[str] = []
+        self.now = 0.0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.finder = Finder(self.probe, lambda _: self.listening, lambda: self.now)
+
+    async def probe(self, address: str) -> Answer:
+        port = address.rpartition(":")[2]
+        self.asked.append(port)
+        await self.gate.wait()
+        return self.answers[f"p{port}"]
+
+
+async def test_sockets_are_asked_once_and_new_ones_too() -> None:
+    world = World(p1=Answer.OTHER, p2=Answer.PROFILER)
+    assert world.finder.known(JOB.id) is None
+    world.listening = Listening((at(1),))
+    assert (await world.finder.find(JOB)).server is None
+    world.listening = Listening((at(1), at(2)))
+    found = await world.finder.find(JOB)
+    assert found.server == at(2)
+    assert world.finder.known(JOB.id) == found
+    assert await world.finder.find(JOB) == found
+    assert world.asked == ["1", "2"]
+    assert world.finder.servers() == 1
+    # Another socket at the same port may be another server.
+    world.listening = Listening((at(2, 77),))
+    await world.finder.find(JOB)
+    assert world.asked == ["1", "2", "2"]
+
+
+async def test_a_server_that_has_stopped_is_forgotten() -> None:
+    world = World(p2=Answer.PROFILER)
+    world.listening = Listening((at(2),))
+    assert (await world.finder.find(JOB)).server
+    world.listening = Listening()
+    assert (await world.finder.find(JOB)).server is None
+
+
+async def test_silence_is_told_and_asked_again_later() -> None:
+    world = World(p1=Answer.SILENT)
+    world.listening = Listening((at(1),))
+    assert (await world.finder.find(JOB)).silent == (1,)
+    await world.finder.find(JOB)
+    assert world.asked == ["1"]
+    world.now += ASK_AGAIN_SECONDS + 1
+    world.answers["p1"] = Answer.PROFILER
+    assert (await world.finder.find(JOB)).server == at(1)
+
+
+async def test_two_that_ask_at_once_get_one_answer() -> None:
+    world = World(p1=Answer.PROFILER)
+    world.listening = Listening((at(1),))
+    world.gate.clear()
+    listing = asyncio.create_task(world.finder.find(JOB))
+    starting = asyncio.create_task(world.finder.find(JOB))
+    async with asyncio.timeout(LONG):
+        while not world.asked:
+            await asyncio.sleep(0)
+    # One that gives up takes nothing from the other.
+    listing.cancel()
+    world.gate.set()
+    assert (await starting).server == at(1)
+    assert world.asked == ["1"]
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finder_module, "_HISTORY", 2)
+    world = World()
+    for pid in (1, 2, 3):
+        await world.finder.find(process(pid, xla=True))
+    assert [world.finder.known(process(pid).id) is None for pid in (1, 2, 3)] == [True, False, False]
+
+
+async def real(port: int) -> Answer:
+    return await finder_module._probe(f"ipv4:127.0.0.1:{port}")
+
+
+async def test_a_profiler_server_on_cpu_or_gpu_and_on_tpu() -> None:
+    for tpu in (False, True):
+        fake = FakeProfiler(whole, tpu=tpu)
+        with serving(fake) as port:
+            assert await real(port) is Answer.PROFILER
+        assert (fake.asked, fake.requests) == (1, [])
+
+
+async def test_another_grpc_server() -> None:
+    with serving(None) as port:
+        assert await real(port) is Answer.OTHER
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 4096, b""])
+async def test_a_port_that_speaks_something_else(answer: bytes) -> None:
+    with answering(answer) as port:
+        assert await real(port) is Answer.OTHER
+
+
+async def test_a_port_that_nobody_holds_any_more() -> None:
+    with answering(b"") as port:
+        pass
+    assert await real(port) is Answer.OTHER
+
+
+async def test_a_server_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finder_module, "PROBE_SECONDS", 0.2)
+    with answering(None) as port:
+        assert await real(port) is Answer.SILENT

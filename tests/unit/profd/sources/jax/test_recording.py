@@ -1,0 +1,258 @@
+"""Recordings through servers that behave, and through those that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Options, Reason, Recording, State
+from profd.sources.base import Session
+from profd.sources.jax import planning, recording, service
+from profd.sources.jax.finder import Finder
+from profd.sources.jax.listeners import Listener, Listening
+from profd.sources.jax.planning import SECOND
+from profd.sources.jax.source import JaxSource
+from profd.targets.process import Process, ProcessId
+from profd.targets.table import ProcessTable
+
+from tests.support import profiler_server
+from tests.support.captures import LONG, process
+from tests.support.profiler_server import FakeProfiler, answering, busy, empty, garbage, held, serving, whole
+
+SHORT = Options(duration_ns=SECOND // 50)
+
+
+class Table(ProcessTable):
+    """Says that every process lives."""
+
+    def alive(self, process: ProcessId) -> bool:
+        return True
+
+
+class Bench:
+    """A source whose finder knows one port."""
+
+    def __init__(self, folder: Path, port: int, job: Process | None = None) -> None:
+        self.job = job or process(100, xla=True, uid=0)
+        where = Listening((Listener(port, f"ipv4:127.0.0.1:{port}", frozenset((port,))),))
+        self.source = JaxSource(Finder(look=lambda _: where), ProcessTable() if job else Table())
+        self.said: list[tuple[State, str]] = []
+        self.session = Session("c1", folder, asyncio.Event(), lambda state, doing: self.said.append((state, doing)))
+
+    async def record(self, options: Options = SHORT) -> Recording:
+        async with asyncio.timeout(LONG):
+            return await self.source.record(self.job, options, self.session)
+
+    def words(self) -> str:
+        return " ".join(doing for _, doing in self.said)
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose process it is does not matter here."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_one_window(tmp_path: Path) -> None:
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        brought = await bench.record()
+    (request,) = fake.requests
+    assert (request.opts.version, request.opts.duration_ms, request.emit_xspace) == (1, 20, True)
+    assert (request.opts.host_tracer_level, request.opts.python_tracer_level) == (2, 0)
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.NONE)
+    (file,) = brought.files
+    assert file.format == "xspace"
+    assert Path(file.path).read_bytes() == f"session {request.session_id}".encode()
+    assert brought.start_ns is not None
+    assert brought.end_ns is not None
+    assert brought.start_ns < brought.end_ns
+    assert {phase.name for phase in brought.waterfall} == {"lead", "window", "collecting"}
+    assert brought.cost.how == "measured"
+    assert brought.not_honoured == brought.warnings == []
+    assert [state for state, _ in bench.said] == sorted(state for state, _ in bench.said)
+
+
+async def test_stacks_are_asked_for(tmp_path: Path) -> None:
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        await Bench(tmp_path, port).record(Options(duration_ns=SECOND // 50, stacks=True, shapes=True))
+    assert fake.requests[0].opts.python_tracer_level == 1
+
+
+async def test_a_long_window_is_several_and_the_gaps_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND // 20)
+    monkeypatch.setattr(planning, "JAX_WINDOWS_MAX", 1000)  # back to back
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        task = asyncio.create_task(bench.record(Options(duration_ns=50 * SECOND)))
+        await until(lambda: len(fake.requests) > 2)
+        bench.session.stop.set()
+        brought = await task
+    assert len(brought.files) == len({request.session_id for request in fake.requests}) == len(fake.requests)
+    assert brought.state is State.DRAINING
+    assert any(text.startswith("duration:") for text in brought.not_honoured)
+    assert any("gaps between them" in text for text in brought.warnings)
+    by_name = {phase.name: phase.duration_ns for phase in brought.waterfall}
+    assert brought.start_ns is not None
+    assert brought.end_ns is not None
+    assert by_name["gaps"] + by_name["window"] == brought.end_ns - brought.start_ns
+    # The next estimate knows what was seen.
+    assert bench.source.plan(bench.job, SHORT).events is not None
+
+
+async def test_a_forced_long_window_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND // 100)
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        brought = await Bench(tmp_path, port).record(Options(duration_ns=SECOND // 10, force=True))
+    assert [request.opts.duration_ms for request in fake.requests] == [100]
+    assert len(brought.files) == 1
+
+
+async def test_a_stop_terminates_the_session_and_keeps_its_data(tmp_path: Path) -> None:
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        recording = asyncio.create_task(bench.record(Options(duration_ns=50 * SECOND, force=True)))
+        await until(lambda: bool(fake.requests))
+        bench.session.stop.set()
+        brought = await recording
+    assert (brought.state, brought.reason, len(brought.files)) == (State.DRAINING, Reason.NONE, 1)
+
+
+async def test_a_stop_ends_an_open_ended_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND // 50)
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        recording = asyncio.create_task(bench.record(Options()))
+        await until(lambda: len(fake.requests) > 2)
+        bench.session.stop.set()
+        brought = await recording
+    assert brought.state is State.DRAINING
+    assert len(brought.files) >= 2
+
+
+async def test_a_stop_before_the_start(tmp_path: Path) -> None:
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        ahead = Options(duration_ns=SECOND, start_at_ns=time.time_ns() + 3600 * SECOND)
+        recording = asyncio.create_task(bench.record(ahead))
+        await until(lambda: bool(bench.said))
+        bench.session.stop.set()
+        brought = await recording
+    assert (brought.state, brought.reason) == (State.CANCELLED, Reason.CANCELLED_BY_USER)
+    assert fake.requests == []
+
+
+async def test_collecting_is_told_and_bounded_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(recording, "_TELL_SECONDS", 0.02)
+    fake = FakeProfiler(held)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        task = asyncio.create_task(bench.record())
+        await until(fake.collecting.is_set)
+        await until(lambda: "hands over" in bench.words())
+        bench.session.stop.set()
+        brought = await task
+    assert (brought.state, brought.reason, brought.files) == (State.FAILED, Reason.TIMEOUT, [])
+
+
+async def test_collecting_is_bounded_without_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_COLLECT_BASE_SECONDS", 0.1)
+    with serving(FakeProfiler(held)) as port:
+        brought = await Bench(tmp_path, port).record()
+    assert (brought.state, brought.reason) == (State.FAILED, Reason.TIMEOUT)
+    assert "still be collecting" in brought.message
+
+
+async def test_another_profiler_is_busy(tmp_path: Path) -> None:
+    with serving(FakeProfiler(busy)) as port:
+        brought = await Bench(tmp_path, port).record()
+    assert (brought.state, brought.reason) == (State.BUSY, Reason.OTHER_PROFILER)
+
+
+async def test_a_capture_of_ours_is_busy(tmp_path: Path) -> None:
+    fake = FakeProfiler(held)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        first = asyncio.create_task(bench.record())
+        await until(fake.collecting.is_set)
+        assert bench.source.offer(bench.job).why_code is Reason.CAPTURE_RUNNING
+        second = await bench.record()
+        assert (second.state, second.reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
+        fake.released.set()
+        assert (await first).state is State.DRAINING
+
+
+async def test_an_idle_process_has_no_events(tmp_path: Path) -> None:
+    with serving(FakeProfiler(empty)) as port:
+        brought = await Bench(tmp_path, port).record()
+    assert (brought.state, brought.reason, brought.files) == (State.FAILED, Reason.NO_FILE, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_answer_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = [(name, 16 if name == "grpc.max_receive_message_length" else value) for name, value in service._OPTIONS]
+    monkeypatch.setattr(service, "_OPTIONS", small)
+    with serving(FakeProfiler(whole)) as port:
+        brought = await Bench(tmp_path, port).record()
+    assert (brought.state, brought.reason) == (State.FAILED, Reason.OVER_LIMIT)
+
+
+async def test_a_recording_beyond_its_limit_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "JAX_RECORDING_BYTES_MAX", 1)
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND // 50)
+    with serving(FakeProfiler(whole)) as port:
+        brought = await Bench(tmp_path, port).record(Options(duration_ns=SECOND))
+    assert (brought.state, brought.reason, len(brought.files)) == (State.DRAINING, Reason.OVER_LIMIT, 1)
+
+
+async def test_an_answer_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_DEATH_SECONDS", 0.0)
+    with serving(FakeProfiler(garbage)) as port:
+        brought = await Bench(tmp_path, port).record()
+    assert (brought.state, brought.reason) == (State.FAILED, Reason.SOURCE_FAILED)
+    assert "not a ProfileResponse" in brought.message
+
+
+async def test_no_server_any_more(tmp_path: Path) -> None:
+    with answering(b"") as port:
+        brought = await Bench(tmp_path, port).record()
+    assert (brought.state, brought.reason) == (State.REFUSED, Reason.NO_SOURCE)
+    assert "start_server" in brought.message
+
+
+async def test_a_process_that_dies_while_it_hands_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND // 50)
+    program = [sys.executable, profiler_server.__file__]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        port = int(job.stdout.readline())
+        target = ProcessTable().get(job.pid)
+        assert target is not None
+        bench = Bench(tmp_path, port, job=Process(target.id, 1, 0, 0, "me", "job", xla=True))
+        brought = await bench.record(Options(duration_ns=50 * SECOND))
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.TARGET_ENDED)
+    assert [Path(file.path).name for file in brought.files] == ["window-001.xplane.pb"]
+
+
+async def test_iterations_are_refused(tmp_path: Path) -> None:
+    brought = await Bench(tmp_path, 1).record(Options(iterations=3))
+    assert (brought.state, brought.reason) == (State.REFUSED, Reason.NOT_HONOURED)
