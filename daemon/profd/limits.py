@@ -29,6 +29,11 @@ XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: plane
 XSPACE_EVENT_STATS_MAX: Final = 1024
 XSPACE_METADATA_BYTES_MAX: Final = 16 * MiB  # HLO protos and the like, kept in meta.json
 
+# SQLite files (nvprof)
+SQLITE_SECONDS: Final = 600.0  # of reading one
+SQLITE_TABLES_MAX: Final = 1000
+SQLITE_COLUMNS_MAX: Final = 256
+
 # Captures
 CAPTURE_TARGETS_MAX: Final = 256
 CAPTURES_ACTIVE_MAX: Final = 64
@@ -75,6 +80,12 @@ JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice
 JAX_RECORDING_BYTES_MAX: Final = 2 * GiB  # of all windows of one recording
 JAX_WINDOWS_MAX: Final = 60  # of one recording: each is a file, and a worker takes 128 descriptors
 JAX_REQUESTS_AT_ONCE: Final = 8  # of the whole daemon
+
+# Bundles: traces as files of other hosts
+BUNDLE_FILES_MAX: Final = 4096  # TRACE_EVENTS_MAX in segments
+BUNDLE_MANIFEST_BYTES_MAX: Final = 4 * MiB
+BUNDLE_SEGMENT_ROWS_MAX: Final = 1 << 20
+BUNDLE_SEGMENT_BYTES_MAX: Final = 1 * GiB  # of one segment in memory, as its own footer states it
 
 # Questions to a stored trace
 QUERY_ROWS_MAX: Final = 10_000_000  # for what needs a whole trace at once: some 300 bytes each in a worker

@@ -21,6 +21,7 @@ from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
 from profd.events import Dictionary, Tracks
 from profd.limits import TRACE_EVENTS_MAX
+from profd.store.handover import ORIGIN_FIELDS
 from profd.store.meta import TraceMeta
 from profd.store.writer import TraceWriter
 from profd.tree.build import Patch, TreePass, apply
@@ -64,6 +65,7 @@ class _Import:
     """One run of the job."""
 
     def __init__(self, staging: Path, meta: TraceMeta, progress: Progress) -> None:
+        self._staging = staging
         self._meta = meta
         self._progress = progress
         self._stages = _Stages()
@@ -109,7 +111,7 @@ class _Import:
 
     def _decode(self, kind: str, fd: int, number: int, label: str) -> None:
         size = max(1, os.fstat(fd).st_size)
-        decoder = open_decoder(kind, fd, self._dictionaries, self._tracks)
+        decoder = open_decoder(kind, fd, self._dictionaries, self._tracks, self._staging)
         for batch in decoder.batches():
             self._stages.end("decode")
             self._collator.add(batch, number)
@@ -133,6 +135,16 @@ class _Import:
             meta.truncated = f"{meta.truncated} {label}: {findings.truncated}".lstrip()
         for key, value in findings.top_level.items():
             meta.top_level.setdefault(key, value)
+        if findings.origin is not None:
+            self._take_origin(findings.origin)
+
+    def _take_origin(self, origin: TraceMeta) -> None:
+        """What a trace from another store says of itself; what the tree counts is counted anew."""
+        for name in (*ORIGIN_FIELDS, "waterfall", "versions"):
+            if value := getattr(origin, name):
+                setattr(self._meta, name, value)
+        self._lost += origin.lost
+        self._meta.anomalies = {**origin.anomalies, **self._meta.anomalies}
 
     def _store(self) -> None:
         dictionaries = self._dictionaries

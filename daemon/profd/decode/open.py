@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import BinaryIO
 
 from profd.decode.batch import Decoder
+from profd.decode.bundle import BundleDecoder
 from profd.decode.chrome import open_chrome
+from profd.decode.nvprof import NvprofDecoder
 from profd.decode.samples import SampleDecoder
 from profd.decode.sniff import sniff
 from profd.decode.xspace import XSpaceDecoder
@@ -14,12 +17,15 @@ from profd.errors import BadInput
 from profd.events import Dictionary, Tracks
 
 
-def open_decoder(kind: str, fd: int, dictionaries: dict[str, Dictionary], tracks: Tracks) -> Decoder:
+def open_decoder(
+    kind: str, fd: int, dictionaries: dict[str, Dictionary], tracks: Tracks, scratch: Path | None = None
+) -> Decoder:
     """A decoder that adds to the dictionaries and tracks of its trace.
 
-    `kind`: "chrome", "pyspy", "xspace", or "" for whatever the content is. The file must be
-    seekable; the descriptor stays the caller's. Raises BadTrace when the content is
-    not of that kind, BadInput when there is no such kind.
+    `kind`: "bundle", "chrome", "nvprof", "pyspy", "xspace", or "" for whatever the content is. The file
+    must be seekable; the descriptor stays the caller's. `scratch` is a directory for private
+    copies (default: the temporary one). Raises BadTrace when the content is not of that kind,
+    BadInput when there is no such kind.
     """
     # The decoder outlives this call; the descriptor stays the caller's.
     file: BinaryIO = open(fd, "rb", closefd=False)  # noqa: SIM115
@@ -33,4 +39,8 @@ def open_decoder(kind: str, fd: int, dictionaries: dict[str, Dictionary], tracks
         return open_chrome(file, size, dictionaries, tracks)
     if kind == "pyspy":
         return SampleDecoder(file, size, dictionaries, tracks)
-    raise BadInput(f'there is no trace format "{kind}"; known are chrome, pyspy and xspace')
+    if kind == "bundle":
+        return BundleDecoder(file, dictionaries, tracks, scratch)
+    if kind == "nvprof":
+        return NvprofDecoder(file, size, dictionaries, tracks, scratch)
+    raise BadInput(f'there is no trace format "{kind}"; known are bundle, chrome, nvprof, pyspy and xspace')

@@ -6,19 +6,21 @@ import zlib
 from typing import BinaryIO, Final
 
 from profd.decode.inflate import GZIP_MAGIC
+from profd.decode.sqlite_file import MAGIC
 from profd.decode.xspace_sniff import looks_like
 from profd.errors import BadTrace
+from profd.store.bundle import is_bundle
 
 ACCEPTED: Final = (
     'a Chrome or Kineto trace (JSON: {"traceEvents": [...]} or an array of events), plain or gzip, '
-    "or an XSpace of XLA, JAX or TensorFlow (*.xplane.pb)"
+    "an XSpace of XLA, JAX or TensorFlow (*.xplane.pb), an SQLite database of nvprof, "
+    "or a bundle (profctl export -f bundle)"
 )
 _HEAD_BYTES: Final = 4096
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 _KNOWN: Final = (
     (b"PAR1", "a Parquet file"),
-    (b"SQLite format 3\x00", "an SQLite database (nsys writes such)"),
     (b"PK\x03\x04", "a zip archive: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "zstd-compressed: unpack it first"),
     (b"BZh", "bzip2-compressed: unpack it first"),
@@ -32,13 +34,17 @@ _KNOWN: Final = (
 
 
 def sniff(file: BinaryIO) -> str:
-    """The format's name ("chrome" or "xspace"), by content. The position is at the start afterwards.
+    """The format by content: "bundle", "chrome", "nvprof" or "xspace". The position is at the start afterwards.
 
     Raises BadTrace that says what the file looks like and what is accepted.
     """
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     file.seek(0)
+    if head.startswith(MAGIC):
+        return "nvprof"
+    if is_bundle(head):
+        return "bundle"
     if looks_like(head):
         return "xspace"
     if head.startswith(GZIP_MAGIC):
