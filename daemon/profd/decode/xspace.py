@@ -122,6 +122,7 @@ class XSpaceDecoder:
             start, pid = plane.stat("profile_start_time"), plane.stat("process_id")
             if name == ENVIRONMENT and isinstance(start, int) and 0 < start < _NS_MAX:
                 self._session_ns = start
+                self.findings.top_level["baseTimeNanoseconds"] = start
             if isinstance(pid, int) and 0 < pid < 1 << 31:
                 self._pid = pid
 

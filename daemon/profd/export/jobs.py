@@ -39,6 +39,7 @@ FORMATS: Final[dict[str, Format]] = {
     "folded": Format("profd.export.folded:write"),
     "speedscope": Format("profd.export.speedscope:write"),
     "pprof": Format("profd.export.pprof:write", gzips="always"),
+    "xspace": Format("profd.export.xspace:write"),
     "parquet": Format("profd.export.parquet:write", gzips="never"),
 }
 _FAR_FUTURE_NS: Final = (1 << 63) - 1

@@ -19,6 +19,7 @@ OPENS_WITH = {
     "chrome": "open it at https://ui.perfetto.dev or chrome://tracing",
     "folded": "flamegraph.pl FILE > flame.svg draws it",
     "speedscope": "open it at https://www.speedscope.app",
+    "xspace": "xprof --logdir DIR, where FILE is DIR/plugins/profile/NAME/HOST.xplane.pb",
 }
 
 
