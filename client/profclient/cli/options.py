@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli.units import parse_duration_ns
+from profclient.cli.units import parse_duration_ns, parse_steps, parse_window_ns
 from profclient.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+REDACTIONS = ("paths", "values", "names")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
@@ -61,7 +62,7 @@ def capture_options(function: Function) -> Function:
             click.option("--modules", is_flag=True, help="Record the module hierarchy (needs --stacks)."),
             click.option("--memory", is_flag=True, help="Record allocations."),
             click.option("--flops", is_flag=True, help="Count FLOPS (from shapes)."),
-            click.option("--source", default="", help="Force a source: kineto, pyspy."),
+            click.option("--source", default="", help="Force a source: kineto, jax, pyspy."),
             click.option("--sample-hz", type=click.FloatRange(1, 1000), help="Rate of a sampling source."),
             click.option("--native", is_flag=True, help="Native frames in samples."),
             click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
@@ -97,3 +98,36 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
     if hertz is not None:
         message.sample_hz = hertz
     return message
+
+
+def part_options(function: Function) -> Function:
+    """--window --step --min-duration --redact: which part of a trace leaves it."""
+    for option in reversed(
+        [
+            click.option("--window", help="Only this part: 1s..1.5s from the first event."),
+            click.option("--step", help="Only these training steps: 12, or 12..14."),
+            click.option("--min-duration", help="Only events at least this long: 10us."),
+            click.option("--redact", help="Leave out or hash: paths,values,names. For chrome, perfetto, bundle."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def part_query(window: str | None, step: str | None, min_duration: str | None, redact: str | None) -> dict[str, Any]:
+    """Fields of ExportRequest. Raises UsageError."""
+    if window and step:
+        raise UsageError("--step and --window both say which part; give one of them.")
+    from_ns, to_ns = parse_window_ns(window) if window else (None, None)
+    first_step, last_step = parse_steps(step) if step else (None, None)
+    words = [word.strip() for word in redact.split(",")] if redact is not None else []
+    if unknown := [word for word in words if word not in REDACTIONS]:
+        raise UsageError(f"--redact knows {', '.join(REDACTIONS)}, not {unknown[0]!r}.")
+    return {
+        "from_ns": from_ns,
+        "to_ns": to_ns,
+        "first_step": first_step,
+        "last_step": last_step,
+        "min_duration_ns": parse_duration_ns(min_duration) if min_duration else 0,
+        "redact": words,
+    }

@@ -9,6 +9,7 @@ from profclient.errors import UsageError
 
 _NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _NS |= {"m": 60 * _NS["s"], "min": 60 * _NS["s"], "h": 3600 * _NS["s"]}
+_STEPS = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h)")
 
 
@@ -39,6 +40,18 @@ def parse_window_ns(text: str) -> tuple[int | None, int | None]:
     if from_ns is not None and to_ns is not None and to_ns <= from_ns:
         raise UsageError(f"the window {text!r} ends before it begins.")
     return from_ns, to_ns
+
+
+def parse_steps(text: str) -> tuple[int, int]:
+    """`12` or `12..14` → the first and the last step."""
+    found = _STEPS.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is no range of steps; write it like 12 or 12..14.")
+    first = int(found[1])
+    last = int(found[2]) if found[2] else first
+    if last < first:
+        raise UsageError(f"the steps {text!r} end before they begin.")
+    return first, last
 
 
 def _offset_ns(text: str) -> int | None:
@@ -74,6 +87,16 @@ def size(count: int | None) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
+
+
+def flops(count: int | None) -> str:
+    """Floating point operations → `1.23 GFLOP`."""
+    if count is None:
+        return "-"
+    for unit, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{_digits(count / scale)} {unit}FLOP"
+    return f"{count} FLOP"
 
 
 def ago(unix_ns: int | None, now_ns: int | None = None) -> str:

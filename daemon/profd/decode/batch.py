@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from profd.events import Dictionary, EventTable, Flows, Tracks
+from profd.store.meta import TraceMeta
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class Findings:
     counted: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     top_level: dict[str, Any] = field(default_factory=dict)  # keys beside traceEvents, for export
+    origin: TraceMeta | None = None  # of a trace that was stored elsewhere: what it says of where it is from
     truncated: str = ""  # a sentence when the input ends early; what was readable has been yielded
 
 

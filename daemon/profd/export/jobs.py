@@ -41,6 +41,7 @@ FORMATS: Final[dict[str, Format]] = {
     "pprof": Format("profd.export.pprof:write", gzips="always"),
     "xspace": Format("profd.export.xspace:write"),
     "parquet": Format("profd.export.parquet:write", gzips="never"),
+    "bundle": Format("profd.export.bundle:write", redacts=True, gzips="never"),
 }
 _FAR_FUTURE_NS: Final = (1 << 63) - 1
 _STEP_NUMBER: Final = re.compile(r"ProfilerStep#(\d+)")

@@ -19,6 +19,12 @@ _WORKERS_FIELDS: Final = (
     *("truncated", "tracks", "top_level", "args", "flows", "late", "segments", "timings", "versions"),
 )
 
+# What a trace that was exported elsewhere says of itself. Its importer's own trace may claim what it likes.
+ORIGIN_FIELDS: Final = (
+    *("source", "title", "host", "job", "pid", "rank", "window_start_ns", "window_end_ns", "options"),
+    *("not_honoured", "cost"),
+)
+
 log = logging.getLogger("profd.store")
 
 
@@ -44,6 +50,9 @@ def merged(written: TraceMeta, meta: TraceMeta) -> TraceMeta:
     """The daemon's meta, with what only the worker can know."""
     values = {name: getattr(meta, name) for name in TraceMeta.__struct_fields__}
     values.update({name: getattr(written, name) for name in _WORKERS_FIELDS})
+    if meta.source == "import":
+        values.update({name: getattr(written, name) for name in ORIGIN_FIELDS})
+        values["waterfall"] = [*written.waterfall, *meta.waterfall]
     return TraceMeta(**values)
 
 

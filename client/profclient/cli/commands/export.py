@@ -11,15 +11,20 @@ from typing import BinaryIO
 import click
 
 from profclient.cli.backend import traces
+from profclient.cli.options import part_options, part_query
 from profclient.cli.output import say
-from profclient.cli.units import parse_duration_ns, parse_window_ns, size
+from profclient.cli.units import size
 from profclient.errors import UsageError
 
 OPENS_WITH = {
-    "chrome": "open it at https://ui.perfetto.dev or chrome://tracing",
+    "chrome": "open it at https://ui.perfetto.dev or chrome://tracing, or `profctl open`",
+    "perfetto": "open it at https://ui.perfetto.dev",
     "folded": "flamegraph.pl FILE > flame.svg draws it",
     "speedscope": "open it at https://www.speedscope.app",
+    "pprof": "go tool pprof -http=: FILE shows it",
+    "parquet": "duckdb -c \"select name, sum(duration_ns) from 'FILE' group by 1\", or pandas.read_parquet",
     "xspace": "xprof --logdir DIR, where FILE is DIR/plugins/profile/NAME/HOST.xplane.pb",
+    "bundle": "`profctl import FILE` reads it elsewhere",
 }
 
 
@@ -31,28 +36,30 @@ OPENS_WITH = {
     "format_",
     type=click.Choice(tuple(OPENS_WITH)),
     default="chrome",
-    help="For which tool.",
+    help="For which tool; bundle: for a colleague with profctl.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="File; - or nothing: stdout.")
-@click.option("--window", help="Only this part: 1s..1.5s from the first event.")
-@click.option("--min-duration", help="Only events at least this long: 10us.")
-def export(trace: str, format_: str, output: Path | None, window: str | None, min_duration: str | None) -> None:
+@part_options
+def export(
+    trace: str,
+    format_: str,
+    output: Path | None,
+    window: str | None,
+    step: str | None,
+    min_duration: str | None,
+    redact: str | None,
+) -> None:
     """Write a trace for another tool. A name that ends in .gz is compressed."""
-    from_ns, to_ns = parse_window_ns(window) if window else (None, None)
+    part = part_query(window, step, min_duration, redact)
     to_file = output is not None and str(output) != "-"
     if not to_file and sys.stdout.isatty():
         raise UsageError("that would fill your terminal; name a file with -o FILE.")
+    # pprof's files are always compressed, whatever they are called.
+    gzip = to_file and str(output).endswith(".gz")
     with traces() as source:
-        pieces = source.export(
-            trace,
-            format=format_,
-            from_ns=from_ns,
-            to_ns=to_ns,
-            min_duration_ns=parse_duration_ns(min_duration) if min_duration else 0,
-            gzip=to_file and str(output).endswith(".gz"),
-        )
+        pieces = source.export(trace, format=format_, gzip=gzip, **part)
         if not to_file or output is None:
-            _copy(pieces, sys.stdout.buffer)
+            copy(pieces, sys.stdout.buffer)
             return
         written = _into_file(pieces, output)
     say(f"{output}: {size(written)}; {OPENS_WITH[format_]}")
@@ -63,7 +70,7 @@ def _into_file(pieces: Iterator[bytes], output: Path) -> int:
     partial = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         with partial.open("wb") as file:
-            written = _copy(pieces, file)
+            written = copy(pieces, file)
         partial.replace(output)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
@@ -72,7 +79,8 @@ def _into_file(pieces: Iterator[bytes], output: Path) -> int:
     return written
 
 
-def _copy(pieces: Iterator[bytes], out: BinaryIO) -> int:
+def copy(pieces: Iterator[bytes], out: BinaryIO) -> int:
+    """Write all of them; returns the bytes."""
     written = 0
     for piece in pieces:
         out.write(piece)

@@ -10,7 +10,7 @@ import click
 from profclient.cli.backend import traces
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, table
-from profclient.cli.units import duration, size
+from profclient.cli.units import duration, flops, size
 
 SORT_KEYS = (
     "self_cpu_time_total",
@@ -79,6 +79,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("CPU MEM", "cpu_memory_usage", size),
     ("SELF DEV MEM", "self_device_memory_usage", size),
     ("DEV MEM", "device_memory_usage", size),
+    ("FLOPS", "flops", flops),
 )
 _TEXTS = {"MODULE": "module", "SHAPES": "input_shapes"}
 

@@ -1,0 +1,120 @@
+"""What a bundle's `meta.json` may say: tracks, and where the trace is from."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from profd import limits
+from profd.capture.model import Cost, Loss, Phase
+from profd.decode.shared import Numbers, SharedTracks
+from profd.errors import BadTrace
+from profd.events import Tracks
+from profd.store.meta import TraceMeta
+
+_LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_TEXTS_MAX: Final = 1000  # of a list, such as the warnings
+_TRACK_TEXTS: Final = ("name", "labels")
+
+
+def provenance_of(meta: TraceMeta) -> TraceMeta:
+    """What a trace says of its origin, cleaned: claims of whoever made the bundle. Only ORIGIN_FIELDS and losses."""
+    check_json([meta.options, meta.top_level])
+    cost = meta.cost
+    return TraceMeta(
+        source=meta.source if _LABEL.fullmatch(meta.source) else "import",
+        title=_text(meta.title),
+        host=_text(meta.host),
+        job=_text(meta.job),
+        pid=_within(meta.pid, 0, (1 << 31) - 1),
+        rank=_within(meta.rank, 0, (1 << 31) - 1),
+        window_start_ns=_within(meta.window_start_ns, 0, (1 << 63) - 1),
+        window_end_ns=_within(meta.window_end_ns, 0, (1 << 63) - 1),
+        options=meta.options,
+        not_honoured=_texts(meta.not_honoured),
+        cost=Cost(_text(cost.how), cost.step_ratio, cost.seconds, _text(cost.detail)),
+        waterfall=[Phase(_text(phase.name), _count(phase.duration_ns)) for phase in meta.waterfall[:_TEXTS_MAX]],
+        versions={_text(name): _text(version) for name, version in [*meta.versions.items()][:_TEXTS_MAX]},
+        lost=[Loss(_label(loss.stage), _label(loss.reason), _count(loss.count)) for loss in meta.lost[:_TEXTS_MAX]],
+        anomalies={_label(name): _count(count) for name, count in [*meta.anomalies.items()][:_TEXTS_MAX]},
+        warnings=_texts(meta.warnings),
+        truncated=_text(meta.truncated),
+    )
+
+
+def check_json(value: Any) -> None:
+    """BadTrace for what other readers of JSON would not read."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"what it says of itself is no JSON ({error})") from error
+
+
+def checked_tracks(tracks: Tracks, into: Tracks) -> tuple[Numbers, Numbers]:
+    """Add the tracks of a bundle to those of a trace: its (process, thread) numbers in the trace's numbering."""
+    if len(tracks.processes) + len(tracks.threads) > limits.TRACKS_MAX:
+        raise _wrong(f"it has more than {limits.TRACKS_MAX} tracks")
+    shared, processes, threads = SharedTracks(into), Numbers(), Numbers()
+    for track in tracks.processes:
+        number = shared.process(_id(track))
+        processes.extend([number])
+        _describe(track, into.processes[number])
+        if records := track.get("metadata"):
+            into.processes[number].setdefault("metadata", _records(records))
+    for track in tracks.threads:
+        owner = track.get("process")
+        if not isinstance(owner, int) or not 0 <= owner < len(processes):
+            raise _wrong("a thread has no process")
+        number = shared.thread(processes[owner], _id(track))
+        threads.extend([number])
+        _describe(track, into.threads[number])
+    return processes, threads
+
+
+def _id(track: dict[str, Any]) -> Any:
+    found = track.get("id")
+    if found is not None and (not isinstance(found, str | int | float) or isinstance(found, bool)):
+        raise _wrong("a track has an id that is none")
+    return found
+
+
+def _describe(track: dict[str, Any], into: dict[str, Any]) -> None:
+    for key in _TRACK_TEXTS:
+        if isinstance(track.get(key), str):
+            into.setdefault(key, track[key])
+    order = track.get("sort_index")
+    if isinstance(order, int | float) and not isinstance(order, bool):
+        into.setdefault("sort_index", order)
+
+
+def _records(records: Any) -> list[dict[str, Any]]:
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise _wrong("its metadata are no records")
+    check_json(records)
+    return records[: limits.METADATA_RECORDS_MAX]
+
+
+def _text(text: str) -> str:
+    clean = text.encode("utf-8", "replace").decode()[: limits.STRING_BYTES_MAX]
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in clean[:4096])
+
+
+def _texts(texts: list[str]) -> list[str]:
+    return [_text(text) for text in texts[:_TEXTS_MAX]]
+
+
+def _label(text: str) -> str:
+    return text if _LABEL.fullmatch(text) else "other"
+
+
+def _count(number: int) -> int:
+    return min(max(0, number), (1 << 62) - 1)
+
+
+def _within(number: int | None, low: int, high: int) -> int | None:
+    return number if number is not None and low <= number <= high else None
+
+
+def _wrong(what: str) -> BadTrace:
+    return BadTrace(f"the bundle is no trace of profd: {what}; have it exported again")
