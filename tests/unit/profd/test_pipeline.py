@@ -309,7 +309,7 @@ def test_what_the_caller_gets_wrong(tmp_path):
     with pytest.raises(BadInput, match="description of the trace is malformed"):
         store(tmp_path / "staging", ("chrome", small(tmp_path)), meta={"pid": "x"})
     with pytest.raises(BadInput, match="xspace"):
-        store(tmp_path / "staging", ("xspace", small(tmp_path)))
+        store(tmp_path / "staging", ("nonsense", small(tmp_path)))
 
 
 def test_nothing_but_the_trace_is_left(tmp_path, monkeypatch):
