@@ -21,10 +21,13 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -m venv .venv-tf && .venv-tf/bin/python -m pip -q install tensorflow-cpu grpcio click rich
 	@touch $@
 
+.venv-jax/.installed: tools/make_jax_env
+	@if tools/make_jax_env $(PYTHON) .venv-jax; then touch $@; else echo "no jax: the tests of real JAX processes are skipped"; fi
+
 demo: env ## profd, a real training loop, a 3 s capture and its answer
 	@$(BIN)/python demo/run.py
 
-test: env ## lint, types, every test, the client on other Pythons
+test: env .venv-jax/.installed ## lint, types, every test, the client on other Pythons
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python tools/run_tests.py
 	@tools/test_other_pythons
@@ -47,4 +50,4 @@ protos: ## generated code anew, with the old generator that runs beside every pr
 	@tools/generate_protos
 
 clean: ## what the other targets made
-	rm -rf $(VENV) .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-jax .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis

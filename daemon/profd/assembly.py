@@ -33,6 +33,7 @@ from profd.rpc.host import HostServicer, HostView
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
 from profd.sources.base import Source
+from profd.sources.jax.source import JaxSource
 from profd.sources.kineto.source import KinetoSource
 from profd.sources.pyspy import where
 from profd.sources.pyspy.source import PySpySource
@@ -187,6 +188,7 @@ class Daemon:
     async def _open_sources(self) -> list[Source]:
         sources: list[Source] = [
             self._kineto,
+            JaxSource(),
             PySpySource(),
         ]
         for source in sources:

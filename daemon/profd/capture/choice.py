@@ -13,7 +13,7 @@ from profd.capture.model import Options, Reason, State
 from profd.sources.base import Offer, Plan, Source
 from profd.targets.process import Process
 
-ORDER: Final = ("kineto", "pyspy")
+ORDER: Final = ("kineto", "jax", "pyspy")
 """Best first: traced events before samples."""
 
 _LAUNCH_WORDS: Final = frozenset(
