@@ -287,9 +287,10 @@ class Recorder:
         if gaps:
             missing_ns = last.ended_ns - first.began_ns - recorded_ns
             recording.waterfall.append(Phase("gaps", missing_ns))
+            between = "gap" if gaps == 1 else f"{gaps} gaps"
             recording.warnings.append(
                 f"{len(self._windows)} windows of together {recorded_ns / SECOND:.2f} s were recorded; what ran in the "
-                f"{gaps} gaps between them ({missing_ns / SECOND:.2f} s) is not in the trace"
+                f"{between} between them ({missing_ns / SECOND:.2f} s) is not in the trace"
             )
         if len(self._windows) >= JAX_WINDOWS_MAX and self._cut.open_ended:
             recording.warnings.append(f"ended by itself after {JAX_WINDOWS_MAX} windows, the most of one capture")
