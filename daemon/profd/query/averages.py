@@ -14,7 +14,7 @@ from profd.derive.ancestors import subtree_sums
 from profd.derive.autograd import AUTOGRAD_COLUMNS, Links, backward_times, find_links
 from profd.derive.flops import flops_of_rows
 from profd.errors import BadInput
-from profd.events import DeviceType, EventTable, Kind
+from profd.events import NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules, view
 from profd.query.grouping import Labels, by_module, by_shapes, by_stack
@@ -62,11 +62,12 @@ class Average:
     device_memory_usage: int | None = None
     self_device_memory_usage: int | None = None
     shadow: bool = False  # a device's range for an annotation: it spans work that has rows of its own
+    top_level: bool = True  # no other event called the first of these calls
 
     def as_json(self) -> dict[str, Any]:
         """The row of `profctl top --json`."""
         row = asdict(self)
-        del row["shadow"]
+        del row["shadow"], row["top_level"]
         return row
 
 
@@ -200,6 +201,7 @@ def _group(
             module=_label(modules, at),
             flops=None if flops is None else min(int(flops[number]), _INT64_MAX),
             shadow=bool(shadow[number]),
+            top_level=bool(calls.parent[at] == NO_ROW),
             **{field: int(values[number]) for field, values in sums.items()},
         )
         for number, at in enumerate(first)
