@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "diff": ("diff", "diff", "What became slower, faster, new and gone from one trace to another."),
     "sql": ("sql", "sql", "Ask a trace in SQL."),
     "export": ("export", "export", "Write a trace for another tool."),
+    "open": ("open", "open_trace", "Show a trace in a browser, with Perfetto."),
     "import": ("imports", "import_files", "Store trace files from elsewhere."),
     "pin": ("traces", "pin", "Keep a trace whatever the store's limit."),
     "unpin": ("traces", "unpin", "Let the store's limit apply to a trace again."),

@@ -1,0 +1,63 @@
+"""`profctl open`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import webbrowser
+from contextlib import closing
+
+import click
+
+from profclient.cli.backend import traces
+from profclient.cli.commands.export import copy
+from profclient.cli.options import part_options, part_query
+from profclient.cli.output import say
+from profclient.cli.units import size
+from profclient.errors import UsageError
+from profclient.serve import OneTrace
+
+
+@click.command("open")
+@click.argument("trace", default="")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="For a tunnel: ssh -L PORT:127.0.0.1:PORT.")
+@part_options
+def open_trace(
+    trace: str,
+    no_browser: bool,
+    port: int,
+    window: str | None,
+    step: str | None,
+    min_duration: str | None,
+    redact: str | None,
+) -> None:
+    """Show a trace in a browser, with Perfetto.
+
+    Serves exactly this trace on 127.0.0.1, under an address nobody can guess,
+    until it was fetched once or you press Ctrl-C. It stays on your machine:
+    Perfetto's page works in the browser.
+    """
+    part = part_query(window, step, min_duration, redact)
+    with tempfile.TemporaryFile(prefix="profctl-open-") as file:
+        with traces() as source:
+            found = source.get(trace)
+            written = copy(source.export(found["id"], format="perfetto", gzip=False, **part), file)
+        try:
+            served = OneTrace(file, written, found["title"] or found["id"], port)
+        except OSError as error:
+            raise UsageError(f"port {port} cannot be used: {error.strerror}; leave --port out.") from error
+        with closing(served):
+            click.echo(served.url)
+            if no_browser or not _browse(served.url):
+                say(
+                    f"open this address in a browser here; from elsewhere: ssh -L {served.port}:127.0.0.1:{served.port}"
+                )
+            say(f"{size(written)}; served until it was fetched once, or Ctrl-C")
+            served.wait()
+
+
+def _browse(url: str) -> bool:
+    """Whether a browser was told. Without a display there are only those that fill the terminal."""
+    graphical = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    return graphical and webbrowser.open(url)
