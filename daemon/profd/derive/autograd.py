@@ -148,10 +148,12 @@ def _forward_threads(
 
 
 def _only_threads(table: EventTable, backward: Array, process: Array, meant: Array) -> None:
-    forward = (table.column("sequence") >= 0) & ~backward
-    pairs = np.unique(np.stack([table.column("process")[forward], table.column("thread")[forward]]), axis=1)
-    owners, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
-    only = {int(owner): int(pairs[1][at]) for owner, at, n in zip(owners, first, count, strict=True) if n == 1}
+    forward = np.flatnonzero((table.column("sequence") >= 0) & ~backward)
+    threads = np.stack([table.column(name)[forward].astype(np.int64) for name in ("process", "thread")])
+    _, some = _engine.group_rows([*threads])
+    owners, first, count = np.unique(threads[0][some], return_index=True, return_counts=True)
+    of_first = threads[1][some][first]
+    only = {int(owner): int(thread) for owner, thread, n in zip(owners, of_first, count, strict=True) if n == 1}
     meant[:] = [only.get(int(number), NO_ROW) for number in process]
 
 
@@ -161,10 +163,10 @@ def _by_votes(table: EventTable, rows: Array, group: Array, flows: tuple[Array, 
         return
     place = np.minimum(np.searchsorted(rows, target), len(rows) - 1)
     votes = rows[place] == target
-    pairs = np.stack([group[place[votes]], table.column("thread")[source[votes]]])
-    pairs, count = np.unique(pairs, axis=1, return_counts=True)
-    order = np.argsort(count, kind="stable")  # the most votes are written last
-    meant[pairs[0][order]] = pairs[1][order]
+    number, thread = group[place[votes]], table.column("thread")[source[votes]].astype(np.int64)
+    pair, first = _engine.group_rows([number, thread])
+    order = np.argsort(np.bincount(pair, minlength=len(first)), kind="stable")  # the most votes are written last
+    meant[number[first[order]]] = thread[first[order]]
 
 
 def _by_number(table: EventTable, sequence: Array, thread: Array, backward: Array) -> tuple[Array, Array]:
