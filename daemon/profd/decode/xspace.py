@@ -233,7 +233,7 @@ class XSpaceDecoder:
         _refine(columns["kind"], more["rows"])
         if line.kind is None:
             # An aggregate is nothing that others nest in.
-            columns["kind"][which != _OFFSET] = Kind.TRACE
+            columns["kind"][which == _OCCURRENCES] = Kind.TRACE
         occurred = np.flatnonzero(which == _OCCURRENCES)
         if len(occurred):
             self._arguments.column(args, "@num_occurrences", occurred, found["value"][good][occurred])

@@ -16,6 +16,7 @@ Kept of the event metadata are those that hold more than a name, that share thei
 from __future__ import annotations
 
 import base64
+import math
 from collections import Counter
 from typing import Any, Final
 
@@ -121,6 +122,8 @@ class Plane:
                 value = self.stat_name(value)
             elif kind == "bytes":
                 value = base64.b64encode(value).decode()
+            elif kind == "double" and not math.isfinite(value):
+                value = str(value)  # JSON has no such numbers
             found.append((self.stat_name(message.metadata_id), kind, value))
         return found
 

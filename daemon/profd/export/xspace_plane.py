@@ -40,7 +40,8 @@ class Plane:
         plane._keys = {(key, kind): (stat, type_) for key, kind, stat, type_ in record.get("stat_keys", ())}
         for stat_name, description in record.get("stat_metadata", ()):
             number = plane.stat_id(stat_name)
-            plane.message.stat_metadata[number].description = text(description)
+            if description:
+                plane.message.stat_metadata[number].description = text(description)
         for kept in record.get("event_metadata", ()):
             plane._restore(kept)
         for stat in record.get("stats", ()):
@@ -109,7 +110,7 @@ class Plane:
         elif type_ == "uint64":
             to.add(metadata_id=number, uint64_value=int(value))
         elif type_ == "double":
-            to.add(metadata_id=number, double_value=value)
+            to.add(metadata_id=number, double_value=float(value))
         elif type_ == "str":
             to.add(metadata_id=number, str_value=text(value))
         elif type_ == "ref":
