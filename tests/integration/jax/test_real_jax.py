@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.conftest import Host
+from tests.integration.cli.conftest import Host, sources_of
 from tests.support.daemon import running_daemon
 from tests.support.jax_jobs import XlaJob, jax_job, needs_jax, needs_tensorflow, tensorflow_job
+from tests.support.python_jobs import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jax")]
 
@@ -25,7 +26,13 @@ def host() -> Iterator[Host]:
 @pytest.fixture(scope="module")
 def job(host: Host) -> Iterator[XlaJob]:
     with jax_job() as running:
+        wait_until_found(host, running)
         yield running
+
+
+def wait_until_found(host: Host, job: XlaJob) -> None:
+    """A starved server is silent to the first question."""
+    until(lambda: "jax" in sources_of(host, job.pid), "its profiler server is found")
 
 
 def names(host: Host, trace: str) -> set[str]:
@@ -42,7 +49,7 @@ def test_ps_names_the_source(host: Host, job: XlaJob) -> None:
 
 @needs_jax
 def test_a_window_is_captured_by_pid(host: Host, job: XlaJob) -> None:
-    done = host.profctl("start", "--pid", str(job.pid), "--duration", "200ms", "--json")
+    done = host.profctl("start", "--pid", str(job.pid), "--duration", "500ms", "--json")
     assert done.code == 0, done.err + done.out
     (target,) = done.json["targets"]
     assert (target["state"], target["sources"]) == ("stored", ["jax"])
@@ -85,6 +92,7 @@ def until_recording(host: Host, capture: str) -> None:
 @needs_jax
 def test_a_process_that_ends_meanwhile(host: Host) -> None:
     with jax_job() as short_lived:
+        wait_until_found(host, short_lived)
         started = host.profctl("start", "--pid", str(short_lived.pid), "-d", "60s", "--force", "--detach", "--json")
         capture = started.json["capture"]
         until_recording(host, capture)
@@ -97,6 +105,7 @@ def test_a_process_that_ends_meanwhile(host: Host) -> None:
 def test_a_job_that_profiles_itself_is_busy(host: Host, tmp_path: Path) -> None:
     with jax_job(own_profile=tmp_path) as own:
         own.expect("profiling")
+        wait_until_found(host, own)
         done = host.profctl("start", "--pid", str(own.pid), "-d", "100ms", "--json")
     assert done.code == 5, done.out
     assert done.json["targets"][0]["reason"] == "other_profiler"
@@ -115,7 +124,8 @@ def test_without_a_server_it_is_sampled_and_told_why(host: Host) -> None:
 @needs_tensorflow
 def test_a_tensorflow_process(host: Host) -> None:
     with tensorflow_job() as job:
-        done = host.profctl("start", "--pid", str(job.pid), "--duration", "300ms", "--json")
+        wait_until_found(host, job)
+        done = host.profctl("start", "--pid", str(job.pid), "--duration", "500ms", "--json")
     assert done.code == 0, done.err + done.out
     (target,) = done.json["targets"]
     assert (target["state"], target["sources"]) == ("stored", ["jax"])

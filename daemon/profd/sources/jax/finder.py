@@ -13,9 +13,9 @@ from profd.sources.jax.listeners import Listener, Listening, listening
 from profd.sources.jax.service import Service, ServiceFailed
 from profd.targets.process import Process, ProcessId
 
-PROBE_SECONDS: Final = 3.0
+PROBE_SECONDS: Final = 5.0
 PROBES_AT_ONCE: Final = 16
-ASK_AGAIN_SECONDS: Final = 60.0  # a server that was silent may just have been starved
+ASK_AGAIN_SECONDS: Final = 15.0  # a server that was silent may just have been starved
 _HISTORY: Final = 1024  # processes
 
 

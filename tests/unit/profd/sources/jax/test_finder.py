@@ -19,6 +19,11 @@ def at(port: int, *sockets: int) -> Listener:
     return Listener(port, f"ipv4:127.0.0.1:{port}", frozenset(sockets or (port,)))
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finder_module, "PROBE_SECONDS", LONG)
+
+
 class World:
     """Where the process listens and what lives there."""
 
