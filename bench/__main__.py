@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bench.measure import SCRATCH, Row
 
-CASES = ("importing", "idle", "capturing")
+CASES = ("importing", "engine", "idle", "capturing")
 
 
 def main() -> None:
