@@ -68,9 +68,9 @@ class OfflineTraces:
         """The steps one by one."""
         return dict(self._ask("steps", id=trace))
 
-    def diff(self, trace: str, other: str, by_path: bool) -> dict[str, Any]:
+    def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
         """What became of `trace` in `other`."""
-        return dict(self._ask("diff", id=trace, other=other, by_path=by_path))
+        return dict(self._ask("diff", id=trace, other=other, by=by))
 
     def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
         """The answer to a question in SQL."""

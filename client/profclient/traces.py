@@ -60,8 +60,8 @@ class Traces(Protocol):
         """The steps one by one (docs/json.md)."""
         ...
 
-    def diff(self, trace: str, other: str, by_path: bool) -> dict[str, Any]:
-        """What became of `trace` in `other` (docs/json.md)."""
+    def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
+        """What became of `trace` in `other` (docs/json.md), by name, path or module."""
         ...
 
     def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
@@ -137,9 +137,9 @@ class RemoteTraces:
         """The steps one by one."""
         return self._json(self._stub.Steps, trace_pb2.TraceRef(id=trace))
 
-    def diff(self, trace: str, other: str, by_path: bool) -> dict[str, Any]:
+    def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
         """What became of `trace` in `other`."""
-        return self._json(self._stub.Diff, trace_pb2.DiffRequest(id=trace, other=other, by_path=by_path))
+        return self._json(self._stub.Diff, trace_pb2.DiffRequest(id=trace, other=other, by=by))
 
     def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
         """The answer to a question in SQL."""

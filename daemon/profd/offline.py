@@ -18,7 +18,7 @@ empty means the latest. A trace is an object with the fields of
                "min_duration_ns", "gzip", "redact",
                "first_step", "last_step"}
     steps     {"id"}                                            JSON as of `profctl steps --json`
-    diff      {"id", "other", "by_path"}                        JSON as of `profctl diff --json`
+    diff      {"id", "other", "by"}                             JSON as of `profctl diff --json`
     sql       {"id", "sql", "limit"}                            JSON as of `profctl sql --json`
     import    {"path", "format"}                                trace
     rm        {"id"}                                            {"id"}
@@ -181,7 +181,7 @@ async def _steps(library: Library, me: Caller, request: Request) -> None:
 
 async def _diff(library: Library, me: Caller, request: Request) -> None:
     ids = request.text("id"), request.text("other")
-    await library.diff(me, *ids, _STDOUT, by_path=request.flag("by_path"))
+    await library.diff(me, *ids, _STDOUT, by=request.text("by"))
 
 
 async def _sql(library: Library, me: Caller, request: Request) -> None:

@@ -16,17 +16,24 @@ from typing import Any, Final
 import numpy as np
 
 from profd import _engine
+from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
+from profd.errors import BadInput
 from profd.events import NO_CODE, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.limits import DIFF_FRAMES_MAX, DIFF_ROWS_MAX
 from profd.query import rules
+from profd.query.grouping import by_module
+from profd.query.recorded import recorded_calls
 from profd.query.steps import StepMarks
 from profd.query.view import durations
 from profd.query.whole import check_size
 from profd.store.reader import TraceReader
 
+BY: Final = ("name", "path", "module")
+NO_MODULE: Final = "(no module)"
 STEPS_FOR_NOISE: Final = 3  # fewer do not say how much they differ
 _COLUMNS: Final = ("name", "kind", "phase", "start", "end", "thread", "device_type", "parent", "depth", "self_time")
+_MODULE_COLUMNS: Final = tuple(dict.fromkeys((*_COLUMNS, "cat", "stack", "module", "linked", *AUTOGRAD_COLUMNS)))
 _DEVICE_LABELS: Final = {int(device): device.label for device in DeviceType}
 _PLACES: Final = 32  # device types
 _ROOT: Final = -1
@@ -75,17 +82,18 @@ class Measured:
 class Side:
     """One of the two traces: times and counts per (path, device type)."""
 
-    def __init__(self, reader: TraceReader, paths: Paths, by_path: bool) -> None:
+    def __init__(self, reader: TraceReader, paths: Paths, by: str) -> None:
         """Read it. Exhausted for a trace too large to be held at once."""
         check_size(len(reader), "compare exports of a --window of each")
-        table = reader.read(_COLUMNS, args=False)
+        table = reader.read(_MODULE_COLUMNS if by == "module" else _COLUMNS, args=False)
         marks = StepMarks()
         marks.add(table)
         self.steps = marks.steps(reader)
         rows = _compared(table)
         self._start = table.columns["start"][rows]
         self._value = _times(table)[rows]
-        path = _paths_of(table, paths, by_path)[rows]
+        path = _modules_of(table, reader, paths) if by == "module" else _paths_of(table, paths, by == "path")
+        path = path[rows]
         self._key = path * _PLACES + table.column("device_type")[rows]
         self.recorded_ns = (reader.meta.end_ns or 0) - (reader.meta.start_ns or 0)
 
@@ -120,10 +128,15 @@ def total(device_type: int) -> int:
     return -1 - device_type
 
 
-def diff(first: TraceReader, second: TraceReader, by_path: bool) -> dict[str, Any]:
-    """The answer of docs/json.md, at most DIFF_ROWS_MAX rows, those that changed most first."""
+def diff(first: TraceReader, second: TraceReader, by: str = "name") -> dict[str, Any]:
+    """The answer of docs/json.md, at most DIFF_ROWS_MAX rows, those that changed most first.
+
+    BadInput unless `by` is one of BY.
+    """
+    if by not in BY:
+        raise BadInput(f"cannot compare by {by!r}; compare by one of: {', '.join(BY)}")
     paths = Paths()
-    sides = [Side(reader, paths, by_path) for reader in (first, second)]
+    sides = [Side(reader, paths, by) for reader in (first, second)]
     per_step = all(len(side.steps) for side in sides)
     steps = [len(side.steps) for side in sides]
     noisy = per_step and min(steps) >= STEPS_FOR_NOISE
@@ -152,10 +165,10 @@ def diff(first: TraceReader, second: TraceReader, by_path: bool) -> dict[str, An
     for key in keys:
         if key >= 0:
             frames = paths.frames(key // _PLACES)
-            rows.append({"name": frames[-1], "path": frames if by_path else None, **line(key)})
+            rows.append({"name": frames[-1], "path": frames if by == "path" else None, **line(key)})
     rows.sort(key=_order)
     return {
-        "by": "path" if by_path else "name",
+        "by": by,
         "per": "step" if per_step else "trace",
         "steps": steps,
         "recorded_ns": [side.recorded_ns for side in sides],
@@ -239,6 +252,14 @@ def _paths_of(table: EventTable, paths: Paths, by_path: bool) -> Array:
         numbers = np.array([paths.on(_ROOT, name) for name in names], dtype=np.int64)
         return numbers[code]
     return _climb(table, names, np.where(code == NO_CODE, len(names) - 1, code), paths)
+
+
+def _modules_of(table: EventTable, reader: TraceReader, paths: Paths) -> Array:
+    """The module around each row, under its path from the outermost module."""
+    links = find_links(table, reader.flows(), reader.tracks)
+    labels = by_module(table, recorded_calls(table).parent, links)
+    numbers = np.array([paths.on(_ROOT, text or NO_MODULE) for text in labels.texts], dtype=np.int64)
+    return numbers[labels.code]
 
 
 def _climb(table: EventTable, names: list[str], code: Array, paths: Paths) -> Array:

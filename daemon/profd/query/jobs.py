@@ -58,7 +58,7 @@ def steps(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str,
 
 def diff(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
     """Two traces compared, as JSON to `fds[0]`: `{"rows": n}`."""
-    answer = compare(_open(args), _open(args, "other_dir"), bool(args.get("by_path")))
+    answer = compare(_open(args), _open(args, "other_dir"), str(args.get("by") or "name"))
     _write(answer, fds[0])
     return {"rows": len(answer["rows"])}
 

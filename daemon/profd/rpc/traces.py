@@ -149,7 +149,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         caller = callers.current()
 
         async def produce(fd: int) -> int:
-            return await self._library.diff(caller, request.id, request.other, fd, by_path=request.by_path)
+            return await self._library.diff(caller, request.id, request.other, fd, by=request.by)
 
         async with contextlib.aclosing(self._chunks(produce)) as chunks:
             async for chunk in chunks:

@@ -149,11 +149,11 @@ class Library:
         record = await self.get(caller, trace)
         return int((await self._run_job("steps", self._directory(record), [fd]))["steps"])
 
-    async def diff(self, caller: Caller, trace: str, other: str, fd: int, *, by_path: bool = False) -> int:
+    async def diff(self, caller: Caller, trace: str, other: str, fd: int, *, by: str = "") -> int:
         """Write the JSON of `profctl diff` (from `trace` to `other`) to `fd`; returns the rows."""
         first, second = await self.get(caller, trace), await self.get(caller, other)
         directory = str(self.store.directory(second.id))
-        arguments = {**self._directory(first), "other_dir": directory, "by_path": by_path}
+        arguments = {**self._directory(first), "other_dir": directory, "by": by}
         return int((await self._run_job("diff", arguments, [fd]))["rows"])
 
     async def sql(self, caller: Caller, trace: str, text: str, fd: int, *, limit: int = 0) -> int:

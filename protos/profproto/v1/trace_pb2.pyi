@@ -188,14 +188,14 @@ class ExportRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., format: _Optional[str] = ..., from_ns: _Optional[int] = ..., to_ns: _Optional[int] = ..., min_duration_ns: _Optional[int] = ..., gzip: bool = ..., redact: _Optional[_Iterable[str]] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ...) -> None: ...
 
 class DiffRequest(_message.Message):
-    __slots__ = ("id", "other", "by_path")
+    __slots__ = ("id", "other", "by")
     ID_FIELD_NUMBER: _ClassVar[int]
     OTHER_FIELD_NUMBER: _ClassVar[int]
-    BY_PATH_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     id: str
     other: str
-    by_path: bool
-    def __init__(self, id: _Optional[str] = ..., other: _Optional[str] = ..., by_path: bool = ...) -> None: ...
+    by: str
+    def __init__(self, id: _Optional[str] = ..., other: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class SqlRequest(_message.Message):
     __slots__ = ("id", "sql", "limit")

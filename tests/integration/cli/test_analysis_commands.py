@@ -109,6 +109,8 @@ def test_diff(profctl, traces):
     assert changes["gemm\x1b[31m"] == "same"
     by_path = profctl("diff", *traces, "--by", "path", "--json").json["rows"][0]
     assert by_path["path"] == ["ProfilerStep*", "aten::mm"]
+    by_module = profctl("diff", *traces, "--by", "module", "--json").json
+    assert {row["name"] for row in by_module["rows"]} == {"(no module)"}
     shown = profctl("diff", *traces)
     assert "slower" in shown.out
     assert "\x1b" not in shown.out

@@ -18,7 +18,9 @@ WORSE = ("slower", "new")
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--by", type=click.Choice(["name", "path"]), default="name", show_default=True, help="What is compared.")
+@click.option(
+    "--by", type=click.Choice(["name", "path", "module"]), default="name", show_default=True, help="What is compared."
+)
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="So many rows; 0 = all.")
 @click.option("--fail-above", metavar="SHARE", help="Exit with 1 if anything got slower by more, like 5%.")
 @json_option
@@ -33,7 +35,7 @@ def diff(a: str, b: str, by: str, limit: int, fail_above: str | None, as_json: b
     """
     most = None if fail_above is None else _share(fail_above)
     with traces() as source:
-        answer = source.diff(a, b, by == "path")
+        answer = source.diff(a, b, by)
     too_slow = [] if most is None else exceeding(answer, most)
     if as_json:
         emit_json({**answer, "fail_above": most, "failed": None if most is None else bool(too_slow)})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.errors import BadInput
 from profd.events import Kind
 from profd.query import diff as module
 from profd.query.diff import diff
@@ -44,7 +45,7 @@ def test_what_is_new_gone_slower_and_faster(tmp_path: Path) -> None:
     first = [call("kept", 0, 10, 10), call("slow", 20, 30, 10), call("fast", 40, 60, 20), call("gone", 70, 75, 5)]
     second = [call("kept", 0, 10, 10), call("slow", 20, 50, 30), call("fast", 60, 61, 1), call("new", 70, 77, 7)]
     second.append(call("slow", 80, 90, 10))
-    answer = diff(stored(tmp_path / "a", first), stored(tmp_path / "b", second), False)
+    answer = diff(stored(tmp_path / "a", first), stored(tmp_path / "b", second))
     rows = by_name(answer)
     assert {name: row["change"] for name, row in rows.items()} == {
         "kept": "same",
@@ -80,7 +81,7 @@ def test_a_change_within_the_noise_is_none(rows: int, tmp_path: Path) -> None:
     # The op: 100 +- 2 against 120 +- 2. The kernel: 100 +- 60 against 120 +- 60.
     before = steps_of([98, 100, 102, 100, 99], [40, 100, 160, 70, 130])
     after = steps_of([118, 120, 122, 120, 121], [60, 120, 180, 90, 150])
-    answer = diff(stored(tmp_path / "a", before, rows), stored(tmp_path / "b", after, rows), False)
+    answer = diff(stored(tmp_path / "a", before, rows), stored(tmp_path / "b", after, rows))
     found = by_name(answer)
     assert (answer["per"], answer["steps"], answer["message"]) == ("step", [5, 5], None)
     assert (found["op"]["change"], found["op"]["a_ns"], found["op"]["b_ns"]) == ("slower", 100, 120)
@@ -93,7 +94,7 @@ def test_a_change_within_the_noise_is_none(rows: int, tmp_path: Path) -> None:
 
 
 def test_two_steps_do_not_tell_the_noise(tmp_path: Path) -> None:
-    answer = diff(stored(tmp_path / "a", steps_of([100, 110])), stored(tmp_path / "b", steps_of([106, 106])), False)
+    answer = diff(stored(tmp_path / "a", steps_of([100, 110])), stored(tmp_path / "b", steps_of([106, 106])))
     assert by_name(answer)["op"]["noise_ns"] is None
     assert by_name(answer)["op"]["change"] == "slower"
     assert "fewer than 3 steps" in answer["message"]
@@ -102,7 +103,7 @@ def test_two_steps_do_not_tell_the_noise(tmp_path: Path) -> None:
 def test_a_call_that_is_not_in_every_step(tmp_path: Path) -> None:
     often = steps_of([100] * 4)
     rare = [*steps_of([100] * 4), call("gc", 500, 700, 200), call("before", -50, -40, 10)]
-    answer = diff(stored(tmp_path / "a", often), stored(tmp_path / "b", rare), False)
+    answer = diff(stored(tmp_path / "a", often), stored(tmp_path / "b", rare))
     assert by_name(answer)["gc"] | {"change": "new", "b_ns": 0, "b_count": 0.25} == by_name(answer)["gc"]
     assert "before" not in by_name(answer)
     assert answer["outside_steps_ns"] == [0, 10]
@@ -117,7 +118,7 @@ def test_call_paths(tmp_path: Path) -> None:
             call("aten::mm", 205, 215, 10, 2, 1),
         ]
 
-    answer = diff(stored(tmp_path / "a", trace(10, 20)), stored(tmp_path / "b", trace(12, 50)), True)
+    answer = diff(stored(tmp_path / "a", trace(10, 20)), stored(tmp_path / "b", trace(12, 50)), "path")
     changes = {tuple(row["path"]): row["change"] for row in answer["rows"]}
     assert changes == {
         ("train.py: step", "aten::mm"): "slower",
@@ -127,11 +128,28 @@ def test_call_paths(tmp_path: Path) -> None:
     }
 
 
+def test_modules(tmp_path: Path) -> None:
+    def trace(busy: int) -> list[Event]:
+        return [
+            Event("nn.Module: Net_0", 0, 100, Kind.PYTHON_FUNCTION, fields={"self_time": 20}),
+            Event("nn.Module: Linear_0", 10, 90, Kind.PYTHON_FUNCTION, fields={"self_time": 80 - busy}),
+            call("aten::mm", 11, 11 + busy, busy),
+            call("aten::add", 200, 230, 30),
+        ]
+
+    answer = diff(stored(tmp_path / "a", trace(20)), stored(tmp_path / "b", trace(20)), "module")
+    rows = by_name(answer)
+    assert sorted((row["a_ns"], row["change"]) for row in rows.values()) == [(20, "same"), (30, "same"), (80, "same")]
+    assert rows["(no module)"]["a_ns"] == 30
+    with pytest.raises(BadInput, match="compare by one of"):
+        diff(stored(tmp_path / "c", []), stored(tmp_path / "d", []), "speed")
+
+
 def test_endless_recursion_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DIFF_FRAMES_MAX", 3)
     deep = [call("f", level, 100 - level, 2, level - 1 if level else None, level) for level in range(20)]
     reader = stored(tmp_path / "a", deep)
-    answer = diff(reader, reader, True)
+    answer = diff(reader, reader, "path")
     assert {tuple(row["path"]): row["a_ns"] for row in answer["rows"]} == {
         ("f",): 2,
         ("f", "f"): 2,
@@ -147,10 +165,10 @@ def test_marks_and_shadows_are_not_compared(tmp_path: Path) -> None:
         Event("begun", 6, None),
     ]
     reader = stored(tmp_path / "a", events)
-    assert [row["name"] for row in diff(reader, reader, False)["rows"]] == ["begun", "op"]
+    assert [row["name"] for row in diff(reader, reader)["rows"]] == ["begun", "op"]
     empty = stored(tmp_path / "empty", [])
-    assert diff(empty, empty, True)["rows"] == []
-    assert by_name(diff(empty, reader, False))["op"]["change"] == "new"
+    assert diff(empty, empty, "path")["rows"] == []
+    assert by_name(diff(empty, reader))["op"]["change"] == "new"
 
 
 @pytest.mark.slow
@@ -159,7 +177,7 @@ def test_real_traces_of_one_job_before_and_after(trace_data: Path, tmp_path: Pat
     for name in ("control", "test"):
         import_trace(trace_data / f"cuda_diff_{name}.json.gz", tmp_path / name)
         readers.append(TraceReader(tmp_path / name))
-    answer = diff(*readers, False)
+    answer = diff(*readers)
     assert (answer["per"], answer["steps"], answer["message"]) == ("step", [6, 6], None)
     step = answer["totals"][0]
     assert (step["name"], step["change"], step["a_ns"], step["b_ns"]) == ("step", "slower", 76_833_500, 114_689_500)
@@ -168,7 +186,7 @@ def test_real_traces_of_one_job_before_and_after(trace_data: Path, tmp_path: Pat
     assert (copies["change"], copies["a_count"]) == ("slower", 3)
     assert copies["b_count"] > 700
     # Self times add up to the totals: nothing is compared twice.
-    same = diff(readers[0], readers[0], True)
+    same = diff(readers[0], readers[0], "path")
     assert {row["change"] for row in [*same["rows"], *same["totals"]]} == {"same"}
     assert sum(row["a_count"] for row in same["rows"]) == pytest.approx(
         sum(line["a_count"] for line in same["totals"][1:]), rel=1e-3
