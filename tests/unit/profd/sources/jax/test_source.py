@@ -1,0 +1,152 @@
+"""What the source says of processes, and how the planner waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from profd.capture.choice import in_order
+from profd.capture.model import Options, Reason
+from profd.capture.planner import Request
+from profd.sources.jax.finder import Answer, Finder
+from profd.sources.jax.listeners import Listener, Listening
+from profd.sources.jax.source import JaxSource
+from profd.targets.process import Process
+from profd.targets.selector import Selector
+
+from tests.support.captures import ALICE, LONG, FakeSource, FakeTable, Rig, process, request
+
+JOB = process(100, xla=True, framework="jax")
+PLAIN = process(101)
+
+
+class World:
+    """One port, whose answer comes when the test wants."""
+
+    def __init__(self) -> None:
+        self.where = Listening((Listener(9, "ipv4:127.0.0.1:9", frozenset((1,))),))
+        self.answer = Answer.PROFILER
+        self.asked = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.looked: list[int] = []
+        self.source = JaxSource(Finder(self.probe, self.look))
+
+    def look(self, process: Process) -> Listening:
+        self.looked.append(process.id.pid)
+        return self.where
+
+    async def probe(self, address: str) -> Answer:
+        self.asked.set()
+        await self.gate.wait()
+        return self.answer
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def rig(folder: Path, *sources: object) -> Rig:
+    made = Rig(folder, FakeTable([JOB, PLAIN]))
+    made.sources = [*sources, FakeSource("pyspy")]  # type: ignore[list-item]
+    return made
+
+
+def test_traces_before_samples() -> None:
+    sources = in_order([FakeSource("pyspy"), JaxSource(), FakeSource("kineto")])
+    assert [source.name for source in sources] == ["kineto", "jax", "pyspy"]
+
+
+async def test_a_start_beside_a_ps_waits_for_its_answer(world: World, tmp_path: Path) -> None:
+    world.gate.clear()
+    async with rig(tmp_path, world.source).running() as manager:
+        listing = asyncio.create_task(manager.planner.targets(ALICE, Selector()))
+        async with asyncio.timeout(LONG):
+            await world.asked.wait()
+        planning = asyncio.create_task(manager.planner.estimate(ALICE, request(100)))
+        # Somebody who asked and went away takes no answer with him.
+        listing.cancel()
+        world.gate.set()
+        (plan,) = await planning
+    assert plan.choice.source is world.source
+
+
+async def test_others_are_not_looked_at(world: World, tmp_path: Path) -> None:
+    async with rig(tmp_path, world.source).running() as manager:
+        sightings = await manager.planner.targets(ALICE, Selector())
+    offers = {sighting.process.id.pid: dict(sighting.offers) for sighting in sightings}
+    assert world.looked == [100]
+    assert offers[100]["jax"].can
+    assert not offers[101]["jax"].can
+    assert await world.source.prepare([process(5, xla=True, stopped=True), process(6, xla=True, zombie=True)]) is None
+    assert world.looked == [100]
+
+
+async def test_a_daemon_without_the_right_does_not_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 4711)
+    await world.source.prepare([JOB])
+    assert world.looked == []
+    assert world.source.offer(JOB).why_code is Reason.NOT_PERMITTED
+
+
+async def test_why_there_is_no_server(world: World) -> None:
+    said = []
+    for where, answer in (
+        (Listening(), Answer.OTHER),
+        (world.where, Answer.SILENT),
+        (Listening(shared=(9,)), Answer.OTHER),
+        (Listening(other_network=True), Answer.OTHER),
+    ):
+        world.where, world.answer = where, answer
+        await world.source.prepare([JOB])
+        offer = world.source.offer(JOB)
+        assert not offer.can
+        assert offer.fix
+        said.append(offer.reason)
+    assert len(set(said)) == 4
+
+
+async def test_nobody_has_looked_yet(world: World) -> None:
+    assert not world.source.offer(JOB).can
+    assert world.source.status()[2] == 0
+    await world.source.prepare([JOB])
+    assert world.source.offer(JOB).can
+    assert world.source.status()[2] == 1
+
+
+async def test_iterations_go_to_the_next_source(world: World, tmp_path: Path) -> None:
+    async with rig(tmp_path, world.source).running() as manager:
+        (plan,) = await manager.planner.estimate(ALICE, Request(Selector(pids=(100,)), Options(iterations=3)))
+    assert plan.choice.source is not None
+    assert plan.choice.source.name == "pyspy"
+
+
+class Broken(FakeSource):
+    """Cannot look."""
+
+    async def prepare(self, processes: Sequence[Process]) -> None:
+        raise OSError("no")
+
+
+async def test_a_source_that_cannot_look_stops_nobody(world: World, tmp_path: Path) -> None:
+    async with rig(tmp_path, Broken("kineto"), world.source).running() as manager:
+        (plan,) = await manager.planner.estimate(ALICE, request(100, source="jax"))
+    assert plan.choice.source is world.source
+
+
+async def test_closing_ends_a_look(world: World) -> None:
+    world.gate.clear()
+    looking = asyncio.create_task(world.source.prepare([JOB]))
+    async with asyncio.timeout(LONG):
+        await world.asked.wait()
+    await world.source.close()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
