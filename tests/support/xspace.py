@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from pathlib import Path
@@ -23,16 +24,22 @@ def decode(content: bytes) -> tuple[XSpaceDecoder, list[EventTable]]:
 
 def store(content: bytes, directory: Path, kind: str = "xspace") -> TraceReader:
     """The XSpace as a stored trace."""
+    return store_all([content], directory, kind)
+
+
+def store_all(contents: list[bytes], directory: Path, kind: str = "xspace") -> TraceReader:
+    """Several XSpaces as one stored trace."""
     directory.mkdir(parents=True)
-    file = directory.with_suffix(".pb")
-    file.write_bytes(content)
-    fd = os.open(file, os.O_RDONLY)
-    try:
-        files = [{"format": kind, "label": "x", "fd": 0}]
+    with contextlib.ExitStack() as opened:
+        files, fds = [], []
+        for number, content in enumerate(contents):
+            path = directory.with_suffix(f".{number}.pb")
+            path.write_bytes(content)
+            fds.append(os.open(path, os.O_RDONLY))
+            opened.callback(os.close, fds[-1])
+            files.append({"format": kind, "label": "x", "fd": number})
         meta = {"trace": "t1", "source": "import"}
-        store_trace({"files": files, "staging": str(directory), "meta": meta}, [fd], lambda what, share: None)
-    finally:
-        os.close(fd)
+        store_trace({"files": files, "staging": str(directory), "meta": meta}, fds, lambda what, share: None)
     return TraceReader(directory)
 
 

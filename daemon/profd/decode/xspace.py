@@ -22,6 +22,7 @@ from profd.decode import xspace_kinds as kinds
 from profd.decode.batch import Batch, Findings
 from profd.decode.xspace_plane import NAME, Plane
 from profd.decode.xspace_stats import Arguments, PlaneStats
+from profd.decode.xspace_tracks import PlaneTrack
 from profd.decode.xspace_wire import Span, Wire, count, lose
 from profd.errors import BadTrace, Exhausted
 from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable, Kind, Tracks
@@ -80,7 +81,11 @@ class XSpaceDecoder:
         self._session_ns = 0
         self._pid: int | None = None
         self._metadata_room = limits.XSPACE_METADATA_BYTES_MAX
+        self._hostname = ""
+        # Tracks of earlier files, of which each plane may continue one.
         self._first_process = len(self.tracks.processes)
+        self._identities = {str(process["id"]): number for number, process in enumerate(self.tracks.processes)}
+        self._continued: set[int] = set()
 
     def batches(self) -> Iterator[Batch]:
         """Yield batches of at most EVENTS_AT_ONCE. Raises BadTrace if there is no plane at all."""
@@ -105,6 +110,7 @@ class XSpaceDecoder:
             elif len(kept := texts.setdefault(_TEXTS[number], [])) < _TEXTS_MAX:
                 kept.append(wire.text(value)[:4096])
         self.findings.warnings += texts.get("errors", []) + texts.get("warnings", [])
+        self._hostname = "".join(texts.get("hostnames", [])[:1])
         if texts:
             self.findings.top_level["xspace"] = texts
         return planes
@@ -129,8 +135,8 @@ class XSpaceDecoder:
     def _plane(self, wire: Wire, span: Span) -> Iterator[Batch]:
         plane = Plane(wire, span, self._metadata_room)
         self._metadata_room = plane.metadata_room
-        track, kept = self._process(plane)
-        stats = PlaneStats(plane, self._arguments, self.findings)
+        track = self._track(plane)
+        stats = PlaneStats(plane, self._arguments, self.findings, track.record)
         for line_span in plane.lines:
             line = self._line(wire, line_span, plane, track)
             at = line_span.first
@@ -154,26 +160,28 @@ class XSpaceDecoder:
             record["correlation_type"] = stats.correlation_type
         if self._session_ns:
             record["base_ns"] = self._session_ns
-        kept |= record
+        track.keep(record)
 
-    def _process(self, plane: Plane) -> tuple[int, dict[str, Any]]:
-        """(track number, the record of the plane, which its lines still add to)."""
+    def _track(self, plane: Plane) -> PlaneTrack:
         if len(self.tracks.processes) >= limits.TRACKS_MAX:
             raise Exhausted(f"The XSpace has more than {limits.TRACKS_MAX} planes.")
         identity: Any = self._pid if plane.name == "/host:CPU" and self._pid is not None else plane.name
-        taken = {str(process["id"]) for process in self.tracks.processes}
-        if str(identity) in taken:
-            if any(process.get("name") == plane.name for process in self.tracks.processes[self._first_process :]):
-                count(self.findings, "duplicate_plane")
-            number = 2
-            while f"{identity}#{number}" in taken:
-                number += 1
-            identity = f"{identity}#{number}"
-        record: dict[str, Any] = {}
-        self.tracks.processes.append({"id": identity, "name": plane.name, "xspace": record})
-        return len(self.tracks.processes) - 1, record
+        session = [self._hostname, self._pid or 0]
+        wanted, number = identity, 1
+        while (known := self._identities.get(str(identity))) is not None:
+            process = self.tracks.processes[known]
+            if known < self._first_process and known not in self._continued and process.get("session") == session:
+                self._continued.add(known)
+                return PlaneTrack(self.tracks, known, plane)
+            number += 1
+            identity = f"{wanted}#{number}"
+        if number > 1:
+            count(self.findings, "duplicate_plane")
+        self._identities[str(identity)] = len(self.tracks.processes)
+        self.tracks.processes.append({"id": identity, "name": plane.name, "session": session, "xspace": {}})
+        return PlaneTrack(self.tracks, len(self.tracks.processes) - 1, plane)
 
-    def _line(self, wire: Wire, span: Span, plane: Plane, process: int) -> _Line:
+    def _line(self, wire: Wire, span: Span, plane: Plane, track: PlaneTrack) -> _Line:
         fields: dict[str, Any] = {"id": 0, "name": ""}
         for number, value in wire.fields(span, *_LINE_FIELDS, *_LINE_TEXTS):
             if isinstance(value, Span):
@@ -181,8 +189,6 @@ class XSpaceDecoder:
                     fields[_LINE_TEXTS[number]] = wire.text(value)
             elif number in _LINE_FIELDS:
                 fields[_LINE_FIELDS[number]] = value
-        if len(self.tracks.threads) >= limits.TRACKS_MAX:
-            raise Exhausted(f"The XSpace has more than {limits.TRACKS_MAX} lines.")
         record = {key: value for key, value in fields.items() if key not in ("id", "name") and value}
         base = int(fields.get("timestamp_ns", 0))
         # Relative times are of the session's length, Unix times of decades.
@@ -190,18 +196,15 @@ class XSpaceDecoder:
             record["relative"] = True
             base += self._session_ns
         base = max(-_NS_MAX, min(base, _NS_MAX))
-        self.tracks.threads.append(
-            {"id": fields["id"], "process": process, "name": fields.get("display_name") or fields["name"]}
-        )
         if fields.get("display_name"):
             record["name"] = fields["name"]
-        self.tracks.threads[-1]["xspace"] = record
+        thread = track.thread(fields["id"], fields.get("display_name") or fields["name"], record)
         place = kinds.place_of(plane.name)
         derived = kinds.is_derived(fields["id"], fields["name"], place)
         kind = kinds.line_kind(fields["name"], place, derived)
-        return _Line(span, fields, base, len(self.tracks.threads) - 1, place, kind)
+        return _Line(span, fields, base, thread, place, kind)
 
-    def _batch(self, found: dict[str, Any], plane: Plane, stats: PlaneStats, line: _Line, process: int) -> Batch:
+    def _batch(self, found: dict[str, Any], plane: Plane, stats: PlaneStats, line: _Line, track: PlaneTrack) -> Batch:
         self._count(found)
         offset = np.where(found["which"] == _OFFSET, found["value"], 0)
         duration = found["duration"]
@@ -223,13 +226,13 @@ class XSpaceDecoder:
             "phase": np.full(size, ord("X")),
             "start": start + line.base,
             "end": end + line.base,
-            "process": np.full(size, process),
+            "process": np.full(size, track.number),
             "thread": np.full(size, line.thread),
             "device_type": np.full(size, line.place.device_type),
         }
         if start_ps.any() or end_ps.any():
             columns |= {"start_ps": start_ps, "end_ps": end_ps}
-        columns["name"], columns["kind"] = self._name(args, metadata, plane, line)
+        columns["name"], columns["kind"] = self._name(args, metadata, plane, line, track)
         _refine(columns["kind"], more["rows"])
         if line.kind is None:
             # An aggregate is nothing that others nest in.
@@ -252,7 +255,7 @@ class XSpaceDecoder:
         lose(self.findings, "too_many_stats", found["stats_beyond"])
 
     def _name(
-        self, args: dict[tuple[str, str], ArgColumn], metadata: Array, plane: Plane, line: _Line
+        self, args: dict[tuple[str, str], ArgColumn], metadata: Array, plane: Plane, line: _Line, track: PlaneTrack
     ) -> tuple[Array, Array]:
         """(name codes, kinds), by the distinct metadata of the slice."""
         distinct, place = np.unique(metadata, return_inverse=True)
@@ -266,7 +269,8 @@ class XSpaceDecoder:
         told = np.array([k and n not in plane.kept_ids for k, n in zip(known, numbers, strict=True)], dtype=np.bool_)
         unclear = np.flatnonzero(~told[place])
         if len(unclear):
-            self._arguments.column(args, "@metadata_id", unclear, metadata[unclear])
+            kept = np.array([track.numbers.get(number, number) for number in numbers], dtype=np.int64)
+            self._arguments.column(args, "@metadata_id", unclear, kept[place][unclear])
         shown = np.flatnonzero(np.array([bool(display) for _, display in pairs], dtype=np.bool_)[place])
         if len(shown):
             self._arguments.texts(args, "@display_name", shown, [pairs[at][1] for at in place[shown].tolist()])

@@ -6,7 +6,7 @@ The track of a plane (`Tracks.processes`) has a member `xspace`, read back by pr
     stats               [[name, type, value], …]; bytes in base64
     event_metadata      [{id, name, display_name, metadata (base64), stats, child_id}, …]
     stat_metadata       [[name, description], …] that are described, or used nowhere
-    stat_keys           [[argument key, its type, name, type], …] where key or type do not tell
+    stat_keys           [[argument key, its type, name, type], …]
     correlation_type    type of the stat `correlation_id`, whose values are in the column `correlation`
     base_ns             added to the times of lines, which count from the start of the session
 
@@ -48,6 +48,7 @@ class Plane:
         self._descriptions: dict[int, str] = {}
         self._metadata: dict[int, Any] = {}
         self._raw_stats: list[Any] = []
+        self._entries: dict[int, dict[str, Any]] = {}
         for number, value in wire.fields(span, ID, NAME, LINES, EVENT_METADATA, STAT_METADATA, STATS):
             self._take(number, value)
         self._find_kept()
@@ -130,7 +131,7 @@ class Plane:
     def record(self) -> dict[str, Any]:
         """What is kept with the track, as far as this class knows it; after its lines have been read."""
         unused = self.events.keys() - self.used_events
-        kept = [self._kept(number) for number in self.events if number in self.kept_ids or number in unused]
+        kept = [self.kept(number) for number in self.events if number in self.kept_ids or number in unused]
         stats = self.stats()
         described = [
             [name, self._descriptions[number]]
@@ -140,7 +141,13 @@ class Plane:
         found = {"stats": stats, "event_metadata": kept, "stat_metadata": described}
         return {"id": self.id} | {key: value for key, value in found.items() if value}
 
-    def _kept(self, number: int) -> dict[str, Any]:
+    def kept(self, number: int) -> dict[str, Any]:
+        """One of the event metadata, as the track keeps it."""
+        if number not in self._entries:
+            self._entries[number] = self._entry(number)
+        return self._entries[number]
+
+    def _entry(self, number: int) -> dict[str, Any]:
         name, display = self.events[number]
         entry: dict[str, Any] = {"id": number, "name": name}
         if display:

@@ -81,23 +81,28 @@ class Arguments:
 
 
 class PlaneStats:
-    """Turns the stats of a plane's events into columns, and remembers which column is which stat."""
+    """Turns the stats of a plane's events into columns, and remembers which column is which stat.
 
-    def __init__(self, plane: Plane, arguments: Arguments, findings: Findings) -> None:
+    `record`: what the track keeps of earlier files, whose columns keep their names.
+    """
+
+    def __init__(self, plane: Plane, arguments: Arguments, findings: Findings, record: dict[str, Any]) -> None:
         self._plane = plane
         self._arguments = arguments
         self._findings = findings
         self._keys: dict[tuple[str, str, int, str], str] = {}  # name, type, occurrence, argument's type -> its key
         self._taken: set[tuple[str, str]] = set()
-        self.correlation_type = ""
+        self.correlation_type: str = record.get("correlation_type", "")
+        for key, kind, name, stat_type in record.get("stat_keys", ()):
+            occurrence = 0
+            while (name, stat_type, occurrence, kind) in self._keys:
+                occurrence += 1
+            self._keys[name, stat_type, occurrence, kind] = key
+            self._taken.add((key, kind))
 
     def keys(self) -> list[list[str]]:
-        """[argument key, its type, name, type] for each that does not tell by itself."""
-        return [
-            [key, kind, name, stat_type]
-            for (name, stat_type, _, kind), key in self._keys.items()
-            if key != name or DEFAULT_TYPES[kind] != stat_type
-        ]
+        """[argument key, its type, name, type] for each that is used."""
+        return [[key, kind, name, stat_type] for (name, stat_type, _, kind), key in self._keys.items()]
 
     def columns(self, slice_: dict[str, Any], rows: Array) -> tuple[dict[tuple[str, str], ArgColumn], dict[str, Any]]:
         """(arguments, rows with a value for each name of stat and the correlation ids).

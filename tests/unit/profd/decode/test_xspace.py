@@ -152,7 +152,7 @@ def test_stats_have_types() -> None:
     told = {(key, kind): (name, type_) for key, kind, name, type_ in decoder.tracks.processes[0]["xspace"]["stat_keys"]}
     assert told["@@at", "str"] == ("@at", "ref")
     types = sorted(type_ for name, type_ in told.values() if name == "n")
-    assert types == ["bytes", "int64", "ref", "str", "uint64", "uint64"]
+    assert types == ["bytes", "double", "int64", "ref", "str", "str", "uint64", "uint64"]
     assert decoder.findings.lost == {"stat_without_value": 1}
 
 

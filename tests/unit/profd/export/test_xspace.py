@@ -18,7 +18,7 @@ from profd.store.reader import TraceReader
 from profproto.xspace import xplane_pb2
 
 from tests.support.importing import import_trace
-from tests.support.xspace import canonical, exported, store
+from tests.support.xspace import canonical, exported, store, store_all
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 NAMES = st.sampled_from(["a", "b", "c d", "ü", "", "@x", "correlation_id", "step_num"])
@@ -100,6 +100,58 @@ def test_real_file(trace_data: Path, tmp_path: Path) -> None:
     equal = canonical(again) == canonical(xplane_pb2.XSpace.FromString(content))
     assert equal
     assert len(again.SerializeToString()) < 1.1 * len(content)
+
+
+def window(start: int, name: str, wide: bool) -> bytes:
+    """What one of several requests to a process gives: its own numbering, its own zero."""
+    space = xplane_pb2.XSpace(hostnames=["h"])
+    host = space.planes.add(name="/host:CPU")
+    for number, text in enumerate(["n", "hlo"], 1):
+        host.stat_metadata[number].id, host.stat_metadata[number].name = number, text
+    for number, text in enumerate([name, "same", "plain " + name], 1):
+        metadata = host.event_metadata[number]
+        metadata.id, metadata.name, metadata.metadata = number, text, b"" if number == 3 else text.encode()
+    line = host.lines.add(id=5, name="python", timestamp_ns=1_000)
+    for number in (1, 2, 3):
+        one = line.events.add(metadata_id=number, offset_ps=number * 1_000_000, duration_ps=1_500)
+        if wide:
+            one.stats.add(metadata_id=1, uint64_value=number)
+        else:
+            one.stats.add(metadata_id=1, int64_value=number)
+    wall = space.planes.add(name="Task Environment")
+    wall.stat_metadata[1].id, wall.stat_metadata[1].name = 1, "profile_start_time"
+    wall.stats.add(metadata_id=1, uint64_value=start)
+    return space.SerializeToString()
+
+
+def test_windows_of_one_process_share_their_tracks(tmp_path: Path) -> None:
+    first, second = 1_700_000_000_000_000_000, 1_700_000_009_000_000_000
+    reader = store_all([window(first, "a", False), window(second, "b", True)], tmp_path / "t")
+    assert len(reader.tracks.processes) == 2
+    assert len(reader.tracks.threads) == 1
+    starts = reader.read().columns["start"].tolist()
+    assert starts == [begin + 1_000 + number * 1_000 for begin in (first, second) for number in (1, 2, 3)]
+    host, _ = exported(reader).planes
+    (line,) = host.lines
+    shown = [
+        (
+            host.event_metadata[one.metadata_id].name,
+            host.event_metadata[one.metadata_id].metadata,
+            one.offset_ps // 1_000_000,
+            one.duration_ps,
+            [(stat.WhichOneof("value"), stat.int64_value or stat.uint64_value) for stat in one.stats],
+        )
+        for one in line.events
+    ]
+    assert shown == [
+        ("a", b"a", 1, 1_500, [("int64_value", 1)]),
+        ("same", b"same", 2, 1_500, [("int64_value", 2)]),
+        ("plain a", b"", 3, 1_500, [("int64_value", 3)]),
+        ("b", b"b", 9_000_001, 1_500, [("uint64_value", 1)]),
+        ("same", b"same", 9_000_002, 1_500, [("uint64_value", 2)]),
+        ("plain b", b"", 9_000_003, 1_500, [("uint64_value", 3)]),
+    ]
+    assert sum(entry.name == "same" for entry in host.event_metadata.values()) == 1
 
 
 def event(name: str, ts: float, dur: float, **more: Any) -> dict[str, Any]:
