@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
 from profd.events import COLUMNS, NO_END, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query.view import durations
@@ -118,6 +119,15 @@ def flows_arrow(reader: TraceReader) -> pa.Table:
     )
 
 
+def backward_arrow(reader: TraceReader) -> pa.Table:
+    """One row per backward op: its `row`, and `forward_row`, null where the forward op is not in the trace."""
+    table = reader.read([*AUTOGRAD_COLUMNS, "cat"], args=False)
+    links = find_links(table, reader.flows(), reader.tracks)
+    rows = np.flatnonzero(links.backward)
+    forward = links.forward_row[rows]
+    return pa.table({"row": pa.array(rows), "forward_row": pa.array(forward, mask=forward < 0)})
+
+
 def threads_arrow(reader: TraceReader) -> pa.Table:
     """One row per thread or stream: `thread` (as in events), `process`, `id` as recorded, `name`."""
     tracks = reader.tracks.threads
@@ -155,6 +165,7 @@ def _plain(value: Any) -> str:
 TABLES: Final[dict[str, Callable[[TraceReader], pa.Table]]] = {
     "events": events_arrow,
     "flows": flows_arrow,
+    "backward": backward_arrow,
     "threads": threads_arrow,
     "processes": processes_arrow,
 }

@@ -93,3 +93,11 @@ def test_memory_in_the_summary(profctl, trace):
     (host,) = profctl("show", trace, "--json").json["memory"]
     assert (host["device_type"], host["allocations"], host["peak_bytes"]) == ("CPU", 1, 14_096)
     assert "peak 14.1 kB" in profctl("show", trace).out
+
+
+def test_forward_ops_in_sql(profctl, trace):
+    question = (
+        "select b.name, f.name from backward "
+        'join events b on b."row" = backward."row" join events f on f."row" = forward_row'
+    )
+    assert profctl("sql", trace, question, "--json").json["rows"] == [["MmBackward0", "aten::mm"]]
