@@ -1,0 +1,143 @@
+"""`profctl export -f …`, `import` of a bundle, and `open`, with a daemon and on a store alone."""
+
+import gzip
+import io
+import json
+import signal
+import subprocess
+import urllib.request
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.cli.conftest import PROFCTL
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
+
+SECONDS = 60
+BASE = 1_700_000_000_000_000_000
+
+
+def event(name, ts, dur, cat="cpu_op", **more):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 7, "tid": 7, "ts": ts, "dur": dur, **more}
+
+
+TRACE = {
+    "baseTimeNanoseconds": BASE,
+    "traceEvents": [
+        event("ProfilerStep#4", 100, 100, "user_annotation"),
+        event("outer", 110, 50, args={"External id": 1, "Input Dims": [[2, 3]], "secret": "hunter2"}),
+        event("inner", 120, 20),
+        event("ProfilerStep#5", 200, 100, "user_annotation"),
+        event("aten::mm", 210, 10, args={"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}),
+    ],
+}
+
+
+@pytest.fixture(scope="module", params=["daemon", "store"])
+def options(request, tmp_path_factory):
+    """What a command line begins with: nothing for the daemon, or a directory."""
+    return [] if request.param == "daemon" else ["--store", str(tmp_path_factory.mktemp("store"))]
+
+
+@pytest.fixture(scope="module")
+def profctl(host, options):
+    return lambda *arguments: host.profctl(*options, *arguments)
+
+
+@pytest.fixture(scope="module")
+def trace(profctl, tmp_path_factory):
+    file = tmp_path_factory.mktemp("in") / "x.json.gz"
+    file.write_bytes(gzip.compress(json.dumps(TRACE).encode()))
+    done = profctl("import", str(file), "--json")
+    assert done.code == 0, done.err
+    return done.json["trace"]
+
+
+def exported(profctl, trace, path, *more):
+    done = profctl("export", trace, "-o", str(path), *more)
+    assert done.code == 0, done.err
+    return path.read_bytes()
+
+
+def names(data):
+    return [entry["name"] for entry in json.loads(data)["traceEvents"] if entry["ph"] == "X"]
+
+
+def test_every_format(profctl, trace, tmp_path):
+    assert pq.read_table(io.BytesIO(exported(profctl, trace, tmp_path / "x.parquet", "-f", "parquet"))).num_rows == 5
+    assert b"inner" in gzip.decompress(exported(profctl, trace, tmp_path / "x.pb.gz", "-f", "pprof"))
+    assert b"inner" in exported(profctl, trace, tmp_path / "x.pftrace", "-f", "perfetto")
+    assert json.loads(exported(profctl, trace, tmp_path / "x.json", "-f", "speedscope"))["profiles"]
+    refused = profctl("export", trace, "-f", "parquet", "-o", str(tmp_path / "x.parquet.gz"))
+    assert refused.code == 2
+    assert "without .gz" in refused.err
+
+
+def test_parts(profctl, trace, tmp_path):
+    file = tmp_path / "x.json"
+    assert names(exported(profctl, trace, file, "--step", "5")) == ["ProfilerStep#5", "aten::mm"]
+    assert len(names(exported(profctl, trace, file, "--step", "4..5"))) == 5
+    assert names(exported(profctl, trace, file, "--min-duration", "30us", "--step", "4")) == ["ProfilerStep#4", "outer"]
+    missing = profctl("export", trace, "--step", "9", "-o", str(file))
+    assert missing.code == 2
+    assert "its steps are 4..5" in missing.err
+    assert profctl("export", trace, "--step", "4", "--window", "1us..", "-o", str(file)).code == 2
+    assert profctl("export", trace, "--step", "5..4", "-o", str(file)).code == 2
+
+
+def test_redaction(profctl, trace, tmp_path):
+    assert b"hunter2" not in exported(profctl, trace, tmp_path / "x.json", "--redact", "values")
+    assert b"hunter2" in exported(profctl, trace, tmp_path / "x.json", "--redact", "paths,names")
+    assert profctl("export", trace, "--redact", "all", "-o", str(tmp_path / "x.json")).code == 2
+    assert profctl("export", trace, "-f", "folded", "--redact", "names", "-o", str(tmp_path / "x.txt")).code == 2
+
+
+def test_a_bundle_comes_back(profctl, trace, tmp_path):
+    file = tmp_path / "x.profd"
+    whole = exported(profctl, trace, file, "-f", "bundle")
+    done = profctl("import", str(file), "--json")
+    assert done.code == 0, done.err
+    back = done.json["trace"]
+    assert back != trace
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    assert exported(profctl, trace, one) == exported(profctl, back, two)
+    assert profctl("show", back, "--json").json["trace"]["title"] == "x.json.gz"
+    exported(profctl, trace, file, "-f", "bundle", "--redact", "values", "--step", "4")
+    done = profctl("import", str(file), "--json")
+    assert (done.code, done.json["events"]) == (0, 3), done.err
+    file.write_bytes(whole[:-3000])
+    cut = profctl("import", str(file))
+    assert cut.code == 1
+    assert "the bundle is damaged" in cut.err
+
+
+def test_top_by_flops_and_shapes(profctl, trace):
+    rows = profctl("top", trace, "--sort-by", "flops", "--group-by-input-shape", "--json").json
+    assert (rows[0]["name"], rows[0]["flops"], rows[0]["input_shapes"]) == ("aten::mm", 48, [[2, 3], [3, 4]])
+    assert "48 FLOP" in profctl("top", trace).out
+
+
+def test_open_serves_it_once(host, options, trace):
+    command = [*PROFCTL, *options, "open", trace, "--no-browser"]
+    with subprocess.Popen(command, env=host.daemon.environ, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            url = process.stdout.readline().strip()
+            with urllib.request.urlopen(url, timeout=SECONDS) as page:
+                assert b"ui.perfetto.dev" in page.read()
+            with urllib.request.urlopen(url + "trace", timeout=SECONDS) as answer:
+                assert b"inner" in answer.read()
+            assert process.wait(SECONDS) == 0
+        finally:
+            process.kill()
+
+
+def test_open_ends_with_ctrl_c(host, options, trace):
+    command = [*PROFCTL, *options, "open", trace, "--no-browser"]
+    with subprocess.Popen(command, env=host.daemon.environ, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline().startswith("http://127.0.0.1:")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(SECONDS) == 130
+        finally:
+            process.kill()
