@@ -76,6 +76,10 @@ def translated(error: grpc.RpcError) -> ClientError:
     call: Any = error
     code = call.code()
     details = call.details() or str(code)
+    if code is grpc.StatusCode.UNKNOWN and "Stream removed" in details:
+        code = grpc.StatusCode.UNAVAILABLE  # what grpc makes of a peer that died
+    if code is grpc.StatusCode.UNAVAILABLE:
+        details = f"profd went away ({details}); `profctl doctor` says whether it is back."
     for key, value in call.trailing_metadata() or ():
         if key == "profd-error":
             details = _sentence(value, details)

@@ -12,7 +12,7 @@ from rich.text import Text
 from profclient.cli import capture_view
 from profclient.cli.output import console, printable
 from profclient.connection import Daemon
-from profclient.errors import TimeoutExpired
+from profclient.errors import TimeoutExpired, UnreachableError
 
 
 def until_over(
@@ -45,6 +45,10 @@ def _states(
         except TimeoutExpired as error:
             raise TimeoutExpired(
                 f"capture {capture.id} is not over yet; it goes on. `profctl wait {capture.id}` waits for it."
+            ) from error
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"{error}\nWhen it is, `profctl wait {capture.id}` says what came of the capture."
             ) from error
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import grpc
 import pytest
 from profclient import connection
 from profclient.errors import DeniedError, UnreachableError
@@ -50,3 +51,23 @@ def test_a_refusal_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(connection.socket, "socket", Refusing)
     with pytest.raises(DeniedError, match="try again"):
         connection.token(tmp_path / "control.sock")
+
+
+@pytest.mark.parametrize(
+    ("code", "details"),
+    [(grpc.StatusCode.UNKNOWN, "Stream removed (Socket closed)"), (grpc.StatusCode.UNAVAILABLE, "Connection refused")],
+)
+def test_a_daemon_that_dies_is_unreachable(code, details):
+    class Died(grpc.RpcError):
+        def code(self):
+            return code
+
+        def details(self):
+            return details
+
+        def trailing_metadata(self):
+            return None
+
+    error = connection.translated(Died())
+    assert isinstance(error, UnreachableError)
+    assert "profd went away" in str(error)
