@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -87,3 +88,12 @@ async def test_launcher_of_a_daemon_that_is_gone(tmp_path: Path) -> None:
     job = await asyncio.create_subprocess_exec(sys.executable, "-I", "-S", str(script), "1", "0", "0", str(path))
     assert await job.wait() == 1
     assert not started.exists()
+
+
+def test_cpu_time_of_a_process() -> None:
+    before = tool.cpu_seconds(os.getpid())
+    if before is None:
+        pytest.skip("this kernel keeps no schedstat")
+    while tool.cpu_seconds(os.getpid()) == before:
+        pass
+    assert tool.cpu_seconds(1 << 30) is None
