@@ -76,9 +76,9 @@ class OfflineTraces:
         """The answer to a question in SQL."""
         return dict(self._ask("sql", id=trace, sql=text, limit=limit))
 
-    def import_file(self, path: Path) -> dict[str, Any]:
+    def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
-        return dict(self._ask("import", path=str(readable(path).resolve())))
+        return dict(self._ask("import", path=str(readable(path).resolve()), dialect=dialect))
 
     def pin(self, trace: str, pinned: bool) -> dict[str, Any]:
         """Keep it, or no longer."""

@@ -68,8 +68,8 @@ class Traces(Protocol):
         """The answer to a question in SQL (docs/json.md); limit 0: as many rows as are allowed."""
         ...
 
-    def import_file(self, path: Path) -> dict[str, Any]:
-        """Store a file from elsewhere; its trace."""
+    def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
+        """Store a file from elsewhere, in a dialect of Chrome's format; its trace."""
         ...
 
     def pin(self, trace: str, pinned: bool) -> dict[str, Any]:
@@ -145,9 +145,9 @@ class RemoteTraces:
         """The answer to a question in SQL."""
         return self._json(self._stub.Sql, trace_pb2.SqlRequest(id=trace, sql=text, limit=limit))
 
-    def import_file(self, path: Path) -> dict[str, Any]:
+    def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
-        return trace_dict(self._call(self._stub.Import, _pieces(path)).trace)
+        return trace_dict(self._call(self._stub.Import, _pieces(path, dialect)).trace)
 
     def pin(self, trace: str, pinned: bool) -> dict[str, Any]:
         """Keep it, or no longer."""
@@ -182,9 +182,9 @@ def readable(path: Path) -> Path:
     return path
 
 
-def _pieces(path: Path) -> Iterator[trace_pb2.ImportChunk]:
+def _pieces(path: Path, dialect: str) -> Iterator[trace_pb2.ImportChunk]:
     with readable(path).open("rb") as file:
-        yield trace_pb2.ImportChunk(filename=path.name)
+        yield trace_pb2.ImportChunk(filename=path.name, dialect=dialect)
         while data := file.read(IMPORT_CHUNK_BYTES):
             yield trace_pb2.ImportChunk(data=data)
 

@@ -29,6 +29,9 @@ XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: plane
 XSPACE_EVENT_STATS_MAX: Final = 1024
 XSPACE_METADATA_BYTES_MAX: Final = 16 * MiB  # HLO protos and the like, kept in meta.json
 
+# Chrome streams in the dialect torch-legacy
+LEGACY_TEXT_BYTES_MAX: Final = 128 * MiB  # held whole
+
 # SQLite files (nvprof)
 SQLITE_SECONDS: Final = 600.0  # of reading one
 SQLITE_TABLES_MAX: Final = 1000

@@ -20,7 +20,7 @@ empty means the latest. A trace is an object with the fields of
     steps     {"id"}                                            JSON as of `profctl steps --json`
     diff      {"id", "other", "by"}                             JSON as of `profctl diff --json`
     sql       {"id", "sql", "limit"}                            JSON as of `profctl sql --json`
-    import    {"path", "format"}                                trace
+    import    {"path", "format", "dialect"}                     trace
     rm        {"id"}                                            {"id"}
     pin       {"id"}                                            trace
     unpin     {"id"}                                            trace
@@ -49,7 +49,7 @@ import msgspec
 from profd.errors import BadInput, JobFailed, NotFound, ProfdError
 from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.store.catalog import TraceRecord
-from profd.store.ingest import OnProgress, open_raw
+from profd.store.ingest import OnProgress, format_of, open_raw
 from profd.store.library import Library
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
 from profd.store.store import Store, StoreLimits
@@ -190,9 +190,10 @@ async def _sql(library: Library, me: Caller, request: Request) -> None:
 
 async def _import(library: Library, me: Caller, request: Request) -> object:
     path = Path(request.text("path"))
+    form = format_of(request.text("dialect")) or request.text("format")
     fd = open_raw(path.resolve())  # the caller's own file, by the caller's own rights: links are fine
     try:
-        return _trace(await library.import_file(me, fd, path.name, request.text("format"), _told))
+        return _trace(await library.import_file(me, fd, path.name, form, _told))
     finally:
         os.close(fd)
 

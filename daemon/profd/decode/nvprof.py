@@ -1,11 +1,12 @@
 """nvprof's SQLite databases to EventTable batches. The raw format `nvprof`.
 
-Markers (NVTX ranges, among them torch.autograd.profiler.emit_nvtx's) become user
-annotations on their thread, runtime and driver calls, kernels, copies and fills
-what they are. Launches and what they launched share a correlation id, so the
-tree finds op -> launch -> kernel where the reference joins by containment in time.
-A range whose start or end is missing, a number twice, a string that is not there:
-all of them are counted, none of them fails the file.
+Markers (NVTX ranges; torch.autograd.profiler.emit_nvtx writes one per op) become
+ops on their thread, as in torch's load_nvprof, so that tables give them the time of
+their kernels; runtime and driver calls, kernels, copies and fills are what they are.
+Launches and what they launched share a correlation id, so the tree finds
+op -> launch -> kernel where the reference joins by containment in time. A range
+whose start or end is missing, a number twice, a string that is not there: all of
+them are counted, none of them fails the file.
 """
 
 from __future__ import annotations
@@ -172,9 +173,7 @@ class NvprofDecoder:
                     self._start_range(open_ranges, number, (time, code, thread), found)
             yield from self._marker_batch(found)
         self._count("without_end", len(open_ranges))
-        rest = [
-            (start, NO_END, code, thread, int(Kind.USER_ANNOTATION)) for start, code, thread in open_ranges.values()
-        ]
+        rest = [(start, NO_END, code, thread, int(Kind.CPU_OP)) for start, code, thread in open_ranges.values()]
         yield from self._marker_batch(rest)
 
     def _start_range(
@@ -183,10 +182,10 @@ class NvprofDecoder:
         before = open_ranges.pop(number, None)
         if before is not None:  # the reference fails on a number that comes twice
             self._count("duplicate_marker")
-            found.append((before[0], NO_END, *before[1:], Kind.USER_ANNOTATION))
+            found.append((before[0], NO_END, *before[1:], Kind.CPU_OP))
         if len(open_ranges) >= limits.OPEN_EVENTS_MAX:
             self._count("too_many_open")
-            found.append((begun[0], NO_END, *begun[1:], Kind.USER_ANNOTATION))
+            found.append((begun[0], NO_END, *begun[1:], Kind.CPU_OP))
         else:
             open_ranges[number] = begun
 
@@ -197,7 +196,7 @@ class NvprofDecoder:
             return
         start, code, thread = begun
         self._count("end_before_start", int(time < start))
-        found.append((start, max(start, time), code, thread, Kind.USER_ANNOTATION))
+        found.append((start, max(start, time), code, thread, Kind.CPU_OP))
 
     def _marked(self, row: tuple[Any, ...], at: dict[str, int]) -> int:
         """The thread track that a marker is on. Without a known object it is on a track of its own."""
@@ -216,7 +215,7 @@ class NvprofDecoder:
         last = np.where(rows[:, 1] == NO_END, np.iinfo(np.int64).max, rows[:, 1])
         # They came as they ended; of rows that start together the first is taken to be the outer one.
         start, end, name, thread, kind = rows[np.lexsort((-last, rows[:, 0]))].T
-        category = self.dictionaries["cat"].code("user_annotation")
+        category = self.dictionaries["cat"].code("cpu_op")
         yield self._batch(start, end, name, kind, category, DeviceType.CPU, thread, {})
 
     # Rows with a start and an end

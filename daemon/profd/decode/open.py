@@ -9,6 +9,7 @@ from typing import BinaryIO
 from profd.decode.batch import Decoder
 from profd.decode.bundle import BundleDecoder
 from profd.decode.chrome import open_chrome
+from profd.decode.legacy import LegacyDecoder
 from profd.decode.nvprof import NvprofDecoder
 from profd.decode.samples import SampleDecoder
 from profd.decode.sniff import sniff
@@ -22,10 +23,10 @@ def open_decoder(
 ) -> Decoder:
     """A decoder that adds to the dictionaries and tracks of its trace.
 
-    `kind`: "bundle", "chrome", "nvprof", "pyspy", "xspace", or "" for whatever the content is. The file
-    must be seekable; the descriptor stays the caller's. `scratch` is a directory for private
-    copies (default: the temporary one). Raises BadTrace when the content is not of that kind,
-    BadInput when there is no such kind.
+    `kind`: "bundle", "chrome", "nvprof", "pyspy", "torch-legacy" (Chrome in a dialect), "xspace",
+    or "" for whatever the content is. The file must be seekable; the descriptor stays the caller's.
+    `scratch` is a directory for private copies (default: the temporary one). Raises BadTrace when
+    the content is not of that kind, BadInput when there is no such kind.
     """
     # The decoder outlives this call; the descriptor stays the caller's.
     file: BinaryIO = open(fd, "rb", closefd=False)  # noqa: SIM115
@@ -43,4 +44,7 @@ def open_decoder(
         return BundleDecoder(file, dictionaries, tracks, scratch)
     if kind == "nvprof":
         return NvprofDecoder(file, size, dictionaries, tracks, scratch)
+    if kind == "torch-legacy":
+        sniff(file)
+        return LegacyDecoder(file, size, dictionaries, tracks)
     raise BadInput(f'there is no trace format "{kind}"; known are bundle, chrome, nvprof, pyspy and xspace')

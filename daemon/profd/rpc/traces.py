@@ -18,6 +18,7 @@ from profd.limits import IMPORT_BYTES_MAX
 from profd.rpc.stream import streamed
 from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
+from profd.store.ingest import format_of
 from profd.store.library import Library
 from profd.trust import caller as callers
 
@@ -169,8 +170,8 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         caller = callers.current()
         async with self._imports:
             with contextlib.closing(await asyncio.to_thread(self._library.spool)) as file:
-                label = await _received(request, file)
-                record = await self._library.import_file(caller, file.fileno(), label)
+                label, dialect = await _received(request, file)
+                record = await self._library.import_file(caller, file.fileno(), label, format_of(dialect))
         self._audit.write("trace.import", caller.uid, trace=record.id, events=record.events)
         return pb.ImportResponse(trace=trace_message(record))
 
@@ -222,11 +223,14 @@ def _average_message(row: dict[str, Any]) -> pb.KeyAverage:
     return message
 
 
-async def _received(chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO) -> str:
-    """Write a streamed file down; its label. Raises BadTrace when it is empty, BadInput when too large."""
-    label, size = "", 0
+async def _received(chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO) -> tuple[str, str]:
+    """Write a streamed file down; its label and dialect. Raises BadTrace when it is empty, BadInput when too large."""
+    label, dialect, size = "", "", 0
     async for chunk in chunks:
         label = label or text(chunk.filename)[:LABEL_CHARS_MAX]
+        if chunk.dialect:
+            dialect = chunk.dialect
+            format_of(dialect)  # before the whole file has come
         size += len(chunk.data)
         if size > IMPORT_BYTES_MAX:
             raise BadInput(f"the file is larger than {IMPORT_BYTES_MAX} bytes, the limit of one import")
@@ -234,4 +238,4 @@ async def _received(chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO) -> st
     if not size:
         raise BadTrace("the file is empty")
     await asyncio.to_thread(file.seek, 0)  # flushes, too
-    return label or "import"
+    return label or "import", dialect

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +22,9 @@ from profd.store.meta import TraceMeta
 from profd.store.store import Store
 
 log = logging.getLogger("profd.store")
+
+# What a Chrome trace is to be read as, and by which decoder.
+DIALECTS: Final = {"": "", "torch-legacy": "torch-legacy"}
 
 OnProgress = Callable[[str, float], None]
 
@@ -43,6 +46,13 @@ class Input:
     fd: int
     format: str
     label: str
+
+
+def format_of(dialect: str) -> str:
+    """The format that a dialect of a Chrome trace is read as; empty (by its content) for none. BadInput otherwise."""
+    if dialect not in DIALECTS:
+        raise BadInput(f'There is no dialect "{dialect}"; known is {", ".join(name for name in DIALECTS if name)}.')
+    return DIALECTS[dialect]
 
 
 def open_raw(path: Path) -> int:

@@ -167,7 +167,7 @@ class Library:
     ) -> TraceRecord:
         """Store an open trace file as the caller's. `label` is a name for people, never a path to us.
 
-        `form`: "chrome", "pyspy", or empty for what its content says. The descriptor stays the caller's.
+        `form`: a name of `decode/open.py`, or empty for what its content says. The descriptor stays the caller's.
         """
         check_raw(fd, label)
         name = Path(label).name or "import"

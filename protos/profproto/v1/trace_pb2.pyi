@@ -214,12 +214,14 @@ class DataChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class ImportChunk(_message.Message):
-    __slots__ = ("filename", "data")
+    __slots__ = ("filename", "data", "dialect")
     FILENAME_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    DIALECT_FIELD_NUMBER: _ClassVar[int]
     filename: str
     data: bytes
-    def __init__(self, filename: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+    dialect: str
+    def __init__(self, filename: _Optional[str] = ..., data: _Optional[bytes] = ..., dialect: _Optional[str] = ...) -> None: ...
 
 class ImportResponse(_message.Message):
     __slots__ = ("trace",)

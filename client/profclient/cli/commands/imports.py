@@ -16,9 +16,18 @@ from profclient.traces import readable
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--dialect",
+    type=click.Choice(["torch-legacy"]),
+    help="Read Chrome begin/end streams by the rules of torch's profiler before Kineto: wrappers that say the same "
+    "twice are one, an event that ends on another thread is asynchronous, memory is of every open event.",
+)
 @json_option
-def import_files(files: tuple[Path, ...], as_json: bool) -> None:
-    """Store trace files from elsewhere: Kineto and Chrome JSON, plain or .gz.
+def import_files(files: tuple[Path, ...], dialect: str | None, as_json: bool) -> None:
+    """Store trace files from elsewhere; their content says what they are.
+
+    Kineto and Chrome JSON (plain or .gz), SQLite databases of nvprof, XSpaces of XLA (*.xplane.pb), bundles.
+    Nothing is left out unless a --dialect says so.
 
     With one file, --json prints {"trace", "events", "lost"}; with several, a list of them.
     """
@@ -30,7 +39,7 @@ def import_files(files: tuple[Path, ...], as_json: bool) -> None:
             if not as_json:
                 say(f"importing {path} …")
             try:
-                trace = source.import_file(path)
+                trace = source.import_file(path, dialect or "")
             except ClientError as error:
                 error.args = (f"{path}: {error}",)
                 raise

@@ -52,7 +52,7 @@ def one(rows: list[Row], name: str) -> Row:
 def test_rows_of_each_table(tmp_path: Path) -> None:
     decoder, rows = decode(training_step(tmp_path / "a.nvvp"))
     assert Counter(Kind(row["kind"]).label for row in rows) == {
-        "user_annotation": 2,
+        "cpu_op": 2,
         "runtime": 3,
         "driver": 1,
         "kernel": 1,
