@@ -149,6 +149,11 @@ OPS = st.tuples(
 )
 
 
+def test_an_empty_trace_has_no_links() -> None:
+    assert len(find_links(table_of([])).forward_row) == 0
+    assert len(find_links(EventTable({"start": np.empty(0, dtype=np.int64)}, {})).forward_row) == 0
+
+
 @given(st.lists(OPS, max_size=25))
 def test_links_by_definition(given_ops: list[tuple[int, int, int, int | None, int]]) -> None:
     """Forward threads are named by the ids of their tracks here: 1 and 2."""
