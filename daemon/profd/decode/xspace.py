@@ -273,7 +273,7 @@ class XSpaceDecoder:
             self._arguments.column(args, "@metadata_id", unclear, kept[place][unclear])
         shown = np.flatnonzero(np.array([bool(display) for _, display in pairs], dtype=np.bool_)[place])
         if len(shown):
-            self._arguments.texts(args, "@display_name", shown, [pairs[at][1] for at in place[shown].tolist()])
+            self._arguments.texts(args, "@display_name", shown, ([display for _, display in pairs], place[shown]))
         return codes[place], np.array(found, dtype=np.uint8)[place]
 
 

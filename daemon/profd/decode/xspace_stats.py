@@ -53,17 +53,23 @@ class Arguments:
             columns[key, "int"] = ArgColumn("int", rows, values)
 
     def texts(
-        self, columns: dict[tuple[str, str], ArgColumn], key: str, rows: Array, texts: list[str], kind: str = "str"
+        self,
+        columns: dict[tuple[str, str], ArgColumn],
+        key: str,
+        rows: Array,
+        texts: tuple[list[str], Array],
+        kind: str = "str",
     ) -> None:
-        """Add a text for each row."""
+        """Add a text for each row: (distinct texts, which of them)."""
         if self._known(key, kind):
+            distinct, place = texts
             dictionary = self._dictionaries[key, kind]
             before = len(dictionary)
-            codes = np.array(dictionary.codes(texts), dtype=np.int32)
+            codes = np.array(dictionary.codes(distinct), dtype=np.int32)
             self._bytes += sum(map(len, dictionary.values[before:]))
             if self._bytes > limits.DICTIONARY_BYTES_MAX:
                 raise Exhausted(f"The texts of the XSpace exceed {limits.DICTIONARY_BYTES_MAX >> 20} MiB.")
-            columns[key, kind] = ArgColumn(kind, rows, codes, dictionary)
+            columns[key, kind] = ArgColumn(kind, rows, codes[place], dictionary)
 
     def floats(self, columns: dict[tuple[str, str], ArgColumn], key: str, rows: Array, values: Array) -> None:
         """Add numbers."""
@@ -130,7 +136,10 @@ class PlaneStats:
         row = rows[slice_["stat_row"]] if len(types) else slice_["stat_row"]
         used = np.flatnonzero((types != 0) & (row >= 0))
         _, which = np.unique(slice_["stat_id"][used], return_inverse=True)
+        # Small numbers are sorted by radix.
         combined = which * 8 + types[used]
+        if len(combined) and int(combined.max()) < 1 << 16:
+            combined = combined.astype(np.uint16)
         order = np.argsort(combined, kind="stable")
         cuts = np.flatnonzero(np.diff(combined[order])) + 1
         values = slice_["stat_value"]
@@ -158,7 +167,7 @@ class PlaneStats:
         if large.any():
             key = self._key(group, occurrence, "json")
             numbers = [str(value) for value in group.values[large].view(np.uint64).tolist()]
-            self._arguments.texts(args, key, group.rows[large], numbers, "json")
+            self._arguments.texts(args, key, group.rows[large], (numbers, np.arange(len(numbers))), "json")
         rows, values = group.rows[~large], group.values[~large]
         if not len(rows):
             return
@@ -170,7 +179,7 @@ class PlaneStats:
             words = self._words(group.type, values, texts)
             self._arguments.texts(args, self._key(group, occurrence, "str"), rows, words)
 
-    def _words(self, kind: str, values: Array, texts: list[bytes]) -> list[str]:
+    def _words(self, kind: str, values: Array, texts: list[bytes]) -> tuple[list[str], Array]:
         distinct, place = np.unique(values, return_inverse=True)
         if kind == "ref":
             words = [self._plane.stat_name(number) for number in distinct.tolist()]
@@ -178,7 +187,7 @@ class PlaneStats:
             words = [base64.b64encode(texts[number]).decode() for number in distinct.tolist()]
         else:
             words = [decoded(texts[number]) for number in distinct.tolist()]
-        return [words[number] for number in place.tolist()]
+        return words, place
 
     def _key(self, group: _Group, occurrence: int, kind: str) -> str:
         owner = (group.name, group.type, occurrence, kind)
