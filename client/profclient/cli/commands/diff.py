@@ -13,6 +13,7 @@ from profclient.cli.units import duration
 from profclient.errors import UsageError
 
 WORSE = ("slower", "new")
+NAME_CHARS = 100
 
 
 @click.command()
@@ -42,14 +43,16 @@ def diff(a: str, b: str, by: str, limit: int, fail_above: str | None, as_json: b
     else:
         _print(answer, limit)
         for row in too_slow[:5]:
-            say(f"too slow: {_label(row)} by {_change(row)}, more than {fail_above} of the whole")
+            where = f" on {row['device_type']}" if row["device_type"] else ""
+            say(f"too slow: {printable(_label(row))[:NAME_CHARS]}{where} by {_change(row)}, above {fail_above} of all")
     return 1 if too_slow else 0
 
 
 def exceeding(answer: dict[str, Any], most: float) -> list[dict[str, Any]]:
-    """Totals and rows that got slower by more than this share of the total they belong to."""
+    """Totals and rows that got slower, beyond the noise, by more than this share of the total they belong to."""
     lines = [*answer["totals"], *answer["rows"]]
-    return [row for row in lines if row["change"] in WORSE and (row["share"] or 0.0) > most]
+    worse = [row for row in lines if row["change"] in WORSE and row["delta_ns"] > (row["noise_ns"] or 0)]
+    return [row for row in worse if (row["share"] or 0.0) > most]
 
 
 def _share(text: str) -> float:

@@ -35,7 +35,8 @@ def sql(trace: str, question: str, limit: int, as_json: bool) -> None:
         return
     names = [column["name"] for column in answer["columns"]]
     numbers = [column["name"] for column in answer["columns"] if _is_number(column["type"])]
-    table(names, ([_cell(value) for value in row] for row in answer["rows"]), right=numbers)
+    texts = [name for name in names if name not in numbers]
+    table(names, ([_cell(value) for value in row] for row in answer["rows"]), right=numbers, wide=texts)
     if answer["truncated"]:
         say(f"… cut at {len(answer['rows']):,} rows; --limit N gives more.")
 
