@@ -115,11 +115,16 @@ def to_columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str], needed: Se
 
     SQLite types values, not columns: anything may stand anywhere.
     """
+    good = rows
+    columns = list(zip(*rows, strict=True))
+    whole = [set(map(type, column)) <= {int} for column in columns]
     must = [place for place, name in enumerate(names) if name in needed]
-    good = [row for row in rows if all(type(row[place]) is int for place in must)]
+    if not all(whole[place] for place in must if columns):
+        good = [row for row in rows if all(type(row[place]) is int for place in must)]
+        columns = list(zip(*good, strict=True))
     values: dict[str, Array] = {}
-    for name, column in zip(names, zip(*good, strict=True), strict=False):
-        if not set(map(type, column)) <= {int}:
+    for name, column, integers in zip(names, columns, whole, strict=False):
+        if not integers:
             column = tuple(value if type(value) is int else NO_END for value in column)
         values[name] = np.array(column, dtype=np.int64)
     return Columns(values, len(good), len(rows) - len(good))

@@ -18,7 +18,7 @@ Job = Callable[[dict[str, Any], list[int], Progress], dict[str, Any]]
 
 # Named by import path: a worker imports what it is asked for, nothing else.
 JOBS: Final[dict[str, str]] = {
-    # args: files [{"format": "chrome"|"pyspy", "label": str, "fd": index}], staging (directory, exists,
+    # args: files [{"format": a name of decode/open.py, "label": str, "fd": index}], staging (directory, exists,
     #       empty), meta (what the trace is to say of itself). -> events, gpu_events, start_ns, end_ns,
     #       bytes, lost [{stage, reason, count}], warnings, truncated
     "store_trace": "profd.pipeline:store_trace",
