@@ -45,6 +45,7 @@ _CONFIG: Final[dict[str, Any]] = {
 }
 _QUESTIONS: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 _ROWS_AT_ONCE: Final = 1024
+_INTERRUPT_SECONDS: Final = 0.1
 _MESSAGE_CHARS_MAX: Final = 2000
 
 
@@ -114,14 +115,22 @@ def _sentence(error: Exception) -> str:
 
 @contextmanager
 def _time_limit(connection: Any, seconds: float) -> Iterator[None]:
-    timer = threading.Timer(seconds, connection.interrupt)
-    timer.daemon = True
-    timer.start()
+    """Interrupt what goes on in the block after so long, again and again: a query that is just starting misses it."""
+    done = threading.Event()
+
+    def stop() -> None:
+        pause = seconds
+        while not done.wait(pause):
+            connection.interrupt()
+            pause = _INTERRUPT_SECONDS
+
+    watch = threading.Thread(target=stop, daemon=True)
+    watch.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()  # it must not meet a connection that is closed
+        done.set()
+        watch.join()  # it must not meet a connection that is closed
 
 
 def _answer(result: Any, limit: int, out: BinaryIO) -> int:
