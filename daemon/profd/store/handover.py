@@ -25,6 +25,8 @@ ORIGIN_FIELDS: Final = (
     *("not_honoured", "cost"),
 )
 
+_RECORDERS: Final = frozenset({"kineto", "pyspy", "jax"})
+
 log = logging.getLogger("profd.store")
 
 
@@ -53,6 +55,8 @@ def merged(written: TraceMeta, meta: TraceMeta) -> TraceMeta:
     if meta.source == "import":
         values.update({name: getattr(written, name) for name in ORIGIN_FIELDS})
         values["waterfall"] = [*written.waterfall, *meta.waterfall]
+        if written.source not in _RECORDERS:
+            values["source"] = meta.source
     return TraceMeta(**values)
 
 
