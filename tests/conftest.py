@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, settings
 
 # The same inputs every time; `make fuzz` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
-settings.register_profile(
-    "random", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("random", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PROFD_HYPOTHESIS", "same"))
 
 HERE = Path(__file__).parent

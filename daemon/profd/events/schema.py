@@ -111,7 +111,7 @@ COLUMNS: Final[dict[str, Column]] = {
     "depth": Column(np.int32, None, None, "0 = root"),
     "self_time": _int64("ns: duration less direct children on the same thread; absent for instants"),
     # context
-    "stack": _code("stack", "call stack as recorded, frames joined by ';', outermost first"),
+    "stack": _code("stack", "call stack as recorded, frames joined by ';', innermost first as torch records them"),
     "module": _code("module", "module hierarchy as recorded"),
     "inputs": _code("inputs", "JSON object of Input Dims, Input type, Input Strides, Concrete Inputs"),
     # memory and values
