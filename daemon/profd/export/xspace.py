@@ -149,7 +149,12 @@ class _Export:
     def _new_line(self, key: tuple[int, int, str], table: EventTable, row: int) -> tuple[Plane, Any, int]:
         _, thread, place = key
         name = place or xspace_own.HOST_PLANE
-        plane = self._own.setdefault(name, Plane(name))
+        plane = self._own.get(name)
+        if plane is None:
+            plane = self._own[name] = Plane(name)
+            vendor = xspace_own.VENDORS.get(int(table.column("device_type")[row]))
+            if vendor:
+                plane.add_stat(plane.message.stats, "device_vendor", "str", vendor)
         tracks = self._reader.tracks.threads
         wanted = tracks[thread]["id"] if 0 <= thread < len(tracks) else 0
         title = self._titles[thread] if 0 <= thread < len(self._titles) else "no thread"

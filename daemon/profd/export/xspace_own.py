@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from profd.events import NO_END, EventTable, Kind, Tracks
+from profd.events import NO_END, DeviceType, EventTable, Kind, Tracks
 from profd.export.xspace_plane import StatType
 
 HOST_PLANE: Final = "/host:CPU"
@@ -15,6 +15,7 @@ _INTEGERS: Final = ("external", "sequence", "fwd_thread", "bytes", "ptr", "total
 _TEXTS: Final = ("stack", "module", "inputs")
 COLUMNS: Final = ("correlation", "stream", *_INTEGERS, *_TEXTS)
 _STEP: Final = re.compile(r"ProfilerStep#(\d{1,18})$")
+VENDORS: Final[dict[int, str]] = {DeviceType.CUDA: "Nvidia", DeviceType.HIP: "AMD"}
 _STREAM_TYPES: Final = {Kind.KERNEL: "Compute", Kind.MEMCPY: "Memcpy", Kind.MEMSET: "Memset"}
 _NO_KEYS: Final[tuple[Any, ...]] = ()
 Given = Mapping[int, list[tuple[tuple[str, str], Any]]]
