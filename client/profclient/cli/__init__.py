@@ -1,5 +1,16 @@
 """`profctl`: one module per command in `commands/`."""
 
-from profclient.cli.app import main
+from __future__ import annotations
+
+import sys
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Run `profctl`. Imported here, so that Ctrl-C while its parts are loaded is no traceback either."""
+    try:
+        from profclient.cli import app
+    except KeyboardInterrupt:
+        sys.exit(130)
+    app.main()
