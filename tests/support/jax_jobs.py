@@ -93,7 +93,7 @@ while True:
 class XlaJob:
     """A running job."""
 
-    popen: subprocess.Popen[str]
+    popen: subprocess.Popen[bytes]
 
     @property
     def pid(self) -> int:
@@ -104,7 +104,7 @@ class XlaJob:
         assert self.popen.stdout is not None
         if not select.select([self.popen.stdout], [], [], READY_SECONDS)[0]:
             raise TimeoutError(f"the job did not say {word} in {READY_SECONDS} s")
-        line = self.popen.stdout.readline().strip()
+        line = self.popen.stdout.readline().decode().strip()
         assert line == word, f"the job said {line!r} instead of {word}"
 
     def kill(self) -> None:
@@ -130,7 +130,8 @@ def tensorflow_job() -> Iterator[XlaJob]:
 @contextlib.contextmanager
 def _running(python: Path, program: str, *arguments: str) -> Iterator[XlaJob]:
     environ = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    job = XlaJob(subprocess.Popen([python, "-c", program, *arguments], env=environ, stdout=subprocess.PIPE, text=True))
+    # Unbuffered: select() sees no line that Python has read ahead.
+    job = XlaJob(subprocess.Popen([python, "-c", program, *arguments], env=environ, stdout=subprocess.PIPE, bufsize=0))
     try:
         job.expect("ready")
         yield job

@@ -64,6 +64,10 @@ def test_a_longer_one_is_several_windows_in_one_trace(host: Host, job: XlaJob) -
     (target,) = done.json["targets"]
     assert any(text.startswith("duration:") for text in target["not_honoured"])
     assert "my_step" in names(host, target["trace"])
+    asked = "select count(distinct thread) as threads, count(*) as steps from events where name = 'my_step'"
+    ((threads, steps),) = host.profctl("sql", target["trace"], asked, "--json").json["rows"]
+    assert threads == 1, "the windows' lines are not one track"
+    assert steps > 1
     strict = host.profctl("start", "--pid", str(job.pid), "-d", "2s", "--strict", "--source", "jax", "--json")
     assert strict.json["targets"][0]["reason"] == "not_honoured"
 
