@@ -26,7 +26,7 @@ _LOSS_REASONS: Final = frozenset(
     (
         *("bad_flow_time", "bad_id", "bad_time", "dictionary_full", "malformed", "not_an_event", "too_deep"),
         *("too_large", "too_many_tracks", "truncated", "unknown_phase", "unmatched_begin", "unmatched_end"),
-        "unreadable_file",
+        *("unreadable_file", "unreadable_table", "bad_row"),
     )
 )
 
