@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # The same inputs every time; `make fuzz` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
 settings.register_profile("random", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("PROFD_HYPOTHESIS", "same"))
+PROFILE = os.environ.get("PROFD_HYPOTHESIS", "same")
+settings.load_profile(PROFILE)
+if PROFILE == "same" and hasattr(providers, "_get_local_constants"):
+    # It also draws constants from whatever modules happen to be imported: then a test's inputs would
+    # depend on which tests ran before it.
+    providers._get_local_constants = lambda: providers._local_constants
 
 HERE = Path(__file__).parent
 

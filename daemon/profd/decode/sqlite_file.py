@@ -30,6 +30,8 @@ ROWS_AT_ONCE: Final = 1 << 14
 _HEADER_BYTES: Final = 100
 _STEPS_BETWEEN_CHECKS: Final = 10_000
 _COPY_BYTES: Final = 1 << 20
+# SQLite quotes damaged text in its messages, which the sqlite3 module then cannot decode.
+_ERRORS: Final = (sqlite3.Error, UnicodeError)
 
 
 class Damaged(Exception):
@@ -63,7 +65,7 @@ class SqliteFile:
         try:
             self._confine()
             self._read_schema()
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             self._connection.close()
             raise BadTrace(f"the SQLite file is corrupt: {error}; copy it again") from error
 
@@ -88,7 +90,7 @@ class SqliteFile:
                         raise Damaged("its rows are out of order")
                     last = ids[-1]
                     yield [row[1:] for row in rows]
-            except (sqlite3.Error, TypeError) as error:
+            except (*_ERRORS, TypeError) as error:
                 raise Damaged("reading took too long" if self._late() else str(error)) from error
 
     def _confine(self) -> None:
@@ -112,7 +114,7 @@ class SqliteFile:
             if not isinstance(name, bytes) or not isinstance(sql, bytes) or sql.upper().startswith(b"CREATE VIRTUAL"):
                 continue
             table = name.decode("utf-8", "replace")
-            with contextlib.suppress(sqlite3.Error):  # one that is broken is none
+            with contextlib.suppress(*_ERRORS):  # one that is broken is none
                 # Generated and hidden columns are not in its answer.
                 described = self._connection.execute(f"PRAGMA main.table_info({_quoted(table)})")
                 columns = described.fetchmany(limits.SQLITE_COLUMNS_MAX)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from profd import limits
 from profd.decode.nvprof import NvprofDecoder
@@ -281,6 +281,7 @@ def test_what_is_left_of_a_file_that_is_cut_off(tmp_path: Path, share: float) ->
 
 @given(hits=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=20))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(hits=[(0.03125, 128)])  # damaged text in SQLite's own message
 def test_flipped_bytes_lose_rows_or_the_file_never_more(hits: list[tuple[float, int]], tmp_path: Path) -> None:
     source = tmp_path / "whole.nvvp"
     if not source.exists():
