@@ -1,0 +1,270 @@
+"""The rule set `current` (docs/timeline.md): derived lines as XProf makes them today, for any number of streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit
+from profd.derive.timeline.merge import DerivedEvent, LineBuilder
+from profd.derive.timeline.names import FrameworkOp, parse_op
+from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_time_order
+from profd.events.table import Array
+
+_DELIMITER: Final = "::"
+_ROWS_PER_STREAM: Final = 7  # the stream and six derived lines
+_NO_STREAMS: Final = ("_counters_", "CUPTI overhead")
+_US: Final = 1_000_000  # ps
+_parse: Final = cache(parse_op)
+
+
+class What(StrEnum):
+    """The kinds of derived lines."""
+
+    STEPS = "steps"
+    LAUNCHES = "launches"
+    SCOPES = "scopes"
+    OPS = "ops"
+    MODULES = "modules"
+    XLA_OPS = "xla-ops"
+    GRAPHS = "graphs"
+
+
+NAMES: Final = {
+    What.STEPS: "Steps",
+    What.LAUNCHES: "Launch Stats",
+    What.SCOPES: "Framework Name Scope",
+    What.OPS: "Framework Ops",
+    What.MODULES: "XLA Modules",
+    What.XLA_OPS: "XLA Ops",
+    What.GRAPHS: "Command Buffers",
+}
+# Where XProf shows the lines of a stream, counted from the stream; the fifth is of source lines.
+_OFFSETS: Final = {What.SCOPES: 1, What.OPS: 2, What.MODULES: 3, What.XLA_OPS: 4, What.GRAPHS: 6}
+_WHOLE_PLANE: Final = 3735928559  # and the rows of lines of whole planes: the first of the ids that XProf reserves
+_PLANE_OFFSETS: Final = {What.STEPS: 0, What.LAUNCHES: 1, What.SCOPES: 2, What.OPS: 3, What.MODULES: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedLine:
+    """A line and where it comes from. Events by start, the longest first."""
+
+    plane: str
+    what: What
+    name: str
+    stream: int | None  # id of the line it was derived from, None where from all of the plane
+    row: int  # where XProf shows it
+    events: list[DerivedEvent]
+
+
+def derive(space: Space) -> tuple[list[DerivedLine], Groups]:
+    """All derived lines without the empty ones, and the groups, which events of devices have inherited."""
+    groups = find_groups(space)
+    lines: list[DerivedLine] = []
+    of = groups.of
+    for plane in range(len(space.planes)):
+        rows = np.flatnonzero(np.isin(space.line, space.lines_of(plane)))
+        device = space.device_of_plane(plane)
+        if device is None:
+            lines += _host(space, plane, rows, groups)
+            continue
+        if device[0] == "GPU":
+            of = inherit(space, rows, of)
+        groups = Groups(of, groups.names, groups.roots)
+        lines += _gpu(space, plane, rows, groups) if device[0] == "GPU" else _tpu(space, plane, rows, groups)
+        lines += _launches(space, plane, device[1], groups)
+    return [line for line in lines if line.events], groups
+
+
+def stream_order(space: Space, plane: int) -> list[int]:
+    """The streams of a device as they are shown: those that compute, then by how much is on them."""
+    counts = np.bincount(space.line, minlength=len(space.lines))
+    streams = [line for line in space.lines_of(plane) if space.lines[line].name not in _NO_STREAMS]
+    return sorted(streams, key=lambda line: ("Compute" not in space.lines[line].name, -int(counts[line]), line))
+
+
+def stream_row(place: int) -> int:
+    """Where XProf shows the stream that is number `place` (from 0) of its device."""
+    return 1 + _ROWS_PER_STREAM * place
+
+
+def _gpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedLine]:
+    lines = [_steps(space, plane, rows, groups)]
+    kernel = (space.text("kernel_details") != NO_TEXT) | (space.number("cuda_graph_exec_id") != MISSING)
+    for place, stream in enumerate(stream_order(space, plane)):
+        kernels = rows[(space.line[rows] == stream) & kernel[rows]]
+        built = _Stream(space, groups.of).build(in_time_order(space, kernels))
+        number = space.lines[stream].id
+        lines += [
+            _line(space, plane, what, line, f" - from #{number}", number, stream_row(place) + _OFFSETS[what])
+            for what, line in built.items()
+        ]
+    return lines
+
+
+def _line(
+    space: Space, plane: int, what: What, built: LineBuilder, suffix: str = "", stream: int | None = None, row: int = -1
+) -> DerivedLine:
+    events = sorted(built.events, key=lambda event: (event.start, -event.end))
+    row = _WHOLE_PLANE + _PLANE_OFFSETS[what] if row < 0 else row
+    return DerivedLine(space.planes[plane], what, NAMES[what] + suffix, stream, row, events)
+
+
+def _steps(space: Space, plane: int, rows: Array, groups: Groups) -> DerivedLine:
+    steps = LineBuilder()
+    order = in_time_order(space, rows)
+    order = order[groups.of[order] != NO_GROUP]
+    for start, end, group in _spans(space, order, groups.of):
+        steps.put([(str(group), str(group))], (start, end), group)
+    for event in steps.events:
+        event.name = event.args["step_name"] = groups.name(int(event.name))
+    return _line(space, plane, What.STEPS, steps)
+
+
+def _spans(space: Space, rows: Array, group: Array) -> Any:
+    return zip(space.start[rows].tolist(), space.end[rows].tolist(), group[rows].tolist(), strict=True)
+
+
+class _Stream:
+    """The derived lines of one stream."""
+
+    def __init__(self, space: Space, group: Array) -> None:
+        self._space = space
+        self._group = group
+        self.ops = LineBuilder()
+        self.scopes = LineBuilder([self.ops])
+        self.xla_ops = LineBuilder()
+        self.graphs = LineBuilder()
+        self.modules = LineBuilder([self.scopes, self.xla_ops, self.graphs])
+
+    def build(self, kernels: Array) -> dict[What, LineBuilder]:
+        """From kernels in the order of time."""
+        space, words = self._space, self._space.words
+        columns = [space.text(key)[kernels].tolist() for key in ("hlo_module", "hlo_op", "tf_op")]
+        keys = ("program_id", "scope_range_id", "cuda_graph_id")
+        columns += [space.number(key)[kernels].tolist() for key in keys]
+        columns.append(space.correlation[kernels].tolist())
+        for (start, end, group), module, op, framework, program, scope, graph, correlation in zip(
+            _spans(space, kernels, self._group), *columns, strict=True
+        ):
+            span, within = (start, end), None if group == NO_GROUP else group
+            chain = _scope_chain(scope, space.scope_parents) if scope != MISSING else None
+            if module != NO_TEXT:
+                name = words[module] if program == MISSING else f"{words[module]}({program})"
+                self.modules.put([(name, name)], span, within, chain and chain[:1])
+            if op != NO_TEXT and module != NO_TEXT:
+                owner = words[module] if program == MISSING else str(program)
+                self._xla_op(owner, words[op].split(_DELIMITER), span, within, chain)
+                if graph != MISSING:
+                    self._graph(graph, correlation, span, within)
+            elif op == NO_TEXT and framework != NO_TEXT:
+                put_framework(_parse(words[framework]), span, within, self.scopes, self.ops)
+        return {
+            What.SCOPES: self.scopes,
+            What.OPS: self.ops,
+            What.MODULES: self.modules,
+            What.XLA_OPS: self.xla_ops,
+            What.GRAPHS: self.graphs,
+        }
+
+    def _xla_op(
+        self, owner: str, levels: list[str], span: tuple[int, int], group: int | None, chain: list[int] | None
+    ) -> None:
+        scopes = chain if chain is not None and len(chain) == len(levels) else None
+        self.xla_ops.put([(f"{owner}/{level}", level) for level in levels], span, group, scopes)
+
+    def _graph(self, graph: int, correlation: int, span: tuple[int, int], group: int | None) -> None:
+        name = f"Command Buffer {graph}"
+        self.graphs.put([(name, name)], span, group)
+        for event in (self.xla_ops.innermost, self.graphs.innermost):
+            event.args.setdefault("cuda_graph_id", graph)
+            if correlation != MISSING:
+                event.args.setdefault("correlation_id", correlation)
+
+
+def put_framework(
+    op: FrameworkOp, span: tuple[int, int], group: int | None, scopes: LineBuilder, ops: LineBuilder
+) -> None:
+    """An operator on the lines of scopes and operators."""
+    scopes.put([(scope, scope) for scope in op.scopes], span, group)
+    ops.put([(op.full_name, op.shown)], span, group)
+    ops.innermost.long_name = op.full_name
+
+
+def _scope_chain(scope: int, parents: dict[int, int]) -> list[int]:
+    """From the root to a scope; a cycle is left where it begins to repeat."""
+    chain, seen = [scope], {scope}
+    while (above := parents.get(chain[-1])) is not None and above not in seen:
+        chain.append(above)
+        seen.add(above)
+    return chain[::-1]
+
+
+def _tpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedLine]:
+    ops = LineBuilder(close_gaps=False)
+    scopes = LineBuilder([ops], close_gaps=False)
+    framework = space.text("tf_op")
+    waiting = [line for line in space.lines_of(plane) if space.lines[line].name.startswith("Async ")]
+    kept = rows[(framework[rows] != NO_TEXT) & ~np.isin(space.line[rows], waiting)]
+    order = in_time_order(space, kept)
+    for (start, end, group), text in zip(_spans(space, order, groups.of), framework[order].tolist(), strict=True):
+        within = None if group == NO_GROUP else group
+        put_framework(_parse(space.words[text]), (start, end), within, scopes, ops)
+    scopes.close()
+    return [
+        _steps(space, plane, rows, groups),
+        _line(space, plane, What.SCOPES, scopes),
+        _line(space, plane, What.OPS, ops),
+    ]
+
+
+def _host(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedLine]:
+    """Modules of each line, and the roots of groups as steps."""
+    lines = []
+    module = space.text("hlo_module")
+    compiled = rows[module[rows] != NO_TEXT]
+    for number in sorted(set(space.line[compiled].tolist())):
+        modules = LineBuilder(close_gaps=False)
+        order = in_time_order(space, compiled[space.line[compiled] == number])
+        for (start, end, group), text in zip(_spans(space, order, groups.of), module[order].tolist(), strict=True):
+            name = space.words[text]
+            modules.put([(name, name)], (start, end), None if group == NO_GROUP else group)
+        line = space.lines[number]
+        name = f"{line.name}-{NAMES[What.MODULES]}"
+        lines.append(DerivedLine(space.planes[plane], What.MODULES, name, line.id, number, modules.events))
+    steps = LineBuilder()
+    inside = set(space.lines_of(plane))
+    for group, root in groups.roots.items():
+        if int(space.line[root]) in inside:
+            title = groups.name(group)
+            steps.events.append(
+                DerivedEvent(title, int(space.start[root]), int(space.end[root]), group, args={"step_name": title})
+            )
+    return [*lines, _line(space, plane, What.STEPS, steps)]
+
+
+def _launches(space: Space, plane: int, device: int, groups: Groups) -> list[DerivedLine]:
+    """How long launching took, for each group: calls named cu… are mostly no launches and do not count."""
+    numbers = space.number("device_id")
+    calls = (numbers == device) & (space.correlation != MISSING) & (groups.of != NO_GROUP) & ~space.on_device()
+    by_group: dict[int, list[int]] = {}
+    for row in np.flatnonzero(calls).tolist():
+        if not space.words[int(space.name[row])].startswith("cu"):
+            by_group.setdefault(int(groups.of[row]), []).append(row)
+    line = LineBuilder()
+    for group, rows in sorted(by_group.items()):
+        took = (space.end[rows] - space.start[rows]).tolist()
+        event = DerivedEvent(
+            f"Launch Stats for {groups.name(group)}", int(space.start[rows].min()), int(space.end[rows].max()), group
+        )
+        event.args = {
+            "num_launches": len(rows),
+            "max_launch_time_us": max(took) / _US,
+            "avg_launch_time_us": sum(took) / len(took) / _US,
+        }
+        line.events.append(event)
+    return [_line(space, plane, What.LAUNCHES, line)]

@@ -1,0 +1,33 @@
+"""Full names of framework operators: `scope1/scope2/mul:Mul`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_TF_NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+_TF_TYPE: Final = re.compile(r"[A-Z_][A-Za-z0-9_]*")
+_JAX_TYPE: Final = re.compile(r"[a-z_][a-z0-9_]*(\[.*\])?")
+_COUNTER: Final = re.compile(r"_\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkOp:
+    """What a full name tells. `shown` is its type, or the full name where that is no operator's."""
+
+    full_name: str
+    shown: str
+    scopes: tuple[str, ...]  # outermost first
+
+
+def parse_op(full_name: str) -> FrameworkOp:
+    """Scopes are the path without its last part, for names of TensorFlow and JAX only."""
+    path, colon, kind = full_name.partition(":")
+    if not colon:
+        return FrameworkOp(full_name, full_name, ())
+    of_tensorflow = _TF_TYPE.fullmatch(kind) and _TF_NAME.fullmatch(path)
+    kind = kind or _COUNTER.sub("", path.rpartition("/")[2])
+    if of_tensorflow or _JAX_TYPE.fullmatch(kind):
+        return FrameworkOp(full_name, kind, tuple(path.split("/")[:-1]))
+    return FrameworkOp(full_name, full_name, ())

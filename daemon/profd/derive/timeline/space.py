@@ -1,0 +1,84 @@
+"""What the derivation reads: the events of all planes as arrays."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from profd.events.table import Array
+
+MISSING: Final = int(np.iinfo(np.int64).min)  # of a number that an event does not have
+NO_TEXT: Final = -1
+# Stats that the rules read; what else an event says does not matter to them.
+NUMBERS: Final = (
+    "program_id", "scope_range_id", "cuda_graph_id", "cuda_graph_exec_id", "device_id", "group_id",
+    "_r", "step_num", "_pt", "_p", "_ct", "_c", "_a",
+)  # fmt: skip
+TEXTS: Final = ("kernel_details", "hlo_module", "hlo_op", "tf_op", "step_name")
+_DEVICE: Final = re.compile(r"/device:(GPU|TPU):(\d{1,9})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a plane: a thread, or a stream of a device."""
+
+    plane: int
+    id: int
+    name: str
+
+
+@dataclass(slots=True)
+class Space:
+    """Events in any order, without those of lines that a viewer derived.
+
+    `numbers` and `texts` may lack keys of NUMBERS and TEXTS that no event has.
+    """
+
+    planes: list[str]
+    lines: list[Line]
+    start: Array  # int64 ps, of one clock
+    end: Array  # int64 ps, not before start
+    line: Array  # int64: which of `lines`
+    name: Array  # int64: which of `words`
+    correlation: Array  # int64, MISSING
+    numbers: dict[str, Array]  # int64, MISSING
+    texts: dict[str, Array]  # int64: which of `words`, NO_TEXT
+    words: list[str]
+    scope_parents: dict[int, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def number(self, key: str) -> Array:
+        """A stat of all events, MISSING where they have none."""
+        have = self.numbers.get(key)
+        return np.full(len(self), MISSING, dtype=np.int64) if have is None else have
+
+    def text(self, key: str) -> Array:
+        """A text of all events, as indices of `words`, NO_TEXT where they have none."""
+        have = self.texts.get(key)
+        return np.full(len(self), NO_TEXT, dtype=np.int64) if have is None else have
+
+    def device_of_plane(self, plane: int) -> tuple[str, int] | None:
+        """("GPU" or "TPU", number), None for a host."""
+        found = _DEVICE.match(self.planes[plane])
+        return (found[1], int(found[2])) if found else None
+
+    def lines_of(self, plane: int) -> list[int]:
+        """The indices of a plane's lines."""
+        return [number for number, line in enumerate(self.lines) if line.plane == plane]
+
+    def on_device(self) -> Array:
+        """Which events are on the plane of a device."""
+        devices = np.array([self.device_of_plane(line.plane) is not None for line in self.lines], dtype=np.bool_)
+        found: Array = devices[self.line] if len(devices) else np.zeros(len(self), dtype=np.bool_)
+        return found
+
+
+def in_time_order(space: Space, rows: Array) -> Array:
+    """By start; of those that start together the longest first, as what encloses precedes what it encloses."""
+    order: Array = rows[np.lexsort((-space.end[rows], space.start[rows]))]
+    return order

@@ -1,0 +1,228 @@
+"""Derived lines: the worked cases (recorded from XProf), and what they do not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profd.derive.timeline.current import DerivedLine, derive, stream_order, stream_row
+from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit, nesting
+from profd.derive.timeline.merge import DerivedEvent, LineBuilder
+from profd.derive.timeline.names import parse_op
+from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
+from profd.query.space import read_space
+
+from tests.support.timeline_cases import CASES, case, xspace_of
+from tests.support.xspace import store
+
+_COLLIDING = "thirty_streams"  # of the oracle: sixteen streams have lines, and rows hold several of them
+
+
+def _space(given_planes: dict[str, Any], folder: Path) -> Space:
+    return read_space(store(xspace_of(given_planes), folder / "trace"))
+
+
+def _shown(event: DerivedEvent) -> dict[str, Any]:
+    args = {key: str(value) for key, value in event.args.items()}
+    if event.group is not None:
+        args["group_id"] = str(event.group)
+    if event.long_name:
+        args["long_name"] = event.long_name
+    return {"name": event.name, "offset_ps": event.start, "duration_ps": event.end - event.start, "args": args}
+
+
+def _rows(lines: list[DerivedLine], plane: str) -> list[dict[str, Any]]:
+    rows = [
+        {"plane": plane, "row": line.row, "name": line.name, "events": [_shown(event) for event in line.events]}
+        for line in lines
+        if line.plane == plane
+    ]
+    return sorted(rows, key=lambda row: row["row"])
+
+
+def _is_derived(row: dict[str, Any]) -> bool:
+    return row["row"] > 1_000_000 or " - from #" in (row["name"] or "")
+
+
+@pytest.mark.parametrize("one", [one for one in CASES if one["id"] != _COLLIDING], ids=lambda one: one["id"])
+def test_worked_case(one: dict[str, Any], tmp_path: Path) -> None:
+    space = _space(one["input"], tmp_path)
+    lines, groups = derive(space)
+    plane = one["expected"][0]["plane"]
+    expected = [row for row in one["expected"] if _is_derived(row)]
+    assert _rows(lines, plane) == sorted(expected, key=lambda row: row["row"])
+    _check_streams(space, groups, plane, [row for row in one["expected"] if not _is_derived(row)])
+
+
+def _check_streams(space: Space, groups: Groups, plane: str, expected: list[dict[str, Any]]) -> None:
+    """Their order, and the groups of their events."""
+    streams = stream_order(space, space.planes.index(plane))
+    rows = [stream_row(place) if "GPU" in plane else 0 for place in range(len(streams))]
+    assert [row["row"] for row in expected] == rows
+    for row, stream in zip(expected, streams, strict=True):
+        own = np.flatnonzero(space.line == stream)
+        own = own[np.argsort(space.start[own], kind="stable")]
+        assert [space.words[name] for name in space.name[own]] == [event["name"] for event in row["events"]]
+        wanted = [int(event["args"].get("group_id", NO_GROUP)) for event in row["events"]]
+        assert groups.of[own].tolist() == wanted
+
+
+def test_thirty_streams_have_thirty_sets_of_lines(tmp_path: Path) -> None:
+    lines, _ = derive(_space(case(_COLLIDING)["input"], tmp_path))
+    assert len(lines) == 60
+    assert len({line.row for line in lines}) == 60
+    for stream in range(1, 31):
+        scopes, ops = (line for line in lines if line.stream == stream)
+        assert (scopes.name, ops.name) == (f"Framework Name Scope - from #{stream}", f"Framework Ops - from #{stream}")
+        assert [_shown(event)["name"] for event in (*scopes.events, *ops.events)] == ["a", "Mul"]
+
+
+def _lines(given_planes: list[dict[str, Any]], folder: Path) -> dict[str, list[tuple[str, int, int]]]:
+    lines, _ = derive(_space({"planes": given_planes}, folder))
+    return {line.name: [(event.name, event.start, event.end - event.start) for event in line.events] for line in lines}
+
+
+def _event(name: str, offset: int, duration: int, **stats: Any) -> dict[str, Any]:
+    typed = {key: {"ref" if isinstance(value, str) else "int64": value} for key, value in stats.items()}
+    return {"name": name, "offset_ps": offset, "duration_ps": duration, "stats": typed}
+
+
+def _plane(name: str, events: list[dict[str, Any]], line: str = "", number: int = 0) -> dict[str, Any]:
+    return {"name": name, "lines": [{"id": number, "name": line, "events": events}]}
+
+
+def test_the_last_scopes_of_a_tpu_are_told_apart_too(tmp_path: Path) -> None:
+    plane = _plane("/device:TPU:0", [_event("op1", 0, 10000, tf_op="scope1/scope2/mul:Mul")])
+    assert _lines([plane], tmp_path)["Framework Name Scope"] == [("scope1", 0, 10000), ("scope2", 0, 9000)]
+
+
+def test_events_need_not_be_in_order(tmp_path: Path) -> None:
+    events = [_event("op", (9 - place) * 200, 100, tf_op="MyOp:i") for place in range(10)]
+    assert _lines([_plane("/device:TPU:3", events)], tmp_path)["Framework Ops"] == [("i", 0, 1900)]
+
+
+def test_modules_of_a_host_line(tmp_path: Path) -> None:
+    events = [_event("op1", 0, 100, hlo_module="Module1"), _event("op2", 200, 400, hlo_module="Module2")]
+    found = _lines([_plane("/host:CPU", events, "main")], tmp_path)
+    assert found == {"main-XLA Modules": [("Module1", 0, 100), ("Module2", 200, 400)]}
+
+
+def test_roots_of_a_host_are_steps(tmp_path: Path) -> None:
+    events = [_event("train", at * 100, 50, _r=1, step_num=at + 7) for at in range(2)]
+    found = _lines([_plane("/host:CPU", events, "main")], tmp_path)
+    assert found == {"Steps": [("train 7", 0, 50), ("train 8", 100, 50)]}
+
+
+def test_groups_pass_from_producers_to_consumers(tmp_path: Path) -> None:
+    python = [
+        _event("train", 0, 200, _r=1, step_num=123),
+        _event("FunctionRun", 10, 80, _pt=1, _p=5),
+    ]
+    pool = [_event("Process", 20, 60, _ct=1, _c=5), _event("launch", 30, 10, correlation_id=100)]
+    host = _plane("/host:CPU", python, "python", 1)
+    host["lines"] += _plane("", pool, "pool", 2)["lines"]
+    gpu = _plane("/device:GPU:0", [_event("k", 40, 10, correlation_id=100)])
+    assert _lines([host, gpu], tmp_path)["Steps"] == [("train 123", 40, 10)]
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    one = [_event("a", 0, 50, _r=1, _pt=1, _p=1, _ct=1, _c=2)]
+    two = [_event("b", 0, 50, _pt=1, _p=2, _ct=1, _c=1)]
+    host = _plane("/host:CPU", one, "one", 1)
+    host["lines"] += _plane("", two, "two", 2)["lines"]
+    space = _space({"planes": [host]}, tmp_path)
+    assert find_groups(space).of.tolist() == [0, 0]
+
+
+def test_groups_that_the_trace_came_with_are_kept(tmp_path: Path) -> None:
+    root = _event("train", 0, 50, _r=1, step_num=3)
+    gpu = _plane("/device:GPU:0", [_event("k", 0, 10, group_id=41, step_name="train 41"), _event("k", 20, 10)])
+    found = _lines([_plane("/host:CPU", [root]), gpu], tmp_path)
+    assert found == {"Steps": [("train 41", 0, 30)]}
+
+
+def test_derived_lines_of_a_file_are_no_input(tmp_path: Path) -> None:
+    stream = _plane("/device:GPU:0", [_event("k", 0, 10, kernel_details="d", tf_op="a/mul:Mul")], "Stream #1", 1)
+    stream["lines"] += _plane("", [_event("M", 0, 10, kernel_details="d", tf_op="x/y:Y")], "Framework Ops", 9)["lines"]
+    assert _lines([stream], tmp_path).keys() == {"Framework Name Scope - from #1", "Framework Ops - from #1"}
+
+
+@pytest.mark.parametrize(
+    ("full", "shown", "scopes"),
+    [
+        ("mul:Mul", "Mul", ()),
+        ("a/b/mul:Mul", "Mul", ("a", "b")),
+        ("jit(f)/while/add:add", "add", ("jit(f)", "while")),
+        ("jit(f)/dot_12:", "dot", ("jit(f)",)),
+        ("jit(f)/conv:conv[dims=1/2]", "conv[dims=1/2]", ("jit(f)",)),
+        ("no type at all/x", "no type at all/x", ()),
+        ("abc:model/layer/MatMul_1", "abc:model/layer/MatMul_1", ()),
+        (":", ":", ()),
+        ("", "", ()),
+    ],
+)
+def test_names_of_operators(full: str, shown: str, scopes: tuple[str, ...]) -> None:
+    found = parse_op(full)
+    assert (found.shown, found.scopes) == (shown, scopes)
+
+
+def test_the_shrunk_keep_a_nanosecond() -> None:
+    line = LineBuilder()
+    line.put([(name, name) for name in "abcdef"], (0, 3500), None)
+    line.close()
+    assert [event.end for event in line.events] == [3500, 2500, 1500, 1500, 1500, 1500]
+
+
+def test_no_levels_end_what_is_open() -> None:
+    ops = LineBuilder()
+    scopes = LineBuilder([ops])
+    for path in (["a"], [], []):
+        scopes.put([(name, name) for name in path], (0, 10), None)
+        ops.put([("op", "op")], (0, 10), None)
+    assert len(ops.events) == 2
+
+
+_SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 2)), max_size=30)
+
+
+def _host_space(spans: list[tuple[int, int, int]]) -> Space:
+    start = np.array([span[0] for span in spans], dtype=np.int64)
+    count = len(spans)
+    return Space(
+        planes=["/host:CPU"],
+        lines=[Line(0, number, "") for number in range(3)],
+        start=start,
+        end=start + np.array([span[1] for span in spans], dtype=np.int64),
+        line=np.array([span[2] for span in spans], dtype=np.int64),
+        name=np.zeros(count, dtype=np.int64),
+        correlation=np.full(count, MISSING, dtype=np.int64),
+        numbers={},
+        texts={"tf_op": np.full(count, NO_TEXT, dtype=np.int64)},
+        words=["x"],
+    )
+
+
+@given(_SPANS)
+@settings(max_examples=150, deadline=None)
+def test_a_parent_encloses_its_children(spans: list[tuple[int, int, int]]) -> None:
+    space = _host_space(spans)
+    for row, parent in enumerate(nesting(space).tolist()):
+        if parent >= 0:
+            assert space.line[parent] == space.line[row]
+            assert space.start[parent] <= space.start[row]
+            assert space.end[parent] >= space.end[row]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 3)), max_size=20, unique_by=lambda pair: pair[0]))
+def test_the_latest_group_is_inherited(events: list[tuple[int, int]]) -> None:
+    space = _host_space([(start, 1, 0) for start, _ in events])
+    group = np.array([number for _, number in events], dtype=np.int64)
+    found = inherit(space, np.arange(len(events)), group)
+    latest = NO_GROUP
+    for row in sorted(range(len(events)), key=lambda row: events[row][0]):
+        latest = events[row][1] if events[row][1] != NO_GROUP else latest
+        assert found[row] == latest
