@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,20 @@ class ChildFailed(Exception):
     """A measured process failed; str() is the end of what it said."""
 
 
-def child(function: str, arguments: dict[str, Any], python: str = sys.executable) -> dict[str, Any]:
-    """Run one function in a process of its own: seconds, cpu_seconds, peak_bytes, result."""
+def child(
+    function: str,
+    arguments: dict[str, Any],
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Run one function in a process of its own: seconds, cpu_seconds, peak_bytes, result.
+
+    `environment`: variables besides our own.
+    """
     done = subprocess.run(
         [python, "-m", "bench.child", function, json.dumps(arguments)],
         cwd=ROOT,
+        env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
         check=False,
@@ -53,9 +64,15 @@ def child(function: str, arguments: dict[str, Any], python: str = sys.executable
     raise ChildFailed(f"{function}: {(done.stderr or done.stdout)[-1500:]}")
 
 
-def median(function: str, arguments: dict[str, Any], times: int, python: str = sys.executable) -> dict[str, Any]:
+def median(
+    function: str,
+    arguments: dict[str, Any],
+    times: int,
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """The run of median seconds out of several; its peak is the largest of all."""
-    runs = [child(function, arguments, python) for _ in range(times)]
+    runs = [child(function, arguments, python, environment) for _ in range(times)]
     middle = sorted(runs, key=lambda run: run["seconds"])[len(runs) // 2]
     return {**middle, "peak_bytes": max(run["peak_bytes"] for run in runs)}
 

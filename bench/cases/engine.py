@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from profd.workers.child import ALLOCATOR
+
 from bench import data, floors
 from bench.measure import SCRATCH, Row, child
 
@@ -43,9 +45,8 @@ def _averages(events: int) -> Iterator[Row]:
         child("bench.peers.duckdb_averages:seconds", {"trace_dir": str(stored), "repeat": 5})["result"]
     )
     for what, arguments in (("key averages", {}), ("key averages, raw", {"raw": True})):
-        taken = child("bench.ours.engine:query", {"job": "top", "trace_dir": str(stored), "repeat": 5, **arguments})[
-            "result"
-        ]
+        query = {"job": "top", "trace_dir": str(stored), "repeat": 5, **arguments}
+        taken = child("bench.ours.engine:query", query, environment=ALLOCATOR)["result"]
         ours = statistics.median(taken)
         yield Row(
             "engine",

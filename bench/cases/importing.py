@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
+from profd.workers.child import ALLOCATOR
+
 from bench import data, floors
 from bench.measure import SCRATCH, ChildFailed, Row, child, median
 
@@ -16,7 +18,9 @@ MEMORY_BAR = 600e6
 def rows(events: int) -> Iterator[Row]:
     """The rows of this case."""
     trace = data.trace(events)
-    ours = median("bench.ours.engine:store", {"path": str(trace), "out": str(SCRATCH / "stored")}, 3)
+    ours = median(
+        "bench.ours.engine:store", {"path": str(trace), "out": str(SCRATCH / "stored")}, 3, environment=ALLOCATOR
+    )
     floor = min(floors.run("scan", str(trace))[0] for _ in range(3))
     decode = median("bench.peers.msgspec_decode:decode", {"path": str(trace)}, 3)
     seconds = ours["seconds"]
@@ -60,7 +64,8 @@ def _against_hta(trace: Path, seconds: float) -> Iterator[Row]:
 
 
 def _memory(events: int, peak: float) -> Iterator[Row]:
-    larger = child("bench.ours.engine:store", {"path": str(data.trace(5 * events)), "out": str(SCRATCH / "stored5")})
+    arguments = {"path": str(data.trace(5 * events)), "out": str(SCRATCH / "stored5")}
+    larger = child("bench.ours.engine:store", arguments, environment=ALLOCATOR)
     worst = max(peak, larger["peak_bytes"])
     shown = f"{peak / 1e6:.0f} MB and {larger['peak_bytes'] / 1e6:.0f} MB, {larger['seconds']:.1f} s"
     what = f"peak memory, {events / 1e6:g}M and {5 * events / 1e6:g}M events"
@@ -74,6 +79,7 @@ def _queries() -> Iterator[Row]:
         ("top --raw", "top", {"raw": True}, 0.150),
         ("export of a 10 ms window", "export", {"format": "chrome", "from_ns": 10**8, "to_ns": 11 * 10**7}, 0.300),
     ):
-        answer = child("bench.ours.engine:query", {"job": job, "trace_dir": stored, "repeat": 5, **arguments})
+        query = {"job": job, "trace_dir": stored, "repeat": 5, **arguments}
+        answer = child("bench.ours.engine:query", query, environment=ALLOCATOR)
         taken = statistics.median(answer["result"])
         yield Row("importing", what, f"{taken * 1e3:.0f} ms", bar=f"<= {bar * 1e3:.0f} ms", met=taken <= bar)

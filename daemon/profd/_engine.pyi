@@ -33,6 +33,12 @@ def group_rows(columns: list[Int64]) -> tuple[Int64, Int64]:
 def sum_by(group: Int64, groups: int, values: Int64) -> Int64:
     """Sum of `values` in each of `groups` groups; absent values are skipped, sums saturate."""
 
+def subtree_sums(own: Int64, parent: Int64) -> Int64:
+    """Sum of `own` over each row and all below it, saturating; a negative parent is none.
+
+    Rows on a circle of parents keep what lies below the circle, and nothing is said of it.
+    """
+
 class TreeBuilder:
     """Stack replay per thread with open stacks carried from segment to segment.
 

@@ -1,4 +1,4 @@
-// Free functions over whole columns: argsort, nest, group_rows, sum_by.
+// Free functions over whole columns: argsort, nest, group_rows, sum_by, subtree_sums.
 #include "columns.h"
 
 #include <bit>
@@ -146,6 +146,38 @@ Out<std::int64_t> sum_by(In<std::int64_t> group, std::size_t groups, In<std::int
   return sums.array();
 }
 
+Out<std::int64_t> subtree_sums(In<std::int64_t> own, In<std::int64_t> parent) {
+  const std::size_t n = own.shape(0);
+  require_aligned(own, "own");
+  require_column(parent, n, "parent");
+  Buffer<std::int64_t> total(n);
+  {
+    nb::gil_scoped_release release;
+    constexpr std::int32_t kDone = -1;
+    std::copy_n(own.data(), n, total.data());
+    // Equal starts put a parent after its children: rows are taken when all below them are, not in row order.
+    std::vector<std::int32_t> waiting_for(n, 0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int64_t above = parent.data()[i];
+      require(above < static_cast<std::int64_t>(n), "a parent is beyond the last row");
+      if (above >= 0) ++waiting_for[above];
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      if (waiting_for[i] != 0) continue;
+      std::int64_t row = static_cast<std::int64_t>(i);
+      while (waiting_for[row] == 0) {
+        waiting_for[row] = kDone;
+        const std::int64_t above = parent.data()[row];
+        if (above < 0) break;
+        total[above] = plus(total[above], total[row]);
+        --waiting_for[above];
+        row = above;
+      }
+    }
+  }
+  return total.array();
+}
+
 }  // namespace
 
 void bind_columns(nb::module_& m) {
@@ -154,6 +186,7 @@ void bind_columns(nb::module_& m) {
         nb::arg("include").noconvert(), nb::kw_only(), nb::arg("threads_max") = 1 << 22);
   m.def("group_rows", &group_rows, nb::arg("columns").noconvert());
   m.def("sum_by", &sum_by, nb::arg("group").noconvert(), nb::arg("groups"), nb::arg("values").noconvert());
+  m.def("subtree_sums", &subtree_sums, nb::arg("own").noconvert(), nb::arg("parent").noconvert());
 }
 
 }  // namespace profd

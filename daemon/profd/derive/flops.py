@@ -133,6 +133,11 @@ def op_flops(name: str, inputs: str) -> float:
     return flops if math.isfinite(flops) else 0.0
 
 
+def has_formula(names: list[str]) -> Array:
+    """Which names are those of ops with a formula; the entry after the last answers for NO_CODE."""
+    return np.array([*(name in _FORMULAS for name in names), False], dtype=bool)
+
+
 def flops_of_rows(names: list[str], inputs: list[str], name: Array, signature: Array) -> Array:
     """Operations per row (float64) from the coded columns `name` and `inputs`; 0 where unknown.
 

@@ -10,9 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from profd import _engine
-from profd.derive.ancestors import subtree_sums
 from profd.derive.autograd import AUTOGRAD_COLUMNS, Links, backward_times, find_links
-from profd.derive.flops import flops_of_rows
+from profd.derive.flops import flops_of_rows, has_formula
 from profd.errors import BadInput
 from profd.events import NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
@@ -218,7 +217,7 @@ def _sums(calls: view.Calls, group: Array, groups: int, backward: Links | None) 
     }
     if backward is not None:
         own = backward_times(backward, calls.parent, calls.cpu)
-        total = subtree_sums(own, calls.parent)
+        total = _engine.subtree_sums(own, calls.parent)
         total[calls.uncounted] = 0
         values["backward_time_total_ns"] = total
     if calls.memory is not None:
@@ -249,12 +248,12 @@ def _flops(table: EventTable, calls: view.Calls, group: Array, groups: int) -> A
     inputs = table.dictionaries.get("inputs")
     if "inputs" not in table.columns or not inputs or not inputs.values:
         return None
+    names = rules.names_of(table)
     ops = table.column("kind") == Kind.CPU_OP
+    ops &= has_formula(names)[table.column("name")]
     ops[calls.uncounted] = False
     rows = np.flatnonzero(ops)
-    flops = flops_of_rows(
-        rules.names_of(table), inputs.values, table.column("name")[rows], table.columns["inputs"][rows]
-    )
+    flops = flops_of_rows(names, inputs.values, table.column("name")[rows], table.columns["inputs"][rows])
     return np.bincount(group[rows], weights=flops, minlength=groups)
 
 

@@ -5,7 +5,7 @@ View rules: they decide what a table shows, never what a trace holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -43,14 +43,20 @@ _HIDDEN_FRAMES: Final = (
 # Rows that are marks or values, not work.
 _NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 _ANNOTATIONS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION)
-_ASYNC_PHASES: Final = np.frombuffer(b"bne", dtype=np.uint8)
+_ASYNC_PHASES: Final = b"bne"
+
+
+def _is_any(values: Array, wanted: Iterable[int]) -> Array:
+    # A few comparisons of bytes are several times faster than a look-up per row.
+    found = np.zeros(len(values), dtype=bool)
+    for value in wanted:
+        found |= values == value
+    return found
 
 
 def is_kind(kinds: Array, *wanted: Kind) -> Array:
     """Which rows are of one of these kinds."""
-    table = np.zeros(256, dtype=bool)
-    table[list(wanted)] = True
-    return table[kinds]
+    return _is_any(kinds, wanted)
 
 
 def is_work(kinds: Array) -> Array:
@@ -79,7 +85,7 @@ def is_async(table: EventTable) -> Array:
     """Which rows are asynchronous spans: they overlap freely and are on nobody's stack."""
     if "phase" not in table.columns:
         return np.zeros(len(table), dtype=bool)
-    return np.isin(table.columns["phase"], _ASYNC_PHASES)
+    return _is_any(table.columns["phase"], _ASYNC_PHASES)
 
 
 class Named:

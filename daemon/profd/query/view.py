@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profd import _engine
-from profd.derive.ancestors import nearest, subtree_sums
+from profd.derive.ancestors import nearest
 from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME, own_usage, usage_within
 from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
@@ -82,7 +82,7 @@ def torch_calls(table: EventTable) -> Calls:
     parent, self_cpu = nest(table, nested)
     launched = _device_time(table, lasting, nested, on_device)
     dropped = _merge_wrappers(name, parent, lasting, self_cpu, launched)
-    device = subtree_sums(launched, parent) if launched.any() else launched
+    device = _engine.subtree_sums(launched, parent) if launched.any() else launched
 
     memory = _memory(table, shown & cpu & ~dropped, marks, _kept_parent(parent, dropped), lasting)
 

@@ -119,3 +119,32 @@ def test_wrong_dtypes_and_shapes_are_type_errors(call):
 def test_malformed_columns_are_value_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@st.composite
+def forests(draw):
+    """(own, parent) in an order that is no order of the tree."""
+    size = draw(st.integers(0, 30))
+    above = [draw(st.integers(-1, row - 1)) for row in range(size)]
+    place = draw(st.permutations(range(size)))
+    parent = [0] * size
+    for row, up in enumerate(above):
+        parent[place[row]] = place[up] if up >= 0 else -1
+    return draw(st.lists(st.integers(-(2**40), 2**40), min_size=size, max_size=size)), parent
+
+
+@given(forests())
+def test_subtree_sums_equal_their_twin(forest):
+    own, parent = forest
+    total = _engine.subtree_sums(np.array(own, dtype=np.int64), np.array(parent, dtype=np.int64))
+    assert total.tolist() == twins.subtree_sums(own, parent)
+
+
+def test_subtree_sums_end_on_circles_and_refuse_parents_that_are_not_there():
+    total = _engine.subtree_sums(np.array([1, 2, 4, 8]), np.array([1, 0, 0, -1]))
+    assert total.tolist() == [5, 2, 4, 8]
+    assert _engine.subtree_sums(np.array([2**63 - 1, 1]), np.array([-1, 0])).tolist() == [2**63 - 1, 1]
+    with pytest.raises(ValueError, match="beyond the last row"):
+        _engine.subtree_sums(np.array([1]), np.array([1]))
+    with pytest.raises(ValueError, match="rows"):
+        _engine.subtree_sums(np.array([1]), np.array([-1, -1]))

@@ -135,3 +135,14 @@ def links(rows: list[tuple[int, int, int]]) -> list[int]:
         else:
             linked.append(before[-1] if before else after[0] if after else -1)
     return linked
+
+
+def subtree_sums(own, parent):
+    """Each row's own value, added to it and to all above it."""
+    total = [0] * len(own)
+    for row, value in enumerate(own):
+        above = row
+        while above >= 0:
+            total[above] += value
+            above = parent[above]
+    return total
