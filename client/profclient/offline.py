@@ -10,7 +10,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,10 @@ class OfflineTraces:
     def steps(self, trace: str) -> dict[str, Any]:
         """The steps one by one."""
         return dict(self._ask("steps", id=trace))
+
+    def timeline(self, trace: str, lines: Sequence[str]) -> Iterator[bytes]:
+        """Derived lines as JSON lines in pieces."""
+        return self._pieces("timeline", id=trace, lines=list(lines))
 
     def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
         """What became of `trace` in `other`."""

@@ -6,7 +6,7 @@ Traces are dicts with the fields of `profproto/v1/trace.proto`; absent is None.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,6 +58,10 @@ class Traces(Protocol):
 
     def steps(self, trace: str) -> dict[str, Any]:
         """The steps one by one (docs/json.md)."""
+        ...
+
+    def timeline(self, trace: str, lines: Sequence[str]) -> Iterator[bytes]:
+        """Derived lines of these kinds, or of all, as JSON lines (docs/json.md) in pieces."""
         ...
 
     def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
@@ -136,6 +140,12 @@ class RemoteTraces:
     def steps(self, trace: str) -> dict[str, Any]:
         """The steps one by one."""
         return self._json(self._stub.Steps, trace_pb2.TraceRef(id=trace))
+
+    def timeline(self, trace: str, lines: Sequence[str]) -> Iterator[bytes]:
+        """Derived lines as JSON lines in pieces."""
+        request = trace_pb2.TimelineRequest(id=trace, lines=lines)
+        for chunk in self._daemon.stream(self._stub.Timeline, request):
+            yield chunk.data
 
     def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
         """What became of `trace` in `other`."""

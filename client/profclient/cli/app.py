@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "top": ("top", "top", "Where the time went, by name."),
     "tree": ("tree", "tree", "The call tree of a trace."),
     "steps": ("steps", "steps", "The training steps of a trace, one by one."),
+    "timeline": ("timeline", "timeline", "Steps, modules, name scopes and operators on the devices of a trace."),
     "diff": ("diff", "diff", "What became slower, faster, new and gone from one trace to another."),
     "sql": ("sql", "sql", "Ask a trace in SQL."),
     "export": ("export", "export", "Write a trace for another tool."),

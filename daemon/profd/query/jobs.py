@@ -12,6 +12,7 @@ from profd.query.averages import SORT_DEFAULT, Grouping, averages_of_trace, sort
 from profd.query.diff import diff as compare
 from profd.query.steps import steps_of_trace
 from profd.query.summary import summarise
+from profd.query.timeline import timeline_lines
 from profd.query.tree import tree_lines
 from profd.store.reader import TraceReader
 from profd.workers.jobs import Progress
@@ -54,6 +55,17 @@ def steps(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str,
     answer = steps_of_trace(_open(args))
     _write(answer, fds[0])
     return {"steps": answer["n"]}
+
+
+def timeline(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Derived lines as JSON lines to `fds[0]`: `{"rows": n}`."""
+    written = 0
+    with os.fdopen(os.dup(fds[0]), "wb") as out:
+        for count, lines in timeline_lines(_open(args), args.get("lines") or ()):
+            out.write(lines)
+            written += count
+            progress("timeline", -1)
+    return {"rows": written}
 
 
 def diff(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:

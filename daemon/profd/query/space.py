@@ -25,6 +25,17 @@ def is_xspace(reader: TraceReader) -> bool:
     return any(isinstance(process.get("xspace"), dict) for process in reader.tracks.processes)
 
 
+def derived_lines(reader: TraceReader) -> dict[int, tuple[str, str]]:
+    """Lines that a viewer has derived from others: track number -> plane, name."""
+    found = {}
+    for number, thread in enumerate(reader.tracks.threads):
+        process = reader.tracks.processes[thread["process"]]
+        plane, name = str(process.get("name") or process["id"]), str(thread.get("name") or "")
+        if is_derived(_number(thread["id"]), name, place_of(plane)):
+            found[number] = (plane, name)
+    return found
+
+
 def read_space(reader: TraceReader) -> Space:
     """The events but those of derived lines and aggregates; picoseconds from the start of the trace.
 
@@ -51,8 +62,8 @@ class _Reading:
             Line(thread["process"], _number(thread["id"]), str(thread.get("name") or ""))
             for thread in reader.tracks.threads
         ]
-        derived = [is_derived(line.id, line.name, place_of(self._planes[line.plane])) for line in self._lines]
-        self._derived = np.array([*derived, True], dtype=np.bool_)  # the last answers for rows without a line
+        self._derived = np.zeros(len(self._lines) + 1, dtype=np.bool_)
+        self._derived[[*derived_lines(reader), -1]] = True  # the last answers for rows without a line
 
     def space(self) -> Space:
         keys = {name for wanted in (*NUMBERS, *TEXTS) for name in _spellings(wanted)}

@@ -149,6 +149,12 @@ class Library:
         record = await self.get(caller, trace)
         return int((await self._run_job("steps", self._directory(record), [fd]))["steps"])
 
+    async def timeline(self, caller: Caller, trace: str, fd: int, *, lines: Sequence[str] = ()) -> int:
+        """Write the JSON lines of `profctl timeline` to `fd`, which stays the caller's; returns the rows."""
+        record = await self.get(caller, trace)
+        arguments = {**self._directory(record), "lines": [*lines]}
+        return int((await self._run_job("timeline", arguments, [fd]))["rows"])
+
     async def diff(self, caller: Caller, trace: str, other: str, fd: int, *, by: str = "") -> int:
         """Write the JSON of `profctl diff` (from `trace` to `other`) to `fd`; returns the rows."""
         first, second = await self.get(caller, trace), await self.get(caller, other)

@@ -207,6 +207,14 @@ class SqlRequest(_message.Message):
     limit: int
     def __init__(self, id: _Optional[str] = ..., sql: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
+class TimelineRequest(_message.Message):
+    __slots__ = ("id", "lines")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., lines: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class DataChunk(_message.Message):
     __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]

@@ -84,6 +84,11 @@ class TraceServiceStub(object):
                 request_serializer=profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
                 response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
                 _registered_method=True)
+        self.Timeline = channel.unary_stream(
+                '/profd.v1.TraceService/Timeline',
+                request_serializer=profproto_dot_v1_dot_trace__pb2.TimelineRequest.SerializeToString,
+                response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+                _registered_method=True)
         self.Diff = channel.unary_stream(
                 '/profd.v1.TraceService/Diff',
                 request_serializer=profproto_dot_v1_dot_trace__pb2.DiffRequest.SerializeToString,
@@ -166,6 +171,13 @@ class TraceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Timeline(self, request, context):
+        """JSON lines
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Diff(self, request, context):
         """JSON
         """
@@ -237,6 +249,11 @@ def add_TraceServiceServicer_to_server(servicer, server):
             'Steps': grpc.unary_stream_rpc_method_handler(
                     servicer.Steps,
                     request_deserializer=profproto_dot_v1_dot_trace__pb2.TraceRef.FromString,
+                    response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
+            ),
+            'Timeline': grpc.unary_stream_rpc_method_handler(
+                    servicer.Timeline,
+                    request_deserializer=profproto_dot_v1_dot_trace__pb2.TimelineRequest.FromString,
                     response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
             ),
             'Diff': grpc.unary_stream_rpc_method_handler(
@@ -524,6 +541,33 @@ class TraceService(object):
             target,
             '/profd.v1.TraceService/Steps',
             profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
+            profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Timeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/profd.v1.TraceService/Timeline',
+            profproto_dot_v1_dot_trace__pb2.TimelineRequest.SerializeToString,
             profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
             options,
             channel_credentials,

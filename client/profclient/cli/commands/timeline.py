@@ -1,0 +1,59 @@
+"""`profctl timeline`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+
+import click
+
+from profclient.cli.backend import traces
+from profclient.cli.commands.tree import PERSON_LINES, lines
+from profclient.cli.options import json_option
+from profclient.cli.output import printable, say
+from profclient.cli.units import duration
+
+LINES = ("steps", "modules", "xla-ops", "scopes", "ops", "launches", "graphs")
+
+
+@click.command()
+@click.argument("trace", default="")
+@click.option("--line", "wanted", type=click.Choice(LINES), multiple=True, help="Only these; may be repeated.")
+@json_option
+def timeline(trace: str, wanted: tuple[str, ...], as_json: bool) -> None:
+    """Steps, modules, name scopes and operators on the devices of a trace.
+
+    They are derived from what the kernels of a JAX or TensorFlow trace say of
+    themselves, as XProf does it: docs/timeline.md has the rules.
+    """
+    with traces() as source:
+        pieces = source.timeline(trace, wanted)
+        if as_json:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        else:
+            _print(lines(pieces))
+
+
+def _print(rows: Iterator[bytes]) -> None:
+    events = [json.loads(row) for row in itertools.islice(rows, PERSON_LINES + 1)]
+    first = min((event["start_ns"] for event in events), default=0)
+    before = None
+    for event in events[:PERSON_LINES]:
+        line = (event["plane"], event["line"], event["origin"])
+        if line != before:
+            click.echo(f"{printable(line[0])}  {printable(line[1])}  [{line[2]}]")
+            before = line
+        at, took = event["start_ns"] - first, event["duration_ps"] / 1000
+        step = f"  [{printable(event['step'])}]" if event["step"] and event["what"] != "steps" else ""
+        click.echo(f"{duration(at):>12}  {duration(took):>10}  {printable(event['name'])}{step}")
+    if len(events) > PERSON_LINES:
+        say(f"… cut at {PERSON_LINES} events; --line narrows it, --json prints all.")
+    if not events:
+        say(
+            "No such lines: they need kernels that name their module or operator (hlo_module, hlo_op, tf_op), "
+            "and for steps StepTraceAnnotation around what launches them."
+        )

@@ -1,0 +1,130 @@
+"""Derived lines of a stored XSpace as JSON lines: `profctl timeline` (docs/json.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from profd.derive.timeline.current import NAMES, DerivedLine, What, derive
+from profd.derive.timeline.groups import Groups
+from profd.errors import BadInput
+from profd.events import NO_END
+from profd.query.space import derived_lines, read_space
+from profd.store.reader import TraceReader
+
+_EVENTS_AT_ONCE: Final = 1 << 14
+_ENCODER: Final = msgspec.json.Encoder()
+_COLUMNS: Final = ("name", "start", "end", "start_ps", "end_ps", "thread")
+_OLDER_NAMES: Final = {"TensorFlow Name Scope": What.SCOPES, "TensorFlow Ops": What.OPS}
+_WHAT: Final = {**{name: what for what, name in NAMES.items()}, **_OLDER_NAMES}
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event of `profctl timeline --json`; absent is null."""
+
+    plane: str
+    line: str
+    what: str
+    origin: str  # derived, recorded
+    stream: int | None
+    start_ns: int  # Unix
+    start_ps: int  # after start_ns, below 1000
+    duration_ps: int
+    name: str
+    long_name: str | None
+    group: int | None
+    step: str | None
+    args: dict[str, Any]
+
+
+def timeline_lines(reader: TraceReader, wanted: Collection[str]) -> Iterator[tuple[int, bytes]]:
+    """(number of events, their JSON lines) piece by piece; all kinds of lines if `wanted` is empty.
+
+    BadInput if the trace is no XSpace, or a kind of line is unknown.
+    """
+    unknown = set(wanted) - {what.value for what in What}
+    if unknown:
+        known = ", ".join(what.value for what in What)
+        raise BadInput(f"there are no lines {', '.join(sorted(unknown))!r}; there are: {known}")
+    kinds = {what for what in What if not wanted or what.value in wanted}
+    lines, groups = derive(read_space(reader))
+    zero = reader.meta.start_ns or 0
+    shown = sorted((line for line in lines if line.what in kinds), key=_place)
+    yield from _pieces(event for line in shown for event in _events(line, groups, zero))
+    yield from _pieces(_recorded(reader, kinds))
+
+
+def _place(line: DerivedLine) -> tuple[str, bool, int]:
+    """Lines of a whole plane come before those of its streams."""
+    return line.plane, line.stream is not None, line.row
+
+
+def _pieces(events: Iterator[Event]) -> Iterator[tuple[int, bytes]]:
+    some: list[Event] = []
+    for event in events:
+        some.append(event)
+        if len(some) == _EVENTS_AT_ONCE:
+            yield len(some), _ENCODER.encode_lines(some)
+            some = []
+    if some:
+        yield len(some), _ENCODER.encode_lines(some)
+
+
+def _events(line: DerivedLine, groups: Groups, zero: int) -> Iterator[Event]:
+    for event in line.events:
+        start_ns, start_ps = divmod(event.start, 1000)
+        yield Event(
+            plane=line.plane,
+            line=line.name,
+            what=line.what.value,
+            origin="derived",
+            stream=line.stream,
+            start_ns=zero + start_ns,
+            start_ps=start_ps,
+            duration_ps=event.end - event.start,
+            name=event.name,
+            long_name=event.long_name or None,
+            group=event.group,
+            step=None if event.group is None else groups.name(event.group),
+            args=event.args,
+        )
+
+
+def _recorded(reader: TraceReader, kinds: Collection[What]) -> Iterator[Event]:
+    """Lines that were derived before the trace came here."""
+    whats = {}
+    for number, (plane, name) in derived_lines(reader).items():
+        what = _WHAT.get(name.partition(" - from #")[0])
+        if what is not None and what in kinds:
+            whats[number] = (plane, name, what)
+    if not whats:
+        return
+    for table in reader.iterate(_COLUMNS, args=False):
+        thread, names = table.column("thread"), table.dictionaries["name"].values
+        rows = np.flatnonzero(np.isin(thread, list(whats)))
+        end = table.column("end")
+        end = np.where(end == NO_END, table.columns["start"], end)
+        columns = [thread, table.column("name"), table.columns["start"], table.column("start_ps"), end]
+        columns.append(table.column("end_ps"))
+        for number, code, start, start_ps, until, until_ps in zip(
+            *(column[rows].tolist() for column in columns), strict=True
+        ):
+            plane, line, what = whats[number]
+            yield Event(
+                plane=plane,
+                line=line,
+                what=what.value,
+                origin="recorded",
+                stream=None,
+                start_ns=start,
+                start_ps=start_ps,
+                duration_ps=(until - start) * 1000 + until_ps - start_ps,
+                name=names[code] if code >= 0 else "",
+                long_name=None,
+                group=None,
+                step=None,
+                args={},
+            )
