@@ -27,6 +27,7 @@ SEGMENT_ROWS: Final = 1 << 18  # what an import holds at a time: 400 MB at most 
 XSPACE_BYTES_MAX: Final = 2 * GiB - 1  # protobuf's own
 XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: planes, lines, metadata
 XSPACE_EVENT_STATS_MAX: Final = 1024
+XSPACE_LEVELS_MAX: Final = 256  # of derived lines: scopes in scopes; deeper ones are left out
 XSPACE_METADATA_BYTES_MAX: Final = 16 * MiB  # HLO protos and the like, kept in meta.json
 
 # Chrome streams in the dialect torch-legacy

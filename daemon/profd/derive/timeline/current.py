@@ -14,6 +14,7 @@ from profd.derive.timeline.merge import DerivedEvent, LineBuilder
 from profd.derive.timeline.names import FrameworkOp, parse_op
 from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_time_order
 from profd.events.table import Array
+from profd.limits import XSPACE_LEVELS_MAX
 
 _DELIMITER: Final = "::"
 _ROWS_PER_STREAM: Final = 7  # the stream and six derived lines
@@ -100,29 +101,44 @@ def _gpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedL
         built = _Stream(space, groups.of).build(in_time_order(space, kernels))
         number = space.lines[stream].id
         lines += [
-            _line(space, plane, what, line, f" - from #{number}", number, stream_row(place) + _OFFSETS[what])
-            for what, line in built.items()
+            _line(space, plane, what, events, f" - from #{number}", number, stream_row(place) + _OFFSETS[what])
+            for what, events in built.items()
         ]
     return lines
 
 
 def _line(
-    space: Space, plane: int, what: What, built: LineBuilder, suffix: str = "", stream: int | None = None, row: int = -1
+    space: Space,
+    plane: int,
+    what: What,
+    events: list[DerivedEvent],
+    suffix: str = "",
+    stream: int | None = None,
+    row: int = -1,
 ) -> DerivedLine:
-    events = sorted(built.events, key=lambda event: (event.start, -event.end))
+    events = sorted(events, key=lambda event: (event.start, -event.end))
     row = _WHOLE_PLANE + _PLANE_OFFSETS[what] if row < 0 else row
     return DerivedLine(space.planes[plane], what, NAMES[what] + suffix, stream, row, events)
 
 
 def _steps(space: Space, plane: int, rows: Array, groups: Groups) -> DerivedLine:
-    steps = LineBuilder()
     order = in_time_order(space, rows)
     order = order[groups.of[order] != NO_GROUP]
-    for start, end, group in _spans(space, order, groups.of):
-        steps.put([(str(group), str(group))], (start, end), group)
-    for event in steps.events:
-        event.name = event.args["step_name"] = groups.name(int(event.name))
-    return _line(space, plane, What.STEPS, steps)
+    group = groups.of[order]
+    first = _changes(group)
+    ends = np.maximum.reduceat(space.end[order], first).tolist() if len(first) else []
+    events = []
+    for number, start, end in zip(group[first].tolist(), space.start[order[first]].tolist(), ends, strict=True):
+        title = groups.name(number)
+        events.append(DerivedEvent(title, start, end, number, args={"step_name": title}))
+    return _line(space, plane, What.STEPS, events)
+
+
+def _changes(*columns: Array) -> Array:
+    """Where a row differs from the one before it in any column, and the first."""
+    changed = np.ones(len(columns[0]), dtype=np.bool_)
+    changed[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return np.flatnonzero(changed)
 
 
 def _spans(space: Space, rows: Array, group: Array) -> Any:
@@ -140,42 +156,65 @@ class _Stream:
         self.xla_ops = LineBuilder()
         self.graphs = LineBuilder()
         self.modules = LineBuilder([self.scopes, self.xla_ops, self.graphs])
+        self._chains: dict[int, list[int]] = {}
+        self._ops: dict[tuple[int, int, int], list[tuple[str, str]]] = {}
 
-    def build(self, kernels: Array) -> dict[What, LineBuilder]:
+    def build(self, kernels: Array) -> dict[What, list[DerivedEvent]]:
         """From kernels in the order of time."""
         space, words = self._space, self._space.words
-        columns = [space.text(key)[kernels].tolist() for key in ("hlo_module", "hlo_op", "tf_op")]
+        columns = [space.text(key)[kernels].tolist() for key in ("hlo_op", "tf_op", "hlo_module")]
         keys = ("program_id", "scope_range_id", "cuda_graph_id")
         columns += [space.number(key)[kernels].tolist() for key in keys]
-        columns.append(space.correlation[kernels].tolist())
-        for (start, end, group), module, op, framework, program, scope, graph, correlation in zip(
+        columns += [space.correlation[kernels].tolist(), self._module_ends(kernels)]
+        for (start, end, group), op, framework, module, program, scope, graph, correlation, module_end in zip(
             _spans(space, kernels, self._group), *columns, strict=True
         ):
             span, within = (start, end), None if group == NO_GROUP else group
-            chain = _scope_chain(scope, space.scope_parents) if scope != MISSING else None
-            if module != NO_TEXT:
+            chain = self._chain(scope) if scope != MISSING else None
+            if module_end != MISSING and module != NO_TEXT:
                 name = words[module] if program == MISSING else f"{words[module]}({program})"
-                self.modules.put([(name, name)], span, within, chain and chain[:1])
+                self.modules.put([(name, name)], (start, module_end), within, chain and chain[:1])
             if op != NO_TEXT and module != NO_TEXT:
-                owner = words[module] if program == MISSING else str(program)
-                self._xla_op(owner, words[op].split(_DELIMITER), span, within, chain)
+                levels = self._levels(module, program, op)
+                scopes = chain if chain is not None and len(chain) == len(levels) else None
+                self.xla_ops.put(levels, span, within, scopes)
                 if graph != MISSING:
                     self._graph(graph, correlation, span, within)
             elif op == NO_TEXT and framework != NO_TEXT:
                 put_framework(_parse(words[framework]), span, within, self.scopes, self.ops)
         return {
-            What.SCOPES: self.scopes,
-            What.OPS: self.ops,
-            What.MODULES: self.modules,
-            What.XLA_OPS: self.xla_ops,
-            What.GRAPHS: self.graphs,
+            What.SCOPES: self.scopes.events,
+            What.OPS: self.ops.events,
+            What.MODULES: self.modules.events,
+            What.XLA_OPS: self.xla_ops.events,
+            What.GRAPHS: self.graphs.events,
         }
 
-    def _xla_op(
-        self, owner: str, levels: list[str], span: tuple[int, int], group: int | None, chain: list[int] | None
-    ) -> None:
-        scopes = chain if chain is not None and len(chain) == len(levels) else None
-        self.xla_ops.put([(f"{owner}/{level}", level) for level in levels], span, group, scopes)
+    def _module_ends(self, kernels: Array) -> list[int]:
+        """Where what neighbours of one module last together ends, told by the first of them; MISSING by the others."""
+        space = self._space
+        numbers = [space.number(key)[kernels] for key in ("program_id", "scope_range_id")]
+        first = _changes(space.text("hlo_module")[kernels], *numbers, self._group[kernels])
+        ends = np.full(len(kernels), MISSING, dtype=np.int64)
+        if len(first):
+            ends[first] = np.maximum.reduceat(space.end[kernels], first)
+        found: list[int] = ends.tolist()
+        return found
+
+    def _chain(self, scope: int) -> list[int]:
+        chain = self._chains.get(scope)
+        if chain is None:
+            chain = self._chains[scope] = _scope_chain(scope, self._space.scope_parents)
+        return chain
+
+    def _levels(self, module: int, program: int, op: int) -> list[tuple[str, str]]:
+        """What an XLA op is called on each level: key, and name shown."""
+        levels = self._ops.get((module, program, op))
+        if levels is None:
+            owner = self._space.words[module] if program == MISSING else str(program)
+            names = self._space.words[op].split(_DELIMITER)[:XSPACE_LEVELS_MAX]
+            levels = self._ops[module, program, op] = [(f"{owner}/{name}", name) for name in names]
+        return levels
 
     def _graph(self, graph: int, correlation: int, span: tuple[int, int], group: int | None) -> None:
         name = f"Command Buffer {graph}"
@@ -196,9 +235,9 @@ def put_framework(
 
 
 def _scope_chain(scope: int, parents: dict[int, int]) -> list[int]:
-    """From the root to a scope; a cycle is left where it begins to repeat."""
+    """From the root to a scope; a cycle is left where it begins to repeat, depths where no trace has any."""
     chain, seen = [scope], {scope}
-    while (above := parents.get(chain[-1])) is not None and above not in seen:
+    while len(chain) < XSPACE_LEVELS_MAX and (above := parents.get(chain[-1])) is not None and above not in seen:
         chain.append(above)
         seen.add(above)
     return chain[::-1]
@@ -217,8 +256,8 @@ def _tpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedL
     scopes.close()
     return [
         _steps(space, plane, rows, groups),
-        _line(space, plane, What.SCOPES, scopes),
-        _line(space, plane, What.OPS, ops),
+        _line(space, plane, What.SCOPES, scopes.events),
+        _line(space, plane, What.OPS, ops.events),
     ]
 
 
@@ -236,12 +275,12 @@ def _host(space: Space, plane: int, rows: Array, groups: Groups) -> list[Derived
         line = space.lines[number]
         name = f"{line.name}-{NAMES[What.MODULES]}"
         lines.append(DerivedLine(space.planes[plane], What.MODULES, name, line.id, number, modules.events))
-    steps = LineBuilder()
+    steps = []
     inside = set(space.lines_of(plane))
     for group, root in groups.roots.items():
         if int(space.line[root]) in inside:
             title = groups.name(group)
-            steps.events.append(
+            steps.append(
                 DerivedEvent(title, int(space.start[root]), int(space.end[root]), group, args={"step_name": title})
             )
     return [*lines, _line(space, plane, What.STEPS, steps)]
@@ -249,22 +288,21 @@ def _host(space: Space, plane: int, rows: Array, groups: Groups) -> list[Derived
 
 def _launches(space: Space, plane: int, device: int, groups: Groups) -> list[DerivedLine]:
     """How long launching took, for each group: calls named cu… are mostly no launches and do not count."""
-    numbers = space.number("device_id")
-    calls = (numbers == device) & (space.correlation != MISSING) & (groups.of != NO_GROUP) & ~space.on_device()
-    by_group: dict[int, list[int]] = {}
-    for row in np.flatnonzero(calls).tolist():
-        if not space.words[int(space.name[row])].startswith("cu"):
-            by_group.setdefault(int(groups.of[row]), []).append(row)
-    line = LineBuilder()
-    for group, rows in sorted(by_group.items()):
-        took = (space.end[rows] - space.start[rows]).tolist()
-        event = DerivedEvent(
-            f"Launch Stats for {groups.name(group)}", int(space.start[rows].min()), int(space.end[rows].max()), group
-        )
+    called = np.array([not word.startswith("cu") for word in space.words], dtype=np.bool_)
+    calls = (space.number("device_id") == device) & (space.correlation != MISSING) & (groups.of != NO_GROUP)
+    rows = np.flatnonzero(calls & ~space.on_device())
+    rows = rows[called[space.name[rows]]]
+    rows = rows[np.argsort(groups.of[rows], kind="stable")]
+    first = _changes(groups.of[rows])
+    events = []
+    for own in np.split(rows, first[1:]) if len(first) else []:
+        group, took = int(groups.of[own[0]]), space.end[own] - space.start[own]
+        title = f"Launch Stats for {groups.name(group)}"
+        event = DerivedEvent(title, int(space.start[own].min()), int(space.end[own].max()), group)
         event.args = {
-            "num_launches": len(rows),
-            "max_launch_time_us": max(took) / _US,
-            "avg_launch_time_us": sum(took) / len(took) / _US,
+            "num_launches": len(own),
+            "max_launch_time_us": int(took.max()) / _US,
+            "avg_launch_time_us": int(took.sum()) / len(own) / _US,
         }
-        line.events.append(event)
-    return [_line(space, plane, What.LAUNCHES, line)]
+        events.append(event)
+    return [_line(space, plane, What.LAUNCHES, events)]

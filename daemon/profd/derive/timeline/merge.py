@@ -58,17 +58,20 @@ class LineBuilder:
         Open events go on where key, group and scope agree; no scope agrees with any.
         """
         start, end = span
+        stack = self._open
         for level, (key, shown) in enumerate(levels):
             scope = scopes[level] if scopes is not None else None
-            if level < len(self._open) and self._continues(self._open[level], key, start, group, scope):
-                event = self._open[level].event
-                event.end = max(event.end, end)
+            if level < len(stack) and self._continues(stack[level], key, start, group, scope):
+                event = stack[level].event
+                if event.end < end:
+                    event.end = end
                 continue
-            self.close(level)
+            if level == 0 or level < len(stack):
+                self.close(level)
             event = DerivedEvent(shown, start, end, group, key if key != shown else "")
             self.events.append(event)
-            self._open.append(_Open(event, key, scope))
-        if len(levels) < len(self._open):
+            stack.append(_Open(event, key, scope))
+        if len(levels) < len(stack):
             self.close(len(levels))
 
     @property
@@ -78,7 +81,8 @@ class LineBuilder:
 
     def close(self, level: int = 0) -> None:
         """End the open events from a level on. What depends on this line ends with the outermost level."""
-        self._shrink([entry.event for entry in self._open[level:]])
+        if len(self._open) - level > 1:
+            self._shrink([entry.event for entry in self._open[level:]])
         del self._open[level:]
         if level == 0:
             for line in self._dependents:
@@ -95,8 +99,6 @@ class LineBuilder:
     @staticmethod
     def _shrink(events: list[DerivedEvent]) -> None:
         """Spans that are equal get shorter by 1 ns per level, lest a viewer stacks them in any order."""
-        if len(events) < 2:
-            return
         most = (events[-1].end - events[-1].start) // _NS - 1  # the innermost keeps 1 ns
         by, outer = 0, None
         for event in events:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from profd.limits import XSPACE_LEVELS_MAX
+
 _TF_NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 _TF_TYPE: Final = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 _JAX_TYPE: Final = re.compile(r"[a-z_][a-z0-9_]*(\[.*\])?")
@@ -29,5 +31,5 @@ def parse_op(full_name: str) -> FrameworkOp:
     of_tensorflow = _TF_TYPE.fullmatch(kind) and _TF_NAME.fullmatch(path)
     kind = kind or _COUNTER.sub("", path.rpartition("/")[2])
     if of_tensorflow or _JAX_TYPE.fullmatch(kind):
-        return FrameworkOp(full_name, kind, tuple(path.split("/")[:-1]))
+        return FrameworkOp(full_name, kind, tuple(path.split("/")[:-1][:XSPACE_LEVELS_MAX]))
     return FrameworkOp(full_name, full_name, ())

@@ -14,6 +14,7 @@ from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit,
 from profd.derive.timeline.merge import DerivedEvent, LineBuilder
 from profd.derive.timeline.names import parse_op
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
+from profd.limits import XSPACE_LEVELS_MAX
 from profd.query.space import read_space
 
 from tests.support.timeline_cases import CASES, case, xspace_of
@@ -226,3 +227,16 @@ def test_the_latest_group_is_inherited(events: list[tuple[int, int]]) -> None:
     for row in sorted(range(len(events)), key=lambda row: events[row][0]):
         latest = events[row][1] if events[row][1] != NO_GROUP else latest
         assert found[row] == latest
+
+
+def test_depths_where_no_trace_has_any_are_left_out(tmp_path: Path) -> None:
+    depth = 10 * XSPACE_LEVELS_MAX
+    assert len(parse_op("a/" * depth + "mul:Mul").scopes) == XSPACE_LEVELS_MAX
+    stats = {"kernel_details": "d", "hlo_module": "m", "hlo_op": "::".join(["x"] * depth), "scope_range_id": 1}
+    planes = [_plane("/device:GPU:0", [_event("k", 0, 10, **stats)])]
+    parents = {str(scope): scope + 1 for scope in range(1, 900)}  # numbers of metadata, which begin beyond
+    lines, _ = derive(_space({"planes": planes, "scope_parents": parents}, tmp_path))
+    assert {line.name: len(line.events) for line in lines} == {
+        "XLA Modules - from #0": 1,
+        "XLA Ops - from #0": XSPACE_LEVELS_MAX,
+    }
