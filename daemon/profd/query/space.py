@@ -10,12 +10,13 @@ import numpy as np
 from profd.decode.xspace_kinds import is_derived, place_of
 from profd.derive.timeline.space import MISSING, NO_TEXT, NUMBERS, TEXTS, Line, Space
 from profd.errors import BadInput
-from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Kind
+from profd.events import NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.query.whole import check_size
 from profd.store.reader import TraceReader
 
 _COLUMNS: Final = ("name", "kind", "start", "end", "start_ps", "end_ps", "thread", "correlation")
+_METADATA: Final = "@metadata_id"
 _SCOPE_TREE: Final = "/host:__ScopeRangeCallStack__"
 _NS_MAX: Final = (1 << 62) // 1000  # from the start of the trace: picoseconds stay within 64 bits
 
@@ -63,10 +64,11 @@ class _Reading:
             for thread in reader.tracks.threads
         ]
         self._derived = np.zeros(len(self._lines) + 1, dtype=np.bool_)
+        self._metadata = self._operators()
         self._derived[[*derived_lines(reader), -1]] = True  # the last answers for rows without a line
 
     def space(self) -> Space:
-        keys = {name for wanted in (*NUMBERS, *TEXTS) for name in _spellings(wanted)}
+        keys = {_METADATA} | {name for wanted in (*NUMBERS, *TEXTS) for name in _spellings(wanted)}
         for table in self._reader.iterate(_COLUMNS, args=keys):
             self._add(table)
         parts = {
@@ -113,8 +115,38 @@ class _Reading:
             found[key] = _numbers(table, key)[rows]
         for key in TEXTS:
             found[key] = self._texts(table, key)[rows]
+        found["tf_op"] = self._with_metadata(table, found["tf_op"], rows)
         for key, values in found.items():
             self._parts.setdefault(key, []).append(values)
+
+    def _with_metadata(self, table: EventTable, framework: Array, rows: Array) -> Array:
+        """Operators of TPUs, of which the metadata of events tells once what all events of an op share."""
+        arg = table.args.get((_METADATA, "int"))
+        if arg is None:
+            return framework
+        numbers = np.full(len(table), MISSING, dtype=np.int64)
+        numbers[arg.rows] = arg.values
+        found, number, line = framework.copy(), numbers[rows], table.column("thread")[rows]
+        planes = np.array([one.plane for one in self._lines], dtype=np.int64)[line]
+        for plane, known in self._metadata.items():
+            own = np.flatnonzero((planes == plane) & (number != MISSING) & (found == NO_TEXT))
+            distinct, place = np.unique(number[own], return_inverse=True)
+            codes = [known.get(one, NO_TEXT) for one in distinct.tolist()]
+            found[own] = np.array(codes, dtype=np.int64)[place]
+        return found
+
+    def _operators(self) -> dict[int, dict[int, int]]:
+        """Plane -> number of metadata -> which of the words its `tf_op` is."""
+        planes: dict[int, dict[int, int]] = {}
+        for plane, process in enumerate(self._reader.tracks.processes):
+            record = process.get("xspace")
+            if place_of(self._planes[plane]).device_type != DeviceType.TPU or not isinstance(record, dict):
+                continue
+            for entry in record.get("event_metadata", ()):
+                for name, kind, value in entry.get("stats", ()):
+                    if name == "tf_op" and kind in ("str", "ref") and value:
+                        planes.setdefault(plane, {})[entry["id"]] = self._words.code(value)
+        return planes
 
     def _renamed(self, table: EventTable, rows: Array) -> Array:
         codes = self._words.codes(table.dictionaries["name"].values)

@@ -101,3 +101,28 @@ def test_a_trace_without_planes(tmp_path: Path) -> None:
     reader = store(text.encode(), tmp_path / "trace", "chrome")
     with pytest.raises(BadInput, match="profctl steps"):
         _asked(reader)
+
+
+def test_operators_of_a_tpu_are_told_by_metadata(tmp_path: Path) -> None:
+    space = xplane_pb2.XSpace()
+    plane = space.planes.add(name="/device:TPU:0")
+    plane.stat_metadata[1].id, plane.stat_metadata[1].name = 1, "tf_op"
+    for number, op in enumerate(["jit(f)/a/add:add", "jit(f)/a/mul:mul"], 1):
+        plane.event_metadata[number].id, plane.event_metadata[number].name = number, f"fusion.{number}"
+        plane.event_metadata[number].stats.add(metadata_id=1, str_value=op)
+    plane.event_metadata[3].id, plane.event_metadata[3].name = 3, "copy"
+    ops = plane.lines.add(id=2, name="XLA Ops")
+    for place, number in enumerate([1, 3, 2]):
+        ops.events.add(metadata_id=number, offset_ps=place * 10_000, duration_ps=9000)
+    waiting = plane.lines.add(id=3, name="Async XLA Ops")
+    waiting.events.add(metadata_id=1, offset_ps=0, duration_ps=50_000)
+    plane.event_metadata[4].id, plane.event_metadata[4].name = 4, "jit_f"
+    plane.lines.add(id=1, name="XLA Modules").events.add(metadata_id=4, offset_ps=0, duration_ps=30_000)
+    events = _asked(store(bytes(space.SerializeToString()), tmp_path / "trace"))
+    assert [(event["line"], event["origin"], event["name"], event["duration_ps"]) for event in events] == [
+        ("Framework Name Scope", "derived", "jit(f)", 29_000),
+        ("Framework Name Scope", "derived", "a", 28_000),
+        ("Framework Ops", "derived", "add", 9_000),
+        ("Framework Ops", "derived", "mul", 9_000),
+        ("XLA Modules", "recorded", "jit_f", 30_000),
+    ]
