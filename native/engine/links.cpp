@@ -13,68 +13,86 @@ namespace {
 struct Key {
   std::int64_t correlation = 0;
   std::int32_t group = 0;
-  bool used = true;  // of the slot; lies where there would be padding
-  bool operator==(const Key&) const = default;
 };
 
-inline constexpr Key kNoKey{0, 0, false};
-
-// Open addressing, linear probing, no removal of single entries.
+// A value for each key; single entries are never removed. Ids come in order, so neighbours share a
+// page of eight values and only pages are hashed: 1M launches and device rows in order took 94 ns a
+// row with every id hashed for itself.
 template <typename Value>
 class Table {
  public:
   Table() : slots_(kLeast) {}
 
   Value* find(const Key& key) {
-    Slot& slot = slots_[place(key)];
-    return slot.key.used ? &slot.value : nullptr;
+    const Slot& slot = slots_[place(key)];
+    if (slot.page == kNoPage) return nullptr;
+    Page& page = pages_[slot.page];
+    return page.used & bit(key) ? &page.values[within(key)] : nullptr;
   }
 
   Value& at(const Key& key) {
-    if ((size_ + 1) * 4 > slots_.size() * 3) grow();
+    if ((pages_.size() + 1) * 2 > slots_.size()) grow();
     Slot& slot = slots_[place(key)];
-    if (!slot.key.used) {
-      slot.key = key;
-      ++size_;
+    if (slot.page == kNoPage) {
+      slot = {key.correlation >> kPageBits, key.group, static_cast<std::uint32_t>(pages_.size())};
+      pages_.emplace_back();
     }
-    return slot.value;
+    Page& page = pages_[slot.page];
+    size_ += (page.used & bit(key)) == 0;
+    page.used |= bit(key);
+    return page.values[within(key)];
   }
 
   std::size_t size() const { return size_; }
 
   void clear() {
     slots_.assign(kLeast, Slot{});
+    pages_.clear();
     size_ = 0;
   }
 
   template <typename Visit>
   void each(Visit visit) {
-    for (Slot& slot : slots_) {
-      if (slot.key.used) visit(slot.value);
+    for (Page& page : pages_) {
+      for (int i = 0; i < kPage; ++i) {
+        if (page.used & (1U << i)) visit(page.values[i]);
+      }
     }
   }
 
  private:
   static constexpr std::size_t kLeast = 1024;
-  static constexpr int kBlockBits = 12;
+  static constexpr int kPageBits = 3;
+  static constexpr int kPage = 1 << kPageBits;
+  static constexpr std::uint32_t kNoPage = 0xffffffff;  // far beyond what launches_max lets in
 
-  struct Slot {
-    Key key = kNoKey;
-    Value value{};
+  struct Slot {  // open addressing, linear probing
+    std::int64_t block = 0;
+    std::int32_t group = 0;
+    std::uint32_t page = kNoPage;
   };
 
-  std::size_t place(const Key& key) const {
-    // Ids come in order: neighbours within a block of 4096 stay neighbours, for the cache's
-    // sake (measured: 4x), and only blocks are scattered.
-    std::uint64_t hash = static_cast<std::uint64_t>(key.correlation >> kBlockBits) +
-                         (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.group)) << 32);
+  struct Page {
+    std::uint32_t used = 0;
+    Value values[kPage]{};
+  };
+
+  static int within(const Key& key) { return static_cast<int>(key.correlation & (kPage - 1)); }
+  static std::uint32_t bit(const Key& key) { return 1U << within(key); }
+
+  std::size_t place(const Key& key) const { return place(key.correlation >> kPageBits, key.group); }
+
+  std::size_t place(std::int64_t block, std::int32_t group) const {
+    std::uint64_t hash = static_cast<std::uint64_t>(block) +
+                         (static_cast<std::uint64_t>(static_cast<std::uint32_t>(group)) << 32);
     hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
     hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
     hash ^= hash >> 31;
-    hash ^= static_cast<std::uint64_t>(key.correlation) & ((1ULL << kBlockBits) - 1);
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = hash & mask;
-    while (slots_[at].key.used && !(slots_[at].key == key)) at = (at + 1) & mask;
+    while (slots_[at].page != kNoPage && (slots_[at].block != block || slots_[at].group != group)) {
+      at = (at + 1) & mask;
+    }
     return at;
   }
 
@@ -82,11 +100,12 @@ class Table {
     std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
     for (const Slot& slot : old) {
-      if (slot.key.used) slots_[place(slot.key)] = slot;
+      if (slot.page != kNoPage) slots_[place(slot.block, slot.group)] = slot;
     }
   }
 
   std::vector<Slot> slots_;
+  std::vector<Page> pages_;
   std::size_t size_ = 0;
 };
 
