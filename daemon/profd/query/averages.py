@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -65,9 +65,10 @@ class Average:
 
     def as_json(self) -> dict[str, Any]:
         """The row of `profctl top --json`."""
-        row = asdict(self)
-        del row["shadow"], row["top_level"]
-        return row
+        return {field: getattr(self, field) for field in _JSON_FIELDS}
+
+
+_JSON_FIELDS: Final = tuple(field.name for field in fields(Average) if field.name not in ("shadow", "top_level"))
 
 
 @dataclass(frozen=True, slots=True)
