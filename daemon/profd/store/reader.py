@@ -8,9 +8,7 @@ may be read-only views of Arrow memory: copy before writing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,12 +96,11 @@ class TraceReader:
         window [from, to) is what starts before `to` and ends after `from`, or
         starts at it; an event whose end was not seen lasts to the end of the trace.
         """
-        chosen = [self.segments[number] for number in (range(len(self.segments)) if segments is None else segments)]
-        if window is None:
-            yield from self._whole_segments(chosen, columns, args)
-            return
-        for info in chosen:
-            if _meets(info, window):
+        for number in range(len(self.segments)) if segments is None else segments:
+            info = self.segments[number]
+            if window is None:
+                yield from self._tables(info, SegmentFile.everything, columns, args)
+            elif _meets(info, window):
                 wanted = columns if columns is None else {*columns, *_WINDOW_COLUMNS}
                 for table in self._tables(info, lambda file: file.in_window(window, self._late_ends), wanted, args):
                     cut = _cut(table, window)
@@ -156,29 +153,6 @@ class TraceReader:
     @property
     def _late_ends(self) -> Array:
         return self._late.patches.get("end", (_NO_ROWS, _NO_ROWS))[0]
-
-    def _whole_segments(
-        self, segments: list[SegmentInfo], columns: Collection[str] | None, args: Args
-    ) -> Iterator[EventTable]:
-        """Each as one table; the next is read from disk while one is being used."""
-
-        def fetch(info: SegmentInfo) -> tuple[SegmentFile, list[int], pa.Table]:
-            file = SegmentFile(self.directory / info.file, info)
-            (groups,) = file.everything()
-            return file, groups, file.fetch(groups, columns, args)
-
-        with ThreadPoolExecutor(1) as ahead:
-            coming = ahead.submit(fetch, segments[0]) if segments else None
-            for info, following in zip_longest(segments, segments[1:]):
-                if coming is None:
-                    return
-                with reading(self.directory / info.file):
-                    file, groups, raw = coming.result()
-                    coming = ahead.submit(fetch, following) if following else None
-                    table = file.decode(groups, raw, self._codes)
-                    del raw
-                    self._late.apply(table, columns)
-                yield table
 
     def _tables(
         self,

@@ -94,19 +94,11 @@ class SegmentFile:
 
     def read(self, groups: list[int], columns: Collection[str] | None, args: Args, codes: Codes) -> EventTable:
         """The rows of neighbouring groups. `columns` None: all; `start` comes along always."""
-        return self.decode(groups, self.fetch(groups, columns, args), codes)
-
-    def fetch(self, groups: list[int], columns: Collection[str] | None, args: Args) -> pa.Table:
-        """The part of `read` that may run beside other reads: from disk, uncompressed, as Arrow."""
         wanted = self._wanted(columns, args)
-        # Parquet reads "arg.a.b" along with "arg.a".
-        return self._file.read_row_groups(groups, columns=wanted).select(wanted)
-
-    def decode(self, groups: list[int], table: pa.Table, codes: Codes) -> EventTable:
-        """The rest of `read`: strings become codes of `codes`, which all segments share."""
+        table = self._file.read_row_groups(groups, columns=wanted)
         read: dict[str, Any] = {}
         sparse: dict[tuple[str, str], ArgColumn] = {}
-        for name in table.column_names:
+        for name in wanted:  # Parquet reads "arg.a.b" along with "arg.a"
             key = self._arg_keys.get(name)
             if key is None:
                 read[name] = decode_column(COLUMNS[name], table.column(name), codes.columns)
