@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 
 class Event(msgspec.Struct, gc=False):
     """What a reader of traces needs of an event."""
-
-    ph: str
-    name: str = ""
-    cat: str = ""
-    pid: int | str = 0
-    tid: int | str = 0
-    ts: float = 0.0
-    dur: float = 0.0
-    args: dict[str, Any] | None = None
-
-
-class EventNoArguments(msgspec.Struct, gc=False):
-    """The same without arguments."""
 
     ph: str
     name: str = ""
@@ -42,7 +28,7 @@ class Arguments(msgspec.Struct, gc=False, rename={"external": "External id"}):
     device: int = 0
 
 
-class TypedEvent(EventNoArguments, gc=False):
+class TypedEvent(Event, gc=False):
     """With the arguments that link events."""
 
     args: Arguments | None = None
