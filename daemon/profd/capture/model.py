@@ -89,6 +89,9 @@ class Options:
     start_at_ns: int | None = None
     sample_hz: float | None = None
     native: bool = False
+    c_calls: bool = False
+    torch: str = ""
+    max_overhead: float | None = None  # share of the step time; None: no guard
 
 
 @dataclass(frozen=True, slots=True)

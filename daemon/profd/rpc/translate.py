@@ -34,6 +34,9 @@ def options_from_untrusted(message: pb.Options) -> Options:
         start_at_ns=message.start_at_ns if message.HasField("start_at_ns") else None,
         sample_hz=message.sample_hz if message.HasField("sample_hz") else None,
         native=message.native,
+        c_calls=message.c_calls,
+        torch=_word(message.torch, "torch recorder"),
+        max_overhead=message.max_overhead if message.HasField("max_overhead") else None,
     )
 
 
@@ -72,11 +75,15 @@ def options_message(options: Options) -> pb.Options:
         strict=options.strict,
         force=options.force,
         native=options.native,
+        c_calls=options.c_calls,
+        torch=options.torch,
     )
     if options.start_at_ns is not None:
         message.start_at_ns = options.start_at_ns
     if options.sample_hz is not None:
         message.sample_hz = options.sample_hz
+    if options.max_overhead is not None:
+        message.max_overhead = options.max_overhead
     return message
 
 

@@ -1,0 +1,6 @@
+// What module.cpp puts together: every part adds its functions and types to the module, in one function
+// `int add_<part>(PyObject* module)` declared here; -1 with a Python exception set on failure.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
