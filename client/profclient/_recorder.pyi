@@ -1,0 +1,51 @@
+"""Recording inside targets, the agent, the tracer, and the encoder for streamers; native. See native/recorder."""
+
+from collections.abc import Callable
+
+# --- encoder (native/recorder/encoder*.cpp): arenas of other processes to event chunks ---
+
+class Drainer:
+    """Reads the arena behind a descriptor (docs/arena.md) and encodes its chunks (docs/wire-format.md).
+
+    The writer of the arena is hostile: everything is copied, then checked. Not for several threads
+    at once. `compress` is called with each body, without which chunks have codec 0; pass something
+    that keeps its context, `lambda body: compressor.compress(body, ZstdCompressor.FLUSH_FRAME)`
+    (backports.zstd, level 1): its result is used where it is shorter.
+
+    Raises ValueError, which says what is wrong, when the descriptor is no sealed arena; OSError when
+    it cannot be mapped. The descriptor is not closed and may be closed by the caller at once.
+    """
+
+    def __init__(self, fd: int, compress: Callable[[bytes], bytes] | None = None) -> None: ...
+    incarnation: int
+    epoch: int
+    pid: int  # as the target sees itself
+    chunk_count: int
+    @property
+    def recording(self) -> bool:
+        """The target still records; once it is False, or the target is dead, `open_chunks` may be taken."""
+    @property
+    def recorded(self) -> int:
+        """Events the target says it put into chunks that were sealed."""
+    def sealed(self) -> list[tuple[int, int, int]]:
+        """(index, stream, sequence) of the chunks that are sealed and not yet freed, by stream and sequence."""
+    def open_chunks(self) -> list[tuple[int, int, int]]:
+        """The same of chunks that are still open or whose thread ended: what `encode(..., open=True)` takes."""
+    def encode(self, index: int, open: bool = False) -> bytes | None:  # noqa: A002
+        """The chunk as it travels, header and all, at most 1 MiB; None: it holds no event, or is in another state.
+
+        May be called again until `free`; the bytes then differ at most in the strings they bring.
+        `open`: take it although it is not sealed; nothing more may come of its stream then.
+        IndexError: there is no such chunk.
+        """
+    def free(self, index: int) -> None:
+        """Give a chunk back to the target, after its ack. Only now its strings count as delivered.
+
+        Open chunks stay what they are and are not named by `open_chunks` again.
+        """
+    def losses(self) -> dict[str, int]:
+        """What the target could not record, by reason (docs/wire-format.md), as of now, and `bad_chunk`:
+        chunks whose own header is beyond use. Events of a chunk that cannot be read are counted in the chunk itself.
+        """
+    def close(self) -> None:
+        """Unmap it. Everything but the plain attributes raises ValueError afterwards."""
