@@ -108,6 +108,8 @@ class BundleDecoder:
             raise _wrong("an event has an unknown phase")
         columns["process"] = _mapped(table.column("process"), processes)
         columns["thread"] = _mapped(table.column("thread"), threads)
+        if "end_thread" in columns:
+            columns["end_thread"] = _mapped(columns["end_thread"], threads)
         self._check_words("inputs")
         for (key, kind), arg in table.args.items():
             if kind == "json" and arg.dictionary is not None:

@@ -15,10 +15,10 @@ import numpy as np
 
 from profd import _engine
 from profd.derive.ancestors import nearest
-from profd.events import NO_CODE, NO_END, NO_ROW, EventTable, Flows, Kind, Tracks
+from profd.events import NO_CODE, NO_END, NO_ROW, NO_SCOPE, EventTable, Flows, Kind, Scope, Tracks
 from profd.events.table import Array
 
-AUTOGRAD_COLUMNS: Final = ("name", "kind", "start", "end", "process", "thread", "sequence", "fwd_thread")
+AUTOGRAD_COLUMNS: Final = ("name", "kind", "start", "end", "process", "thread", "sequence", "fwd_thread", "scope")
 EVALUATE_PREFIX: Final = "autograd::engine::evaluate_function: "
 FLOW_CATEGORIES: Final = ("fwdbwd", "forward_backward")  # the second in 2021
 
@@ -49,6 +49,7 @@ def find_links(table: EventTable, flows: Flows | None = None, tracks: Tracks | N
     last, first = _by_number(table, sequence, thread, backward)
     last[paired] = origin
     function = (backward & ~engine) | _called_by_engine(table, engine)
+    function |= table.column("scope") == Scope.BACKWARD_FUNCTION
     return Links(sequence, backward, function, last, first)
 
 
@@ -70,7 +71,10 @@ def _callees(table: EventTable) -> Array:
 
 
 def _calls(table: EventTable, engine: Array) -> tuple[Array, Array]:
-    """(evaluate_function row, the next op of its thread) where that is the function it calls."""
+    """(evaluate_function row, the next op of its thread) where that is the function it calls.
+
+    A recorded scope says whether an op is a function; without one the name must be the one that the engine's row has.
+    """
     none = np.empty(0, dtype=np.int64)
     if not engine.any():
         return none, none
@@ -79,7 +83,9 @@ def _calls(table: EventTable, engine: Array) -> tuple[Array, Array]:
     outer, inner = ops[:-1], ops[1:]
     thread, name = table.column("thread"), table.column("name")
     fits = engine[outer] & (thread[outer] == thread[inner])
-    fits &= (_callees(table)[name[outer]] == name[inner]) & (name[inner] != NO_CODE)
+    named = (_callees(table)[name[outer]] == name[inner]) & (name[inner] != NO_CODE)
+    scope = table.column("scope")[inner]
+    fits &= np.where(scope == NO_SCOPE, named, scope == Scope.BACKWARD_FUNCTION)
     return outer[fits], inner[fits]
 
 

@@ -1,6 +1,6 @@
 """The EventTable: the one shape in which events travel through the engine."""
 
-from profd.events.schema import COLUMNS, NO_CODE, NO_END, NO_ROW, Column, DeviceType, Kind
+from profd.events.schema import COLUMNS, NO_CODE, NO_END, NO_ROW, NO_SCOPE, Column, DeviceType, Kind, Scope
 from profd.events.table import ArgColumn, Dictionary, EventTable, Flows, Tracks
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "NO_CODE",
     "NO_END",
     "NO_ROW",
+    "NO_SCOPE",
     "ArgColumn",
     "Column",
     "DeviceType",
@@ -15,5 +16,6 @@ __all__ = [
     "EventTable",
     "Flows",
     "Kind",
+    "Scope",
     "Tracks",
 ]

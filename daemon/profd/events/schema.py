@@ -16,7 +16,7 @@ import numpy as np
 NO_CODE: Final = -1  # in dictionary-coded columns (int32)
 NO_ROW: Final = -1  # in columns that hold rows or track numbers
 NO_END: Final = np.iinfo(np.int64).min  # also: absent, in every other int64 column
-NO_INT32: Final = np.iinfo(np.int32).min
+NO_SCOPE: Final = 255
 
 
 class Kind(IntEnum):
@@ -63,6 +63,15 @@ class DeviceType(IntEnum):
         return "other" if self is DeviceType.OTHER else self.name
 
 
+class Scope(IntEnum):
+    """What kind of code an op is: the values of at::RecordScope that the engine knows of."""
+
+    FUNCTION = 0
+    BACKWARD_FUNCTION = 1
+    TORCHSCRIPT_FUNCTION = 2
+    USER_SCOPE = 7
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column: numpy dtype, the value that means absent (None: never absent), dictionary if coded."""
@@ -95,6 +104,7 @@ COLUMNS: Final[dict[str, Column]] = {
     # place: numbers of Tracks.processes and Tracks.threads
     "process": Column(np.int32, NO_ROW, None, "track number of the process"),
     "thread": Column(np.int32, NO_ROW, None, "track number of the thread, unique across processes"),
+    "end_thread": Column(np.int32, NO_ROW, None, "track number of the thread it ended on; absent: `thread`"),
     "device_type": Column(np.uint8, None, None, "DeviceType"),
     "device": _int64("device index as recorded"),
     "context": _int64("CUDA context"),
@@ -106,6 +116,9 @@ COLUMNS: Final[dict[str, Column]] = {
     # autograd
     "sequence": _int64("autograd sequence number"),
     "fwd_thread": _int64("forward thread id as recorded; 0 or absent: not a backward op"),
+    "scope": Column(np.uint8, NO_SCOPE, None, "at::RecordScope of an op; see Scope"),
+    "is_async": Column(np.uint8, 0, None, "1: may overlap its neighbours and end on another thread"),
+    "debug_handle": _int64("of an op of a mobile model"),
     # tree
     "parent": Column(np.int64, NO_ROW, None, "row of the enclosing event (launch -> kernel included)"),
     "depth": Column(np.int32, None, None, "0 = root"),

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from profd._scan import ChromeWriter
 from profd.decode.chrome import base_ns_of
-from profd.events import NO_ROW, EventTable, Flows
+from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable, Flows, Tracks
 from profd.events.table import Array
-from profd.export.rows import tables
+from profd.export.rows import numbers, tables
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -42,6 +42,7 @@ _OPTIONAL: Final = (
     "value",
     "weight",
 )
+_ASYNC: Final = ("is_async", "end_thread")
 # JSON texts; the other dictionaries hold plain strings.
 _JSON_DICTIONARIES: Final = frozenset({"inputs", "flow_id"})
 _ROWS_AT_ONCE: Final = 1 << 15  # about 10 MB of text
@@ -72,6 +73,7 @@ class _Export:
             first = reader.meta.start_ns or 0
             self._top_level["baseTimeNanoseconds"] = first - first % _SECOND_NS
         self._writer = ChromeWriter(base_ns_of(self._top_level.get("baseTimeNanoseconds")))
+        self._pairs = _Pairs(reader.tracks)
         self._known: dict[str, int] = {}  # strings the writer has, by dictionary
         self._written = np.zeros(0 if self._whole else len(reader), dtype=bool)  # rows, for their flows
 
@@ -105,9 +107,10 @@ class _Export:
         )
 
     def _tables(self) -> Iterator[EventTable]:
-        for table in tables(self._reader, [*_REQUIRED, *_OPTIONAL], self._window, self._min_duration):
+        for table in tables(self._reader, [*_REQUIRED, *_OPTIONAL, *_ASYNC], self._window, self._min_duration):
             if not self._whole:
                 self._written[table.columns["row"]] = True
+            self._pairs.apply(table)
             yield table
 
     def _events(self, table: EventTable) -> Iterator[bytes]:
@@ -176,6 +179,33 @@ class _Export:
                 if key in thread:
                     records.append({"ph": "M", "name": name, **place, "args": {key: thread[key]}})
         return ",\n".join(map(json.dumps, records)).encode()
+
+
+class _Pairs:
+    """Asynchronous events that did not come from a Chrome trace become pairs there, each with an id of its own."""
+
+    def __init__(self, tracks: Tracks) -> None:
+        self._tracks = tracks
+        self._ids = Dictionary()  # of processes and threads, as JSON
+
+    def apply(self, table: EventTable) -> None:
+        """Set phases, and arguments that become members of the records."""
+        rows = np.flatnonzero((table.column("is_async") != 0) & (table.column("phase") == 0))
+        if not len(rows):
+            return
+        table.columns["phase"] = np.array(table.column("phase"))
+        table.columns["phase"][rows] = ord("b")
+        table.args["@id", "int"] = ArgColumn("int", rows, numbers(table)[rows])
+        end_thread = table.column("end_thread")
+        moved = rows[(end_thread[rows] != NO_ROW) & (end_thread[rows] != table.column("thread")[rows])]
+        if len(moved):
+            threads = [self._tracks.threads[at] for at in end_thread[moved].tolist()]
+            self._set(table, "@end.tid", moved, [thread["id"] for thread in threads])
+            self._set(table, "@end.pid", moved, [self._tracks.processes[thread["process"]]["id"] for thread in threads])
+
+    def _set(self, table: EventTable, key: str, rows: Array, ids: list[Any]) -> None:
+        codes = self._ids.codes([json.dumps(value) for value in ids])
+        table.args[key, "json"] = ArgColumn("json", rows, np.array(codes, dtype=np.int32), self._ids)
 
 
 def _token(track_id: Any) -> str:

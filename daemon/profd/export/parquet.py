@@ -24,7 +24,8 @@ from profd.workers.jobs import Progress
 
 _WORDS: Final = pa.dictionary(pa.int32(), pa.string())
 _RENAMED: Final = {"cat": "category", "start": "start_ns", "end": "end_ns", "self_time": "self_ns"}
-_LABELLED: Final = ("kind", "device_type", "process", "thread", "phase")
+_LABELLED: Final = ("kind", "device_type", "process", "thread", "end_thread", "phase")
+_OF_TRACKS: Final = {"process_name": "process", "thread_name": "thread"}  # others are columns of their own name
 # Computed by questions, not stored.
 _LEFT_OUT: Final = ("flops",)
 _PLAIN: Final = [name for name in COLUMNS if name not in (*_LABELLED, *_LEFT_OUT)]
@@ -99,7 +100,7 @@ class _Sheet:
         arrays += [
             _words(table.column("kind"), self._kinds),
             _words(table.column("device_type"), self._devices),
-            *(_words(table.column(name.partition("_")[0]), words) for name, words in self._tracks.items()),
+            *(_words(table.column(_OF_TRACKS.get(name, name)), words) for name, words in self._tracks.items()),
             _words(table.column("phase"), [chr(code) if code else None for code in range(128)]),
         ]
         arrays += [self._column(table, name) for name in _PLAIN]
@@ -157,11 +158,13 @@ def _words(codes: Array, words: Sequence[str | None]) -> pa.Array:
 
 def _track_words(tracks: Tracks) -> dict[str, list[str | None]]:
     """Per column, the word of each track number."""
+    threads = [_text(track["id"]) for track in tracks.threads]
     return {
         "process": [_text(track["id"]) for track in tracks.processes],
         "process_name": [_text(track.get("name")) for track in tracks.processes],
-        "thread": [_text(track["id"]) for track in tracks.threads],
+        "thread": threads,
         "thread_name": [_text(track.get("name")) for track in tracks.threads],
+        "end_thread": threads,
     }
 
 

@@ -23,7 +23,7 @@ from profd.query import rules
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
-_COLUMNS: Final = ("name", "cat", "kind", "phase", "start", "end", "thread", "value", *NOTE_COLUMNS)
+_COLUMNS: Final = ("name", "cat", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "value", *NOTE_COLUMNS)
 _BEGIN, _END, _INSTANT, _COUNTER = (wire.integer(9, kind) for kind in (1, 2, 3, 4))
 _NO_END: Final = 1 << 63  # later than every end
 _BYTES_AT_ONCE: Final = 1 << 18

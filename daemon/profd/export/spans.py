@@ -12,7 +12,7 @@ from profd.query import rules
 from profd.query.whole import check_size
 from profd.store.reader import TraceReader, Window
 
-SPAN_COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "process", "device_type", "linked")
+SPAN_COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "process", "device_type", "linked")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,18 @@ from profd.store.reader import TraceReader
 BY: Final = ("name", "path", "module")
 NO_MODULE: Final = "(no module)"
 STEPS_FOR_NOISE: Final = 3  # fewer do not say how much they differ
-_COLUMNS: Final = ("name", "kind", "phase", "start", "end", "thread", "device_type", "parent", "depth", "self_time")
+_COLUMNS: Final = (
+    "name",
+    "kind",
+    *rules.ASYNC_COLUMNS,
+    "start",
+    "end",
+    "thread",
+    "device_type",
+    "parent",
+    "depth",
+    "self_time",
+)
 _MODULE_COLUMNS: Final = tuple(dict.fromkeys((*_COLUMNS, "cat", "stack", "module", "linked", *AUTOGRAD_COLUMNS)))
 _DEVICE_LABELS: Final = {int(device): device.label for device in DeviceType}
 _PLACES: Final = 32  # device types

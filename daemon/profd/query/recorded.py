@@ -20,7 +20,7 @@ from profd.query import rules
 from profd.query.view import Calls, durations, nest
 from profd.store.join import join
 
-RECORDED_COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_type")
+RECORDED_COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type")
 
 
 def recorded_stretches(tables: Iterable[EventTable]) -> Iterator[tuple[EventTable, Calls]]:

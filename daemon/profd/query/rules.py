@@ -44,6 +44,7 @@ _HIDDEN_FRAMES: Final = (
 _NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 _ANNOTATIONS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION)
 _ASYNC_PHASES: Final = b"bne"
+ASYNC_COLUMNS: Final = ("phase", "is_async")  # what `is_async` looks at
 
 
 def _is_any(values: Array, wanted: Iterable[int]) -> Array:
@@ -83,9 +84,11 @@ def names_of(table: EventTable) -> list[str]:
 
 def is_async(table: EventTable) -> Array:
     """Which rows are asynchronous spans: they overlap freely and are on nobody's stack."""
-    if "phase" not in table.columns:
-        return np.zeros(len(table), dtype=bool)
-    return _is_any(table.columns["phase"], _ASYNC_PHASES)
+    phases = table.columns.get("phase")
+    found = np.zeros(len(table), dtype=bool) if phases is None else _is_any(phases, _ASYNC_PHASES)
+    if "is_async" in table.columns:
+        found |= table.columns["is_async"] != 0
+    return found
 
 
 class Named:

@@ -19,7 +19,7 @@ from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 
-COLUMNS = ("name", "kind", "phase", "start", "end", "thread", "device_type", "process", "bytes")
+COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type", "process", "bytes")
 # Read in addition where a device left records.
 DEVICE_COLUMNS = ("correlation", "external", "linked")
 

@@ -78,10 +78,11 @@ class Roles:
         kind, device = table.column("kind"), table.column("device_type")
         on_host = (device == DeviceType.CPU) | (device == DeviceType.OTHER)
         role: Array = np.where(on_host, _HOST_TABLE[kind], _DEVICE_TABLE[kind])
+        # Async events overlap freely, also on one track.
         if "phase" in table.columns:
-            # Async events overlap freely, also on one track.
-            asynchronous = np.isin(table.columns["phase"], _ASYNC_PHASES)
-            role[asynchronous] &= TIMED
+            role[np.isin(table.columns["phase"], _ASYNC_PHASES)] &= TIMED
+        if "is_async" in table.columns:
+            role[table.columns["is_async"] != 0] &= TIMED
         calls = np.flatnonzero(role & LAUNCH)
         role[calls[self._launches_device(table.column("name")[calls])]] |= MUST_LAUNCH
         return role

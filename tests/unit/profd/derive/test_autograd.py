@@ -177,3 +177,20 @@ def test_links_by_definition(given_ops: list[tuple[int, int, int, int | None, in
         assert links.forward_row[row] == (before[-1] if known and before else -1)
         assert links.context_row[row] == (same[0] if known and same else -1)
         assert links.backward[row] == bool(fwd)
+
+
+def test_a_recorded_scope_says_what_a_backward_function_is() -> None:
+    engine = EVALUATE_PREFIX + "MulBackward0"
+    table = table_of(
+        [
+            op("mul", 0, 10, 0, sequence=3, scope=0),
+            op(engine, 20, 40, 1, scope=0),  # calls a function of another name: that of a custom one
+            op("MyFunctionBackward", 21, 39, 1, sequence=3, fwd_thread=100, scope=1),
+            op(engine, 50, 60, 1, scope=0),
+            op("MulBackward0", 51, 59, 1, scope=0),  # called so, but no function
+        ]
+    )
+    links = find_links(table, None, threads(100, 200))
+    assert links.sequence.tolist()[1] == 3
+    assert links.forward_row.tolist() == [-1, 0, 0, -1, -1]
+    assert links.function.tolist() == [False, False, True, False, False]

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 from profd.errors import BadInput
+from profd.events import Kind, Tracks
 from profd.export.jobs import export
 
 from tests.support.importing import import_trace
+from tests.support.tables import Event, store, table_of
 
 BASE = 1_790_857_026_000_000_000
 
@@ -163,3 +165,22 @@ def test_real_traces_come_back(name: str, trace_data: Path, tmp_path: Path) -> N
     assert told == {"events": result["events"]}
     with gzip.open(path) as file:
         assert _records(msgspec.json.decode(text)) == _records(msgspec.json.decode(file.read()))
+
+
+def test_asynchronous_events_of_ours_become_pairs(tmp_path: Path) -> None:
+    tracks = Tracks([{"id": 1}], [{"id": 7, "process": 0}, {"id": "t", "process": 0}])
+    place = {"process": 0, "is_async": 1}
+    events = [
+        Event("moves", 1000, 5000, Kind.USER_ANNOTATION, 0, fields={**place, "end_thread": 1}),
+        Event("stays", 2000, 3000, Kind.USER_ANNOTATION, 0, fields={**place, "end_thread": 0}),
+        Event("plain", 2500, 6000, fields={"process": 0}),
+    ]
+    records = _exported(store(table_of(events), tmp_path / "t", tracks=tracks))["traceEvents"]
+    seen = [(event["ph"], event["name"], event.get("id"), event["tid"]) for event in records]
+    assert seen == [
+        ("b", "moves", 0, 7),
+        ("e", "moves", 0, "t"),
+        ("b", "stays", 1, 7),
+        ("e", "stays", 1, 7),
+        ("X", "plain", None, 7),
+    ]

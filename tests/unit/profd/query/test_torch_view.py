@@ -244,8 +244,9 @@ def test_memory_records_show_only_where_no_call_covers_them() -> None:
     }
 
 
-def test_asynchronous_spans_have_totals_only() -> None:
-    waiting = Event("request", 5, 500, fields={"phase": ord("b")})
+@pytest.mark.parametrize("mark", [{"phase": ord("b")}, {"is_async": 1}])
+def test_asynchronous_spans_have_totals_only(mark: dict[str, int]) -> None:
+    waiting = Event("request", 5, 500, fields=mark)
     rows = top(op("a", 0, 50), waiting, op("b", 10, 20))
     assert rows["request", "CPU"] == (1, 495, 0, 0, 0)
     assert rows["a", "CPU"] == (1, 50, 40, 0, 0)

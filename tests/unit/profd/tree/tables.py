@@ -22,6 +22,7 @@ class Event:
     kind: Kind = Kind.CPU_OP
     correlation: int = NO_END
     phase: str = "X"
+    is_async: int = 0
 
 
 @dataclass
@@ -46,6 +47,7 @@ def batch_of(events, flows, dictionaries):
         "end": column("end", [event.end for event in events]),
         "thread": column("thread", [event.thread for event in events]),
         "phase": column("phase", [ord(event.phase) for event in events]),
+        "is_async": column("is_async", [event.is_async for event in events]),
         "correlation": column("correlation", [event.correlation for event in events]),
         "device_type": column(
             "device_type",

@@ -55,6 +55,7 @@ def test_what_nests_and_what_does_not(tmp_path):
         at(20, Kind.TRACE),
         Event("counter", 30, 30, kind=Kind.COUNTER),
         at(40, Kind.CPU_OP, phase="b"),
+        at(45, Kind.USER_ANNOTATION, is_async=1),
         Event("instant", 50, 50, kind=Kind.INSTANT),
         Event("[memory]", 60, 60, kind=Kind.MEMORY),
         at(70, Kind.DRIVER),
@@ -63,8 +64,8 @@ def test_what_nests_and_what_does_not(tmp_path):
         at(90, Kind.SAMPLE),
     ]
     result = build(tmp_path, [(events, [])])
-    assert result.columns["parent"] == [-1, -1, -1, -1, -1, 0, 0, 0, 0, -1, 0]
-    assert result.columns["self_time"] == [97, 1, 1, NO_END, 1, NO_END, NO_END, 1, 1, 1, 1]
+    assert result.columns["parent"] == [-1, -1, -1, -1, -1, -1, 0, 0, 0, 0, -1, 0]
+    assert result.columns["self_time"] == [97, 1, 1, NO_END, 1, 1, NO_END, NO_END, 1, 1, 1, 1]
 
 
 def test_flows_bind_and_half_flows_stay(tmp_path):
