@@ -81,7 +81,7 @@ struct ChunkHeader {
   uint64_t id_base;     // correlation id of slot 0; slot i has id_base + i. Never 0.
   std::atomic<uint32_t> count;  // slots published, extensions included: release-stored after they are written
   uint32_t reserved0;
-  Anchor opened;
+  Anchor opened;  // of a chunk that follows another: that one's `sealed`, so that times go on without a step
   Anchor sealed;  // all zero while OPEN
   uint64_t reserved1[4];
 };
