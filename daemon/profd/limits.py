@@ -78,6 +78,18 @@ KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period l
 KINETO_CONFIG_BYTES_MAX: Final = 16 * 1024  # far below the sender's SO_SNDBUF
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
 
+# Agents of attached processes (untrusted packets and descriptors)
+AGENT_PACKET_BYTES_MAX: Final = 16 * 1024
+AGENT_KEYS_MAX: Final = 64  # of one packet
+AGENT_VALUE_CHARACTERS_MAX: Final = 4096
+AGENT_PACKETS_PER_SECOND_MAX: Final = 50  # of one agent; it has one thing to say a second, and only while armed
+AGENT_HELLO_SECONDS: Final = 30.0  # from connect() until it has said who it is
+AGENTS_MAX: Final = 4096
+AGENTS_PER_UID_MAX: Final = 1024
+ARENA_BYTES_MIN: Final = 1 * MiB
+ARENA_BYTES_MAX: Final = 4 * GiB
+ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena
+
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)
 JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
 JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB

@@ -1,0 +1,252 @@
+"""One attached process: its agent as the daemon knows it, and the arm of the capture that has it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from profd.agents.descriptor import check_untrusted_arena
+from profd.agents.link import Link
+from profd.agents.protocol import (
+    Hello,
+    Hostile,
+    Kind,
+    Packet,
+    Status,
+    changed_from_untrusted,
+    encode,
+    number,
+    parse_untrusted_packet,
+    status_from_untrusted,
+)
+from profd.limits import ARENA_STRINGS_BYTES
+from profd.targets.process import ProcessId
+
+
+class NotArmed(Exception):
+    """The agent did not arm; str() is a sentence. `gone`: its connection ended meanwhile."""
+
+    def __init__(self, sentence: str, *, gone: bool = False, silent: bool = False) -> None:
+        super().__init__(sentence)
+        self.gone = gone
+        self.silent = silent
+
+
+@dataclass(frozen=True, slots=True)
+class ArmOrder:
+    """What a capture asks of an agent. `options` are the protocol's words."""
+
+    epoch: int
+    arena_bytes: int
+    options: tuple[str, ...]
+    window_ns: int = 0
+    iterations: int = 0
+    max_overhead: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """The agent records. `fd` is the arena's, for whoever asked to close."""
+
+    fd: int
+    first_ns: int  # Unix ns from which ranges are recorded
+    not_honoured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The agent records no more."""
+
+    reason: str  # stop, window, iterations, overhead, exit, fork
+    last_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Arm:
+    """One epoch of one agent, from ARM to RELEASE. `news` is set whenever anything below has changed."""
+
+    epoch: int
+    arena_bytes: int
+    answer: asyncio.Future[Armed]
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    status: Status = field(default_factory=Status)
+    stopped: Stopped | None = None
+    gone: str | None = None  # why the connection ended; "" where the process has closed it
+
+
+class Agent:
+    """A registered agent. `process` and `uid` are the kernel's word, `hello` is its own.
+
+    Small: hundreds of them idle in one daemon.
+    """
+
+    __slots__ = ("_arm", "_link", "_on_end", "gid", "hello", "process", "uid")
+
+    def __init__(
+        self, process: ProcessId, uid: int, gid: int, hello: Hello, link: Link, on_end: Callable[[Agent, str], None]
+    ) -> None:
+        self.process = process
+        self.uid = uid
+        self.gid = gid
+        self.hello = hello
+        self._link = link
+        self._on_end = on_end
+        self._arm: Arm | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Its connection is open, as far as is known."""
+        return self._link.open
+
+    @property
+    def armed(self) -> bool:
+        """A capture has it."""
+        return self._arm is not None
+
+    def hung_up(self) -> bool:
+        """Whether it has closed its connection, also when nobody has read that yet."""
+        return self._link.hung_up()
+
+    async def arm(self, order: ArmOrder, seconds: float) -> tuple[Armed, Arm]:
+        """Arm it. NotArmed if it refuses, goes away or says nothing for so long; it is idle again then.
+
+        One arm at a time: RuntimeError if it is armed.
+        """
+        if self._arm is not None:
+            raise RuntimeError(f"pid {self.process.pid} is armed")
+        arm = Arm(order.epoch, order.arena_bytes, asyncio.get_running_loop().create_future())
+        self._arm = arm
+        if not self._link.send(_arm_packet(order)):
+            self._arm = None
+            raise NotArmed("the process takes no packets", gone=True)
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(arm.answer), arm
+        except TimeoutError:
+            self._give_up(arm)
+            raise NotArmed(f"the process has not answered within {seconds:g} s", silent=True) from None
+        except BaseException:
+            self._give_up(arm)
+            raise
+
+    def take_up(self, epoch: int, arena_bytes: int) -> Arm:
+        """An agent that came back armed: its arm, as if we had asked for it."""
+        arm = Arm(epoch, arena_bytes, asyncio.get_running_loop().create_future())
+        arm.answer.cancel()
+        self._arm = arm
+        return arm
+
+    def stop(self) -> None:
+        """Ask it to record no more; `Arm.stopped` tells when it has."""
+        if self._arm is not None:
+            self._link.send(encode(Kind.STOP, self._arm.epoch))
+
+    def limit(self, drop: str) -> None:
+        """Ask it to leave out a kind of events from now on."""
+        if self._arm is not None:
+            self._link.send(encode(Kind.LIMIT, self._arm.epoch, drop=drop))
+
+    def release(self) -> None:
+        """The arena has been drained: the agent is idle again."""
+        if self._arm is not None:
+            self._link.send(encode(Kind.RELEASE, self._arm.epoch))
+            self._arm = None
+
+    def process_ended(self) -> None:
+        """The kernel says that the process is gone; its connection may be kept open by a child."""
+        self._link.read()  # its last words
+        if self._link.open:
+            self._link.close()
+            self.ended("")
+
+    def close(self) -> None:
+        """Close the connection without a word; whoever waits for the agent hears that it is gone."""
+        self._link.close()
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            _lost(arm, "")
+
+    # --- what the link says ---
+
+    def received(self, raw: bytes, fd: int | None) -> None:
+        """One packet of a registered agent. Raises Hostile."""
+        with contextlib.ExitStack() as unused:
+            if fd is not None:
+                unused.callback(os.close, fd)
+            packet = parse_untrusted_packet(raw)
+            if packet.kind == Kind.CHANGED:
+                self.hello = changed_from_untrusted(self.hello, packet)
+                return
+            arm = self._arm
+            if arm is None or packet.epoch != arm.epoch:
+                return  # of an epoch that is over
+            if packet.kind == Kind.ARMED:
+                if self._armed(arm, packet, fd):
+                    unused.pop_all()
+            elif packet.kind == Kind.FAILED:
+                self._failed(arm, packet)
+            elif packet.kind in (Kind.STATUS, Kind.STOPPED):
+                _counted(arm, packet)
+
+    def ended(self, why: str) -> None:
+        """The connection is over."""
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            _lost(arm, why)
+        self._on_end(self, why)
+
+    def _armed(self, arm: Arm, packet: Packet, fd: int | None) -> bool:
+        """Whether the descriptor was taken."""
+        if fd is None:
+            raise Hostile("ARMED without an arena")
+        check_untrusted_arena(fd, arm.arena_bytes)
+        if arm.answer.done():
+            return False
+        sentences = tuple(text.strip() for text in packet.fields.get("not_honoured", "").split(";") if text.strip())
+        arm.answer.set_result(Armed(fd, number(packet.fields, "first") or 0, sentences))
+        return True
+
+    def _failed(self, arm: Arm, packet: Packet) -> None:
+        self._arm = None
+        if not arm.answer.done():
+            arm.answer.set_exception(NotArmed(packet.fields.get("why", "") or "it does not say why"))
+
+    def _give_up(self, arm: Arm) -> None:
+        """Whatever it answers later, it ends idle: packets are read in order."""
+        if arm.answer.done() and not arm.answer.cancelled() and arm.answer.exception() is None:
+            os.close(arm.answer.result().fd)
+        arm.answer.cancel()
+        if self._arm is arm:
+            self.stop()
+            self.release()
+
+
+def _arm_packet(order: ArmOrder) -> bytes:
+    fields: dict[str, object] = {
+        "arena": order.arena_bytes,
+        "strings": ARENA_STRINGS_BYTES,
+        "options": ",".join(order.options),
+        "window": order.window_ns,
+        "iterations": order.iterations,
+    }
+    if order.max_overhead is not None:
+        fields["max_overhead"] = f"{order.max_overhead:.6f}"
+    return encode(Kind.ARM, order.epoch, **fields)
+
+
+def _lost(arm: Arm, why: str) -> None:
+    arm.gone = why
+    if not arm.answer.done():
+        arm.answer.set_exception(NotArmed("the process has gone away", gone=True))
+        arm.answer.exception()  # seen: whoever asked may have given up
+    arm.news.set()
+
+
+def _counted(arm: Arm, packet: Packet) -> None:
+    arm.status = status_from_untrusted(packet)
+    if packet.kind == Kind.STOPPED and arm.stopped is None:
+        arm.stopped = Stopped(packet.fields.get("reason", ""), number(packet.fields, "last") or None)
+    arm.news.set()

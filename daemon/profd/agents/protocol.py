@@ -1,0 +1,229 @@
+"""Packets between an agent and the daemon (docs/agent-protocol.md): bytes to checked values and back. No I/O."""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from profd.errors import BadInput
+from profd.limits import AGENT_KEYS_MAX, AGENT_PACKET_BYTES_MAX, AGENT_VALUE_CHARACTERS_MAX
+
+VERSION: Final = 1
+_MAGIC: Final = 0x31474150
+_HEADER: Final = struct.Struct("<IHHQ")
+_U64_MAX: Final = (1 << 64) - 1
+_I64_MAX: Final = (1 << 63) - 1
+_DECIMAL: Final = re.compile(r"[0-9]{1,19}")
+_SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
+_HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,16}")
+_VERSIONS: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_BY_SOURCE: Final = "seconds."
+
+
+class Kind(IntEnum):
+    """What a packet is; the numbers are the protocol's."""
+
+    HELLO = 1
+    WELCOME = 2
+    REFUSED = 3
+    ARM = 4
+    ARMED = 5
+    STOP = 6
+    STOPPED = 7
+    RELEASE = 8
+    STATUS = 9
+    FAILED = 10
+    CHANGED = 11
+    LIMIT = 12
+
+
+class Hostile(BadInput):
+    """A packet or descriptor that no agent of ours sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One packet: values are printable text of bounded length, still to be understood. `kind` may be unknown."""
+
+    kind: int
+    epoch: int
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What an agent says of its process. Claims, good for labels and never for identity."""
+
+    versions: tuple[int, int]
+    incarnation: int
+    agent: str = ""
+    python: str = ""
+    framework: str = ""
+    can: frozenset[str] = frozenset()
+    rank: int | None = None
+    job: str = ""
+    pod: str = ""
+    armed: int = 0  # the epoch it is still armed for; 0: none
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What an armed agent has counted so far."""
+
+    events: int = 0
+    seconds: float = 0.0  # spent recording, all threads together
+    by_source: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 0
+    step_ns: int | None = None  # median since the last status
+    step_ns_before: int | None = None  # median before it was armed
+    dropped: int = 0
+    stacks_from_ns: int | None = None  # when the Python tracer had started, Unix ns
+
+
+def encode(kind: Kind, epoch: int = 0, **fields: object) -> bytes:
+    """A packet of ours. Values must be free of control characters; ValueError if it is too long."""
+    body = "".join(f"{key}={value}\n" for key, value in fields.items()).encode()
+    if len(body) + _HEADER.size > AGENT_PACKET_BYTES_MAX:
+        raise ValueError(f"a packet of {len(body)} bytes is longer than {AGENT_PACKET_BYTES_MAX}")
+    return _HEADER.pack(_MAGIC, kind, 0, epoch) + body
+
+
+def parse_untrusted_packet(packet: bytes) -> Packet:
+    """The packet's fields. Raises Hostile, saying what is wrong with it."""
+    if not _HEADER.size <= len(packet) <= AGENT_PACKET_BYTES_MAX:
+        raise Hostile(f"a packet of {len(packet)} bytes")
+    magic, kind, reserved, epoch = _HEADER.unpack_from(packet)
+    if magic != _MAGIC or reserved:
+        raise Hostile("a packet that does not begin as the protocol's do")
+    return Packet(kind, epoch, _fields(packet[_HEADER.size :]))
+
+
+def hello_from_untrusted(packet: Packet) -> Hello:
+    """What HELLO says. Raises Hostile where a number is none; texts are cut."""
+    fields = packet.fields
+    versions = _VERSIONS.fullmatch(fields.get("versions", ""))
+    if versions is None:
+        raise Hostile("HELLO without versions")
+    incarnation = hexadecimal(fields, "incarnation")
+    if not incarnation:
+        raise Hostile("HELLO without an incarnation")
+    return Hello(
+        versions=(int(versions[1]), int(versions[2])),
+        incarnation=incarnation,
+        # The same few values in hundreds of processes.
+        agent=sys.intern(fields.get("agent", "")),
+        python=sys.intern(fields.get("python", "")),
+        framework=sys.intern(fields.get("framework", "")),
+        can=_words(fields.get("can", "")),
+        rank=number(fields, "rank"),
+        job=sys.intern(fields.get("job", "")),
+        pod=sys.intern(fields.get("pod", "")),
+        armed=hexadecimal(fields, "armed") or 0,
+    )
+
+
+def changed_from_untrusted(hello: Hello, packet: Packet) -> Hello:
+    """HELLO as it reads after a CHANGED; keys that are absent stay. Raises Hostile."""
+    known = {
+        "versions": f"{hello.versions[0]}-{hello.versions[1]}",
+        "incarnation": f"{hello.incarnation:x}",
+        "agent": hello.agent,
+        "python": hello.python,
+        "framework": hello.framework,
+        "can": ",".join(sorted(hello.can)),
+        "job": hello.job,
+        "pod": hello.pod,
+        **({} if hello.rank is None else {"rank": str(hello.rank)}),
+    }
+    changes = {key: value for key, value in packet.fields.items() if key not in ("versions", "incarnation", "armed")}
+    return hello_from_untrusted(Packet(packet.kind, 0, {**known, **changes}))
+
+
+def status_from_untrusted(packet: Packet) -> Status:
+    """What STATUS or STOPPED counts. Raises Hostile."""
+    fields = packet.fields
+    by_source = {
+        key.removeprefix(_BY_SOURCE): seconds
+        for key in fields
+        if key.startswith(_BY_SOURCE) and (seconds := _seconds(fields, key)) is not None
+    }
+    return Status(
+        events=number(fields, "events") or 0,
+        seconds=_seconds(fields, "seconds") or 0.0,
+        by_source=by_source,
+        steps=number(fields, "steps") or 0,
+        step_ns=number(fields, "step_ns") or None,
+        step_ns_before=number(fields, "step_ns_before") or None,
+        dropped=number(fields, "dropped") or 0,
+        stacks_from_ns=number(fields, "stacks_from") or None,
+    )
+
+
+def number(fields: Mapping[str, str], key: str) -> int | None:
+    """A decimal number up to 2^63-1, None if absent or empty. Raises Hostile."""
+    text = fields.get(key, "")
+    if not text:
+        return None
+    if not _DECIMAL.fullmatch(text) or int(text) > _I64_MAX:
+        raise Hostile(f"{key}={text[:32]!r} is no number")
+    return int(text)
+
+
+def hexadecimal(fields: Mapping[str, str], key: str) -> int | None:
+    """A hexadecimal number up to 2^64-1, None if absent or empty. Raises Hostile."""
+    text = fields.get(key, "")
+    if not text:
+        return None
+    if not _HEXADECIMAL.fullmatch(text):
+        raise Hostile(f"{key}={text[:32]!r} is no hexadecimal number")
+    return int(text, 16)
+
+
+def _seconds(fields: Mapping[str, str], key: str) -> float | None:
+    text = fields.get(key, "")
+    if not text:
+        return None
+    if not _SECONDS.fullmatch(text):
+        raise Hostile(f"{key}={text[:32]!r} is no time in seconds")
+    return float(text)
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    lines = body.decode("utf-8", "replace").split("\n")
+    if lines.pop():
+        raise Hostile("a packet whose last line has no end")
+    if len(lines) > AGENT_KEYS_MAX:
+        raise Hostile(f"a packet of {len(lines)} lines")
+    fields: dict[str, str] = {}
+    for line in lines:
+        key, equals, value = line.partition("=")
+        if not equals or not key.isascii() or key in fields:
+            raise Hostile("a line that is no key=value, or a key twice")
+        fields[key] = _printable(value[:AGENT_VALUE_CHARACTERS_MAX])
+    return fields
+
+
+def _printable(value: str) -> str:
+    if value.isprintable():
+        return value
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in value)
+
+
+def _words(text: str) -> frozenset[str]:
+    return _shared(frozenset(sys.intern(word) for word in text.split(",") if word))
+
+
+_shared_words: Final[dict[frozenset[str], frozenset[str]]] = {}
+_SHARED_MAX: Final = 256
+
+
+def _shared(words: frozenset[str]) -> frozenset[str]:
+    """One object for equal sets: every process of a job can the same."""
+    if len(_shared_words) >= _SHARED_MAX:
+        _shared_words.clear()
+    return _shared_words.setdefault(words, words)

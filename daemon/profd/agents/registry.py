@@ -1,0 +1,263 @@
+"""The agents that are connected now, by process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profd.agents.agent import Agent
+from profd.agents.descriptor import check_untrusted_arena
+from profd.agents.link import Link
+from profd.agents.protocol import (
+    VERSION,
+    Hello,
+    Hostile,
+    Kind,
+    encode,
+    hello_from_untrusted,
+    parse_untrusted_packet,
+)
+from profd.limits import AGENT_HELLO_SECONDS, AGENTS_MAX, AGENTS_PER_UID_MAX
+from profd.targets.process import Process, ProcessId
+from profd.trust.identify import start_ticks
+
+_UCRED: Final = struct.Struct("=iII")
+_SO_PEERPIDFD: Final = 77  # Linux 6.5
+
+log = logging.getLogger("profd.agents")
+
+Orphan = Callable[[Agent, int, int], None]
+"""Takes an agent that came back armed, its epoch and the arena's descriptor (to be closed by the taker)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end, by the kernel: never by what it says."""
+
+    process: ProcessId
+    uid: int
+    gid: int
+
+
+class Registry:
+    """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are."""
+
+    def __init__(self, only_uid: int | None = None) -> None:
+        self.on_orphan: Orphan = _let_go
+        self.counts: Counter[str] = Counter()  # refused, hostile, by what happened
+        self._only_uid = only_uid
+        self._agents: dict[ProcessId, Agent] = {}
+        self._pidfds: dict[ProcessId, int] = {}
+        self._by_uid: Counter[int] = Counter()  # connections
+        self._greetings: set[_Greeting] = set()
+
+    def get(self, process: ProcessId) -> Agent | None:
+        """The agent of this process, if one is connected."""
+        return self._agents.get(process)
+
+    def all(self) -> Collection[Agent]:
+        """Every registered agent."""
+        return self._agents.values()
+
+    def labelled(self, process: Process) -> Process:
+        """The process with the rank and the job that its agent names. Safe to call from any thread."""
+        agent = self._agents.get(process.id)
+        if agent is None:
+            return process
+        hello = agent.hello
+        return replace(
+            process,
+            rank=process.rank if hello.rank is None else hello.rank,
+            job=hello.job or process.job or hello.pod,
+        )
+
+    def accept(self, connection: socket.socket) -> None:
+        """A new connection; it is the registry's from here on."""
+        try:
+            peer, pidfd = _identify(connection)
+        except OSError as error:
+            self._refuse(connection, f"this daemon cannot see your process ({error.strerror}): run it with hostPID")
+            return
+        why = self._why_not(peer)
+        if why:
+            os.close(pidfd)
+            self._refuse(connection, why)
+            return
+        self._by_uid[peer.uid] += 1
+        self._greetings.add(_Greeting(self, connection, peer, pidfd))
+
+    def close(self) -> None:
+        """Close every connection; armed agents find another daemon, or disarm themselves."""
+        for greeting in list(self._greetings):
+            greeting.close()
+        for agent in list(self._agents.values()):
+            agent.close()
+            self._forget(agent, "")
+
+    def _why_not(self, peer: Peer) -> str:
+        if self._only_uid is not None and peer.uid != self._only_uid:
+            return f"this profd serves uid {self._only_uid} only (it was started with --user)"
+        if len(self._agents) + len(self._greetings) >= AGENTS_MAX:
+            return f"{AGENTS_MAX} processes are attached, the most there may be"
+        if self._by_uid[peer.uid] >= AGENTS_PER_UID_MAX:
+            return f"{AGENTS_PER_UID_MAX} processes of uid {peer.uid} are attached, the most there may be"
+        return ""
+
+    def _refuse(self, connection: socket.socket, why: str) -> None:
+        self.counts["refused"] += 1
+        with connection, contextlib.suppress(OSError):
+            connection.setblocking(False)
+            connection.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+
+    # --- what greetings bring ---
+
+    def _greeted(self, greeting: _Greeting, hello: Hello, fd: int | None) -> None:
+        """HELLO has come. Takes `fd` in any case."""
+        with contextlib.ExitStack() as unused:
+            if fd is not None:
+                unused.callback(os.close, fd)
+            if fd is not None and hello.armed:
+                check_untrusted_arena(fd)
+            why = self._cannot_greet(greeting.peer, hello)
+            if why:
+                self.counts["refused"] += 1
+                greeting.link.send(encode(Kind.REFUSED, why=why))
+                greeting.close()
+                return
+            agent = self._register(greeting, hello)
+            greeting.link.send(encode(Kind.WELCOME, version=VERSION))
+            if hello.armed and fd is not None:
+                unused.pop_all()
+                self.on_orphan(agent, hello.armed, fd)
+
+    def _cannot_greet(self, peer: Peer, hello: Hello) -> str:
+        if not hello.versions[0] <= VERSION <= hello.versions[1]:
+            low, high = hello.versions
+            return f"this daemon speaks version {VERSION} of the agent protocol, you {low} to {high}: upgrade one of us"
+        known = self._agents.get(peer.process)
+        if known is None:
+            return ""
+        if known.armed and not known.hung_up():
+            return f"pid {peer.process.pid} is attached already, and is being recorded"
+        known.close()
+        self._forget(known, "")
+        return ""
+
+    def _register(self, greeting: _Greeting, hello: Hello) -> Agent:
+        peer = greeting.peer
+        agent = Agent(peer.process, peer.uid, peer.gid, hello, greeting.link, self._forget)
+        greeting.link.receiver = agent
+        self._greetings.discard(greeting)
+        self._agents[peer.process] = agent
+        pidfd = self._pidfds[peer.process] = greeting.hand_over()
+        # A child that keeps the socket hides the end of its parent: no EOF comes.
+        asyncio.get_running_loop().add_reader(pidfd, _ended, agent)
+        return agent
+
+    def _forget(self, agent: Agent, why: str) -> None:
+        if self._agents.get(agent.process) is not agent:
+            return
+        del self._agents[agent.process]
+        pidfd = self._pidfds.pop(agent.process)
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        self._leave(agent.uid)
+        if why:
+            self.counts["hostile"] += 1
+            log.warning("an agent was cut off", extra={"pid": agent.process.pid, "why": why})
+
+    def _left(self, greeting: _Greeting, why: str) -> None:
+        """A greeting that led to nothing."""
+        self._greetings.discard(greeting)
+        self._leave(greeting.peer.uid)
+        if why:
+            self.counts["hostile"] += 1
+            log.warning("a connection was cut off", extra={"pid": greeting.peer.process.pid, "why": why})
+
+    def _leave(self, uid: int) -> None:
+        self._by_uid[uid] -= 1
+        if not self._by_uid[uid]:
+            del self._by_uid[uid]
+
+
+class _Greeting:
+    """A connection until its HELLO."""
+
+    def __init__(self, registry: Registry, connection: socket.socket, peer: Peer, pidfd: int) -> None:
+        self.peer = peer
+        self._registry = registry
+        self._pidfd = pidfd
+        self._timer = asyncio.get_running_loop().call_later(AGENT_HELLO_SECONDS, self._too_late)
+        self.link = Link(connection, self)
+
+    def received(self, raw: bytes, fd: int | None) -> None:
+        """The first packet must be HELLO. Raises Hostile."""
+        try:
+            packet = parse_untrusted_packet(raw)
+            if packet.kind != Kind.HELLO:
+                raise Hostile("the first packet is no HELLO")
+            hello = hello_from_untrusted(packet)
+        except Hostile:
+            if fd is not None:
+                os.close(fd)
+            raise
+        self._registry._greeted(self, hello, fd)  # the two are one unit
+
+    def ended(self, why: str) -> None:
+        """Gone before it said anything."""
+        self.close(why)
+
+    def hand_over(self) -> int:
+        """It is an agent from now on: the pidfd is the caller's."""
+        self._timer.cancel()
+        pidfd, self._pidfd = self._pidfd, -1
+        return pidfd
+
+    def close(self, why: str = "") -> None:
+        """Idempotent until it was handed over; then it does nothing."""
+        if self._pidfd < 0:
+            return
+        self._timer.cancel()
+        self.link.close()
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._registry._left(self, why)
+
+    def _too_late(self) -> None:
+        self.close(f"no HELLO within {AGENT_HELLO_SECONDS:g} s")
+
+
+def _identify(connection: socket.socket) -> tuple[Peer, int]:
+    """The peer as it was when it connected, and a pidfd of it. OSError if it cannot be seen, or has ended."""
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if pid <= 0:
+        raise OSError(0, "it is in another pid namespace")
+    try:
+        pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError:
+        pidfd = os.pidfd_open(pid)
+    start = start_ticks(pid)
+    if not start:
+        os.close(pidfd)
+        raise OSError(0, "it has ended")
+    return Peer(ProcessId(pid, start), uid, gid), pidfd
+
+
+def _ended(agent: Agent) -> None:
+    agent.process_ended()
+
+
+def _let_go(agent: Agent, epoch: int, fd: int) -> None:
+    """Nobody knows this epoch: it ends here."""
+    os.close(fd)
+    agent.take_up(epoch, 0)
+    agent.stop()
+    agent.release()
