@@ -53,6 +53,21 @@ IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
 TOKEN_LIFETIME_SECONDS: Final = 300
 CONTROL_CONNECTIONS_MAX: Final = 1024
 
+# Ingest: event chunks from streamers (untrusted: whoever has the target's uid can be one)
+INGEST_CHUNK_BYTES_MAX: Final = 1 * MiB  # one chunk, and all chunks of one message
+INGEST_CHUNK_EVENTS_MAX: Final = 65_536  # an arena chunk holds 2046
+INGEST_CREDIT_BYTES: Final = 4 * MiB  # sent and not acked, of one stream; less when there are many
+INGEST_CREDITS_BYTES: Final = 64 * MiB  # shared among the open streams, never less than a message each
+INGEST_STREAMS_MAX: Final = 256  # open calls: CAPTURE_TARGETS_MAX
+INGEST_EXPECTED_MAX: Final = 1024  # incarnations that captures wait for
+INGEST_THREADS_MAX: Final = 65_536  # streams of chunks (queues of threads) in one incarnation
+INGEST_GAPS_MAX: Final = 256  # sequences of one stream that are awaited out of order
+INGEST_LOSSES_MAX: Final = 64  # entries of one Finish
+INGEST_JOURNAL_BYTES_MAX: Final = 4 * GiB  # of one target of one capture
+INGEST_FREE_BYTES_MIN: Final = 256 * MiB  # of the journal's filesystem; below it nothing more is taken
+STREAMER_RESTARTS_MAX: Final = 5  # of the streamer of one drain, in a row: acked chunks start the count anew
+STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, JSON
+
 # Workers
 WORKER_MEMORY_BYTES: Final = 4 * GiB
 WORKER_JOB_SECONDS: Final = 900
