@@ -1,4 +1,6 @@
 // profclient._recorder. What it holds is in parts.h.
+#include <initializer_list>
+
 #include "parts.h"
 
 namespace {
@@ -12,5 +14,12 @@ PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__recorder() {
   PyObject* module = PyModule_Create(&definition);
+  if (!module) return nullptr;
+  for (auto add : {add_control}) {
+    if (add(module) < 0) {
+      Py_DECREF(module);
+      return nullptr;
+    }
+  }
   return module;
 }

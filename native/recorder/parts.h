@@ -4,3 +4,5 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+
+int add_control(PyObject* module);  // control_py.cpp
