@@ -117,7 +117,8 @@ class _Call:
         if handler.stream_unary is not None:
             self._inner = handler.stream_unary
             return grpc.stream_unary_rpc_method_handler(self._one, **serialisers)
-        raise Fault(f"{self._method} streams both ways, which no service of ours does")
+        self._inner = handler.stream_stream
+        return grpc.stream_stream_rpc_method_handler(self._many, **serialisers)
 
     async def _one(self, request: Any, context: Context) -> Any:
         try:

@@ -1,0 +1,130 @@
+"""IngestService: chunks of events from streamers, and from whoever speaks docs/wire-format.md.
+
+A call carries one (incarnation, epoch). One message of it is in our hands at a
+time: the next is read when the one before is written, so the memory of a call
+is its message and what its credit lets gRPC hold.
+"""
+
+# ruff: noqa: N802 - the names are gRPC's
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+from profproto.v1 import ingest_pb2 as pb
+from profproto.v1 import ingest_pb2_grpc
+
+from profd.errors import BadInput, Exhausted, Unavailable
+from profd.ingest.chunk import VERSIONS
+from profd.ingest.intake import Ingest, Intake
+from profd.limits import (
+    INGEST_CHUNK_BYTES_MAX,
+    INGEST_CREDIT_BYTES,
+    INGEST_CREDITS_BYTES,
+    INGEST_STREAMS_MAX,
+)
+from profd.trust import caller as callers
+
+OPEN_SECONDS: Final = 30.0  # from the call to its first message
+
+
+class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
+    """The calls that stream now."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+        self._calls = 0
+
+    async def Stream(self, requests: AsyncIterator[pb.IngestRequest], context: object) -> AsyncIterator[pb.IngestReply]:
+        """Open, then Chunks within the credit, then Finish."""
+        with self._place():
+            opened = await _opened(requests)
+            version = _agreed(opened)
+            if self._ingest.has_finished(opened.incarnation, opened.epoch):
+                # The reply to its Finish was lost on the way.
+                yield pb.IngestReply(version=version, finished=True)
+                return
+            intake = self._ingest.find(opened.incarnation, opened.epoch)
+            intake.require(callers.current())
+            with _holding(intake):
+                credit = self._credit()
+                yield pb.IngestReply(version=version, credit_bytes=credit)
+                async for reply in _served(intake, requests, credit):
+                    yield reply
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._calls >= INGEST_STREAMS_MAX:
+            raise Exhausted(f"{self._calls} processes stream already; try again when one has ended")
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    def _credit(self) -> int:
+        """What one more call may have on its way: a message at least, however many there are."""
+        return max(INGEST_CHUNK_BYTES_MAX, min(INGEST_CREDIT_BYTES, INGEST_CREDITS_BYTES // self._calls))
+
+
+async def _opened(requests: AsyncIterator[pb.IngestRequest]) -> pb.IngestOpen:
+    try:
+        async with asyncio.timeout(OPEN_SECONDS):
+            first = await anext(requests, None)
+    except TimeoutError:
+        raise BadInput(f"no IngestOpen came within {OPEN_SECONDS:g} s") from None
+    if first is None or first.WhichOneof("part") != "open":
+        raise BadInput("a stream begins with IngestOpen")
+    return first.open
+
+
+def _agreed(opened: pb.IngestOpen) -> int:
+    """The version of the wire format to speak. Raises Unavailable."""
+    oldest, newest = VERSIONS
+    if opened.version_min > newest or opened.version_max < oldest:
+        raise Unavailable(
+            f"this profd speaks versions {oldest} to {newest} of the wire format, "
+            f"the streamer {opened.version_min} to {opened.version_max}; upgrade the older of them"
+        )
+    return min(newest, opened.version_max)
+
+
+@contextlib.contextmanager
+def _holding(intake: Intake) -> Iterator[None]:
+    """One call per process: a client that has connected again ends the call it had before."""
+    task = asyncio.current_task()
+    end = (lambda: None) if task is None else task.cancel
+    intake.hold(end)
+    try:
+        yield
+    finally:
+        intake.release(end)
+
+
+async def _served(
+    intake: Intake, requests: AsyncIterator[pb.IngestRequest], credit: int
+) -> AsyncIterator[pb.IngestReply]:
+    """An ack for each message. What is acked gives its credit back."""
+    expected = 1
+    async for request in requests:
+        part = request.WhichOneof("part")
+        if part == "finish":
+            finish = request.finish
+            await intake.finish([(loss.stage, loss.reason, loss.count) for loss in finish.lost], finish.recorded)
+            yield pb.IngestReply(acked=expected - 1, finished=True)
+            return
+        if part != "chunks" or request.chunks.message != expected:
+            raise BadInput(f"message {expected} of chunks was to come; a client that lost count opens a new stream")
+        data = request.chunks.data
+        if len(data) > min(credit, INGEST_CHUNK_BYTES_MAX):
+            raise BadInput(f"a message of {len(data)} bytes: the limit is {INGEST_CHUNK_BYTES_MAX}")
+        rejected = await intake.take(memoryview(data))
+        yield pb.IngestReply(
+            acked=expected,
+            credit_bytes=len(data),
+            rejected=[pb.IngestRejected(index=index, reason=reason) for index, reason in rejected],
+        )
+        expected += 1
