@@ -117,8 +117,10 @@ class _Call:
         if handler.stream_unary is not None:
             self._inner = handler.stream_unary
             return grpc.stream_unary_rpc_method_handler(self._one, **serialisers)
-        self._inner = handler.stream_stream
-        return grpc.stream_stream_rpc_method_handler(self._many, **serialisers)
+        if handler.stream_stream is not None:
+            self._inner = handler.stream_stream
+            return grpc.stream_stream_rpc_method_handler(self._many, **serialisers)
+        raise Fault(f"{self._method} has no handler")
 
     async def _one(self, request: Any, context: Context) -> Any:
         try:
