@@ -10,10 +10,13 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, trace_pb2_grpc
 
+from profd.agents.registry import Registry
+from profd.agents.server import AgentServer
 from profd.capture.death import DeathWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
@@ -63,6 +66,7 @@ class Daemon:
         self._notifier = Notifier()
         self._metrics = Metrics()
         self._tokens = Tokens()
+        self._agents = Registry(only_uid=os.geteuid() if config.user else None)
         self._kineto = KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir)
         self.metrics_address = "off"
 
@@ -91,6 +95,7 @@ class Daemon:
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
         if metrics is not None:
             metrics.open()
+        self._serve_agents()
         rpc = await self._serve_calls()
         # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
         self._closing.push_async_callback(self._manager.close)
@@ -132,6 +137,7 @@ class Daemon:
             self._closing.callback(Lock(path, what).close)
         clear_socket(config.socket)
         clear_socket(config.control)
+        clear_socket(config.agents)
 
     def _bind_metrics(self) -> MetricsServer | None:
         """Early: a taken address is to be told before anything else has happened."""
@@ -168,7 +174,7 @@ class Daemon:
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
-        table = self._table = ProcessTable()
+        table = self._table = ProcessTable(labelled=self._agents.labelled)
         manager = CaptureManager(
             sources=self._sources,
             table=table,
@@ -209,19 +215,29 @@ class Daemon:
         self._closing.push_async_callback(server.refuse)
         return server
 
-    def _serve_tokens(self) -> None:
-        config = self._config
+    def _listen(self, path: Path) -> socket.socket:
+        """A SEQPACKET socket of the daemon, for those who may connect; its file is removed at the end."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         before = os.umask(0o177)
         try:
-            listener.bind(str(config.control))
+            listener.bind(str(path))
         finally:
             os.umask(before)
-        config.control.chmod(self._socket_mode())
-        self._own(config.control)
+        self._closing.callback(lambda: path.unlink(missing_ok=True))
+        path.chmod(self._socket_mode())
+        self._own(path)
         listener.listen(512)
+        return listener
+
+    def _serve_agents(self) -> None:
+        server = AgentServer(self._listen(self._config.agents), self._agents)
+        server.open()
+        self._closing.callback(server.close)
+
+    def _serve_tokens(self) -> None:
+        config = self._config
         server = ControlServer(
-            listener,
+            self._listen(config.control),
             self._tokens,
             config.socket,
             config.admin_group,
@@ -229,7 +245,6 @@ class Daemon:
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
         )
         server.open()
-        self._closing.callback(lambda: config.control.unlink(missing_ok=True))
         self._closing.callback(server.close)
 
     def _socket_mode(self) -> int:

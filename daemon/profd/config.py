@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +17,13 @@ from typing import Any, Final
 import msgspec
 
 from profd.errors import BadInput
-from profd.limits import STORE_BYTES_DEFAULT
+from profd.limits import ARENA_BYTES_MAX, ARENA_STRINGS_BYTES, STORE_BYTES_DEFAULT, MiB
 
 SYSTEM_FILE: Final = Path("/etc/profd/profd.toml")
 METRICS_DEFAULT: Final = "127.0.0.1:9477"
 SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path without its final zero
 WORKERS_MAX: Final = 64
+_ARENA_LEAST: Final = ARENA_STRINGS_BYTES + 8 * MiB  # the strings, and chunks for some threads
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
@@ -31,6 +32,12 @@ class KinetoSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     socket_dir: str = ""  # empty: `kineto` beside the gRPC socket
     abstract: bool = True  # also the abstract name that libkineto tries by itself
+
+
+class SdkSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[sdk]`: processes that attach themselves."""
+
+    arena_bytes: int | str = 64 << 20  # of memory in each process while it is recorded
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -48,6 +55,10 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     log_level: str = "info"
     log_format: str = "auto"  # json, text, auto: text on a terminal
     kineto: KinetoSettings = KinetoSettings()
+    sdk: SdkSettings = SdkSettings()
+
+
+_TABLES: Final[dict[str, type[msgspec.Struct]]] = {"kineto": KinetoSettings, "sdk": SdkSettings}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,12 @@ class Config:
     log_format: str
     kineto_socket_dir: Path
     kineto_abstract: bool
+    arena_bytes: int
+
+    @property
+    def agents(self) -> Path:
+        """The socket that attached processes connect to."""
+        return self.socket.with_name("agent.sock")
 
     @property
     def control(self) -> Path:
@@ -100,7 +117,8 @@ def load(
         ("the command line", dict(flags)),
     ):
         _convert(layer, source)
-        merged = {**merged, **layer, "kineto": {**merged.get("kineto", {}), **layer.get("kineto", {})}}
+        tables = {name: {**merged.get(name, {}), **layer.get(name, {})} for name in _TABLES}
+        merged = {**merged, **layer, **tables}
     return _resolve(_convert(merged, "the settings"), environ, user)
 
 
@@ -118,16 +136,16 @@ def _file_layer(file: Path | None, user: bool) -> tuple[str, dict[str, Any]]:
 
 def _environment_layer(environ: Mapping[str, str]) -> dict[str, Any]:
     """`PROFD_STATE_DIR` and so on; `PROFD_KINETO_SOCKET_DIR` for `[kineto] socket_dir`."""
-    layer: dict[str, Any] = {}
-    for name in Settings.__struct_fields__:
-        if name != "kineto" and (value := environ.get(f"PROFD_{name.upper()}")):
-            layer[name] = value
-    kineto = {
-        name: value
-        for name in KinetoSettings.__struct_fields__
-        if (value := environ.get(f"PROFD_KINETO_{name.upper()}"))
-    }
-    return {**layer, "kineto": kineto} if kineto else layer
+    top = [name for name in Settings.__struct_fields__ if name not in _TABLES]
+    layer: dict[str, Any] = _variables(environ, "PROFD", top)
+    for name, table in _TABLES.items():
+        if found := _variables(environ, f"PROFD_{name.upper()}", table.__struct_fields__):
+            layer[name] = found
+    return layer
+
+
+def _variables(environ: Mapping[str, str], prefix: str, names: Iterable[str]) -> dict[str, str]:
+    return {name: value for name in names if (value := environ.get(f"{prefix}_{name.upper()}"))}
 
 
 def _convert(layer: Mapping[str, Any], source: str) -> Settings:
@@ -147,7 +165,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         socket_group=settings.socket_group,
         metrics=_address(settings.metrics or METRICS_DEFAULT),
         metrics_asked_for=bool(settings.metrics) or not user,
-        store_bytes=_size(settings.store_bytes) or None,
+        store_bytes=_size(settings.store_bytes, "store_bytes") or None,
         workers=settings.workers,
         worker_user=settings.worker_user,
         admin_group=settings.admin_group,
@@ -156,6 +174,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         log_format=settings.log_format,
         kineto_socket_dir=_path(settings.kineto.socket_dir) or socket.with_name("kineto"),
         kineto_abstract=settings.kineto.abstract,
+        arena_bytes=_size(settings.sdk.arena_bytes, "sdk.arena_bytes"),
     )
     _check(config)
     return config
@@ -168,7 +187,11 @@ def _check(config: Config) -> None:
         raise BadInput(f"log_level = {config.log_level!r}: debug, info, warning or error")
     if config.log_format not in ("auto", "json", "text"):
         raise BadInput(f"log_format = {config.log_format!r}: auto, json or text")
-    for path in (config.socket, config.control):
+    if not _ARENA_LEAST <= config.arena_bytes <= ARENA_BYTES_MAX:
+        raise BadInput(
+            f"sdk.arena_bytes = {config.arena_bytes}: {_ARENA_LEAST >> 20} MiB to {ARENA_BYTES_MAX >> 20} MiB"
+        )
+    for path in (config.socket, config.control, config.agents):
         if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
             raise BadInput(f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes; use a shorter one")
 
@@ -202,15 +225,15 @@ def _address(text: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-def _size(value: int | str) -> int:
+def _size(value: int | str, key: str) -> int:
     if isinstance(value, int):
         size = value
     else:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise BadInput(f'store_bytes = {value!r}: bytes, or a size such as "20GiB" or "500MB"')
+            raise BadInput(f'{key} = {value!r}: bytes, or a size such as "20GiB" or "500MB"')
         number, unit, binary = match.groups()
         size = int(float(number) * (1024 if binary or not unit else 1000) ** " KMGT".index(unit.upper() or " "))
     if size < 0 or size > STORE_BYTES_DEFAULT << 20:
-        raise BadInput(f"store_bytes = {value!r}: 0 (the default) or a positive size")
+        raise BadInput(f"{key} = {value!r}: 0 (the default) or a positive size")
     return size

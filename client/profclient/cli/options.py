@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli.units import parse_duration_ns, parse_steps, parse_window_ns
+from profclient.cli.units import parse_duration_ns, parse_share, parse_steps, parse_window_ns
 from profclient.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -62,7 +62,15 @@ def capture_options(function: Function) -> Function:
             click.option("--modules", is_flag=True, help="Record the module hierarchy (needs --stacks)."),
             click.option("--memory", is_flag=True, help="Record allocations."),
             click.option("--flops", is_flag=True, help="Count FLOPS (from shapes)."),
-            click.option("--source", default="", help="Force a source: kineto, jax, pyspy."),
+            click.option("--c-calls", is_flag=True, help="With --stacks: C functions, too."),
+            click.option(
+                "--torch",
+                type=click.Choice(("auto", "observer", "profiler")),
+                default="auto",
+                help="How an attached PyTorch process is recorded: by our observer, or by torch's own profiler.",
+            ),
+            click.option("--max-overhead", help="Slow the steps by at most this much: 2%. Leaves out what costs most."),
+            click.option("--source", default="", help="Force a source: sdk, kineto, jax, pyspy."),
             click.option("--sample-hz", type=click.FloatRange(1, 1000), help="Rate of a sampling source."),
             click.option("--native", is_flag=True, help="Native frames in samples."),
             click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
@@ -89,11 +97,18 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
                 "flops",
                 "source",
                 "native",
+                "c_calls",
                 "strict",
                 "force",
             )
         },
     )
+    recorder = values.pop("torch")
+    if recorder != "auto":
+        message.torch = recorder
+    overhead = values.pop("max_overhead")
+    if overhead is not None:
+        message.max_overhead = parse_share(overhead)
     hertz = values.pop("sample_hz")
     if hertz is not None:
         message.sample_hz = hertz

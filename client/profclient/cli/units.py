@@ -42,6 +42,18 @@ def parse_window_ns(text: str) -> tuple[int | None, int | None]:
     return from_ns, to_ns
 
 
+def parse_share(text: str) -> float:
+    """`2%` or `0.02` → 0.02. Raises UsageError outside of 0.1 % to 100 %."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = 0.0
+    if rest or not 0.001 <= share <= 1:
+        raise UsageError(f"{text!r} is no share from 0.1% to 100%; write it like 2% or 0.02.")
+    return share
+
+
 def parse_steps(text: str) -> tuple[int, int]:
     """`12` or `12..14` → the first and the last step."""
     found = _STEPS.fullmatch(text.strip())

@@ -9,6 +9,8 @@ from profd.errors import BadInput
 from profd.limits import CAPTURE_ITERATIONS_MAX, CAPTURE_WINDOW_MAX_NS, REQUEST_ID_BYTES_MAX
 
 SAMPLE_HZ_MAX = 1000.0
+OVERHEAD_MIN = 0.001
+TORCH_RECORDERS = ("", "auto", "observer", "profiler")
 START_AHEAD_MAX_NS = 3600 * 1_000_000_000
 """A window may begin this far ahead: its targets are held until then."""
 
@@ -19,6 +21,11 @@ def check_untrusted_options(options: Options, now_ns: int, *, open_ended: bool) 
     hz = options.sample_hz
     if hz is not None and not (math.isfinite(hz) and 0 < hz <= SAMPLE_HZ_MAX):
         raise BadInput(f"sample rate {hz:g} Hz: give one above 0 and up to {SAMPLE_HZ_MAX:g}")
+    share = options.max_overhead
+    if share is not None and not (math.isfinite(share) and OVERHEAD_MIN <= share <= 1):
+        raise BadInput(f"max overhead {share:g}: give a share from {OVERHEAD_MIN:g} to 1 (0.02 is 2 %)")
+    if options.torch not in TORCH_RECORDERS:
+        raise BadInput(f"torch {options.torch!r}: give auto, observer or profiler")
     if options.start_at_ns is not None:
         if options.start_at_ns < now_ns:
             raise BadInput("the start time has passed; give one that all targets can still reach (10 s ahead)")

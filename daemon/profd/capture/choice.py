@@ -13,8 +13,8 @@ from profd.capture.model import Options, Reason, State
 from profd.sources.base import Offer, Plan, Source
 from profd.targets.process import Process
 
-ORDER: Final = ("kineto", "jax", "pyspy")
-"""Best first: traced events before samples."""
+ORDER: Final = ("sdk", "kineto", "jax", "pyspy")
+"""Best first: traced events before samples. Offers may put better ones first (`Offer.after`)."""
 
 _LAUNCH_WORDS: Final = frozenset(
     ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "horovodrun")
@@ -56,6 +56,19 @@ def in_order(sources: Sequence[Source]) -> list[Source]:
     return sorted(sources, key=lambda s: (ORDER.index(s.name) if s.name in ORDER else len(ORDER), s.name))
 
 
+def in_turn(process: Process, ranked: Sequence[Source]) -> list[tuple[Source, Offer]]:
+    """The sources with what they say of this process, best for it first."""
+    offers = [(source, source.offer(process)) for source in ranked]
+    able = {source.name: index for index, (source, offer) in enumerate(offers) if offer.can or offer.busy}
+
+    def turn(numbered: tuple[int, tuple[Source, Offer]]) -> tuple[int, int]:
+        index, (_, offer) = numbered
+        better = [able[name] for name in offer.after if name in able]
+        return max([index, *better]), int(bool(better))
+
+    return [pair for _, pair in sorted(enumerate(offers), key=turn)]
+
+
 def choose(
     process: Process,
     options: Options,
@@ -87,8 +100,7 @@ def choose(
     passed: list[str] = []
     declined: list[tuple[str, Offer]] = []
     refusal: Choice | None = None
-    for source in ranked:
-        offer = source.offer(process)
+    for source, offer in in_turn(process, ranked):
         if offer.busy:
             return Choice(
                 None, state=State.BUSY, reason=_busy_code(offer), message=_busy_message(source, offer, ranked)
@@ -112,6 +124,9 @@ def choose(
 def _refusal(source: Source, plan: Plan, options: Options, headroom: Headroom, *, open_ended: bool) -> Choice | None:
     if open_ended and not source.can_stop:
         message = f"{source.name} cannot be stopped, so it needs --duration or --iterations"
+        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
+    if options.max_overhead is not None and not source.can_guard:
+        message = f"{source.name} cannot bound what it costs the process, so it does not serve --max-overhead"
         return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
     if not plan.serves:
         return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profd.capture import admission
-from profd.capture.choice import Choice, choose, in_order, is_launcher
+from profd.capture.choice import Choice, choose, in_order, in_turn, is_launcher
 from profd.capture.estimate import HostHeadroom
 from profd.capture.machine import Graces
 from profd.capture.model import Options, Reason, State
@@ -180,7 +180,7 @@ class Planner:
 
     def _sight(self, process: Process, families: Families) -> Sighting:
         holder = self._held.get(process.id)
-        offers = [(source.name, source.offer(process)) for source in self._sources]
+        offers = [(source.name, offer) for source, offer in in_turn(process, self._sources)]
         launcher = is_launcher(process) and bool(self._traceable_below(process, families))
         return Sighting(process, offers, holder.id if holder else "", launcher)
 

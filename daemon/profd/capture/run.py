@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from profd.capture import machine as m
 from profd.capture.failures import reason_of, sentence
-from profd.capture.model import Options, Reason, Recording, State
+from profd.capture.model import Options, RawFile, Reason, Recording, State
 from profd.capture.ports import Ended, Journal, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
@@ -171,7 +171,7 @@ class TargetRun:
         except (OSError, ProfdError) as error:
             self.send(m.Broke(reason_of(error), sentence(error, "the journal")))
             return
-        self._session = Session(self._capture.id, directory, asyncio.Event(), self._report)
+        self._session = Session(self._capture.id, directory, asyncio.Event(), self._report, keep=self._keep)
         if self._machine.stopping:  # between the two steps of the loop
             self._session.stop.set()
         try:
@@ -201,6 +201,13 @@ class TargetRun:
             self.send(event)
         else:
             self._loop.call_soon_threadsafe(self.send, event)
+
+    def _keep(self, files: list[RawFile]) -> None:
+        """Until the source has returned, this is what a retry after a crash of the daemon finds."""
+        self.target.files = list(files)
+        self.target.shortfall = Reason.TRUNCATED
+        self.target.shortfall_message = "the recording was cut off before its end; what had arrived is kept"
+        self._on_recorded()
 
     async def _store(self, recording: Recording) -> None:
         try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from profd.capture.model import Options, Phase, Reason, Recording, State
+from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
 from profd.targets.process import Process
 
 
@@ -29,6 +29,7 @@ class Offer:
     fix: str = ""
     why_code: Reason = Reason.NO_SOURCE  # used when it cannot
     busy: bool = False  # it could, were it not held by somebody (named in reason)
+    after: tuple[str, ...] = ()  # sources that see more of this process: they come first where they can
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Session:
     stop: asyncio.Event  # set when the user stops the capture, or the deadline passes
     report: Callable[[State, str], None]  # state (ARMED, RECORDING, DRAINING) and what it is doing now
     phases: list[Phase] = field(default_factory=list)
+    keep: Callable[[list[RawFile]], None] = lambda files: None
+    """Files that are being written and are of use whatever happens to the daemon: `profctl retry` finds them."""
 
 
 class Source(ABC):
@@ -63,6 +66,7 @@ class Source(ABC):
 
     name: ClassVar[str]
     can_stop: ClassVar[bool] = True  # False: a window runs to its end once accepted
+    can_guard: ClassVar[bool] = False  # True: it measures what it costs and keeps to max_overhead
 
     async def open(self) -> None:
         """Take what the source needs (sockets, threads). Raises ProfdError with the reason if it cannot."""

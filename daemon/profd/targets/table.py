@@ -13,7 +13,7 @@ import os
 import pwd
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,10 +49,14 @@ class _Facts:
 
 
 class ProcessTable:
-    """Processes by pid, from `root` (a /proc, or a made-up tree in tests). Safe to use from threads."""
+    """Processes by pid, from `root` (a /proc, or a made-up tree in tests). Safe to use from threads.
 
-    def __init__(self, root: Path = Path("/proc")) -> None:
+    `labelled` adds what attached processes say of themselves; it is called in whatever thread looks.
+    """
+
+    def __init__(self, root: Path = Path("/proc"), labelled: Callable[[Process], Process] | None = None) -> None:
         self._root = root
+        self._labelled = labelled or (lambda process: process)
         self._facts: dict[ProcessId, _Facts] = {}
         self._users: dict[int, str] = {}
         self._lock = threading.Lock()
@@ -120,7 +124,7 @@ class ProcessTable:
             return None
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._refreshed(identity, stat)
-        return Process(
+        process = Process(
             id=identity,
             ppid=stat.ppid,
             uid=status.uid,
@@ -141,6 +145,7 @@ class ProcessTable:
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
         )
+        return self._labelled(process)
 
     def _refreshed(self, identity: ProcessId, stat: procfs.Stat) -> _Facts:
         """Facts of a process: cached ones if nothing can have changed since they were read."""

@@ -1,0 +1,1 @@
+"""The source `sdk`: events that attached processes record themselves."""

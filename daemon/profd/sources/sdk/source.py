@@ -1,0 +1,119 @@
+"""The source `sdk`: processes that have attached themselves with `profclient.attach()` or `profctl run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Final
+
+from profd.agents.agent import Agent
+from profd.agents.registry import Registry
+from profd.capture.model import Options, Reason, Recording, State
+from profd.errors import Exhausted
+from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.sdk import planning
+from profd.sources.sdk.recording import Parts, Recorder
+from profd.targets.process import Process, ProcessId
+
+_HISTORY: Final = 1024
+_ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
+
+
+class SdkSource(Source):
+    """Ranges, operators and Python calls, recorded by the process itself and streamed out while it runs."""
+
+    name: ClassVar[str] = "sdk"
+    can_stop: ClassVar[bool] = True
+    can_guard: ClassVar[bool] = True
+
+    def __init__(self, registry: Registry, parts: Parts, socket: Path) -> None:
+        """`socket` is where agents connect, for messages. Whoever listens there feeds the registry."""
+        self.seconds: dict[str, float] = {}  # spent recording in all targets so far, by what was recorded
+        self._registry = registry
+        self._parts = parts
+        self._socket = socket
+        self._running: dict[ProcessId, str] = {}  # to the capture
+        self._rates: dict[ProcessId, float] = {}  # events per ns of its last trace
+
+    def offer(self, process: Process) -> Offer:
+        """Whether it is attached and free."""
+        capture = self._running.get(process.id)
+        if capture:
+            return Offer(
+                False,
+                f"capture {capture} is recording pid {process.id.pid}",
+                f"wait for it: profctl wait {capture}",
+                Reason.CAPTURE_RUNNING,
+                busy=True,
+            )
+        agent = self._registry.get(process.id)
+        if agent is None:
+            return Offer(False, "it is not attached", _ATTACH)
+        if agent.armed:
+            return Offer(
+                False,
+                "what an earlier capture recorded is still being taken over",
+                "ask again in some seconds",
+                Reason.CAPTURE_RUNNING,
+                busy=True,
+            )
+        if process.stopped:
+            return Offer(False, "the process is stopped (state T)", "continue it: kill -CONT", Reason.TARGET_SILENT)
+        return Offer(True, after=_better(process, agent))
+
+    def plan(self, process: Process, options: Options) -> Plan:
+        """What recording would give and cost; events from an earlier trace of the process."""
+        agent = self._registry.get(process.id)
+        if agent is None:
+            return Plan(False, "it is not attached", Reason.NO_SOURCE)
+        return planning.plan(options, agent.hello, self._parts.arena_bytes, self._rates.get(process.id))
+
+    async def record(self, process: Process, options: Options, session: Session) -> Recording:
+        """One trace of one process; see Source."""
+        offer, plan = self.offer(process), self.plan(process, options)
+        agent = self._registry.get(process.id)
+        if agent is None or not offer.can or not plan.serves:
+            return _refused(offer, plan)
+        self._running[process.id] = session.capture
+        recorder = Recorder(agent, process, options, session, self._parts)
+        try:
+            recording = await recorder.run()
+        except Exhausted as error:
+            return Recording(State.FAILED, Reason.DISK_FULL, str(error))
+        finally:
+            del self._running[process.id]
+        recording.not_honoured = list(dict.fromkeys([*plan.not_honoured, *recording.not_honoured]))
+        self._learn(process.id, recorder, recording)
+        return recording
+
+    def status(self) -> tuple[bool, str, int]:
+        """For `doctor`."""
+        agents = self._registry.all()
+        armed = sum(agent.armed for agent in agents)
+        return True, f"agents connect to {self._socket}; {len(agents)} are attached, {armed} armed", len(agents)
+
+    def _learn(self, process: ProcessId, recorder: Recorder, recording: Recording) -> None:
+        for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
+            if kind in planning.KINDS:  # a label of metrics: a closed set
+                self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
+        window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
+        if recorder.events and window_ns > 0:
+            self._rates.pop(process, None)
+            while len(self._rates) >= _HISTORY:
+                self._rates.pop(next(iter(self._rates)))
+            self._rates[process] = recorder.events / window_ns
+
+
+def _better(process: Process, agent: Agent) -> tuple[str, ...]:
+    """Sources that see more of this process, should they be able to serve it."""
+    if process.framework == "torch" and "observer" not in agent.hello.can:
+        return ("kineto",)
+    if process.xla:
+        return ("jax",)
+    return ()
+
+
+def _refused(offer: Offer, plan: Plan) -> Recording:
+    if not offer.can:
+        state = State.BUSY if offer.busy else State.REFUSED
+        return Recording(state, offer.why_code, f"{offer.reason}; {offer.fix}")
+    return Recording(State.REFUSED, plan.refusal_code, plan.refusal)
