@@ -25,6 +25,8 @@ from profd.capture.switch import Switch
 from profd.config import Config
 from profd.doctor import Examiner
 from profd.errors import BadInput, ProfdError
+from profd.gpu.gauges import GpuGauges
+from profd.gpu.nvml import Nvml
 from profd.instance import Lock, clear_socket, make_directory
 from profd.journal.journal import Journal
 from profd.metrics import Metrics, MetricsServer
@@ -66,6 +68,7 @@ class Daemon:
         self._notifier = Notifier()
         self._metrics = Metrics()
         self._tokens = Tokens()
+        self._nvml = Nvml()
         self._agents = Registry(only_uid=os.geteuid() if config.user else None)
         self._kineto = KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir)
         self.metrics_address = "off"
@@ -93,6 +96,7 @@ class Daemon:
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
+        self._metrics.registry.register(GpuGauges(self._nvml))
         if metrics is not None:
             metrics.open()
         self._serve_agents()
@@ -280,7 +284,7 @@ class Daemon:
 
     def _host_view(self) -> HostView:
         config = self._config
-        examiner = Examiner(config, identity.current(), self._audit_log)
+        examiner = Examiner(config, identity.current(), self._audit_log, self._nvml)
         return HostView(
             mode=config.mode,
             state_dir=config.state_dir,

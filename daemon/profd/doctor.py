@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.config import Config
+from profd.gpu.nvml import Nvml
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
 from profd.trust.audit import AuditLog
 from profd.workers.identity import WorkerIdentity
@@ -36,6 +37,7 @@ class Examiner:
     config: Config
     identity: WorkerIdentity
     audit: AuditLog
+    nvml: Nvml
     proc: Path = Path("/proc")
 
     def findings(self) -> list[Finding]:
@@ -49,6 +51,7 @@ class Examiner:
             "store": self._store,
             "workers": self._workers,
             "clock": self._clock,
+            "gpus": self._gpus,
         }
         return [_tried(name, check) for name, check in checks.items()]
 
@@ -137,6 +140,25 @@ class Examiner:
                 "clock", "warning", f"resolution {resolution:g} s ({source})", "use a high-resolution clocksource"
             )
         return Finding("clock", "ok", f"{source or 'unknown source'}, resolution {resolution * 1e9:.0f} ns")
+
+    def _gpus(self) -> Finding:
+        reading = self.nvml.read()
+        if reading.lost:
+            which = ", ".join(f"GPU {index} ({why})" for index, why in reading.lost.items())
+            return Finding(
+                "gpus", "problem", f"the driver cannot reach {which}", "look at dmesg for Xid errors; reset the GPU"
+            )
+        if reading.gpus:
+            return Finding("gpus", "ok", f"{len(reading.gpus)}, driver {reading.driver}: metrics profd_gpu_*")
+        nodes = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
+        if nodes:
+            return Finding(
+                "gpus",
+                "warning",
+                f"{', '.join(nodes)} are there, but {reading.absent}: no profd_gpu_* metrics",
+                "put libnvidia-ml.so.1 of the driver where profd finds it (in a container: the utility capability)",
+            )
+        return Finding("gpus", "ok", f"none: {reading.absent}")
 
 
 def _tried(name: str, check: Callable[[], Finding]) -> Finding:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from profd import config, doctor
 from profd.doctor import Examiner, Finding
+from profd.gpu.nvml import Nvml
 from profd.trust.audit import AuditLog
 from profd.workers.identity import SAME, WorkerIdentity
 
@@ -26,7 +27,7 @@ def examiner(tmp_path: Path) -> Examiner:
     flags = {"state_dir": str(state), "socket": str(tmp_path / "s"), "metrics": "off"}
     audit = AuditLog(state / "audit.jsonl")
     audit.close()
-    return Examiner(config.load(flags, {}, user=True), SAME, audit, proc)
+    return Examiner(config.load(flags, {}, user=True), SAME, audit, Nvml(), proc)
 
 
 def found(examiner: Examiner) -> dict[str, Finding]:
