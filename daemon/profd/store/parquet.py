@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,19 +16,26 @@ GROUP_ROWS: Final = 1 << 16
 # and then give up on them.
 _DELTA_TYPES: Final = (pa.int64(),)
 _FEW_VALUES: Final = frozenset({"device", "context", "stream", "fwd_thread", "weight"})
+# Columns that most questions read are packed but not compressed: a file is 6 % larger, and these are read in
+# half the time.
+_HOT: Final = frozenset(
+    {"start", "end", "kind", "phase", "thread", "device_type", "external", "correlation", "linked", "self_time"}
+)
+_FEW_WORDS: Final = 4096  # up to so many words a coded column may be hot, too: its strings are written once a group
 _DICTIONARY_PAGE_BYTES: Final = 1 << 30  # never fall back to writing a string per row
 
 
-def options(schema: pa.Schema) -> dict[str, Any]:
-    """Arguments of ParquetWriter for files of this schema."""
+def options(schema: pa.Schema, words: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Arguments of ParquetWriter for files of this schema; `words`: how many words its hot coded columns have."""
+    hot = _HOT | {name for name, count in (words or {}).items() if count <= _FEW_WORDS}
     delta = {
         field.name: "DELTA_BINARY_PACKED"
         for field in schema
         if field.type in _DELTA_TYPES and field.name not in _FEW_VALUES
     }
     return {
-        "compression": "zstd",
-        "compression_level": 1,
+        "compression": {name: "none" if name in hot else "zstd" for name in schema.names},
+        "compression_level": {name: 1 for name in schema.names if name not in hot} or None,
         "column_encoding": delta or None,
         "use_dictionary": [name for name in schema.names if name not in delta],
         "dictionary_pagesize_limit": _DICTIONARY_PAGE_BYTES,

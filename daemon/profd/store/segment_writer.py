@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,19 @@ def write_segment_file(path: Path, table: EventTable, names: ArgNames) -> None:
 
 
 def _write(path: Path, table: EventTable, names: ArgNames, text: pa.DataType) -> None:
-    columns = [(name, values) for name, values in table.columns.items() if _any_present(COLUMNS[name], values)]
+    present = {name: _presence(COLUMNS[name], values) for name, values in table.columns.items()}
+    columns = [(name, values) for name, values in table.columns.items() if present[name] is not _Presence.NOWHERE]
     args = [(key, arg) for key, arg in table.args.items() if len(arg.rows)]
-    fields = [pa.field(name, column_type(COLUMNS[name], text)) for name, _ in columns]
+    # A column without nulls says so: its rows need no marks.
+    fields = [
+        pa.field(name, column_type(COLUMNS[name], text), nullable=present[name] is not _Presence.EVERYWHERE)
+        for name, _ in columns
+    ]
     fields += [_arg_field(names.of(*key), key, arg_type(key[1], text)) for key, _ in args]
     schema = pa.schema(fields)
     types = [field.type for field in schema]
-    with pq.ParquetWriter(path, schema, **parquet.options(schema)) as writer:
+    words = {name: len(table.dictionaries[name]) for name in ("name",) if name in table.columns}
+    with pq.ParquetWriter(path, schema, **parquet.options(schema, words)) as writer:
         for first in range(0, len(table), parquet.GROUP_ROWS):
             rows = min(parquet.GROUP_ROWS, len(table) - first)
             arrays = _group(table, columns, args, types, first, rows)
@@ -85,9 +92,19 @@ def _group(
     return plain + sparse
 
 
-def _any_present(spec: Column, values: Array) -> bool:
+class _Presence(Enum):
+    """In which rows a column has a value."""
+
+    NOWHERE = 0
+    SOMEWHERE = 1
+    EVERYWHERE = 2
+
+
+def _presence(spec: Column, values: Array) -> _Presence:
     present = presence(spec, np.asarray(values))
-    return present is None or bool(present.any())
+    if present is None:
+        return _Presence.EVERYWHERE
+    return _Presence.SOMEWHERE if bool(present.any()) else _Presence.NOWHERE
 
 
 def _arg_field(name: str, key: tuple[str, str], arrow: pa.DataType) -> pa.Field:
