@@ -1,0 +1,69 @@
+// From the name of a RecordFunction to the id of its string in the arena, without touching the name where that can be
+// had: in a training step most names are cold, and reading one costs more than the rest of the callback.
+//
+// Operators are known by the address of their schema. An address alone proves nothing about what it names, so entries
+// live only as long as the dispatcher says that the operator does (OpRegistrationListener). Every other name is text
+// inside the RecordFunction or on the heap: the address is reused at once for other text, so those are found by content.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "../recorder/writer.h"
+
+namespace profd::torch_observer {
+
+class Names {
+ public:
+  // Watches the dispatcher, once per process. May block while another thread registers operators.
+  void watch();
+
+  uint32_t of_schema(const recorder::Api& api, recorder::Thread* thread, recorder::Session session,
+                     const c10::FunctionSchema* schema) {
+    const Known& entry = schemas_[place(schema)];
+    const uint64_t id = entry.id.load(std::memory_order_relaxed);
+    if (__builtin_expect(entry.schema.load(std::memory_order_acquire) == schema && is_of(id, session), 1)) {
+      return static_cast<uint32_t>(id);
+    }
+    return find_schema(api, thread, session, schema);
+  }
+
+  uint32_t of_text(const recorder::Api& api, recorder::Thread* thread, recorder::Session session, std::string_view text);
+
+  // The dispatcher is about to forget an operator.
+  void forget(const c10::FunctionSchema* schema);
+
+ private:
+  static constexpr unsigned kBits = 13;
+  static constexpr unsigned kPlaces = 1u << kBits;
+  static constexpr unsigned kProbes = 16;        // beyond that a name is looked up by the recorder each time
+  static constexpr size_t kTextBytesMax = 184;
+
+  struct Known {
+    std::atomic<const c10::FunctionSchema*> schema;
+    std::atomic<uint64_t> id;  // session's low half << 32 | string id
+  };
+  struct Text {
+    std::atomic<uint32_t> state;  // 0 empty, 1 being written, 2 written; never emptied again
+    uint32_t bytes;
+    std::atomic<uint64_t> id;
+    char text[kTextBytesMax];
+  };
+
+  static unsigned place(const void* address) {
+    return static_cast<unsigned>((reinterpret_cast<uint64_t>(address) * 0x9e3779b97f4a7c15) >> (64 - kBits));
+  }
+  static bool is_of(uint64_t id, recorder::Session session) { return id >> 32 == static_cast<uint32_t>(session); }
+  static uint64_t pack(recorder::Session session, uint32_t id) { return session << 32 | id; }
+
+  uint32_t find_schema(const recorder::Api&, recorder::Thread*, recorder::Session, const c10::FunctionSchema*);
+  uint32_t id_of(const recorder::Api&, recorder::Thread*, recorder::Session, Text& entry);
+
+  Known schemas_[kPlaces];
+  Text texts_[kPlaces / 4];
+};
+
+}  // namespace profd::torch_observer

@@ -1,0 +1,131 @@
+#include "observer.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+#include <mutex>
+
+#include "access.h"
+#include "attributes.h"
+#include "contexts.h"
+#include "forward_threads.h"
+#include "names.h"
+
+namespace profd::torch_observer {
+namespace {
+
+using arena::Kind;
+using arena::Slot;
+using recorder::Api;
+using recorder::Session;
+using recorder::Thread;
+
+const Api* api = nullptr;
+Names names;
+uint32_t wanted_now = 0;
+
+uint32_t name_of(Thread* thread, Session session, const at::RecordFunction& fn) {
+  const auto& descriptor = descriptor_of(fn);
+  if (__builtin_expect(descriptor.index() == 1, 1)) {
+    return names.of_schema(*api, thread, session, &std::get_if<1>(&descriptor)->get());
+  }
+  return names.of_text(*api, thread, session, *std::get_if<0>(&descriptor));
+}
+
+// Sequence number and forward thread as arena.h packs them.
+uint64_t payload_of(const at::RecordFunction& fn) {
+  const uint64_t sequence = static_cast<uint64_t>(fn.seqNr() + 1) & arena::kSequenceMask;
+  const uint64_t forward = fn.forwardThreadId();
+  if (__builtin_expect(forward == 0, 1)) return sequence;
+  return sequence | forward_thread(forward) << 40;
+}
+
+Kind kind_of(at::RecordScope scope) { return scope == at::RecordScope::USER_SCOPE ? Kind::Range : Kind::Op; }
+
+uint8_t flags_of(const at::RecordFunction& fn) { return is_async(fn) ? arena::kAsync : 0; }
+
+// The recorder's queue of this thread while ops are recorded, else null.
+Thread* thread_in(Session session) {
+  Thread* thread = recorder::current_thread(*api, local.recorder_slot);
+  if (__builtin_expect(local.session != session, 0)) {
+    local.session = session;
+    name_this_thread(at::RecordFunction::currentThreadId());
+  }
+  return thread;
+}
+
+using Begun = std::unique_ptr<at::ObserverContext>;
+
+bool write_with_attributes(Thread* thread, Session session, const at::RecordFunction& fn, recorder::Handle* handle) {
+  Attributes attributes;
+  attributes.collect(*api, thread, session, fn, wanted_now);
+  Slot head{};
+  recorder::set_head(&head, name_of(thread, session, fn), kind_of(fn.scope()), flags_of(fn),
+                     static_cast<uint8_t>(fn.scope()), 0);
+  head.payload = payload_of(fn);
+  head.start = recorder::ticks(*api);
+  return recorder::append(*api, thread, session, head, attributes.data(), attributes.bytes(), handle);
+}
+
+bool write_plain(Thread* thread, Session session, const at::RecordFunction& fn, recorder::Handle* handle) {
+  if (__builtin_expect(fn.debugHandle() != -1, 0)) return write_with_attributes(thread, session, fn, handle);
+  const uint32_t name = name_of(thread, session, fn);
+  return recorder::begin(*api, thread, session, name, kind_of(fn.scope()), flags_of(fn), handle,
+                         static_cast<uint8_t>(fn.scope()), payload_of(fn));
+}
+
+template <bool (*write)(Thread*, Session, const at::RecordFunction&, recorder::Handle*)>
+Begun on_begin(const at::RecordFunction& fn) {
+  const Session session = recorder::session_of(*api, recorder::kOps);
+  if (__builtin_expect(!session, 0)) return nullptr;
+  Thread* thread = thread_in(session);
+  if (__builtin_expect(!thread, 0)) return nullptr;
+  Context* context = take_context();
+  if (__builtin_expect(!context, 0)) {
+    api->lose(recorder::Lost::ForeignThread, 1);
+    return nullptr;
+  }
+  Begun begun(context);
+  return write(thread, session, fn, &context->handle) ? std::move(begun) : nullptr;
+}
+
+void on_end(const at::RecordFunction& fn, at::ObserverContext* begun) {
+  if (__builtin_expect(!begun, 0)) return;
+  const uint64_t now = recorder::ticks(*api);
+  Thread* thread = recorder::current_thread(*api, local.recorder_slot);
+  if (__builtin_expect(!thread, 0)) return;
+  recorder::end_at(*api, thread, static_cast<Context*>(begun)->handle, flags_of(fn), now);
+}
+
+std::mutex control;
+at::CallbackHandle installed = at::INVALID_CALLBACK_HANDLE;
+
+at::RecordFunctionCallback callback(uint32_t wanted) {
+  using Scope = at::RecordScope;
+  at::RecordFunctionCallback made(wanted ? on_begin<write_with_attributes> : on_begin<write_plain>, on_end);
+  made.needsInputs(wanted & kInputs)
+      .scopes({Scope::FUNCTION, Scope::BACKWARD_FUNCTION, Scope::TORCHSCRIPT_FUNCTION, Scope::USER_SCOPE,
+               Scope::LITE_INTERPRETER, Scope::STATIC_RUNTIME_OP, Scope::STATIC_RUNTIME_MODEL});
+  return made;
+}
+
+}  // namespace
+
+void start(const Api& recorder_api, uint32_t wanted) {
+  const std::lock_guard<std::mutex> guard(control);
+  if (installed != at::INVALID_CALLBACK_HANDLE) return;
+  if (!api) names.watch();
+  api = &recorder_api;
+  wanted_now = wanted;
+  prepare_contexts();
+  installed = at::addGlobalCallback(callback(wanted));
+}
+
+void stop() {
+  const std::lock_guard<std::mutex> guard(control);
+  if (installed == at::INVALID_CALLBACK_HANDLE) return;
+  at::removeCallback(installed);
+  installed = at::INVALID_CALLBACK_HANDLE;
+}
+
+}  // namespace profd::torch_observer
