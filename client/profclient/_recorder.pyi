@@ -49,3 +49,38 @@ class Drainer:
         """
     def close(self) -> None:
         """Unmap it. Everything but the plain attributes raises ValueError afterwards."""
+
+# --- agent (native/recorder/agent_module.cpp): the control thread of this process; for profclient.agent ---
+
+def agent_start(
+    sockets: tuple[bytes, ...],
+    hello: bytes,
+    hooked: str,
+    call: Callable[[str, str], None],
+    quiet: bool = False,
+    retry_first_ms: int = 1_000,
+    retry_most_ms: int = 30_000,
+    grace_ms: int = 15_000,
+) -> None:
+    """Start the control thread; nothing happens if it runs. RuntimeError: no thread could be had.
+
+    `call(name, text)` is called on a thread of its own with "armed", "stopping" or "released" and the ARM's body, for
+    recordings with an option in `hooked` (comma-separated).
+    """
+
+def agent_stop(reason: str) -> None:
+    """End it, and the recording with it; no call begins afterwards. Releases the GIL, waits for what runs."""
+
+def agent_pause() -> None:
+    """Before a fork: end the thread for a moment, without a word to the daemon."""
+
+def agent_resume() -> None: ...
+def agent_start_in_child() -> None: ...
+def agent_describe(hello: bytes, changed: bytes) -> None:
+    """Lines of HELLO from now on, and those of them that the daemon is to be told now."""
+
+def agent_note(key: str, value: str) -> None: ...
+def agent_finish(reason: str) -> None: ...
+def agent_records_at_stop(does: bool) -> None: ...
+def agent_state() -> tuple[str, str, int]:
+    """(off, looking, connected, armed, stopped or refused; a sentence; the epoch or 0)."""

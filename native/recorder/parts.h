@@ -6,3 +6,4 @@
 #include <Python.h>
 
 int add_control(PyObject* module);  // control_py.cpp
+int add_agent(PyObject* module);  // agent_module.cpp

@@ -1,0 +1,317 @@
+"""`attach`: makes this process known to the local daemon, which may then record it.
+
+The work is done by a native thread (native/recorder/agent.h), which sleeps until the daemon speaks. This module finds
+the daemon's socket, says who the process is, follows it through forks to its exit, and runs what recording needs
+Python for: the hooks of tracers and adapters. Nothing here raises into the job. Importing it imports next to nothing:
+no typing, pathlib, contextlib or dataclasses (3 to 7 ms each).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from _thread import allocate_lock
+
+from profclient.labels import labels, one_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Options = Mapping[str, str]
+    """Of an ARM: each option with its value ("" without one), `iterations`, `max_overhead`, `epoch`."""
+
+try:
+    from profclient import _recorder
+
+    _missing = ""
+except ImportError as error:  # a platform that it was not built for
+    _recorder = None  # type: ignore[assignment]
+    _missing = f"the native part of profclient cannot be loaded: {error}"
+
+VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
+
+# Who registers the hooks of an option, imported when it is first asked for.
+_PROVIDERS = {
+    "stacks": "profclient.tracer",
+    "c_calls": "profclient.tracer",
+    "modules": "profclient.tracer",
+    "torch": "profclient.torch",
+    "memory": "profclient.torch",
+    "flops": "profclient.torch",
+    "iterations": "profclient.torch",
+}
+_FRAMEWORKS = ("torch", "jax", "tensorflow")
+
+
+class _HookPair:
+    """No dataclass: importing those takes longer than all of this module."""
+
+    __slots__ = ("records_at_stop", "start", "stop")
+
+    def __init__(
+        self, start: Callable[[Options], None], stop: Callable[[Options], None], records_at_stop: bool
+    ) -> None:
+        self.start = start
+        self.stop = stop
+        self.records_at_stop = records_at_stop
+
+
+class Attachment:
+    """What the daemon knows this process as. There is one, whatever number of times `attach` is called."""
+
+    @property
+    def state(self) -> str:
+        """`looking` for a daemon, `connected`, `armed` (it records), `stopped`, `refused`, or `off`."""
+        return _state()[0]
+
+    @property
+    def why(self) -> str:
+        """A sentence about a state that is not `connected` or `armed`; may be empty."""
+        return _state()[1]
+
+    @property
+    def epoch(self) -> int:
+        """Of the recording that runs, 0 without one."""
+        return _state()[2]
+
+    def __repr__(self) -> str:
+        state, why, _ = _state()
+        return f"<profclient: {state}{': ' if why else ''}{why}>"
+
+
+_attachment = Attachment()
+_hooks: dict[str, _HookPair] = {}
+_lock = allocate_lock()  # of what is started and stopped
+_active: dict[str, _HookPair] = {}  # that have been started, by option
+_options: dict[str, str] = {}
+_why_off = "attach() was not called"
+_registered = False
+_ending = False
+_told: dict[str, str] = {}
+
+
+def attach(address: str | None = None, *, quiet: bool = False) -> Attachment:
+    """Make this process known to the local daemon. Returns at once; never raises; costs nothing while idle.
+
+    `address`: the daemon's socket (`unix:/run/profd/profd.sock`) where it is not at `PROFD_ADDRESS` or its usual
+    places. Without a daemon one line is written to stderr (not with `quiet`), and the process attaches when one
+    appears. `PROFD_ATTACH=0` in the environment makes this do nothing. Children made by fork attach by themselves.
+    """
+    try:
+        _attach(address, quiet, {})
+    except Exception as error:
+        _off(f"it cannot attach: {error}")
+    return _attachment
+
+
+def detach() -> None:
+    """Undo `attach`: a recording is ended and its events are delivered; the daemon forgets the process."""
+    if _state()[0] == "off":
+        return
+    _stop_hooks()
+    _recorder.agent_stop("exit")
+    _off("detach() was called")
+
+
+def register_hook(
+    option: str, start: Callable[[Options], None], stop: Callable[[Options], None], *, records_at_stop: bool = False
+) -> None:
+    """What to do when a recording with `option` begins and ends. Called under the GIL on a thread of the agent's.
+
+    `start` may raise: the sentence reaches the trace as not honoured. With `records_at_stop` the recorder goes on
+    until `stop` has returned (a minute at most). `stop` is also called in a child that was forked meanwhile, and at
+    exit.
+    """
+    _hooks[option] = _HookPair(start, stop, records_at_stop)
+
+
+def note(key: str, value: object) -> None:
+    """A line of every STATUS of this recording (docs/agent-protocol.md), such as `stacks_from`."""
+    _recorder.agent_note(key, one_line(str(value)))
+
+
+def finish(reason: str) -> None:
+    """End the recording that runs because of `iterations` or `overhead`."""
+    _recorder.agent_finish(reason)
+
+
+def describe() -> None:
+    """Tell the daemon what has changed about this process: a framework was imported, a new ability was found."""
+    global _told
+    now = _description()
+    changed = {key: value for key, value in now.items() if _told.get(key) != value}
+    if changed:
+        _told = now
+        _recorder.agent_describe(_lines(now), _lines(changed))
+
+
+# --- who and where ---
+
+
+def _attach(address: str | None, quiet: bool, tuning: Mapping[str, int]) -> None:
+    global _told
+    if os.environ.get("PROFD_ATTACH") == "0":
+        return _off("PROFD_ATTACH=0 is set")
+    if _missing:
+        return _off(_missing)
+    if _ending:
+        return _off("the interpreter is ending")
+    _register()
+    _told = _description()
+    _recorder.agent_start(_sockets(address), _lines(_told), ",".join(_PROVIDERS), _call, quiet=quiet, **tuning)
+    return None
+
+
+def _sockets(address: str | None) -> tuple[bytes, ...]:
+    """Paths of agent.sock, beside the sockets that profctl would try."""
+    from profclient.address import candidates  # brings pathlib
+
+    given = [address.removeprefix("unix:")] if address else candidates()
+    return tuple(os.fsencode(os.path.join(os.path.dirname(path), "agent.sock")) for path in given)
+
+
+def _description() -> dict[str, str]:
+    described = {"agent": VERSION, "python": sys.version.split()[0], "framework": _framework(), "can": _abilities()}
+    return {key: value for key, value in {**described, **labels()}.items() if value}
+
+
+def _framework() -> str:
+    """Those that are imported, with their versions."""
+    found = []
+    for name in _FRAMEWORKS:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            found.append(f"{name} {one_line(str(version))}")
+    return ", ".join(found)
+
+
+def _abilities() -> str:
+    return "ranges,stacks,modules,torch"
+
+
+def _lines(described: Mapping[str, str]) -> bytes:
+    return "".join(f"{key}={value}\n" for key, value in described.items()).encode()
+
+
+def _state() -> tuple[str, str, int]:
+    if _missing:
+        return "off", _missing, 0
+    state, why, epoch = _recorder.agent_state()
+    return (state, why, epoch) if state != "off" else (state, _why_off, epoch)
+
+
+def _off(why: str) -> None:
+    global _why_off
+    _why_off = why
+
+
+# --- through forks to the exit ---
+
+
+def _register() -> None:
+    global _registered
+    if _registered:
+        return
+    _registered = True
+    os.register_at_fork(
+        before=_recorder.agent_pause, after_in_parent=_recorder.agent_resume, after_in_child=_after_fork_in_child
+    )
+    atexit.register(_at_exit)
+
+
+def _after_fork_in_child() -> None:
+    """The child is a process of its own, and nothing of it is recorded yet."""
+    global _lock
+    _lock = allocate_lock()  # a thread that is not here may have held the old one
+    _stop_hooks()
+    _recorder.agent_start_in_child()
+
+
+def _at_exit() -> None:
+    """Before the interpreter finalizes: after this no thread of ours enters Python."""
+    global _ending
+    _ending = True
+    _stop_hooks()
+    _recorder.agent_stop("exit")
+    _off("the interpreter is ending")
+
+
+# --- hooks ---
+
+
+def _call(name: str, text: str) -> None:
+    """From the agent's own thread, with the ARM's body."""
+    if name == "armed":
+        _armed(_parse(text))
+    elif name == "stopping":
+        _stop_hooks()
+
+
+def _parse(text: str) -> dict[str, str]:
+    fields = dict(line.split("=", 1) for line in text.splitlines())
+    options = dict(item.partition(":")[::2] for item in fields.pop("options", "").split(",") if item)
+    return {**fields, **options}
+
+
+def _armed(options: dict[str, str]) -> None:
+    global _options
+    describe()
+    failed = []
+    with _lock:
+        if _ending:
+            return
+        _options = options
+        for option in options:
+            if why := _start_hook(option):
+                failed.append(f"{option}: {why}")
+        _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))
+    if failed:
+        note("not_honoured", "; ".join(failed))
+
+
+def _start_hook(option: str) -> str:
+    """Empty, or why the option is not honoured."""
+    provider = _PROVIDERS.get(option)
+    if provider is None or (option == "iterations" and _options[option] == "0"):
+        return ""
+    try:
+        if option not in _hooks:
+            _import(provider)
+        pair = _hooks.get(option)
+        if pair is None:
+            return "this version of profclient cannot record it"
+        pair.start(_options)
+    except Exception as error:
+        return one_line(str(error)) or type(error).__name__
+    _active[option] = pair
+    return ""
+
+
+def _import(name: str) -> None:
+    try:
+        __import__(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+
+
+def _stop_hooks() -> None:
+    with _lock:
+        while _active:
+            option, pair = _active.popitem()
+            try:
+                pair.stop(_options)
+            except Exception as error:
+                note("not_honoured", f"{option} could not be stopped: {error}")
+
+
+def _settings_of_tests(**tuning: int) -> Callable[[str], Attachment]:
+    """`attach` with other times than the protocol's, in milliseconds: retry_first_ms, retry_most_ms, grace_ms."""
+
+    def attach_tuned(address: str) -> Attachment:
+        _attach(address, quiet=False, tuning=tuning)
+        return _attachment
+
+    return attach_tuned

@@ -1,0 +1,185 @@
+#include "agent.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent_control.h"
+
+namespace profd::agent {
+namespace {
+
+constexpr std::size_t kStackBytes = 64 * 1024;
+constexpr Milliseconds kChildDelay = 200;  // a child that execs is gone by then
+constexpr int kEndSeconds = 2;
+
+// Never destroyed: its thread may outlive the destructors of static objects.
+struct Agent {
+  Requests requests;
+  Control* control = nullptr;  // made by the first start
+  int wake_fd = -1;
+  bool running = false;  // there is a thread
+  pthread_t thread{};
+};
+
+Agent& agent() {
+  static Agent* const one = new Agent;
+  return *one;
+}
+
+void wake() {
+  const uint64_t one = 1;
+  if (agent().wake_fd >= 0 && write(agent().wake_fd, &one, sizeof one) < 0) return;  // full: it will wake anyway
+}
+
+void* run(void*) {
+  agent().control->run(agent().wake_fd);
+  return nullptr;
+}
+
+// A thread with a small stack and no signals: a program that waits for signals with sigwait(3) would be killed by the
+// one that finds a thread that does not block it.
+int create_thread() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = EINVAL;
+  // Where libraries have much thread-local storage it comes out of the stack and asks for more.
+  for (std::size_t stack = kStackBytes; error == EINVAL && stack <= 64 * kStackBytes; stack *= 4) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, stack);
+    error = pthread_create(&agent().thread, &attributes, run, nullptr);
+    pthread_attr_destroy(&attributes);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) pthread_setname_np(agent().thread, "profd-agent");
+  return error;
+}
+
+bool launch(std::string* why) {
+  Agent& one = agent();
+  if (one.wake_fd < 0) one.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int error = one.wake_fd < 0 ? errno : (one.requests.leave = Leave::Stay, create_thread());
+  one.running = error == 0;
+  if (error && why) *why = std::string("its thread could not be started: ") + std::strerror(error);
+  return one.running;
+}
+
+bool join(int seconds) {
+  timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += seconds;
+  agent().running = pthread_timedjoin_np(agent().thread, nullptr, &until) != 0;
+  return !agent().running;
+}
+
+// The child has only the thread that forked: ours is gone, and its sockets and its recording are the parent's. A child
+// that kept the socket open would hide the parent's death from the daemon.
+void before_fork() { agent().requests.mutex.lock(); }
+void in_parent() { agent().requests.mutex.unlock(); }
+void in_child() {
+  Agent& one = agent();
+  if (one.control) one.control->forget();
+  if (one.wake_fd >= 0) close(one.wake_fd);
+  one.wake_fd = -1;
+  one.running = false;
+  one.requests.snapshot.state = State::Off;
+  one.requests.snapshot.epoch = 0;
+  one.requests.mutex.unlock();
+}
+
+}  // namespace
+
+bool start(Settings settings, std::string* why) {
+  Agent& one = agent();
+  if (one.running) return true;
+  static const int registered = pthread_atfork(before_fork, in_parent, in_child);
+  if (registered != 0) return *why = "fork handlers could not be registered", false;
+  one.requests.hello = settings.hello;
+  one.requests.snapshot.state = State::Looking;
+  delete one.control;
+  one.control = new Control(std::move(settings), one.requests);
+  return launch(why);
+}
+
+void stop(const char* reason) {
+  Agent& one = agent();
+  if (!one.running) return;
+  one.requests.quit_reason = reason;
+  one.requests.leave = Leave::Quit;
+  wake();
+  join(kEndSeconds);  // or it is left to itself: it touches nothing that goes away
+}
+
+void pause() {
+  Agent& one = agent();
+  if (!one.running || one.requests.leave != Leave::Stay) return;
+  one.requests.leave = Leave::Pause;
+  wake();
+  join(kEndSeconds);
+}
+
+void resume() {
+  Agent& one = agent();
+  if (one.requests.leave != Leave::Pause) return;
+  if (one.running && !join(kEndSeconds)) {
+    one.requests.leave = Leave::Stay;  // it has not even seen the request
+    return;
+  }
+  launch(nullptr);
+}
+
+void start_in_child() {
+  Agent& one = agent();
+  if (!one.control || one.running || one.requests.leave == Leave::Quit) return;
+  one.control->delay(kChildDelay);
+  one.requests.snapshot.state = State::Looking;
+  launch(nullptr);
+}
+
+void describe(std::string_view hello, std::string_view changed) {
+  Agent& one = agent();
+  {
+    std::lock_guard lock(one.requests.mutex);
+    one.requests.hello.assign(hello);
+    one.requests.changed.assign(changed);
+  }
+  wake();
+}
+
+void note(std::string_view key, std::string_view value) {
+  Requests& requests = agent().requests;
+  std::lock_guard lock(requests.mutex);
+  for (auto& [known, text] : requests.notes)
+    if (known == key) return void(text.assign(value));
+  requests.notes.emplace_back(key, value);
+}
+
+void finish(const char* reason) {
+  agent().requests.finish = reason;
+  wake();
+}
+
+void records_at_stop(bool does) { agent().requests.records_at_stop = does; }
+
+void hook_done(Hook hook) {
+  if (hook != Hook::Stopping) return;
+  agent().requests.stopping_done = true;
+  wake();
+}
+
+Snapshot snapshot() {
+  Requests& requests = agent().requests;
+  std::lock_guard lock(requests.mutex);
+  return requests.snapshot;
+}
+
+}  // namespace profd::agent

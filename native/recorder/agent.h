@@ -1,0 +1,69 @@
+// The agent: a native thread that keeps this process known to the daemon and obeys it (docs/agent-protocol.md).
+//
+// It knows nothing of Python, needs no GIL and holds no memory of the job: while idle it sleeps in poll(2) without a
+// timeout. What needs Python is asked for through Hooks. Programs without Python link the same code.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace profd::agent {
+
+// What is to be done outside the control thread, in this order; it must not wait. `text` is the ARM's body.
+enum class Hook { Armed, Stopping, Released };
+using PostHook = void (*)(Hook hook, std::string_view text);
+
+struct Settings {
+  std::vector<std::string> sockets;  // paths of agent.sock, best first
+  std::string hello;                 // lines of HELLO beside versions, pid, start and incarnation
+  std::string hooked;                // options that need a hook, comma-separated
+  PostHook post = nullptr;
+  bool quiet = false;                // not even the one line that says that there is no daemon
+  uint32_t retry_first_ms = 1'000;   // between attempts to connect; doubles up to
+  uint32_t retry_most_ms = 30'000;
+  uint32_t grace_ms = 15'000;        // recording goes on so long after the window or without a daemon
+};
+
+enum class State { Off, Looking, Connected, Armed, Stopped, Refused };
+
+struct Snapshot {
+  State state = State::Off;
+  char why[512] = "";  // a sentence, for people
+  uint64_t epoch = 0;
+};
+
+// Starts the thread. False: `why` says what could not be had. Nothing happens if it runs already.
+bool start(Settings settings, std::string* why);
+
+// Ends it: a recording is stopped for `reason` and told. Waits, a second at most; the arena is let go of.
+void stop(const char* reason);
+
+// Around a fork: ends the thread and starts it again, without a word to the daemon. A process that forks with a second
+// thread in it is warned of by CPython >= 3.12, and a child's copy of the agent is then in no strange state.
+void pause();
+void resume();
+
+// In the child of a fork, once it may have threads: registers it as a process of its own, after a little while, so that
+// children that only exec never appear.
+void start_in_child();
+
+// Later HELLOs have these lines; a daemon that is there is told those that have changed.
+void describe(std::string_view hello, std::string_view changed);
+
+// A line that goes with every STATUS and STOPPED of this recording; the last value of a key holds.
+void note(std::string_view key, std::string_view value);
+
+// Ends the recording for a reason of the target's own ("iterations", "overhead").
+void finish(const char* reason);
+
+// While true, a stop waits for the hook `Stopping` to be done (at most a minute): it still records.
+void records_at_stop(bool does);
+
+// What was posted is done.
+void hook_done(Hook hook);
+
+Snapshot snapshot();
+
+}  // namespace profd::agent

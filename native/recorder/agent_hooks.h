@@ -1,0 +1,22 @@
+// The part of the agent that enters Python: a short-lived thread that waits for the GIL, so that the control thread
+// need not.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "agent.h"
+
+namespace profd::agent {
+
+// From now on `call(name, text)` is called, name being armed, stopping or released. With the GIL.
+void open_hooks(PyObject* call);
+
+// A PostHook. Without the GIL.
+void post_hook(Hook hook, std::string_view text);
+
+// No call begins any more, and the one that runs has ended when this returns (or took longer than `seconds`). Without
+// the GIL: after it the interpreter may finalize, where PyGILState_Ensure would end the thread.
+void close_hooks(int seconds);
+
+}  // namespace profd::agent

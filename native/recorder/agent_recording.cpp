@@ -1,0 +1,248 @@
+#include "agent_recording.h"
+
+#include <algorithm>
+
+#include <time.h>
+
+#include "recorder.h"
+
+namespace profd::agent {
+namespace {
+
+constexpr uint64_t kArenaBytesMin = uint64_t{1} << 20;
+constexpr uint64_t kWindowNsMax = uint64_t{24} * 3600 * 1'000'000'000;
+constexpr Milliseconds kStatusEvery = 1'000;
+constexpr Milliseconds kHookWait = 60'000;
+constexpr Milliseconds kReleaseAgain = 20;
+
+uint64_t real_ns() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+struct Option {
+  std::string_view name;
+  uint32_t sources;
+};
+constexpr Option kOptions[] = {
+    {"ranges", recorder::kRanges}, {"shapes", 0},
+    {"stacks", recorder::kPython}, {"c_calls", recorder::kPython}, {"modules", recorder::kPython},
+    {"torch", recorder::kOps},     {"flops", recorder::kOps},      {"memory", recorder::kMemory},
+    {"cuda", recorder::kGpu},
+};
+
+uint32_t sources_of(std::string_view options) {
+  uint32_t sources = 0;
+  for (const Option& option : kOptions)
+    if (lists(options, option.name)) sources |= option.sources;
+  return sources;
+}
+
+bool known(std::string_view name) {
+  return std::any_of(std::begin(kOptions), std::end(kOptions), [&](const Option& o) { return o.name == name; });
+}
+
+// Calls use(name) for each option, without its value.
+template <typename Use>
+void each_option(std::string_view options, Use use) {
+  while (!options.empty()) {
+    const std::string_view item = options.substr(0, options.find(','));
+    if (!item.empty()) use(item.substr(0, item.find(':')));
+    options.remove_prefix(std::min(item.size() + 1, options.size()));
+  }
+}
+
+bool by_itself(std::string_view name) { return name == "ranges" || name == "shapes"; }
+
+std::string not_honoured(std::string_view options, std::string_view hooked) {
+  std::string sentences;
+  each_option(options, [&](std::string_view name) {
+    if (by_itself(name) || (known(name) && lists(hooked, name))) return;
+    if (!sentences.empty()) sentences += "; ";
+    sentences.append(name).append(": this process cannot record it");
+  });
+  return sentences;
+}
+
+}  // namespace
+
+Milliseconds now_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return Milliseconds{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+int Recording::descriptor() const { return recorder::arena_fd(); }
+
+bool Recording::arm(const Frame& frame) {
+  const auto arena_bytes = frame.fields.number("arena", 0);
+  const auto strings_bytes = frame.fields.number("strings", 0);
+  const auto window_ns = frame.fields.number("window", 0);
+  if (!arena_bytes || !strings_bytes || !window_ns || frame.epoch == 0) return false;
+  if (*arena_bytes < kArenaBytesMin || *arena_bytes > recorder::kArenaBytesMax || *strings_bytes > *arena_bytes / 2 ||
+      *strings_bytes > recorder::kStringsBytesMax || *window_ns > kWindowNsMax)
+    return fail(frame.epoch, "arena, strings or window is beyond what this agent accepts"), true;
+  if (phase_ == Phase::Stopped) let_go();  // whoever arms anew needs it no longer
+  if (phase_ == Phase::Releasing) return fail(frame.epoch, "the arena before is still in use; try again"), true;
+  if (phase_ != Phase::Idle) return fail(frame.epoch, "it is armed already, by another capture"), true;
+  if (!begin(frame, *arena_bytes, *strings_bytes)) return true;
+  if (*window_ns) window_end_ = now_ms() + static_cast<Milliseconds>(*window_ns / 1'000'000) + settings_.grace_ms;
+  return true;
+}
+
+bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings_bytes) {
+  const std::string_view options = frame.fields.text("options");
+  std::string why;
+  if (recorder::arena_fd() >= 0) recorder::release();  // of an agent that was stopped while a thread was writing
+  sources_ = sources_of(options);
+  if (!recorder::arm({frame.epoch, arena_bytes, strings_bytes, sources_}, &why))
+    return fail(frame.epoch, why.c_str()), false;
+  first_ns_ = real_ns();
+  epoch_ = frame.epoch;
+  phase_ = Phase::Armed;
+  packet_.begin(Type::Armed, epoch_);
+  packet_.add("first", first_ns_);
+  packet_.add("not_honoured", not_honoured(options, settings_.hooked));
+  link_.send(packet_, recorder::arena_fd());  // where it fails, the next HELLO brings it
+  populating_ = true;
+  next_status_ = now_ms() + kStatusEvery;
+  window_end_ = hook_end_ = kNever;
+  requests_.finish = nullptr;
+  requests_.records_at_stop = false;
+  requests_.stopping_done = false;
+  {
+    std::lock_guard lock(requests_.mutex);
+    requests_.notes.clear();
+  }
+  armed_with_.assign(frame.body);
+  each_option(options, [&](std::string_view name) { hooked_ |= !by_itself(name) && lists(settings_.hooked, name); });
+  const auto iterations = frame.fields.number("iterations", 0);
+  hooked_ |= iterations.value_or(0) != 0 && lists(settings_.hooked, "iterations");
+  if (hooked_) post(Hook::Armed);
+  return true;
+}
+
+void Recording::fail(uint64_t epoch, const char* why) {
+  packet_.begin(Type::Failed, epoch);
+  packet_.add("why", std::string_view(why));
+  link_.send(packet_);
+}
+
+void Recording::stop(uint64_t epoch) {
+  if (epoch == epoch_) finish("stop");
+}
+
+void Recording::limit(const Frame& frame) {
+  if (frame.epoch != epoch_ || phase_ != Phase::Armed) return;
+  sources_ &= ~sources_of(frame.fields.text("drop"));
+  recorder::set_sources(sources_);
+}
+
+void Recording::finish(const char* reason) {
+  if (phase_ != Phase::Armed) return;
+  if (!hooked_ || !requests_.records_at_stop) return disarm(reason);
+  phase_ = Phase::Stopping;
+  reason_ = reason;
+  hook_end_ = now_ms() + kHookWait;
+  post(Hook::Stopping);
+}
+
+void Recording::disarm(const char* reason) {
+  const bool posted = phase_ == Phase::Stopping;
+  recorder::disarm();
+  last_ns_ = real_ns();
+  phase_ = Phase::Stopped;
+  reason_ = reason;
+  window_end_ = next_status_ = hook_end_ = kNever;
+  populating_ = false;
+  if (link_.connected()) tell_stopped();
+  if (hooked_ && !posted) post(Hook::Stopping);
+}
+
+void Recording::tell_stopped() {
+  packet_.begin(Type::Stopped, epoch_);
+  packet_.add("reason", std::string_view(reason_));
+  packet_.add("first", first_ns_);
+  packet_.add("last", last_ns_);
+  add_totals();
+  link_.send(packet_);
+}
+
+void Recording::tell_status() {
+  packet_.begin(Type::Status, epoch_);
+  add_totals();
+  link_.try_send(packet_);  // totals: the next one says all that this one would have
+}
+
+void Recording::add_totals() {
+  const recorder::Totals totals = recorder::totals();
+  uint64_t dropped = 0;
+  for (const uint64_t lost : totals.lost) dropped += lost;
+  packet_.add("events", totals.recorded);
+  packet_.add("dropped", dropped);
+  std::lock_guard lock(requests_.mutex);
+  for (const auto& [key, value] : requests_.notes) packet_.add(key, std::string_view(value));
+}
+
+void Recording::release(uint64_t epoch) {
+  if (epoch != epoch_) return;
+  if (phase_ == Phase::Armed || phase_ == Phase::Stopping) disarm("stop");
+  if (phase_ == Phase::Stopped) let_go();
+}
+
+void Recording::let_go() {
+  phase_ = Phase::Releasing;
+  if (!recorder::release()) return;  // keep() tries again
+  phase_ = Phase::Idle;
+  epoch_ = 0;
+  lost_end_ = kNever;
+  if (hooked_) post(Hook::Released);
+  hooked_ = false;
+}
+
+void Recording::end(const char* reason) {
+  if (phase_ == Phase::Armed || phase_ == Phase::Stopping) disarm(reason);
+  if (phase_ == Phase::Stopped || phase_ == Phase::Releasing) let_go();
+}
+
+void Recording::daemon_lost() {
+  if (phase_ != Phase::Idle && lost_end_ == kNever) lost_end_ = now_ms() + settings_.grace_ms;
+}
+
+void Recording::daemon_back() {
+  lost_end_ = kNever;
+  if (phase_ == Phase::Stopped) tell_stopped();
+}
+
+Milliseconds Recording::keep() {
+  if (phase_ == Phase::Idle) return kNever;
+  const Milliseconds now = now_ms();
+  if (phase_ == Phase::Releasing) let_go();
+  if (const char* reason = requests_.finish.exchange(nullptr)) finish(reason);
+  if (phase_ == Phase::Stopping && (requests_.stopping_done.exchange(false) || now >= hook_end_)) disarm(reason_);
+  if (now >= window_end_) finish("window");
+  if (now >= lost_end_) end("window");
+  if (now >= next_status_) {
+    recorder::tick();
+    tell_status();
+    next_status_ = now + kStatusEvery;
+  }
+  if (populating_) populating_ = recorder::populate_more();
+  if (phase_ == Phase::Idle) return kNever;
+  if (phase_ == Phase::Releasing) return now + kReleaseAgain;
+  return populating_ ? now : std::min({window_end_, next_status_, lost_end_, hook_end_});
+}
+
+void Recording::forget() {
+  phase_ = Phase::Idle;
+  epoch_ = 0;
+  hooked_ = populating_ = false;
+  window_end_ = next_status_ = lost_end_ = hook_end_ = kNever;
+}
+
+void Recording::post(Hook hook) {
+  if (settings_.post) settings_.post(hook, armed_with_);
+}
+
+}  // namespace profd::agent

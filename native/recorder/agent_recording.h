@@ -1,0 +1,67 @@
+// One recording: from ARM to RELEASE, as the protocol sees it. The recorder does the work.
+#pragma once
+
+#include <string>
+
+#include "agent_link.h"
+#include "agent_requests.h"
+
+namespace profd::agent {
+
+using Milliseconds = int64_t;
+inline constexpr Milliseconds kNever = INT64_MAX;
+Milliseconds now_ms();  // CLOCK_MONOTONIC
+
+class Recording {
+ public:
+  Recording(Link& link, Packet& packet, Requests& requests, const Settings& settings)
+      : link_(link), packet_(packet), requests_(requests), settings_(settings) {}
+
+  bool idle() const { return phase_ == Phase::Idle; }
+  bool stopped() const { return phase_ == Phase::Stopped; }
+  uint64_t epoch() const { return epoch_; }
+  int descriptor() const;
+
+  // False: the daemon does not keep to the protocol.
+  bool arm(const Frame& frame);
+  void stop(uint64_t epoch);
+  void limit(const Frame& frame);  // leave out a kind of events
+  void release(uint64_t epoch);
+  void finish(const char* reason);  // as the target wants it
+  void end(const char* reason);     // at once, and let go of everything
+
+  void daemon_lost();
+  void daemon_back();
+  // What is due. Returns when to be called again.
+  Milliseconds keep();
+  void forget();  // in a fork child: there is nothing any more
+
+ private:
+  enum class Phase { Idle, Armed, Stopping, Stopped, Releasing };
+
+  void fail(uint64_t epoch, const char* why);
+  bool begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings_bytes);
+  void disarm(const char* reason);
+  void tell_stopped();
+  void tell_status();
+  void add_totals();
+  void let_go();
+  void post(Hook hook);
+
+  Link& link_;
+  Packet& packet_;
+  Requests& requests_;
+  const Settings& settings_;
+
+  Phase phase_ = Phase::Idle;
+  uint64_t epoch_ = 0;
+  const char* reason_ = "";
+  uint64_t first_ns_ = 0, last_ns_ = 0;  // CLOCK_REALTIME
+  uint32_t sources_ = 0;                 // that record now
+  bool hooked_ = false;                  // Hook::Armed was posted
+  bool populating_ = false;
+  Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever;
+  std::string armed_with_;  // the ARM's body
+};
+
+}  // namespace profd::agent

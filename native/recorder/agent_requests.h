@@ -1,0 +1,30 @@
+// What other threads ask of the control thread, and what it tells them. Locked for moments only.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent.h"
+
+namespace profd::agent {
+
+enum class Leave : int { Stay, Pause, Quit };
+
+struct Requests {
+  std::atomic<Leave> leave{Leave::Stay};
+  std::atomic<const char*> quit_reason{nullptr};
+  std::atomic<const char*> finish{nullptr};  // reason; string literals only
+  std::atomic<bool> stopping_done{false};
+  std::atomic<bool> records_at_stop{false};
+
+  std::mutex mutex;  // of all below
+  std::string changed;  // lines to be told
+  std::string hello;
+  std::vector<std::pair<std::string, std::string>> notes;
+  Snapshot snapshot;
+};
+
+}  // namespace profd::agent
