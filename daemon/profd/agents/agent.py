@@ -132,9 +132,9 @@ class Agent:
             self._give_up(arm)
             raise
 
-    def take_up(self, epoch: int, arena_bytes: int) -> Arm:
+    def take_up(self, epoch: int) -> Arm:
         """An agent that came back armed: its arm, as if we had asked for it."""
-        arm = Arm(epoch, arena_bytes, asyncio.get_running_loop().create_future())
+        arm = Arm(epoch, 0, asyncio.get_running_loop().create_future())
         arm.answer.cancel()
         self._arm = arm
         return arm

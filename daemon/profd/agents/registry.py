@@ -258,6 +258,6 @@ def _ended(agent: Agent) -> None:
 def _let_go(agent: Agent, epoch: int, fd: int) -> None:
     """Nobody knows this epoch: it ends here."""
     os.close(fd)
-    agent.take_up(epoch, 0)
+    agent.take_up(epoch)
     agent.stop()
     agent.release()

@@ -21,7 +21,7 @@ from profd.capture.book import Book
 from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
-from profd.capture.model import Options, Reason, State
+from profd.capture.model import Loss, Options, Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
@@ -296,6 +296,22 @@ class CaptureManager:
             self._new_run(record, target).retry()
         await self._book.write(record)
         return record
+
+    def recovered(self, capture: str, process: ProcessId, losses: Sequence[Loss]) -> None:
+        """A source has completed what an earlier daemon was recording: it is stored as far as it goes."""
+        record = self._book.get(capture)
+        targets = [t for t in record.targets if t.process == process] if record is not None else []
+        target = targets[0] if targets else None
+        if record is None or target is None or self._closing or target.state is not State.FAILED or not target.files:
+            return
+        target.lost = [*target.lost, *losses]
+        target.shortfall = Reason.DAEMON_RESTARTED
+        target.shortfall_message = (
+            "profd was restarted during the capture, which ended there; what was recorded is kept"
+        )
+        record.finished_ns = None
+        self._new_run(record, target).retry()
+        self._book.schedule(record)
 
     async def watch(
         self, caller: Identity, prefix: str = "", *, lease: bool = False

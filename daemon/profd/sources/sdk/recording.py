@@ -14,39 +14,21 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final, Literal
 
 from profd.agents.agent import Agent, Arm, Armed, ArmOrder, NotArmed
-from profd.agents.protocol import Hello, Status
-from profd.capture.model import Cost, Options, Phase, RawFile, Reason, Recording, State
+from profd.agents.protocol import Status
+from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Session
-from profd.sources.sdk import planning
-from profd.sources.sdk.ports import Drain, Ingest, Intake, Streamers
+from profd.sources.sdk import handover, orphans, planning
+from profd.sources.sdk.guard import ABORT, Guard
+from profd.sources.sdk.handover import Parts
+from profd.sources.sdk.outcome import Ending, Facts, cost, explain, versions
+from profd.sources.sdk.ports import Drain, Intake
 from profd.targets.process import Process
 
 _SILENT_SECONDS: Final = 3.0  # without a STATUS, which comes every second
-
-
-class Ending(Enum):
-    """Why the window is over."""
-
-    WINDOW = auto()  # its time has come
-    ASKED = auto()  # the user, or the deadline
-    ITSELF = auto()  # the agent says it has stopped
-    GONE = auto()  # the process is gone, or another program by now
-    BROKEN = auto()  # nothing of what it records arrives any more
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a recording needs of the daemon."""
-
-    ingest: Ingest
-    streamers: Streamers
-    arena_bytes: int
 
 
 class Recorder:
@@ -63,6 +45,7 @@ class Recorder:
         self._began_ns = time.time_ns()
         self._phases: list[Phase] = []
         self._mark_ns = time.monotonic_ns()
+        self._guard = None if options.max_overhead is None else Guard(options.max_overhead, options)
         self.status = Status()  # the last one
         self.events = 0  # that arrived
 
@@ -71,10 +54,12 @@ class Recorder:
         if await self._stopped_before_start():
             return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, "stopped before the window began")
         self._session.report(State.ARMED, "arming the process")
-        intake = self._parts.ingest.expect(
-            self._hello.incarnation, self._epoch, self._process.uid, self._session.directory
-        )
-        with contextlib.closing(intake):
+        incarnation, directory = self._hello.incarnation, self._session.directory
+        intake = self._parts.ingest.expect(incarnation, self._epoch, self._process.uid, directory)
+        orphans.mark(directory, incarnation, self._epoch)
+        with contextlib.ExitStack() as ending:
+            ending.callback(orphans.unmark, directory)
+            ending.enter_context(contextlib.closing(intake))
             try:
                 armed, arm = await self._agent.arm(self._order(), planning.ARM_SECONDS)
             except NotArmed as error:
@@ -98,15 +83,26 @@ class Recorder:
             ending = await self._window(arm, intake, drain)
             self._phase("window")
             self._session.report(State.DRAINING, "taking over what was recorded")
-            target_died = not await self._stop(arm)
+            target_died = not await handover.stop(self._agent, arm)
             self._phase("stop")
             end_ns = time.time_ns()
-            whole = await self._drain(drain, intake, target_died=target_died)
+            whole = await handover.empty(drain, intake, target_died=target_died)
             self._phase("drain")
             self._agent.release()
             self.status, self.events = arm.status, intake.events
             recording = self._recording(armed, arm, intake, end_ns)
-            self._explain(recording, ending, arm, intake, drain, whole=whole)
+            facts = Facts(
+                ending=ending,
+                gone=arm.gone is not None,
+                stopped=arm.stopped.reason if arm.stopped is not None else None,
+                events=intake.events,
+                whole=whole,
+                intake_failure=intake.failure,
+                drain_problem=drain.problem,
+                streamer_restarts=drain.restarts,
+                max_overhead=self._options.max_overhead,
+            )
+            explain(recording, facts)
             return recording
 
     def _order(self) -> ArmOrder:
@@ -134,12 +130,17 @@ class Recorder:
     async def _window(self, arm: Arm, intake: Intake, drain: Drain) -> Ending:
         """Until the window is over, for whatever reason."""
         window_ns = self._options.duration_ns or CAPTURE_WINDOW_MAX_NS
-        end = time.monotonic() + window_ns / 1e9
+        began = time.monotonic()
+        end = began + window_ns / 1e9
+        judged = arm.status
         self._tell(arm)
         async with _waiting(self._session.stop, drain.ended) as waiting:
             while True:
                 arm.news.clear()
                 ending = self._ending(arm, intake, drain, end)
+                if ending is None and arm.status is not judged:
+                    judged = arm.status
+                    ending = self._keep_within_limit(judged, time.monotonic() - began)
                 if ending is not None:
                     return ending
                 left = end - time.monotonic()
@@ -161,34 +162,18 @@ class Recorder:
             return Ending.WINDOW
         return Ending.WINDOW if time.monotonic() >= end else None
 
+    def _keep_within_limit(self, status: Status, elapsed_s: float) -> Ending | None:
+        verdict = self._guard.judge(status, elapsed_s) if self._guard is not None else ""
+        if verdict == ABORT:
+            return Ending.COSTLY
+        if verdict:
+            self._agent.limit(verdict)
+        return None
+
     def _tell(self, arm: Arm) -> None:
         wanted = self._options.iterations
         doing = f"step {min(arm.status.steps, wanted)} of {wanted}" if wanted else "the window is open"
         self._session.report(State.RECORDING, doing)
-
-    async def _stop(self, arm: Arm) -> bool:
-        """Whether the agent says that nothing more is written."""
-        if arm.stopped is None and arm.gone is None:
-            self._agent.stop()
-        deadline = time.monotonic() + planning.STOP_SECONDS
-        while arm.stopped is None and arm.gone is None:
-            arm.news.clear()
-            try:
-                await asyncio.wait_for(arm.news.wait(), deadline - time.monotonic())
-            except TimeoutError:
-                break
-        return arm.stopped is not None
-
-    async def _drain(self, drain: Drain, intake: Intake, *, target_died: bool) -> bool:
-        """Whether everything that was left in the arena has arrived."""
-        try:
-            async with asyncio.timeout(planning.DRAIN_SECONDS):
-                await drain.finish(target_died=target_died)
-                if not drain.problem:
-                    await intake.finished.wait()
-        except TimeoutError:
-            return False
-        return intake.finished.is_set()
 
     def _recording(self, armed: Armed, arm: Arm, intake: Intake, end_ns: int) -> Recording:
         last_ns = arm.stopped.last_ns if arm.stopped is not None else None
@@ -197,53 +182,11 @@ class Recorder:
             start_ns=armed.first_ns or self._began_ns,
             end_ns=last_ns or end_ns,
             lost=list(intake.losses),
-            not_honoured=list(armed.not_honoured),
+            not_honoured=[*armed.not_honoured, *(self._guard.sentences() if self._guard is not None else [])],
             waterfall=list(self._phases),
             cost=cost(arm.status),
             versions=versions(self._hello),
         )
-
-    def _explain(
-        self, recording: Recording, ending: Ending, arm: Arm, intake: Intake, drain: Drain, *, whole: bool
-    ) -> None:
-        """Say what is missing, and why."""
-        if ending is Ending.GONE or arm.gone is not None:
-            recording.reason = Reason.TARGET_ENDED
-            recording.message = (
-                f"the process ended during the capture; {intake.events} events that it had recorded are kept"
-            )
-        elif arm.stopped is None:
-            recording.warnings.append(
-                "the process did not answer when its window was over (is it stopped?); what it had recorded was "
-                "taken over, and it ends recording by itself when it runs again"
-            )
-        elif ending is Ending.ITSELF:
-            self._explain_itself(recording, arm.stopped.reason)
-        if intake.failure:
-            recording.reason, recording.message = Reason.DISK_FULL, intake.failure
-        elif not whole:
-            recording.reason = Reason.SOURCE_FAILED if drain.problem else Reason.TIMEOUT
-            recording.message = drain.problem or (
-                f"what was left in the process's memory did not arrive within {planning.DRAIN_SECONDS:g} s; "
-                "what came before is kept"
-            )
-        if drain.restarts:
-            recording.warnings.append(f"the streamer had to be started again {drain.restarts} times")
-        if not intake.events and recording.reason is Reason.NONE:
-            recording.warnings.append("nothing was recorded: no range, operator or call ran in the window")
-
-    def _explain_itself(self, recording: Recording, reason: str) -> None:
-        if reason == "overhead":
-            recording.reason = Reason.OVER_LIMIT
-            recording.message = (
-                f"stopped early: recording took more than --max-overhead "
-                f"{(self._options.max_overhead or 0) * 100:g} % whatever was left out; what was recorded is kept"
-            )
-        elif reason in ("exit", "fork"):
-            recording.reason = Reason.TARGET_ENDED
-            recording.message = "the program ended during the capture; what it recorded is kept"
-        elif reason == "stop":
-            recording.warnings.append("the program ended the recording itself")
 
     def _not_armed(self, error: NotArmed) -> Recording:
         if error.gone:
@@ -260,22 +203,6 @@ class Recorder:
         now = time.monotonic_ns()
         self._phases.append(Phase(name, now - self._mark_ns))
         self._mark_ns = now
-
-
-def cost(status: Status) -> Cost:
-    """What the agent measured."""
-    ratio = None
-    if status.step_ns and status.step_ns_before:
-        ratio = status.step_ns / status.step_ns_before
-    parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in sorted(status.by_source.items()))
-    return Cost("measured", ratio, status.seconds, parts)
-
-
-def versions(hello: Hello) -> dict[str, str]:
-    """Of what was in the process."""
-    name, _, version = hello.framework.partition(" ")
-    found = {"profclient": hello.agent, "python": hello.python, name: version}
-    return {key: value for key, value in found.items() if key and value}
 
 
 class _Waiting:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Final
 
-from profd.agents.agent import Agent
+from profd.agents.agent import Agent, Arm
 from profd.agents.registry import Registry
-from profd.capture.model import Options, Reason, Recording, State
-from profd.errors import Exhausted
+from profd.capture.model import Loss, Options, Reason, Recording, State
+from profd.errors import Exhausted, ProfdError
 from profd.sources.base import Offer, Plan, Session, Source
-from profd.sources.sdk import planning
-from profd.sources.sdk.recording import Parts, Recorder
+from profd.sources.sdk import orphans, planning
+from profd.sources.sdk.handover import Parts, take_over
+from profd.sources.sdk.recording import Recorder
 from profd.targets.process import Process, ProcessId
+
+Recovered = Callable[[str, ProcessId, list[Loss]], None]
+"""Hears of a capture's process whose data is complete now, as far as it goes, and of what it lost."""
 
 _HISTORY: Final = 1024
 _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
+
+log = logging.getLogger("profd.sdk")
 
 
 class SdkSource(Source):
@@ -25,14 +35,31 @@ class SdkSource(Source):
     can_stop: ClassVar[bool] = True
     can_guard: ClassVar[bool] = True
 
-    def __init__(self, registry: Registry, parts: Parts, socket: Path) -> None:
-        """`socket` is where agents connect, for messages. Whoever listens there feeds the registry."""
+    def __init__(self, registry: Registry, parts: Parts, socket: Path, journal: Path) -> None:
+        """`socket` is where agents connect, for messages: whoever listens there feeds the registry.
+        `journal` is where an earlier daemon may have left recordings that go on.
+        """
+        self.on_recovered: Recovered = lambda capture, process, losses: None
         self.seconds: dict[str, float] = {}  # spent recording in all targets so far, by what was recorded
         self._registry = registry
         self._parts = parts
         self._socket = socket
         self._running: dict[ProcessId, str] = {}  # to the capture
         self._rates: dict[ProcessId, float] = {}  # events per ns of its last trace
+        self._journal = journal
+        self._orphans: dict[orphans.Key, orphans.Orphan] = {}
+        self._recovering: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Take over what comes back from before."""
+        self._orphans = await asyncio.to_thread(orphans.find, self._journal)
+        self._registry.on_orphan = self._came_back
+
+    async def close(self) -> None:
+        """End what is being taken over; its data stays for a retry."""
+        for task in self._recovering:
+            task.cancel()
+        await asyncio.gather(*self._recovering, return_exceptions=True)
 
     def offer(self, process: Process) -> Offer:
         """Whether it is attached and free."""
@@ -90,6 +117,32 @@ class SdkSource(Source):
         agents = self._registry.all()
         armed = sum(agent.armed for agent in agents)
         return True, f"agents connect to {self._socket}; {len(agents)} are attached, {armed} armed", len(agents)
+
+    def _came_back(self, agent: Agent, epoch: int, fd: int) -> None:
+        """An agent that is armed by a daemon before us."""
+        arm = agent.take_up(epoch)
+        orphan = self._orphans.pop((agent.hello.incarnation, epoch), None)
+        if orphan is None:
+            os.close(fd)
+            agent.stop()
+            agent.release()
+            return
+        task = asyncio.get_running_loop().create_task(self._recover(agent, arm, fd, orphan))
+        self._recovering.add(task)
+        task.add_done_callback(self._recovering.discard)
+
+    async def _recover(self, agent: Agent, arm: Arm, fd: int, orphan: orphans.Orphan) -> None:
+        try:
+            losses = await take_over(agent, arm, fd, orphan.directory, self._parts)
+        except (OSError, ProfdError) as error:
+            log.warning("a recording could not be taken over", extra={"capture": orphan.capture, "why": str(error)})
+            return
+        if losses is None:
+            log.warning(
+                "a recording was taken over in part; its capture can be retried", extra={"capture": orphan.capture}
+            )
+            return
+        self.on_recovered(orphan.capture, orphans.process_of(orphan), list(losses))
 
     def _learn(self, process: ProcessId, recorder: Recorder, recording: Recording) -> None:
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():

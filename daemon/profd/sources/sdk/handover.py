@@ -1,0 +1,78 @@
+"""The end of a recording: what is left in the arena arrives, then the agent lets go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profd.agents.agent import Agent, Arm
+from profd.capture.model import Loss
+from profd.sources.sdk import orphans
+from profd.sources.sdk.planning import DRAIN_SECONDS, STOP_SECONDS
+from profd.sources.sdk.ports import Drain, Ingest, Intake, Streamers
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a recording needs of the daemon."""
+
+    ingest: Ingest
+    streamers: Streamers
+    arena_bytes: int
+
+
+async def stop(agent: Agent, arm: Arm) -> bool:
+    """Ask the agent to stop, if it has not; whether it says that nothing more is written. Bounded."""
+    if arm.stopped is None and arm.gone is None:
+        agent.stop()
+    deadline = time.monotonic() + STOP_SECONDS
+    while arm.stopped is None and arm.gone is None:
+        arm.news.clear()
+        try:
+            await asyncio.wait_for(arm.news.wait(), max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            break
+    return arm.stopped is not None
+
+
+async def empty(drain: Drain, intake: Intake, *, target_died: bool) -> bool:
+    """Whether everything that was left in the arena has arrived. Bounded."""
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await drain.finish(target_died=target_died)
+            if not drain.problem:
+                await intake.finished.wait()
+    except TimeoutError:
+        return False
+    return intake.finished.is_set()
+
+
+async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Parts) -> Sequence[Loss] | None:
+    """End a recording of an earlier daemon: its arena's content joins what is in `directory`.
+
+    Closes `fd`. Returns what was lost; None if not all of it came, and how much is missing is not known. Raises
+    what `Ingest.expect` raises.
+    """
+    key = agent.hello.incarnation, arm.epoch
+    try:
+        with contextlib.ExitStack() as ending:
+            try:
+                intake = parts.ingest.expect(*key, agent.uid, directory)
+                ending.enter_context(contextlib.closing(intake))
+                drain = parts.streamers.drain(agent.uid, agent.gid, *key, fd)
+                ending.enter_context(contextlib.closing(drain))
+            finally:
+                os.close(fd)
+            stopped = await stop(agent, arm)
+            if not await empty(drain, intake, target_died=not stopped):
+                return None
+            orphans.unmark(directory)
+            return list(intake.losses)
+    finally:
+        agent.stop()  # nothing, if it has
+        agent.release()

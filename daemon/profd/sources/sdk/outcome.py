@@ -1,0 +1,90 @@
+"""What became of a recording, in a capture's words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from profd.agents.protocol import Hello, Status
+from profd.capture.model import Cost, Reason, Recording
+
+
+class Ending(Enum):
+    """Why the window is over."""
+
+    WINDOW = auto()  # its time has come
+    ASKED = auto()  # the user, or the deadline
+    ITSELF = auto()  # the agent says it has stopped
+    GONE = auto()  # the process is gone, or another program by now
+    BROKEN = auto()  # nothing of what it records arrives any more
+    COSTLY = auto()  # it costs more than allowed, whatever is left out
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known when everything has arrived, or has not."""
+
+    ending: Ending
+    gone: bool  # the process, or the program that was recorded
+    stopped: str | None  # the agent's reason; None: it has not answered
+    events: int  # that arrived
+    whole: bool  # everything that was left in the arena has arrived
+    intake_failure: str
+    drain_problem: str
+    streamer_restarts: int
+    max_overhead: float | None
+
+
+def explain(recording: Recording, facts: Facts) -> None:
+    """Put into the recording what is missing, and why: the gravest as its reason, the rest as warnings."""
+    if facts.gone:
+        recording.reason = Reason.TARGET_ENDED
+        recording.message = "the process ended during the capture; what it had recorded is kept"
+    elif facts.stopped is None:
+        recording.warnings.append(
+            "the process did not answer when its window was over (is it stopped?); what it had recorded was "
+            "taken over, and it ends recording by itself when it runs again"
+        )
+    elif facts.ending is Ending.COSTLY or facts.stopped == "overhead":
+        recording.reason = Reason.OVER_LIMIT
+        recording.message = (
+            f"stopped early: recording cost more than the {(facts.max_overhead or 0) * 100:g} % of --max-overhead, "
+            "whatever was left out; what was recorded is kept"
+        )
+    elif facts.ending is Ending.ITSELF:
+        _explain_itself(recording, facts.stopped)
+    if facts.intake_failure:
+        recording.reason, recording.message = Reason.DISK_FULL, facts.intake_failure
+    elif not facts.whole:
+        recording.reason = Reason.SOURCE_FAILED if facts.drain_problem else Reason.TIMEOUT
+        why = facts.drain_problem or "what was left in the process's memory did not arrive in time"
+        recording.message = f"{why}; what had arrived is kept, how much is missing is not known"
+    if facts.streamer_restarts:
+        times = "once" if facts.streamer_restarts == 1 else f"{facts.streamer_restarts} times"
+        recording.warnings.append(f"the streamer was started again {times}; what it had not sent was sent again")
+    if not facts.events and recording.reason is Reason.NONE:
+        recording.warnings.append("nothing was recorded: no range, operator or call ran in the window")
+
+
+def _explain_itself(recording: Recording, reason: str) -> None:
+    if reason in ("exit", "fork"):
+        recording.reason = Reason.TARGET_ENDED
+        recording.message = "the program ended during the capture; what it recorded is kept"
+    elif reason not in ("window", "iterations"):
+        recording.warnings.append("the program ended the recording itself")
+
+
+def cost(status: Status) -> Cost:
+    """What the agent measured."""
+    ratio = None
+    if status.step_ns and status.step_ns_before:
+        ratio = status.step_ns / status.step_ns_before
+    parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in sorted(status.by_source.items()))
+    return Cost("measured", ratio, status.seconds, parts)
+
+
+def versions(hello: Hello) -> dict[str, str]:
+    """Of what was in the process."""
+    name, _, version = hello.framework.partition(" ")
+    found = {"profclient": hello.agent, "python": hello.python, name: version}
+    return {key: value for key, value in found.items() if key and value}
