@@ -84,3 +84,37 @@ def agent_finish(reason: str) -> None: ...
 def agent_records_at_stop(does: bool) -> None: ...
 def agent_state() -> tuple[str, str, int]:
     """(off, looking, connected, armed, stopped or refused; a sentence; the epoch or 0)."""
+
+# --- tracer (native/recorder/tracer*.cpp): calls of Python functions; for profclient.tracer. All under the GIL ---
+
+def tracer_begin(prefixes: list[str], c_calls: bool, modules: bool, but_caller: bool) -> int:
+    """Record calls in the session that is live; Unix ns from when. RuntimeError: none records Python calls."""
+
+def tracer_end() -> None:
+    """Forget functions, modules and open calls. Events that still come are ignored."""
+
+def tracer_statistics() -> dict[str, int]:
+    """`events`, begun or ended, of this session or the last; `resynchronised`: ends that fitted no begin at the top;
+    `functions` and `modules` known now.
+    """
+
+# CPython 3.11:
+def tracer_hook(frame: object, event: str, arg: object) -> None:
+    """The profile function of threads whose calls are recorded; also what threading.setprofile() is given."""
+
+def tracer_profilers() -> list[object]:
+    """Profile functions, or objects of profilers, of other tools, one for each thread that has one."""
+
+def tracer_install(but_caller: bool) -> int:
+    """Set the profile function in all threads that have none; their number."""
+
+def tracer_remove() -> tuple[int, int]:
+    """Take it out of all threads; where that failed, and where another tool had taken over."""
+
+# CPython 3.12 and later, callbacks of sys.monitoring:
+def tracer_on_start(code: object, offset: int, exception: object = ...) -> None: ...
+def tracer_on_return(code: object, offset: int, value: object) -> None: ...
+def tracer_on_unwind(code: object, offset: int, exception: object) -> None: ...
+def tracer_on_call(code: object, offset: int, called: object, argument: object) -> None: ...
+def tracer_on_c_return(code: object, offset: int, called: object, argument: object) -> None: ...
+def tracer_on_c_raise(code: object, offset: int, called: object, argument: object) -> None: ...

@@ -7,3 +7,5 @@
 
 int add_control(PyObject* module);  // control_py.cpp
 int add_agent(PyObject* module);  // agent_module.cpp
+int add_encoder(PyObject* module);  // encoder.cpp
+int add_tracer(PyObject* module);  // tracer.cpp

@@ -1,0 +1,204 @@
+"""The Python tracer: `--stacks`. Records every call of a Python function on every thread while a capture asks for it.
+
+The events are written by native code (native/recorder/tracer.h). This module decides how the interpreter is to call
+it: CPython 3.11 by a profile function in each thread, later ones through sys.monitoring. It takes nothing over from a
+profiler of the program's own, and takes itself out completely when recording ends.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from profclient import _recorder, agent
+
+
+class NotTraced(Exception):
+    """A sentence about why Python calls cannot be recorded here, or not all of them."""
+
+
+class _Way(Protocol):
+    """How the interpreter is made to call the recorder. Everything under the GIL."""
+
+    def check(self) -> None:
+        """Raise NotTraced if somebody else is there."""
+
+    def install(self, c_calls: bool, but_caller: bool) -> str:
+        """Begin; returns a sentence about what is left out, or nothing."""
+
+    def remove(self) -> str:
+        """Undo `install`; returns a sentence about what had changed meanwhile, or nothing."""
+
+
+class _ProfileFunctions:
+    """CPython 3.11. A thread has one profile function; that of another profiler is left alone."""
+
+    def __init__(self) -> None:
+        self._hooked = False
+
+    def check(self) -> None:
+        if found := _recorder.tracer_profilers():
+            raise NotTraced(f"this process is being profiled by {_name(found[0])}; end that, then capture again")
+
+    def install(self, c_calls: bool, but_caller: bool) -> str:
+        _recorder.tracer_install(but_caller)
+        theirs = threading.getprofile()
+        if theirs is not None and theirs is not _recorder.tracer_hook:
+            return f"calls on threads that start later: threading.setprofile() is {_name(theirs)}'s"
+        threading.setprofile(_recorder.tracer_hook)
+        self._hooked = True
+        return ""
+
+    def remove(self) -> str:
+        if self._hooked and threading.getprofile() is _recorder.tracer_hook:
+            threading.setprofile(None)  # what it is without one
+        self._hooked = False
+        kept, displaced = _recorder.tracer_remove()
+        if kept:
+            return f"{kept} threads keep an idle profile function: an audit hook of the program forbids to change it"
+        return f"{displaced} threads were taken over by another profiler meanwhile" if displaced else ""
+
+
+class _Monitoring:
+    """CPython 3.12 and later. Several tools may run at once.
+
+    sys.monitoring.PROFILER_ID stays free: cProfile wants it, and would raise into the program if we held it.
+    """
+
+    IDS = (4, 3)  # that no kind of tool has a claim on
+    NAME = "profd"
+
+    def __init__(self) -> None:
+        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # mypy checks for 3.11
+        self._id: int | None = None
+
+    def check(self) -> None:
+        if all(self._monitoring.get_tool(number) is not None for number in self.IDS):
+            taken = " and ".join(repr(self._monitoring.get_tool(number)) for number in self.IDS)
+            raise NotTraced(f"the ids of sys.monitoring that are anybody's are taken by {taken}")
+
+    def install(self, c_calls: bool, but_caller: bool) -> str:
+        self._id = next(number for number in self.IDS if self._monitoring.get_tool(number) is None)
+        self._monitoring.use_tool_id(self._id, self.NAME)
+        wanted = 0
+        for event, function in _callbacks(c_calls).items():
+            number = getattr(self._monitoring.events, event)
+            self._monitoring.register_callback(self._id, number, function)
+            if event not in ("C_RETURN", "C_RAISE"):  # these come with CALL
+                wanted |= number
+        self._monitoring.set_events(self._id, wanted)
+        return ""
+
+    def remove(self) -> str:
+        if self._id is None or self._monitoring.get_tool(self._id) != self.NAME:
+            return ""
+        self._monitoring.set_events(self._id, 0)  # free_tool_id leaves them on before 3.14
+        for event in _callbacks(c_calls=True):
+            self._monitoring.register_callback(self._id, getattr(self._monitoring.events, event), None)
+        self._monitoring.free_tool_id(self._id)
+        self._id = None
+        return ""
+
+
+def _callbacks(c_calls: bool) -> dict[str, Callable[..., None]]:
+    python: dict[str, Callable[..., None]] = {
+        "PY_START": _recorder.tracer_on_start,
+        "PY_RESUME": _recorder.tracer_on_start,
+        "PY_THROW": _recorder.tracer_on_start,
+        "PY_RETURN": _recorder.tracer_on_return,
+        "PY_YIELD": _recorder.tracer_on_return,
+        "PY_UNWIND": _recorder.tracer_on_unwind,
+    }
+    c: dict[str, Callable[..., None]] = {
+        "CALL": _recorder.tracer_on_call,
+        "C_RETURN": _recorder.tracer_on_c_return,
+        "C_RAISE": _recorder.tracer_on_c_raise,
+    }
+    return {**python, **c} if c_calls else python
+
+
+class Tracer:
+    """The tracer of this process. One capture at a time: that which the recorder records."""
+
+    def __init__(self) -> None:
+        self._way: _Way = _Monitoring() if sys.version_info >= (3, 12) else _ProfileFunctions()
+        self._running = False
+
+    def start(self, c_calls: bool = False, modules: bool = False, but_caller: bool = False) -> tuple[int, str]:
+        """Record calls from now on. `c_calls`: of C functions too. `but_caller`: not on this thread.
+
+        Returns since when, in Unix ns, and a sentence about what is left out, or nothing. Raises NotTraced.
+        """
+        if not getattr(sys, "_is_gil_enabled", lambda: True)():
+            raise NotTraced("this Python runs without the GIL, which the tracer relies on")
+        if self._running:
+            self.stop()
+        self._way.check()
+        since = _recorder.tracer_begin(path_prefixes(), c_calls, modules, but_caller)
+        self._running = True
+        return since, self._way.install(c_calls, but_caller)
+
+    def stop(self) -> str:
+        """Take it out. Returns a sentence about what had changed meanwhile, or nothing."""
+        if not self._running:
+            return ""
+        self._running = False
+        found = self._way.remove()
+        _recorder.tracer_end()
+        return found
+
+    @property
+    def running(self) -> bool:
+        """Between start and stop."""
+        return self._running
+
+
+def path_prefixes() -> list[str]:
+    """What is cut off from file names, the longest first: where modules are imported from, as torch.profiler does."""
+    paths = [*sys.path, *site.getsitepackages(), site.getuserbase() or "", site.getusersitepackages()]
+    absolute = {os.path.abspath(path) for path in paths if isinstance(path, str)}
+    return [path.rstrip(os.sep) + os.sep for path in sorted(absolute, reverse=True) if path != os.sep]
+
+
+def _name(profiler: object) -> str:
+    """Of a profiler as its user knows it."""
+    named: Any = profiler if hasattr(profiler, "__qualname__") else type(profiler)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+# --- what the agent calls ---
+
+_tracer = Tracer()
+
+
+def _start(options: Mapping[str, str]) -> None:
+    since, left_out = _tracer.start("c_calls" in options, "modules" in options, but_caller=True)
+    agent.note("stacks_from", since)
+    if left_out:
+        agent.note("not_honoured", left_out)
+
+
+def _stop(options: Mapping[str, str]) -> None:
+    counts = _recorder.tracer_statistics()
+    changed = _tracer.stop()
+    agent.note("stacks_resynchronised", counts["resynchronised"])
+    if changed:
+        agent.note("not_honoured", changed)
+
+
+def _start_with_stacks(options: Mapping[str, str]) -> None:
+    if "stacks" not in options:
+        raise NotTraced("recorded with --stacks alone")
+
+
+def _nothing(options: Mapping[str, str]) -> None:
+    """Stops with the tracer."""
+
+
+agent.register_hook("stacks", _start, _stop)
+agent.register_hook("c_calls", _start_with_stacks, _nothing)
+agent.register_hook("modules", _start_with_stacks, _nothing)

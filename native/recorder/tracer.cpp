@@ -1,0 +1,147 @@
+// What starts and stops the tracer, and calls that need more than a slot: nn.Module, C functions.
+#include "tracer.h"
+
+#include <time.h>
+
+#include <cstring>
+#include <new>
+
+namespace profd::tracer {
+
+Tracer tracer;
+
+namespace {
+
+// The extension of a Module event: record {type, 0, length, string id}.
+struct PathExtension {
+  uint8_t type = static_cast<uint8_t>(arena::Ext::Module);
+  uint8_t zero = 0;
+  uint16_t length = sizeof(uint32_t);
+  uint32_t path;
+};
+
+
+bool append_prefixes(PyObject* sequence, std::vector<std::string>* prefixes) {
+  PyObject* items = PySequence_Fast(sequence, "prefixes: a sequence of str");
+  if (!items) return false;
+  bool good = true;
+  for (Py_ssize_t at = 0; good && at < PySequence_Fast_GET_SIZE(items); ++at) {
+    Py_ssize_t bytes = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(PySequence_Fast_GET_ITEM(items, at), &bytes);
+    good = text != nullptr;
+    if (good) prefixes->emplace_back(text, static_cast<size_t>(bytes));
+  }
+  Py_DECREF(items);
+  return good;
+}
+
+void note_threads(uint64_t now) {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  for (PyThreadState* at = PyInterpreterState_ThreadHead(interpreter); at; at = PyThreadState_Next(at)) {
+    tracer.started.try_emplace(PyThreadState_GetID(at), now);
+  }
+}
+
+int64_t realtime_ns() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void finish() {
+  tracer.session = 0;
+  tracer.started.clear();
+  unmute_this_thread();
+  tracer.names.close();
+  tracer.calls.close();
+  tracer.modules.close();
+}
+
+PyObject* tracer_begin(PyObject*, PyObject* arguments) {
+  PyObject* sequence;
+  int c_calls, modules, but_caller;
+  if (!PyArg_ParseTuple(arguments, "Oppp", &sequence, &c_calls, &modules, &but_caller)) return nullptr;
+  const Session session = recorder::session_of(recorder::api, recorder::kPython);
+  if (!session) {
+    PyErr_SetString(PyExc_RuntimeError, "no capture records Python calls here now");
+    return nullptr;
+  }
+  finish();
+  try {
+    std::vector<std::string> prefixes;
+    if (!append_prefixes(sequence, &prefixes)) return nullptr;
+    tracer.names.open(session, std::move(prefixes));
+    tracer.calls.open(session);
+    tracer.modules.open(session, modules);
+    note_threads(recorder::ticks(recorder::api));
+  } catch (const std::bad_alloc&) {
+    finish();
+    return PyErr_NoMemory();
+  }
+  tracer.c_calls = c_calls;
+  count_from(session);
+  if (but_caller) mute_this_thread();
+  tracer.session = session;
+  return PyLong_FromLongLong(realtime_ns());
+}
+
+PyObject* tracer_end(PyObject*, PyObject*) {
+  finish();
+  Py_RETURN_NONE;
+}
+
+PyObject* tracer_statistics(PyObject*, PyObject*) {
+  const Counts found = counts();
+  return Py_BuildValue("{s:K,s:K,s:n,s:n}", "events", static_cast<unsigned long long>(found.events), "resynchronised",
+                       static_cast<unsigned long long>(found.resynchronised), "functions",
+                       static_cast<Py_ssize_t>(tracer.names.known()), "modules",
+                       static_cast<Py_ssize_t>(tracer.modules.known()));
+}
+
+PyMethodDef functions[] = {
+    {"tracer_begin", tracer_begin, METH_VARARGS, nullptr},
+    {"tracer_end", tracer_end, METH_NOARGS, nullptr},
+    {"tracer_statistics", tracer_statistics, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void open_module_call(Calls* calls, Session session, Thread* thread, Identity identity, uint32_t code_name,
+                      PyObject* module) {
+  ModuleCall call{};
+  if (module) call = tracer.modules.call(module, calls->top[-1].root, thread);
+  if (call.name == arena::kNoName) {
+    open_named(calls, session, thread, identity, code_name, Kind::PyCall);
+    return;
+  }
+  if (calls->top == calls->limit && !grow(calls)) return;
+  Open* open = calls->top++;
+  open->identity = identity;
+  open->root = call.root;
+  ++calls->events;
+  if (call.path == arena::kNoName) {
+    recorder::begin(recorder::api, thread, session, call.name, Kind::Module, 0, &open->handle);
+    return;
+  }
+  PathExtension extension;
+  extension.path = call.path;
+  arena::Slot slot{};
+  slot.name = call.name;
+  slot.kind = Kind::Module;
+  slot.start = recorder::ticks(recorder::api);
+  recorder::append(recorder::api, thread, session, slot, &extension, sizeof extension, &open->handle);
+}
+
+void open_c_call(Calls* calls, Session session, Identity caller, PyObject* callable) {
+  Thread* thread = recorder::current_thread();
+  if (!thread) return;
+  open_named(calls, session, thread, caller + 1, tracer.calls.find(callable, thread), Kind::CCall);
+}
+
+}  // namespace profd::tracer
+
+int add_tracer(PyObject* module) {
+  if (PyModule_AddFunctions(module, profd::tracer::functions) < 0) return -1;
+  return profd::tracer::add_way(module);
+}
