@@ -1,0 +1,181 @@
+"""What a streamer does with the daemon's orders: one task per arena, until all have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from profproto.v1 import ingest_pb2_grpc
+
+from profclient import connection
+from profclient.errors import ClientError
+from profclient.streamer.arena import Arena, ArenaTaken
+from profclient.streamer.compress import compressor
+from profclient.streamer.link import Key, Link, Order
+from profclient.streamer.stream import Ended, Stream
+
+IDLE_SECONDS = 60.0  # without an arena; then the streamer ends, and the daemon starts one when it needs it
+DISCONNECTED_SECONDS = 15.0  # without a single ack; then an arena is given up
+TAKEN_SECONDS = 5.0  # that a predecessor has to let go of an arena
+_RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+# What will not get better by asking again.
+_FINAL = frozenset(
+    (
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.UNIMPLEMENTED,
+    )
+)
+_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class GaveUp(Exception):
+    """An arena will not be drained by this streamer; str() is a sentence."""
+
+
+class Service:
+    """The arenas of one streamer."""
+
+    def __init__(self, link: Link, socket_path: Path) -> None:
+        self._link = link
+        self._path = socket_path
+        self._compress = compressor()
+        self._drains: dict[Key, _Drain] = {}
+
+    async def run(self) -> None:
+        """Until the daemon is gone, or wants nothing for IDLE_SECONDS."""
+        async with grpc.aio.insecure_channel(f"unix:{self._path}", options=_OPTIONS) as channel:
+            stub = ingest_pb2_grpc.IngestServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+            try:
+                while (order := await self._next()) is not None:
+                    self._obey(order, stub)
+            finally:
+                for drain in self._drains.values():
+                    drain.task.cancel()
+                await asyncio.gather(*(drain.task for drain in self._drains.values()), return_exceptions=True)
+
+    async def _next(self) -> Order | None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(self._link.order(), IDLE_SECONDS)
+            if not self._drains:
+                return None
+
+    def _obey(self, order: Order, stub: Any) -> None:
+        drain = self._drains.get(order.key)
+        if order.do == "drain" and order.fd is not None and drain is None:
+            self._begin(order.key, order.fd, stub)
+        elif order.do == "finish" and drain is not None:
+            drain.finish(target_died=order.target_died)
+        elif order.do == "drop" and drain is not None:
+            drain.task.cancel()
+
+    def _begin(self, key: Key, fd: int, stub: Any) -> None:
+        drain = self._drains[key] = _Drain(key, stub, self._path)
+        drain.task = asyncio.create_task(drain.run(fd, self._compress))
+        drain.task.add_done_callback(lambda task: self._ended(key, task))
+
+    def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
+        del self._drains[key]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._link.say("finished", key)
+        else:
+            self._link.say("failed", key, str(error) if isinstance(error, GaveUp) else repr(error))
+
+
+class _Drain:
+    """One arena, over as many calls as it takes."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, key: Key, stub: Any, path: Path) -> None:
+        self._key = key
+        self._stub = stub
+        self._path = path
+        self._finishing = asyncio.Event()
+        self._target_died = False
+        self._stream: Stream | None = None
+        self._acked_at = 0.0
+        self._failures = 0  # since the last ack
+
+    def finish(self, *, target_died: bool) -> None:
+        """Nothing more will be written to the arena."""
+        self._target_died = target_died
+        self._finishing.set()
+        if self._stream is not None:
+            self._stream.wake()
+
+    async def run(self, fd: int, compress: Callable[[bytes], bytes] | None) -> None:
+        """Returns when the daemon has everything. Raises GaveUp."""
+        arena = await self._opened(fd, compress)
+        try:
+            self._acked_at = time.monotonic()
+            while True:
+                try:
+                    return await self._call(arena)
+                except (Ended, grpc.RpcError, asyncio.InvalidStateError, ClientError) as error:
+                    arena.again()
+                    await self._before_retry(error)
+        finally:
+            arena.close()
+
+    async def _opened(self, fd: int, compress: Callable[[bytes], bytes] | None) -> Arena:
+        deadline = time.monotonic() + TAKEN_SECONDS
+        while True:
+            try:
+                arena = Arena(fd, compress)
+            except ArenaTaken:
+                if time.monotonic() > deadline:
+                    raise GaveUp("another process reads the arena and does not let go of it") from None
+                await asyncio.sleep(_RETRY_SECONDS[0])
+                continue
+            except (ValueError, OSError) as error:
+                raise GaveUp(f"the arena cannot be read: {error}") from error
+            if arena.key != self._key:
+                arena.close()
+                raise GaveUp("the arena is another process's, or of another capture")
+            return arena
+
+    async def _call(self, arena: Arena) -> None:
+        # The socket answers at once or not at all; a thread for the case that it does not.
+        token, _ = await asyncio.to_thread(connection.token, self._path.with_name("control.sock"))
+        call = self._stub.Stream(metadata=[("profd-token", token)])
+        self._stream = Stream(call, arena, self._finishing, self._acked, target_died=lambda: self._target_died)
+        try:
+            await self._stream.run()
+        finally:
+            self._stream = None
+            call.cancel()
+
+    def _acked(self) -> None:
+        self._acked_at = time.monotonic()
+        self._failures = 0
+
+    async def _before_retry(self, error: Exception) -> None:
+        """Wait a little. Raises GaveUp when that is of no use any more."""
+        if isinstance(error, grpc.RpcError):
+            translated = connection.translated(error)
+            call: Any = error  # every error that grpc raises from a call is a Call as well
+            if call.code() in _FINAL:
+                raise GaveUp(str(translated)) from error
+            error = translated
+        if time.monotonic() - self._acked_at > DISCONNECTED_SECONDS:
+            raise GaveUp(f"the daemon took nothing for {DISCONNECTED_SECONDS:g} s: {error}") from error
+        await asyncio.sleep(_RETRY_SECONDS[min(self._failures, len(_RETRY_SECONDS) - 1)])
+        self._failures += 1

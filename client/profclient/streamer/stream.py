@@ -1,0 +1,130 @@
+"""One gRPC call: chunks of one arena within the daemon's credit, freed by its acks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from profproto.v1 import ingest_pb2 as pb
+
+from profclient.streamer.arena import BATCH_BYTES_MAX, Arena, Batch
+
+VERSIONS = (1, 1)  # of the wire format
+POLL_SECONDS_MAX = 0.02  # between two looks at an arena that fills slowly
+POLL_SECONDS_MIN = 0.002  # at one that fills fast
+_FILLS_FAST = 1 / 16  # of its chunks waiting
+
+
+class Ended(Exception):
+    """The daemon ended the call before it was finished."""
+
+
+class Stream:
+    """Sends until the arena is empty and was asked to finish. One `run` per call."""
+
+    def __init__(
+        self,
+        call: Any,
+        arena: Arena,
+        finishing: asyncio.Event,
+        on_ack: Callable[[], None],
+        target_died: Callable[[], bool],
+    ) -> None:
+        """`call`: a stream-stream call of grpc.aio. `on_ack` is told of progress."""
+        self._call = call
+        self._arena = arena
+        self._finishing = finishing
+        self._on_ack = on_ack
+        self._credit = 0
+        self._sent: deque[tuple[int, Batch]] = deque()  # message, what it held
+        self._messages = 0
+        self._news = asyncio.Event()  # an ack, or the wish to finish
+        self._target_died = target_died
+
+    async def run(self) -> None:
+        """Returns when the daemon has taken Finish. Raises Ended, or grpc.RpcError."""
+        incarnation, epoch = self._arena.key
+        oldest, newest = VERSIONS
+        await self._write(
+            open=pb.IngestOpen(version_min=oldest, version_max=newest, incarnation=incarnation, epoch=epoch)
+        )
+        opened = await self._reply()
+        self._credit = opened.credit_bytes
+        if opened.finished:
+            return
+        receiver = asyncio.create_task(self._receive())
+        receiver.add_done_callback(lambda _task: self._news.set())
+        try:
+            await self._send_all(receiver)
+            await self._finish()
+            await receiver
+        finally:
+            receiver.cancel()
+            await asyncio.wait([receiver])
+
+    async def _send_all(self, receiver: asyncio.Task[None]) -> None:
+        """Until the arena is empty, everything is acked, and nothing more will be written to it."""
+        while True:
+            if receiver.done():
+                receiver.result()  # raises why
+                raise Ended("the daemon says that it is finished before we are")
+            last = self._finishing.is_set()
+            batch = self._arena.batch(min(self._credit, BATCH_BYTES_MAX), last=last)
+            if batch is not None:
+                await self._send(batch)
+            elif last and not self._sent:
+                return
+            else:
+                await self._pause()
+
+    async def _send(self, batch: Batch) -> None:
+        self._messages += 1
+        self._credit -= len(batch.data)
+        self._sent.append((self._messages, batch))
+        await self._write(chunks=pb.IngestChunks(message=self._messages, data=batch.data))
+
+    async def _finish(self) -> None:
+        lost = [
+            pb.IngestLoss(stage=stage, reason=reason, count=count)
+            for stage, reason, count in self._arena.losses()
+            if count
+        ]
+        await self._write(
+            finish=pb.IngestFinish(lost=lost, recorded=self._arena.recorded(), target_died=self._target_died())
+        )
+
+    async def _receive(self) -> None:
+        """Take acks until the last reply."""
+        while True:
+            reply = await self._reply()
+            self._credit += reply.credit_bytes
+            while self._sent and self._sent[0][0] <= reply.acked:
+                # What was refused is counted by the daemon; sent once more it would be refused again.
+                self._arena.stored(self._sent.popleft()[1].indices)
+                self._on_ack()
+            self._news.set()
+            if reply.finished:
+                return
+
+    async def _pause(self) -> None:
+        """Until an ack or the wish to finish comes, or it is time to look again."""
+        seconds = POLL_SECONDS_MIN if self._arena.filled > _FILLS_FAST else POLL_SECONDS_MAX
+        timer = asyncio.get_running_loop().call_later(seconds, self._news.set)
+        await self._news.wait()
+        timer.cancel()
+        self._news.clear()
+
+    def wake(self) -> None:
+        """Look at once: the wish to finish has come."""
+        self._news.set()
+
+    async def _write(self, **part: Any) -> None:
+        await self._call.write(pb.IngestRequest(**part))
+
+    async def _reply(self) -> pb.IngestReply:
+        reply = await self._call.read()
+        if not isinstance(reply, pb.IngestReply):  # grpc.aio.EOF
+            raise Ended("the daemon ended the stream")
+        return reply

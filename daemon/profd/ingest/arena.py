@@ -1,0 +1,34 @@
+"""The counters in the header of an arena (native/recorder/arena.h), for when no streamer can be had to read them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+_MAGIC: Final = 0x31414E4552414650
+_RECORDED_AT: Final = 168
+_REASONS: Final = ("arena_full", "strings_full", "too_large", "backed_off", "foreign_thread")
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the target says. `recorded` leaves out what stands in chunks that were not sealed."""
+
+    recorded: int
+    lost: tuple[tuple[str, str, int], ...]  # stage, reason, events
+
+
+def counters_untrusted(fd: int) -> Counters | None:
+    """The counters now; None if this is no arena. pread: a file that was cut short gives less, not a signal."""
+    size = 8 * (1 + len(_REASONS))
+    try:
+        head, data = os.pread(fd, 8, 0), os.pread(fd, size, _RECORDED_AT)
+    except OSError:
+        return None
+    if len(data) != size or head != struct.pack("<Q", _MAGIC):
+        return None
+    recorded, *lost = struct.unpack(f"<{1 + len(_REASONS)}Q", data)
+    told = tuple(("target", reason, count) for reason, count in zip(_REASONS, lost, strict=True) if count)
+    return Counters(recorded, told)

@@ -1,0 +1,145 @@
+"""One streamer process, from the daemon's side of its socket (`profclient/streamer/link.py` is the other)."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from profd.limits import STREAMER_MESSAGE_BYTES_MAX
+
+EXIT_SECONDS: Final = 5.0  # between the end of its socket and its own
+
+Key = tuple[int, int]  # incarnation, epoch
+
+
+class NotStarted(Exception):
+    """No process could be started; str() is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a streamer says of an arena. Untrusted."""
+
+    word: str  # finished, failed
+    key: Key
+    why: str
+
+
+class StreamerProcess:
+    """A running streamer."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        self._process = process
+        self._sock = sock
+        self.pid = process.pid
+
+    @classmethod
+    async def start(cls, grpc_socket: Path, identity: tuple[int, int] | None) -> StreamerProcess:
+        """Start one, as (uid, gid) or as the daemon is. Raises NotStarted."""
+        starting = asyncio.ensure_future(asyncio.to_thread(cls._start, grpc_socket, identity))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            process = await starting
+            await process.kill()
+            raise
+
+    @classmethod
+    def _start(cls, grpc_socket: Path, identity: tuple[int, int] | None) -> StreamerProcess:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        who: dict[str, Any] = {}
+        if identity is not None:
+            # Set between fork and exec, in C: the program never runs with what the daemon may.
+            who = {"user": identity[0], "group": identity[1], "extra_groups": []}
+        command = [sys.executable, "-m", "profclient.streamer", "--link", str(theirs.fileno())]
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [*command, "--socket", str(grpc_socket)],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    cwd="/",
+                    env=_environment(),
+                    **who,
+                )
+        except OSError as error:
+            ours.close()
+            as_whom = f" as uid {identity[0]}" if identity is not None else ""
+            raise NotStarted(
+                f"no streamer could be started{as_whom}: {error.strerror} ({error.filename or sys.executable}). "
+                "Targets' owners must be able to read and run the daemon's Python"
+            ) from error
+        return cls(process, ours)
+
+    def drain(self, key: Key, fd: int) -> None:
+        """Have it drain an arena."""
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        self._send({"do": "drain"}, key, rights)
+
+    def finish(self, key: Key, *, target_died: bool) -> None:
+        """Have it take the rest of an arena."""
+        self._send({"do": "finish", "target_died": target_died}, key)
+
+    def drop(self, key: Key) -> None:
+        """Have it let go of an arena."""
+        self._send({"do": "drop"}, key)
+
+    async def said(self) -> Said | None:
+        """What it says next; None when it has ended, or speaks something else."""
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self._sock, STREAMER_MESSAGE_BYTES_MAX)
+        except OSError:
+            return None
+        return _said(data)
+
+    async def exited(self) -> str:
+        """How it ended, to continue "the streamer …"."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, EXIT_SECONDS)
+        code = self._process.poll()
+        if code is None:
+            return "said something that makes no sense"
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+            return f"was ended by signal {name}"
+        return f"ended with exit code {code}"
+
+    async def kill(self) -> None:
+        """SIGKILL, reaped, socket closed. Safe to repeat."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._sock.close()
+        await asyncio.to_thread(self._process.wait)
+
+    def _send(self, message: dict[str, object], key: Key, ancillary: Any = ()) -> None:
+        ids = {"incarnation": f"{key[0]:016x}", "epoch": f"{key[1]:016x}"}
+        with contextlib.suppress(
+            OSError
+        ):  # it has ended, or takes nothing: said() sees the first, a drain waits for both
+            self._sock.sendmsg([json.dumps({**message, **ids}).encode()], ancillary, socket.MSG_NOSIGNAL)
+
+
+def _said(untrusted: bytes) -> Said | None:
+    try:
+        message = json.loads(untrusted)
+        key = (int(message["incarnation"], 16), int(message["epoch"], 16))
+        return Said(str(message["said"]), key, str(message.get("why", ""))[:1024])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of ours but what Python needs to find itself."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ") if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,0 +1,227 @@
+"""The streamer processes: one per uid, started when an arena is to be drained, started again when it dies.
+
+The daemon keeps a descriptor of every arena until it is drained, so whatever
+happens to a streamer, the next one goes on where the acks ended. A streamer has
+the identity of the targets, so it is trusted with nothing: what it says here
+only says when to stop waiting; what it sends is checked like any client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from profd.ingest.arena import Counters, counters_untrusted
+from profd.ingest.streamer_process import NotStarted, Said, StreamerProcess
+from profd.limits import STREAMER_RESTARTS_MAX
+
+RESTART_SECONDS: Final = 0.2  # between two starts, times the starts before
+
+log = logging.getLogger("profd.ingest")
+
+Key = tuple[int, int]  # incarnation, epoch
+
+
+class Progress(Protocol):
+    """What is known of an intake."""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that have arrived."""
+        ...
+
+    @property
+    def finished(self) -> asyncio.Event:
+        """Its streamer has told everything."""
+        ...
+
+    def tell(self, told_untrusted: tuple[tuple[str, str, int], ...], recorded_untrusted: int) -> None:
+        """See `Intake.tell`."""
+        ...
+
+
+class Drain:
+    """One arena on its way. `close()` when done with it."""
+
+    def __init__(self, owner: _Uid, key: Key, fd: int, intake: Progress) -> None:
+        self.key = key
+        self.fd = fd  # ours
+        self.ended = asyncio.Event()
+        self.problem = ""
+        self.restarts = 0
+        self.finishing: bool | None = None  # None: not asked for yet; else whether the target died
+        self._owner = owner
+        self._intake = intake
+        self._failures = 0  # since chunks last arrived
+        self._chunks = 0
+
+    async def finish(self, *, target_died: bool) -> None:
+        """Have the rest drained; returns when that is done, or cannot be: `problem` says why."""
+        if self.finishing is None:
+            self.finishing = target_died
+            self._tell()  # until the streamer says it better
+            self._owner.finish(self)
+        await self.ended.wait()
+
+    def close(self) -> None:
+        """Let go of the arena, whatever is left in it. Safe to repeat."""
+        if not self.ended.is_set():
+            self._owner.drop(self)
+            self.end("it was dropped before it was drained")
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def end(self, problem: str = "") -> None:
+        """Nothing more will come."""
+        self.problem = problem
+        if problem and not self._intake.finished.is_set():
+            self._tell()
+        self.ended.set()
+
+    def failed(self) -> bool:
+        """Count a failure of its streamer; whether to try again."""
+        self._failures = 1 if self._intake.chunks > self._chunks else self._failures + 1
+        self._chunks = self._intake.chunks
+        self.restarts += 1
+        return self._failures <= STREAMER_RESTARTS_MAX
+
+    def _tell(self) -> None:
+        """What the arena itself says was recorded, so that what never arrives is counted."""
+        counters = counters_untrusted(self.fd) or Counters(0, ())
+        self._intake.tell(counters.lost, counters.recorded)
+
+
+class Streamers:
+    """All streamers of the daemon."""
+
+    def __init__(self, socket: Path, find: Callable[[int, int], Progress], *, change_identity: bool) -> None:
+        """`socket`: of gRPC. `find`: the intake of (incarnation, epoch). `change_identity`: take the target's uid."""
+        self._socket = socket
+        self._find = find
+        self._change_identity = change_identity
+        self._uids: dict[int, _Uid] = {}
+
+    def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> Drain:
+        """Have an arena drained by the streamer of this uid. Raises NotFound, or OSError without descriptors."""
+        intake = self._find(incarnation, epoch)
+        owner = self._uids.get(uid)
+        if owner is None:
+            identity = (uid, gid) if self._change_identity and uid != os.geteuid() else None
+            owner = self._uids[uid] = _Uid(self._socket, identity, lambda: self._uids.pop(uid, None))
+        drain = Drain(owner, (incarnation, epoch), os.dup(fd), intake)
+        owner.add(drain)
+        return drain
+
+    @property
+    def pids(self) -> list[int]:
+        """Pids of the streamers that live now."""
+        return sorted(owner.pid for owner in self._uids.values() if owner.pid)
+
+    async def close(self) -> None:
+        """End all of them at once; drains that are not finished end with a problem."""
+        await asyncio.gather(*(owner.close() for owner in list(self._uids.values())))
+
+
+class _Uid:
+    """The streamer of one uid, and what it drains."""
+
+    def __init__(self, socket: Path, identity: tuple[int, int] | None, forget: Callable[[], object]) -> None:
+        self._socket = socket
+        self._identity = identity
+        self._forget = forget
+        self._drains: dict[Key, Drain] = {}
+        self._process: StreamerProcess | None = None
+        self._starts = 0  # in a row that did not live to be useful
+        self._task = asyncio.create_task(self._supervise())
+
+    @property
+    def pid(self) -> int:
+        """Of the streamer; 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    def add(self, drain: Drain) -> None:
+        """One more arena."""
+        self._drains[drain.key] = drain
+        self._order(drain)
+
+    def finish(self, drain: Drain) -> None:
+        """Its target writes no more."""
+        if self._process is not None and drain.finishing is not None:
+            self._process.finish(drain.key, target_died=drain.finishing)
+
+    def drop(self, drain: Drain) -> None:
+        """Nobody wants it any more."""
+        if self._drains.get(drain.key) is drain:
+            del self._drains[drain.key]
+            if self._process is not None:
+                self._process.drop(drain.key)
+
+    async def close(self) -> None:
+        """End the process and the supervision."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        for drain in list(self._drains.values()):
+            drain.end("profd is shutting down")
+
+    async def _supervise(self) -> None:
+        """Keep a process running as long as there is something to drain."""
+        try:
+            while self._drains:
+                await self._one_life()
+                await asyncio.sleep(RESTART_SECONDS * min(self._starts, STREAMER_RESTARTS_MAX))
+        finally:
+            self._forget()
+
+    async def _one_life(self) -> None:
+        """One process, from its start to its end."""
+        try:
+            self._process = await StreamerProcess.start(self._socket, self._identity)
+        except NotStarted as error:
+            self._starts += 1
+            self._count_failure(str(error))
+            return
+        try:
+            for drain in list(self._drains.values()):
+                self._order(drain)
+            while (said := await self._process.said()) is not None:
+                self._hear(said)
+            how = await self._process.exited()
+        finally:
+            process, self._process = self._process, None
+            await process.kill()
+        if self._drains:
+            self._starts += 1
+            log.warning("a streamer ended", extra={"pid": process.pid, "how": how, "arenas": len(self._drains)})
+            self._count_failure(f"its streamer {how}")
+
+    def _order(self, drain: Drain) -> None:
+        if self._process is None:  # when it starts, it gets everything there is
+            return
+        self._process.drain(drain.key, drain.fd)
+        self.finish(drain)
+
+    def _hear(self, said: Said) -> None:
+        drain = self._drains.get(said.key)
+        if drain is None:
+            return
+        self._starts = 0
+        if said.word == "finished":
+            del self._drains[said.key]
+            drain.end()
+        elif said.word == "failed" and drain.failed():
+            log.warning("an arena is drained anew", extra={"why": said.why})
+            self._order(drain)
+        else:
+            del self._drains[said.key]
+            drain.end(f"what was recorded could not be taken over: {said.why}")
+
+    def _count_failure(self, why: str) -> None:
+        for key, drain in list(self._drains.items()):
+            if not drain.failed():
+                del self._drains[key]
+                drain.end(f"what was recorded could not be taken over: {why}")
