@@ -64,8 +64,8 @@ def agent_start(
 ) -> None:
     """Start the control thread; nothing happens if it runs. RuntimeError: no thread could be had.
 
-    `call(name, text)` is called on a thread of its own with "armed", "stopping" or "released" and the ARM's body, for
-    recordings with an option in `hooked` (comma-separated).
+    `call(name, text)` is called on a thread of its own with "armed", "limited", "stopping" or "released" and the ARM's
+    body ("limited": the options that are dropped), for recordings with an option in `hooked` (comma-separated).
     """
 
 def agent_stop(reason: str) -> None:

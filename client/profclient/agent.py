@@ -86,6 +86,7 @@ _hooks: dict[str, _HookPair] = {}
 _lock = allocate_lock()  # of what is started and stopped
 _active: dict[str, _HookPair] = {}  # that have been started, by option
 _options: dict[str, str] = {}
+_not_honoured: list[str] = []
 _why_off = "attach() was not called"
 _registered = False
 _ending = False
@@ -128,8 +129,15 @@ def register_hook(
 
 
 def note(key: str, value: object) -> None:
-    """A line of every STATUS of this recording (docs/agent-protocol.md), such as `stacks_from`."""
-    _recorder.agent_note(key, one_line(str(value)))
+    """A line of every STATUS of this recording (docs/agent-protocol.md), such as `stacks_from`.
+
+    The last value of a key holds, but for `not_honoured`: there every sentence is kept.
+    """
+    text = one_line(str(value))
+    if key == "not_honoured":
+        _not_honoured.append(text)
+        text = "; ".join(_not_honoured)
+    _recorder.agent_note(key, text)
 
 
 def finish(reason: str) -> None:
@@ -245,6 +253,8 @@ def _call(name: str, text: str) -> None:
     """From the agent's own thread, with the ARM's body."""
     if name == "armed":
         _armed(_parse(text))
+    elif name == "limited":
+        _limit(text.split(","))
     elif name == "stopping":
         _stop_hooks()
 
@@ -258,17 +268,15 @@ def _parse(text: str) -> dict[str, str]:
 def _armed(options: dict[str, str]) -> None:
     global _options
     describe()
-    failed = []
     with _lock:
         if _ending:
             return
         _options = options
+        _not_honoured.clear()
         for option in options:
             if why := _start_hook(option):
-                failed.append(f"{option}: {why}")
+                note("not_honoured", f"{option}: {why}")
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))
-    if failed:
-        note("not_honoured", "; ".join(failed))
 
 
 def _start_hook(option: str) -> str:
@@ -276,6 +284,8 @@ def _start_hook(option: str) -> str:
     provider = _PROVIDERS.get(option)
     if provider is None or (option == "iterations" and _options[option] == "0"):
         return ""
+    if provider == "profclient.torch" and "torch" not in sys.modules:
+        return "" if _options[option] == "auto" else "this process has not imported torch"
     try:
         if option not in _hooks:
             _import(provider)
@@ -297,14 +307,26 @@ def _import(name: str) -> None:
             raise
 
 
+def _limit(dropped: list[str]) -> None:
+    with _lock:
+        for word in dropped:
+            option = "torch" if word == "ops" else word
+            if option in _active:
+                _stop_hook(option)
+
+
 def _stop_hooks() -> None:
     with _lock:
         while _active:
-            option, pair = _active.popitem()
-            try:
-                pair.stop(_options)
-            except Exception as error:
-                note("not_honoured", f"{option} could not be stopped: {error}")
+            _stop_hook(next(reversed(_active)))  # the last one first: it may build on those before
+
+
+def _stop_hook(option: str) -> None:
+    pair = _active.pop(option)
+    try:
+        pair.stop(_options)
+    except Exception as error:
+        note("not_honoured", f"{option} could not be stopped: {error}")
 
 
 def _settings_of_tests(**tuning: int) -> Callable[[str], Attachment]:

@@ -11,8 +11,9 @@
 
 namespace profd::agent {
 
-// What is to be done outside the control thread, in this order; it must not wait. `text` is the ARM's body.
-enum class Hook { Armed, Stopping, Released };
+// What is to be done outside the control thread, in the order of the calls; posting must not wait. `text` is the body of
+// the ARM; for Limited the options that are dropped.
+enum class Hook { Armed, Limited, Stopping, Released };
 using PostHook = void (*)(Hook hook, std::string_view text);
 
 struct Settings {

@@ -35,6 +35,7 @@ Hooks& hooks() {
 const char* name_of(Hook hook) {
   switch (hook) {
     case Hook::Armed: return "armed";
+    case Hook::Limited: return "limited";
     case Hook::Stopping: return "stopping";
     case Hook::Released: return "released";
   }

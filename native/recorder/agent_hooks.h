@@ -9,7 +9,7 @@
 
 namespace profd::agent {
 
-// From now on `call(name, text)` is called, name being armed, stopping or released. With the GIL.
+// From now on `call(name, text)` is called, name being armed, limited, stopping or released. With the GIL.
 void open_hooks(PyObject* call);
 
 // A PostHook. Without the GIL.

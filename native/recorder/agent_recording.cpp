@@ -23,19 +23,27 @@ uint64_t real_ns() {
 
 struct Option {
   std::string_view name;
-  uint32_t sources;
+  uint32_t sources;  // that record for it
+  uint32_t dropped;  // that LIMIT turns off with it
 };
 constexpr Option kOptions[] = {
-    {"ranges", recorder::kRanges}, {"shapes", 0},
-    {"stacks", recorder::kPython}, {"c_calls", recorder::kPython}, {"modules", recorder::kPython},
-    {"torch", recorder::kOps},     {"flops", recorder::kOps},      {"memory", recorder::kMemory},
-    {"cuda", recorder::kGpu},
+    {"ranges", recorder::kRanges, recorder::kRanges},
+    {"shapes", 0, 0},
+    {"force", 0, 0},
+    {"stacks", recorder::kPython, recorder::kPython},
+    {"c_calls", recorder::kPython, 0},
+    {"modules", recorder::kPython, 0},
+    {"torch", recorder::kOps, recorder::kOps},
+    {"ops", recorder::kOps, recorder::kOps},  // LIMIT's word for it
+    {"flops", recorder::kOps, 0},
+    {"memory", recorder::kMemory, recorder::kMemory},
+    {"cuda", recorder::kGpu, recorder::kGpu},
 };
 
-uint32_t sources_of(std::string_view options) {
+uint32_t sources_of(std::string_view options, uint32_t Option::*which = &Option::sources) {
   uint32_t sources = 0;
   for (const Option& option : kOptions)
-    if (lists(options, option.name)) sources |= option.sources;
+    if (lists(options, option.name)) sources |= option.*which;
   return sources;
 }
 
@@ -53,7 +61,7 @@ void each_option(std::string_view options, Use use) {
   }
 }
 
-bool by_itself(std::string_view name) { return name == "ranges" || name == "shapes"; }
+bool by_itself(std::string_view name) { return name == "ranges" || name == "shapes" || name == "force"; }
 
 std::string not_honoured(std::string_view options, std::string_view hooked) {
   std::string sentences;
@@ -135,8 +143,10 @@ void Recording::stop(uint64_t epoch) {
 
 void Recording::limit(const Frame& frame) {
   if (frame.epoch != epoch_ || phase_ != Phase::Armed) return;
-  sources_ &= ~sources_of(frame.fields.text("drop"));
+  const std::string_view drop = frame.fields.text("drop");
+  sources_ &= ~sources_of(drop, &Option::dropped);
   recorder::set_sources(sources_);
+  if (hooked_ && settings_.post) settings_.post(Hook::Limited, drop);
 }
 
 void Recording::finish(const char* reason) {
