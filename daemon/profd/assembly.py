@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, trace_pb2_grpc
+from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, trace_pb2_grpc
 
 from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
@@ -27,6 +27,8 @@ from profd.doctor import Examiner
 from profd.errors import BadInput, ProfdError
 from profd.gpu.gauges import GpuGauges
 from profd.gpu.nvml import Nvml
+from profd.ingest.intake import Ingest
+from profd.ingest.streamers import Streamers
 from profd.instance import Lock, clear_socket, make_directory
 from profd.journal.journal import Journal
 from profd.metrics import Metrics, MetricsServer
@@ -35,6 +37,7 @@ from profd.observe import LiveCollector, ObservedAudit, Reading
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
+from profd.rpc.ingest import IngestServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
 from profd.sources.base import Source
@@ -42,6 +45,8 @@ from profd.sources.jax.source import JaxSource
 from profd.sources.kineto.source import KinetoSource
 from profd.sources.pyspy import where
 from profd.sources.pyspy.source import PySpySource
+from profd.sources.sdk.handover import Parts
+from profd.sources.sdk.source import SdkSource
 from profd.store.captures import CaptureRecords
 from profd.store.library import Library
 from profd.store.recordings import Recordings
@@ -176,6 +181,9 @@ class Daemon:
         self._closing.callback(store.close)
         return store
 
+    def _own_pids(self) -> list[int]:
+        return [os.getpid(), *self._pool.pids, *self._streamers.pids]
+
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
         table = self._table = ProcessTable(labelled=self._agents.labelled)
@@ -189,14 +197,32 @@ class Daemon:
             switch=Switch(self._config.disabled_file),
             headroom=HostHeadroom(state_dir),
             ended=DeathWatch(table),
-            settings=Settings(host=socket.gethostname(), own_pids=lambda: [os.getpid(), *self._pool.pids]),
+            settings=Settings(host=socket.gethostname(), own_pids=self._own_pids),
         )
         await manager.open()
+        self._sdk.on_recovered = manager.recovered
         self._audit.find = manager.record
         return manager
 
+    def _open_ingest(self) -> None:
+        """What takes events in; the streamers that send them are started when there is something to drain."""
+        self._ingest = Ingest()
+        self._ingest.open()
+        self._closing.callback(self._ingest.close)
+        root = os.geteuid() == 0 and not self._config.user
+        self._streamers = Streamers(self._config.socket, self._ingest.find, change_identity=root)
+        self._closing.push_async_callback(self._streamers.close)
+
     async def _open_sources(self) -> list[Source]:
+        self._open_ingest()
+        self._sdk = SdkSource(
+            self._agents,
+            Parts(self._ingest, self._streamers, self._config.arena_bytes),
+            self._config.agents,
+            self._config.state_dir / "journal",
+        )
         sources: list[Source] = [
+            self._sdk,
             self._kineto,
             JaxSource(),
             PySpySource(),
@@ -275,6 +301,10 @@ class Daemon:
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,
                 TraceServicer(self._library, self._audit, streams),
+            ),
+            "profd.v1.IngestService": (
+                ingest_pb2_grpc.add_IngestServiceServicer_to_server,
+                IngestServicer(self._ingest),
             ),
             "profd.v1.HostService": (
                 host_pb2_grpc.add_HostServiceServicer_to_server,

@@ -20,6 +20,7 @@ from profd.agents.protocol import (
     encode,
     number,
     parse_untrusted_packet,
+    sentences,
     status_from_untrusted,
 )
 from profd.limits import ARENA_STRINGS_BYTES
@@ -205,8 +206,8 @@ class Agent:
         check_untrusted_arena(fd, arm.arena_bytes)
         if arm.answer.done():
             return False
-        sentences = tuple(text.strip() for text in packet.fields.get("not_honoured", "").split(";") if text.strip())
-        arm.answer.set_result(Armed(fd, number(packet.fields, "first") or 0, sentences))
+        fields = packet.fields
+        arm.answer.set_result(Armed(fd, number(fields, "first") or 0, sentences(fields, "not_honoured")))
         return True
 
     def _failed(self, arm: Arm, packet: Packet) -> None:

@@ -83,6 +83,8 @@ class Status:
     step_ns_before: int | None = None  # median before it was armed
     dropped: int = 0
     stacks_from_ns: int | None = None  # when the Python tracer had started, Unix ns
+    first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
+    not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
 
 
 def encode(kind: Kind, epoch: int = 0, **fields: object) -> bytes:
@@ -161,6 +163,8 @@ def status_from_untrusted(packet: Packet) -> Status:
         step_ns_before=number(fields, "step_ns_before") or None,
         dropped=number(fields, "dropped") or 0,
         stacks_from_ns=number(fields, "stacks_from") or None,
+        first_ns=number(fields, "first") or None,
+        not_honoured=sentences(fields, "not_honoured"),
     )
 
 
@@ -182,6 +186,11 @@ def hexadecimal(fields: Mapping[str, str], key: str) -> int | None:
     if not _HEXADECIMAL.fullmatch(text):
         raise Hostile(f"{key}={text[:32]!r} is no hexadecimal number")
     return int(text, 16)
+
+
+def sentences(fields: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Sentences, `;`-separated."""
+    return tuple(text.strip() for text in fields.get(key, "").split(";") if text.strip())
 
 
 def _seconds(fields: Mapping[str, str], key: str) -> float | None:

@@ -75,7 +75,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
 
 def uses_torch_profiler(options: Options, hello: Hello) -> bool:
     """Operators would be recorded by torch's own profiler."""
-    if "torch" not in hello.can or options.torch == "observer":
+    if "torch" not in hello.can or not hello.framework.startswith("torch") or options.torch == "observer":
         return False
     return options.torch == "profiler" or "observer" not in hello.can
 

@@ -170,6 +170,9 @@ class Recorder:
             self._agent.limit(verdict)
         return None
 
+    def _left_out(self) -> list[str]:
+        return self._guard.sentences() if self._guard is not None else []
+
     def _tell(self, arm: Arm) -> None:
         wanted = self._options.iterations
         doing = f"step {min(arm.status.steps, wanted)} of {wanted}" if wanted else "the window is open"
@@ -182,7 +185,7 @@ class Recorder:
             start_ns=armed.first_ns or self._began_ns,
             end_ns=last_ns or end_ns,
             lost=list(intake.losses),
-            not_honoured=[*armed.not_honoured, *(self._guard.sentences() if self._guard is not None else [])],
+            not_honoured=[*armed.not_honoured, *arm.status.not_honoured, *self._left_out()],
             waterfall=list(self._phases),
             cost=cost(arm.status),
             versions=versions(self._hello),

@@ -116,7 +116,7 @@ class SdkSource(Source):
         """For `doctor`."""
         agents = self._registry.all()
         armed = sum(agent.armed for agent in agents)
-        return True, f"agents connect to {self._socket}; {len(agents)} are attached, {armed} armed", len(agents)
+        return True, f"processes attach at {self._socket}: {len(agents)}, {armed} of them recorded", len(agents)
 
     def _came_back(self, agent: Agent, epoch: int, fd: int) -> None:
         """An agent that is armed by a daemon before us."""
