@@ -34,6 +34,9 @@ inline Thread* current_thread() {
   return __builtin_expect(this_thread != nullptr, 1) ? this_thread : api.make_thread();
 }
 
+// Counts events (or parts of them) that the caller left out.
+void lose(Lost why, uint64_t events);
+
 inline bool recording() { return api.state.live.load(std::memory_order_relaxed) != 0; }
 
 // The functions below are for one control thread at a time (they lock); a fork may happen beside them.

@@ -43,7 +43,6 @@ bool left_behind();
 bool take_chunk(Thread* thread, Session session, uint32_t slots);
 void end_elsewhere(Thread* thread, const Handle& handle, uint64_t when, uint8_t flags);
 void leave_chunk(Thread* thread);  // the thread ends: its chunk goes to the next one
-void lose(Lost why, uint64_t events);
 
 uint32_t intern_string(Thread* thread, Session session, const char* text, size_t bytes);
 uint32_t intern_in_window(const char* text, size_t bytes);

@@ -81,6 +81,7 @@ Thread* make_thread() {
   }
   make_blank(thread);
   thread->tid = os_thread_id();
+  thread->open_count = 0;
   this_thread = thread;
   return thread;
 }

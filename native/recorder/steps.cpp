@@ -1,0 +1,39 @@
+#include "steps.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace profd::recorder {
+
+namespace {
+
+constexpr uint64_t kKept = 64;
+std::atomic<uint64_t> durations[kKept];
+std::atomic<uint64_t> ended{0};
+std::atomic<uint64_t> last_ns{0};
+
+}  // namespace
+
+void note_step(uint64_t monotonic_ns) {
+  const uint64_t before = last_ns.exchange(monotonic_ns, std::memory_order_relaxed);
+  if (before == 0) return;  // the first call only begins a step
+  const uint64_t number = ended.load(std::memory_order_relaxed);
+  durations[number % kKept].store(monotonic_ns - before, std::memory_order_relaxed);
+  ended.fetch_add(1, std::memory_order_release);
+}
+
+Steps steps_since(uint64_t since) {
+  Steps steps{.count = ended.load(std::memory_order_acquire)};
+  const uint64_t many = std::min(kKept, steps.count > since ? steps.count - since : 0);
+  uint64_t found[kKept];
+  for (uint64_t i = 0; i < many; i++) {
+    found[i] = durations[(steps.count - 1 - i) % kKept].load(std::memory_order_relaxed);
+  }
+  if (many) {
+    std::nth_element(found, found + many / 2, found + many);
+    steps.median_ns = found[many / 2];
+  }
+  return steps;
+}
+
+}  // namespace profd::recorder

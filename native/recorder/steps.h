@@ -1,0 +1,19 @@
+// Training steps: how many there were, and how long they took. Counted whether anything is recorded or not, so that
+// steps before a capture can be compared with those during it.
+#pragma once
+
+#include <cstdint>
+
+namespace profd::recorder {
+
+// A step ends and the next begins. Any thread.
+void note_step(uint64_t monotonic_ns);
+
+struct Steps {
+  uint64_t count = 0;      // ended since the process began
+  uint64_t median_ns = 0;  // of the last ones, at most 64, that ended after step number `since`; 0: none
+};
+
+Steps steps_since(uint64_t since);
+
+}  // namespace profd::recorder
