@@ -18,6 +18,7 @@ from profclient.errors import ClientError
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "ps": ("ps", "ps", "List the processes that can be profiled, and why the others cannot."),
     "start": ("start", "start", "Profile running processes."),
+    "run": ("run", "run", "Run a command whose Python processes can be profiled at any time."),
     "where": ("where", "where", "Show the stacks of processes right now."),
     "stop": ("captures", "stop", "End a capture; what was recorded is kept."),
     "wait": ("captures", "wait", "Wait for a capture to end."),
@@ -42,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "enable": ("host", "enable", "Allow captures again."),
     "store": ("store", "store", "Look after the store."),
     "doctor": ("host", "doctor", "Check what could stand in a capture's way."),
+    "torch": ("torch", "torch", "Build the observer of PyTorch's operators."),
     "completion": ("completion", "completion", "Print shell completion."),
 }
 
