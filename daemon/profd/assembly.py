@@ -104,8 +104,8 @@ class Daemon:
         self._metrics.registry.register(GpuGauges(self._nvml))
         if metrics is not None:
             metrics.open()
-        self._serve_agents()
         rpc = await self._serve_calls()
+        self._serve_agents()
         # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
         self._closing.push_async_callback(self._manager.close)
         self._serve_tokens()
@@ -338,6 +338,8 @@ class Daemon:
             jobs={"done": pool.jobs_done, "failed": pool.jobs_failed},
             workers_died=pool.workers_died,
             kineto=self._kineto.statistics(),
+            sdk=self._sdk.statistics(),
+            ingest=self._ingest.statistics(),
         )
 
 

@@ -21,12 +21,14 @@ from profd.errors import BadInput
 _LATENCY_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _DURATION_SECONDS: Final = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200)
 # Reasons come from decoders; an unknown one must not become a new time series.
-_LOSS_STAGES: Final = frozenset(("source", "decode", "collate", "store"))
+_LOSS_STAGES: Final = frozenset(("target", "streamer", "ingest", "source", "decode", "collate", "store"))
 _LOSS_REASONS: Final = frozenset(
     (
         *("bad_flow_time", "bad_id", "bad_time", "dictionary_full", "malformed", "not_an_event", "too_deep"),
         *("too_large", "too_many_tracks", "truncated", "unknown_phase", "unmatched_begin", "unmatched_end"),
         *("unreadable_file", "unreadable_table", "bad_row"),
+        *("arena_full", "strings_full", "backed_off", "foreign_thread", "bad_chunk", "unreadable_chunk"),
+        *("crc", "header", "version", "foreign", "too_many_threads", "journal_full", "missing"),
     )
 )
 

@@ -14,7 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.ingest.intake import IngestStatistics
 from profd.metrics import Metrics
+from profd.sources.sdk.source import SdkStatistics
 from profd.trust.audit import AuditLog
 
 _ANSWER_SECONDS: Final = 5.0
@@ -34,6 +36,8 @@ class Reading:
     jobs: dict[str, int] = field(default_factory=dict)  # by result
     workers_died: int = 0
     kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
+    sdk: SdkStatistics = field(default_factory=SdkStatistics)
+    ingest: IngestStatistics = field(default_factory=IngestStatistics)
 
 
 class LiveCollector(Collector):
@@ -107,6 +111,8 @@ def _families(reading: Reading) -> Iterable[Metric]:
     yield jobs
     yield CounterMetricFamily("profd_workers_died", "Workers that ended on their own.", value=reading.workers_died)
     yield from _kineto(reading.kineto)
+    yield from _sdk(reading.sdk)
+    yield from _ingest(reading.ingest)
 
 
 def _kineto(counts: dict[str, int]) -> Iterable[Metric]:
@@ -121,3 +127,31 @@ def _kineto(counts: dict[str, int]) -> Iterable[Metric]:
     yield CounterMetricFamily("profd_kineto_configs", "Configs that were handed out.", value=counts.get("configs", 0))
     processes = counts.get("processes", 0)
     yield GaugeMetricFamily("profd_kineto_processes", "Processes that are registered.", value=processes)
+
+
+def _sdk(counts: SdkStatistics) -> Iterable[Metric]:
+    yield GaugeMetricFamily("profd_sdk_processes", "Processes that are attached.", value=counts.attached)
+    yield GaugeMetricFamily("profd_sdk_armed", "Attached processes that record now.", value=counts.armed)
+    connections = CounterMetricFamily(
+        "profd_sdk_connections_refused", "Connections of agents that were not kept.", labels=["why"]
+    )
+    for why in ("refused", "hostile"):
+        connections.add_metric([why], counts.refused.get(why, 0))
+    yield connections
+    seconds = CounterMetricFamily(
+        "profd_sdk_record_seconds", "Time that attached processes spent recording, by what.", labels=["kind"]
+    )
+    for kind, spent in sorted(counts.seconds.items()):
+        seconds.add_metric([kind], spent)
+    yield seconds
+
+
+def _ingest(counts: IngestStatistics) -> Iterable[Metric]:
+    """What arrives while it is recorded; profd_ingest_events counts what is stored at the end."""
+    yield GaugeMetricFamily("profd_ingest_streams", "Processes whose events are awaited.", value=counts.expected)
+    yield CounterMetricFamily("profd_ingest_chunks", "Chunks of events taken in.", value=counts.chunks)
+    yield CounterMetricFamily("profd_ingest_bytes", "Bytes of chunks taken in.", value=counts.bytes)
+    yield CounterMetricFamily("profd_ingest_chunks_again", "Chunks that had come before.", value=counts.again)
+    yield CounterMetricFamily(
+        "profd_ingest_sync_failures", "Journal files that could not be synced.", value=counts.sync_failures
+    )

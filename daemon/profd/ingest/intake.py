@@ -141,12 +141,12 @@ class Intake:
 class IngestStatistics:
     """Counts since the daemon started, closed intakes included, and what is open now."""
 
-    expected: int
-    chunks: int
-    events: int
-    bytes: int
-    again: int
-    sync_failures: int
+    expected: int = 0
+    chunks: int = 0
+    events: int = 0
+    bytes: int = 0
+    again: int = 0
+    sync_failures: int = 0
 
 
 class Ingest:

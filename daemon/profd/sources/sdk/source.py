@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -28,6 +29,16 @@ _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run 
 log = logging.getLogger("profd.sdk")
 
 
+@dataclass(frozen=True, slots=True)
+class SdkStatistics:
+    """Counts for metrics."""
+
+    attached: int = 0
+    armed: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)  # connections, by why
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent recording, by kind (planning.KINDS)
+
+
 class SdkSource(Source):
     """Ranges, operators and Python calls, recorded by the process itself and streamed out while it runs."""
 
@@ -40,7 +51,7 @@ class SdkSource(Source):
         `journal` is where an earlier daemon may have left recordings that go on.
         """
         self.on_recovered: Recovered = lambda capture, process, losses: None
-        self.seconds: dict[str, float] = {}  # spent recording in all targets so far, by what was recorded
+        self._seconds: dict[str, float] = {}  # spent recording in all targets so far, by kind
         self._registry = registry
         self._parts = parts
         self._socket = socket
@@ -118,6 +129,12 @@ class SdkSource(Source):
         armed = sum(agent.armed for agent in agents)
         return True, f"processes attach at {self._socket}: {len(agents)}, {armed} of them recorded", len(agents)
 
+    def statistics(self) -> SdkStatistics:
+        """Counts since the daemon started, and of now."""
+        agents = self._registry.all()
+        armed = sum(agent.armed for agent in agents)
+        return SdkStatistics(len(agents), armed, dict(self._registry.counts), dict(self._seconds))
+
     def _came_back(self, agent: Agent, epoch: int, fd: int) -> None:
         """An agent that is armed by a daemon before us."""
         arm = agent.take_up(epoch)
@@ -147,7 +164,7 @@ class SdkSource(Source):
     def _learn(self, process: ProcessId, recorder: Recorder, recording: Recording) -> None:
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
             if kind in planning.KINDS:  # a label of metrics: a closed set
-                self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
+                self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
         window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
         if recorder.events and window_ns > 0:
             self._rates.pop(process, None)
