@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from profclient._recorder import Drainer
 
 BATCH_BYTES_MAX = 1 << 20  # of one message; the daemon refuses more
-_EVENTS_AT = 72  # in the header of a chunk: docs/wire-format.md
-_EVENTS = struct.Struct("<I")
+# In the header of a chunk: docs/wire-format.md.
+_FLAGS_AT, _WAS_OPEN = 7, 1
+_EVENTS_AT, _EVENTS = 72, struct.Struct("<I")
 
 
 class ArenaTaken(Exception):
@@ -124,6 +125,6 @@ class Arena:
             data = None
         if data is None:
             self._drainer.free(index)
-        elif is_open:
+        elif data[_FLAGS_AT] & _WAS_OPEN:
             (self._opened[index],) = _EVENTS.unpack_from(data, _EVENTS_AT)
         return data

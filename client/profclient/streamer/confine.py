@@ -1,0 +1,45 @@
+"""What a streamer gives up before it reads an arena: it has a target's identity, and needs nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import struct
+
+NICE = 5  # below the job, above idle: a saturated node is still to drain
+MEMORY_BYTES_MAX = 2 << 30  # of data; arenas are mapped and do not count
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_CAPABILITIES = 64
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+def confine() -> None:
+    """Less weight than the job, no privileges, bounded memory, the first to go when there is none."""
+    with contextlib.suppress(OSError):
+        os.setsid()  # the terminal's Ctrl-C is the daemon's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_DATA, MEMORY_BYTES_MAX)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")
+    _drop_privileges()
+
+
+def _drop_privileges() -> None:
+    """No capabilities (a target may be root's), none to be had by exec."""
+    libc = ctypes.CDLL(None)
+    for capability in range(_CAPABILITIES):
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # EPERM without CAP_SETPCAP: no_new_privs covers it
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
+
+
+def _limit(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
