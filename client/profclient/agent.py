@@ -13,6 +13,7 @@ import os
 import sys
 from _thread import allocate_lock
 
+from profclient.frameworks import watch
 from profclient.labels import labels, one_line
 
 TYPE_CHECKING = False
@@ -196,7 +197,20 @@ def _framework() -> str:
 
 
 def _abilities() -> str:
-    return "ranges,stacks,modules,torch"
+    found = ["ranges", "stacks", "modules", "torch"]
+    if "torch" in sys.modules and _has_observer():
+        found.append("observer")
+    return ",".join(found)
+
+
+def _has_observer() -> bool:
+    """There is a build for this torch (`profctl torch build`). It is not loaded before it is used."""
+    from profclient.torch import builds  # brings nothing that torch has not brought
+
+    try:
+        return builds.find(builds.key_of(sys.modules["torch"])) is not None
+    except (builds.Unusable, OSError, AttributeError):
+        return False
 
 
 def _lines(described: Mapping[str, str]) -> bytes:
@@ -226,6 +240,7 @@ def _register() -> None:
     os.register_at_fork(
         before=_recorder.agent_pause, after_in_parent=_recorder.agent_resume, after_in_child=_after_fork_in_child
     )
+    watch(_FRAMEWORKS, describe)
     atexit.register(_at_exit)
 
 

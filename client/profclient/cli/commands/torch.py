@@ -1,0 +1,76 @@
+"""`profctl torch`: the observer of PyTorch's operators."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from profclient.cli.output import emit_json, table
+
+if TYPE_CHECKING:
+    from profclient.torch.builds import Build
+
+
+@click.group()
+def torch() -> None:
+    """Build the observer of PyTorch's operators, and see what has been built.
+
+    Attached processes (`profctl run`, `profclient.attach()`) record operators through it at a third of what torch's own
+    profiler costs, and with no stop at the end. It is compiled for one torch at a time, and never by itself.
+    """
+
+
+@torch.command()
+@click.option("--python", default=sys.executable, show_default="this one", help="For the torch of this Python.")
+@click.option(
+    "--into", type=click.Path(file_okay=False, path_type=Path), help="Put it here instead of your cache (image layers)."
+)
+def build(python: str, into: Path | None) -> None:
+    """Compile the observer for one torch; needs a C++20 compiler and about 10 s.
+
+    \b
+      profctl torch build                          for the torch beside profctl
+      profctl torch build --python /opt/venv/bin/python
+      profctl torch build --into /usr/local/lib/profd/torch      in a Dockerfile
+    """
+    from profclient.torch import build as building
+    from profclient.torch import builds
+
+    found = building.ask(python)
+    click.echo(f"compiling for torch {found.key.torch} of {python} ...", err=True)
+    done = building.build(found, into.absolute() if into else None)
+    click.echo(f"built {done.path}")
+    if into is not None and into.absolute() not in builds.places():
+        click.echo(f"Processes find it with {builds.DIRECTORY_VARIABLE}={into.absolute()}")
+
+
+@torch.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_builds(as_json: bool) -> None:
+    """What has been built, and where it was looked for."""
+    from profclient.torch import build as building
+    from profclient.torch import builds
+
+    places = builds.places()
+    found = building.known(places)
+    if as_json:
+        emit_json([_described(*one) for one in found])
+        return
+    if not found:
+        looked = ", ".join(map(str, places))
+        click.echo(f"nothing has been built (looked in {looked}).\nBuild it with: profctl torch build")
+        return
+    rows = [
+        (one.key.torch if one else "?", one.key.machine if one else "", one.made if one else "", str(path), problem)
+        for one, path, problem in found
+    ]
+    table(("torch", "machine", "built", "directory", "problem"), rows, wide=("directory", "problem"))
+
+
+def _described(build: Build | None, path: Path, problem: str) -> dict[str, Any]:
+    known = {**asdict(build), "key": asdict(build.key)} if build else {}
+    return {**known, "path": str(path), "problem": problem}

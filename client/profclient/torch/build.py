@@ -1,0 +1,172 @@
+"""Compiling the observer for the torch of one Python, ahead of time. Nothing here runs unless a person asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from profclient.errors import ClientError, NotFoundError, UsageError
+from profclient.torch import builds, sources
+from profclient.torch.builds import Build, Key
+
+_COMPILERS: Final = ("c++", "g++", "clang++")
+_COMPILE_SECONDS: Final = 900
+_ASK_SECONDS: Final = 300
+
+# In the Python that is named, which may have none of our packages.
+_ASK: Final = """
+import json, os, platform, torch
+print("PROFD " + json.dumps({
+    "torch": str(torch.__version__), "git": str(torch.version.git_version),
+    "cxx11_abi": bool(torch._C._GLIBCXX_USE_CXX11_ABI), "machine": platform.machine(),
+    "home": os.path.dirname(os.path.abspath(torch.__file__)),
+}))
+"""
+
+
+class BuildFailed(ClientError):
+    """The compiler refused; str() has the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """The torch of one Python."""
+
+    python: str
+    home: Path  # of the package
+    key: Key
+
+
+def ask(python: str) -> Torch:
+    """What torch this Python has. Raises NotFoundError, UsageError."""
+    try:
+        done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{python} cannot be run: {error}") from None
+    line = next((line for line in done.stdout.splitlines() if line.startswith("PROFD ")), "")
+    if not line:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise NotFoundError(f"{python} has no torch that can be imported: {last}\nName another one with --python.")
+    said: dict[str, Any] = json.loads(line.removeprefix("PROFD "))
+    home = Path(said.pop("home"))
+    if not (home / "include" / "ATen" / "record_function.h").is_file():
+        raise NotFoundError(f"the torch at {home} has no C++ headers; the observer is built against them")
+    return Torch(python, home, Key(**said, sources=sources.digest()))
+
+
+def compiler() -> list[str]:
+    """The C++ compiler: $CXX, else the first that is there. Raises NotFoundError."""
+    given = shlex.split(os.environ.get("CXX", ""))
+    if given:
+        return given
+    for name in _COMPILERS:
+        if shutil.which(name):
+            return [name]
+    raise NotFoundError(
+        "no C++ compiler was found (c++, g++, clang++; or name one with CXX=).\n"
+        "Where none can be installed, build where the same torch is: profctl torch build --into DIR, and copy DIR."
+    )
+
+
+def command(torch: Torch, chosen: list[str], output: Path) -> list[str]:
+    """The whole command line. Without -DNDEBUG torch's headers describe other layouts than its libraries have."""
+    top = Path(sources.directory())
+    libraries = torch.home / "lib"
+    includes = (torch.home / "include", torch.home / "include" / "torch" / "csrc" / "api" / "include")
+    return [
+        *chosen,
+        *("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.key.cxx11_abi)}",
+        f'-DPROFD_TORCH_BUILD="{torch.key.text}"',
+        *(f"-isystem{path}" for path in includes),
+        *_thread_locals(chosen, torch.key.machine),
+        *("-o", str(output), str(top / "torch" / "all.cpp")),
+        *(f"-L{libraries}", "-lc10", "-ltorch_cpu", "-Wl,--no-undefined", "-Wl,-z,nodelete", "-Wl,-s"),
+    ]
+
+
+def _thread_locals(chosen: list[str], machine: str) -> tuple[str, ...]:
+    """TLS descriptors where the compiler has them: some nanoseconds less per event. Elsewhere they are usual."""
+    if machine != "x86_64":
+        return ()
+    test = [*chosen, "-mtls-dialect=gnu2", "-x", "c++", "-fsyntax-only", "/dev/null"]
+    known = subprocess.run(test, capture_output=True, check=False).returncode == 0
+    return ("-mtls-dialect=gnu2",) if known else ()
+
+
+def build(torch: Torch, into: Path | None = None) -> Build:
+    """Compile, and put the result in its place in one step. Raises BuildFailed, NotFoundError, UsageError."""
+    chosen = compiler()
+    place = into or builds.cache()
+    try:
+        place.mkdir(mode=0o700 if into is None else 0o755, parents=True, exist_ok=True)
+        if into is None:
+            place.chmod(0o700)
+        work = Path(tempfile.mkdtemp(prefix=".building-", dir=place))
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror or error}") from None
+    try:
+        library = work / builds.LIBRARY
+        _compile(command(torch, chosen, library))
+        library.chmod(0o644)
+        work.chmod(0o755)
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        done = Build(work, torch.key, builds.digest_of(library), torch.python, _version(chosen), made)
+        builds.write_manifest(done)
+        return _enter(done, place / torch.key.directory)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _compile(arguments: list[str]) -> None:
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildFailed(f"{arguments[0]} could not compile the observer: {error}") from None
+    if done.returncode != 0:
+        raise BuildFailed(
+            f"{arguments[0]} could not compile the observer. It needs C++20 (gcc 10, clang 12 or later).\n"
+            f"{done.stderr[-3000:]}\nThe command was: {shlex.join(arguments)}"
+        )
+
+
+def _version(chosen: list[str]) -> str:
+    done = subprocess.run([*chosen, "--version"], capture_output=True, text=True, check=False)
+    return (done.stdout.splitlines() or [chosen[0]])[0]
+
+
+def _enter(built: Build, directory: Path) -> Build:
+    """Rename the finished directory to its place. One that is there is moved away first; a loaded one stays usable."""
+    old = Path(tempfile.mkdtemp(prefix=".old-", dir=directory.parent))
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            directory.rename(old / "build")
+        built.path.rename(directory)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+    return builds.read(directory)
+
+
+def known(places: list[Path]) -> list[tuple[Build | None, Path, str]]:
+    """Every build in these places: (build, its directory, why it cannot be used or empty)."""
+    found: list[tuple[Build | None, Path, str]] = []
+    current = sources.digest()
+    for place in places:
+        for directory in sorted(place.glob("torch-*")):
+            try:
+                one = builds.read(directory)
+                builds.check(one, one.key)
+                stale = one.key.sources != current
+                found.append((one, directory, "of another version of profclient" if stale else ""))
+            except builds.Unusable as error:
+                found.append((None, directory, str(error)))
+    return found

@@ -1,0 +1,162 @@
+"""Builds of the observer: what each is for, where they lie, and which may be loaded.
+
+A build belongs to one torch: its layouts are compiled in, and a wrong one misreads memory. So it lies in a directory
+named for torch's version, its git version, the C++ ABI, the architecture and our own sources, says the same itself
+(`profd_torch_build`), and is loaded only by a process whose torch says the same too. What another user could have
+written is not loaded. This module is imported inside targets: it brings nothing that torch has not brought.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import stat
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from profclient.torch import sources
+
+LIBRARY: Final = "observer.so"
+MANIFEST: Final = "build.json"
+DIRECTORY_VARIABLE: Final = "PROFD_TORCH_DIR"
+_LIBRARY_BYTES_MAX: Final = 64 << 20
+_MANIFEST_BYTES_MAX: Final = 64 << 10
+
+
+class Unusable(Exception):
+    """A build that is there and must not be loaded; str() says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a build is for."""
+
+    torch: str  # torch.__version__
+    git: str  # torch.version.git_version
+    cxx11_abi: bool
+    machine: str
+    sources: str  # digest of ours
+
+    @property
+    def text(self) -> str:
+        """As the build says it of itself."""
+        abi = "cxx11" if self.cxx11_abi else "cxx98"
+        return f"torch {self.torch} {self.git} {abi} {self.machine} profd {self.sources}"
+
+    @property
+    def directory(self) -> str:
+        """Name of its directory."""
+        return "-".join(("torch", self.torch, self.git[:12], self.machine, self.sources)).replace("/", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One build that was found."""
+
+    path: Path  # of its directory
+    key: Key
+    sha256: str
+    python: str  # for whose torch it was made
+    compiler: str
+    made: str  # ISO time
+
+    @property
+    def library(self) -> Path:
+        """The shared object."""
+        return self.path / LIBRARY
+
+
+def key_of(torch: Any) -> Key:
+    """What a build for this imported torch has to be."""
+    return Key(
+        str(torch.__version__),
+        str(torch.version.git_version),
+        bool(torch._C._GLIBCXX_USE_CXX11_ABI),
+        platform.machine(),
+        sources.digest(),
+    )
+
+
+def cache() -> Path:
+    """Where `profctl torch build` puts builds of this user."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base and base.startswith("/") else Path.home() / ".cache") / "profd" / "torch"
+
+
+def places() -> list[Path]:
+    """Where builds are looked for, best first: PROFD_TORCH_DIR, this Python's prefix, /usr/local, the user's cache."""
+    given = os.environ.get(DIRECTORY_VARIABLE)
+    fixed = [Path(sys.prefix) / "lib" / "profd" / "torch", Path("/usr/local/lib/profd/torch")]
+    return [*([Path(given)] if given else []), *fixed, cache()]
+
+
+def find(key: Key) -> Build | None:
+    """The build for this torch; None if there is none. Raises Unusable when one is there that must not be loaded."""
+    for place in places():
+        directory = place / key.directory
+        if directory.is_dir():
+            build = read(directory)
+            check(build, key)
+            return build
+    return None
+
+
+def read(directory: Path) -> Build:
+    """What a build says of itself, unchecked. Raises Unusable."""
+    try:
+        raw = _read_regular(directory / MANIFEST, _MANIFEST_BYTES_MAX)
+        said = json.loads(raw)
+        key = Key(**said.pop("key"))
+        return Build(directory, key, **said)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Unusable(
+            f"{directory} is no build of the observer ({error}); make it again: profctl torch build"
+        ) from None
+
+
+def write_manifest(build: Build) -> None:
+    """Put what is known about a build beside it."""
+    said = asdict(build)
+    del said["path"]
+    (build.path / MANIFEST).write_text(json.dumps(said, indent=1) + "\n")
+
+
+def check(build: Build, key: Key) -> None:
+    """Raises Unusable unless the build is for `key`, nobody else could have written it, and it is whole."""
+    if build.key != key:
+        raise Unusable(f"{build.path} was made for {build.key.text}, and this is {key.text}: profctl torch build")
+    for path in (build.path.parent, build.path, build.library):
+        _check_owner(path)
+    if digest_of(build.library) != build.sha256:
+        raise Unusable(f"{build.library} is not what was built there (its SHA-256 differs): profctl torch build")
+
+
+def digest_of(library: Path) -> str:
+    """SHA-256 of a library. Raises OSError, Unusable."""
+    return hashlib.sha256(_read_regular(library, _LIBRARY_BYTES_MAX)).hexdigest()
+
+
+def _check_owner(path: Path) -> None:
+    try:
+        info = path.lstat()
+    except OSError as error:
+        raise Unusable(f"{path} cannot be read: {error.strerror}") from None
+    if info.st_uid not in (0, os.geteuid()):
+        raise Unusable(f"{path} belongs to uid {info.st_uid}; only builds of root and of this user are loaded")
+    if stat.S_ISLNK(info.st_mode):
+        raise Unusable(f"{path} is a symbolic link, which is not followed")
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Unusable(f"{path} is writable by others (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}")
+
+
+def _read_regular(path: Path, most: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > most:
+            raise ValueError(f"{path.name} is no regular file of at most {most} bytes")
+        return file.read(most)

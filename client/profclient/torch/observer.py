@@ -1,0 +1,75 @@
+"""The observer, loaded: PyTorch's operators straight into the recorder's queues (native/torch)."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, Final
+
+from profclient import _recorder
+from profclient.torch import builds
+
+_INPUTS, _TENSOR_IDS, _STACKS, _MODULES = 1, 2, 4, 8
+_CAPSULE: Final = b"profclient._recorder._api"
+
+
+class Observer:
+    """One per process; what is loaded stays loaded. The calls run without the GIL."""
+
+    def __init__(self, build: builds.Build) -> None:
+        self.build = build
+        self._library = _load(build)
+        self._api = _api_address()
+
+    def start(self, wanted: int) -> None:
+        """Record ops from now on, in the recording that runs. Raises RuntimeError."""
+        self._call(self._library.profd_torch_start, self._api, wanted)
+
+    def stop(self) -> None:
+        """Take the callback away; ops that run now still get their ends. Raises RuntimeError."""
+        self._call(self._library.profd_torch_stop)
+
+    @staticmethod
+    def _call(function: Any, *arguments: object) -> None:
+        said = function(*arguments)
+        if said is not None:
+            raise RuntimeError(f"the observer of PyTorch: {said.decode(errors='replace')}")
+
+
+def load() -> Observer | None:
+    """The observer for the torch that is imported; None where none was built. Raises builds.Unusable, OSError."""
+    torch = sys.modules["torch"]
+    build = builds.find(builds.key_of(torch))
+    return None if build is None else Observer(build)
+
+
+def wanted(options: dict[str, str]) -> int:
+    """What of an ARM's options the observer records besides names and times."""
+    bits = 0
+    if "shapes" in options or "flops" in options:
+        bits |= _INPUTS
+    if "shapes" in options and "memory" in options:
+        bits |= _TENSOR_IDS
+    if "stacks" in options:
+        bits |= _STACKS
+    if "modules" in options:
+        bits |= _MODULES
+    return bits
+
+
+def _load(build: builds.Build) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(build.library))
+    library.profd_torch_build.restype = ctypes.c_char_p
+    library.profd_torch_start.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    library.profd_torch_start.restype = ctypes.c_char_p
+    library.profd_torch_stop.restype = ctypes.c_char_p
+    said = library.profd_torch_build().decode(errors="replace")
+    if said != build.key.text:
+        raise builds.Unusable(f"{build.library} says it is for {said}: profctl torch build")
+    return library
+
+
+def _api_address() -> int:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return int(get(_recorder._api, _CAPSULE))
