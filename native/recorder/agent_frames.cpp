@@ -92,6 +92,15 @@ void Packet::add(std::string_view key, uint64_t value) {
   add(key, std::string_view(digits, end - digits));
 }
 
+void Packet::add_seconds(std::string_view key, uint64_t nanoseconds) {
+  char text[32];
+  char* at = std::to_chars(text, text + 20, nanoseconds / 1'000'000'000).ptr;
+  *at++ = '.';
+  uint64_t rest = nanoseconds % 1'000'000'000;
+  for (int i = 8; i >= 0; --i, rest /= 10) at[i] = static_cast<char>('0' + rest % 10);
+  add(key, std::string_view(text, at + 9 - text));
+}
+
 void Packet::add_hex(std::string_view key, uint64_t value) {
   char digits[16];
   for (int i = 15; i >= 0; --i, value >>= 4) digits[i] = "0123456789abcdef"[value & 15];

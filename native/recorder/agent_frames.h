@@ -76,6 +76,7 @@ class Packet {
   void begin(Type type, uint64_t epoch);
   void add(std::string_view key, std::string_view value);
   void add(std::string_view key, uint64_t value);
+  void add_seconds(std::string_view key, uint64_t nanoseconds);  // 0.000001500
   void add_hex(std::string_view key, uint64_t value);
   void add_lines(std::string_view lines);  // `key=value\n` already
 

@@ -89,10 +89,21 @@ PyObject* agent_describe(PyObject*, PyObject* args) {
   return nothing();
 }
 
+// A key of the agent's own twice would make the packet one that no agent sends.
+bool may_be_noted(std::string_view key) {
+  for (const char* own : {"reason", "first", "last", "events", "dropped", "seconds", "steps", "step_ns", "step_ns_before"})
+    if (key == own) return false;
+  return !key.empty() && key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.") == key.npos;
+}
+
 PyObject* agent_note(PyObject*, PyObject* args) {
   const char *key, *value;
   Py_ssize_t key_bytes, value_bytes;
   if (!PyArg_ParseTuple(args, "s#s#", &key, &key_bytes, &value, &value_bytes)) return nullptr;
+  if (!may_be_noted({key, static_cast<std::size_t>(key_bytes)})) {
+    PyErr_Format(PyExc_ValueError, "%s is no key for a note", key);
+    return nullptr;
+  }
   note({key, static_cast<std::size_t>(key_bytes)}, {value, static_cast<std::size_t>(value_bytes)});
   return nothing();
 }

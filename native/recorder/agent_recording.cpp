@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "recorder.h"
+#include "steps.h"
 
 namespace profd::agent {
 namespace {
@@ -107,6 +108,10 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   if (!recorder::arm({frame.epoch, arena_bytes, strings_bytes, sources_}, &why))
     return fail(frame.epoch, why.c_str()), false;
   first_ns_ = real_ns();
+  const recorder::Steps steps = recorder::steps_since(0);
+  steps_before_ = steps_told_ = steps.count;
+  step_ns_before_ = steps.median_ns;
+  cost_.begin(lists(options, "shapes"));
   epoch_ = frame.epoch;
   phase_ = Phase::Armed;
   packet_.begin(Type::Armed, epoch_);
@@ -144,6 +149,7 @@ void Recording::stop(uint64_t epoch) {
 void Recording::limit(const Frame& frame) {
   if (frame.epoch != epoch_ || phase_ != Phase::Armed) return;
   const std::string_view drop = frame.fields.text("drop");
+  cost_.count(recorder::totals().recorded, sources_);
   sources_ &= ~sources_of(drop, &Option::dropped);
   recorder::set_sources(sources_);
   if (hooked_ && settings_.post) settings_.post(Hook::Limited, drop);
@@ -191,8 +197,19 @@ void Recording::add_totals() {
   for (const uint64_t lost : totals.lost) dropped += lost;
   packet_.add("events", totals.recorded);
   packet_.add("dropped", dropped);
+  cost_.count(totals.recorded, sources_);
+  packet_.add_seconds("seconds", cost_.nanoseconds());
+  add_steps();
   std::lock_guard lock(requests_.mutex);
   for (const auto& [key, value] : requests_.notes) packet_.add(key, std::string_view(value));
+}
+
+void Recording::add_steps() {
+  const recorder::Steps steps = recorder::steps_since(steps_told_);
+  packet_.add("steps", steps.count - steps_before_);
+  if (steps.median_ns) packet_.add("step_ns", steps.median_ns);
+  if (step_ns_before_) packet_.add("step_ns_before", step_ns_before_);
+  steps_told_ = steps.count;
 }
 
 void Recording::release(uint64_t epoch) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "agent_cost.h"
 #include "agent_link.h"
 #include "agent_requests.h"
 
@@ -45,6 +46,7 @@ class Recording {
   void tell_stopped();
   void tell_status();
   void add_totals();
+  void add_steps();
   void let_go();
   void post(Hook hook);
 
@@ -58,6 +60,8 @@ class Recording {
   const char* reason_ = "";
   uint64_t first_ns_ = 0, last_ns_ = 0;  // CLOCK_REALTIME
   uint32_t sources_ = 0;                 // that record now
+  Cost cost_;
+  uint64_t steps_before_ = 0, steps_told_ = 0, step_ns_before_ = 0;
   bool hooked_ = false;                  // Hook::Armed was posted
   bool populating_ = false;
   Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever;
