@@ -12,13 +12,39 @@ from collections.abc import Callable
 from typing import Any, Final
 
 # c10::ScalarType, by the names that torch.profiler prints.
-DTYPES: Final = (
-    ("unsigned char", "signed char", "short int", "int", "long int", "c10::Half", "float", "double")
-    + ("c10::complex<c10::Half>", "c10::complex<float>", "c10::complex<double>", "bool")
-    + ("c10::qint8", "c10::quint8", "c10::qint32", "c10::BFloat16", "c10::quint4x2", "c10::quint2x4")
-    + ("c10::bits1x8", "c10::bits2x4", "c10::bits4x2", "c10::bits8", "c10::bits16")
-    + ("c10::Float8_e5m2", "c10::Float8_e4m3fn", "c10::Float8_e5m2fnuz", "c10::Float8_e4m3fnuz")
-    + ("uint16_t", "unsigned int", "unsigned long")
+DTYPES: Final = tuple(
+    [
+        "unsigned char",
+        "signed char",
+        "short int",
+        "int",
+        "long int",
+        "c10::Half",
+        "float",
+        "double",
+        "c10::complex<c10::Half>",
+        "c10::complex<float>",
+        "c10::complex<double>",
+        "bool",
+        "c10::qint8",
+        "c10::quint8",
+        "c10::qint32",
+        "c10::BFloat16",
+        "c10::quint4x2",
+        "c10::quint2x4",
+        "c10::bits1x8",
+        "c10::bits2x4",
+        "c10::bits4x2",
+        "c10::bits8",
+        "c10::bits16",
+        "c10::Float8_e5m2",
+        "c10::Float8_e4m3fn",
+        "c10::Float8_e5m2fnuz",
+        "c10::Float8_e4m3fnuz",
+        "unsigned short",
+        "unsigned int",
+        "unsigned long",
+    ]
 )
 _VALUES_MAX: Final = 8192  # of one stream: it fits into 255 slots
 

@@ -8,7 +8,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from profd.decode.op_inputs import Malformed, signature
 
 
