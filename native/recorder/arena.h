@@ -37,6 +37,9 @@ enum class Lost : uint32_t {
   TooLarge = 2,      // arguments that fit no slot group; the event itself is kept
   BackedOff = 3,     // left out to stay within --max-overhead
   ForeignThread = 4, // a thread that could not be given a queue
+  CuptiDropped = 5,  // CUPTI had no buffer to write to
+  CuptiBadTime = 6,  // a GPU record that has no end, or ends before it starts
+  CuptiLate = 7,     // a GPU record that CUPTI handed over after the stop
 };
 inline constexpr uint32_t kLostReasons = 16;
 
@@ -101,6 +104,14 @@ enum class Kind : uint8_t {
   Patch = 10,     // the end of an event that began in a chunk this thread may not write any more:
                   // end: its time, name: stream, start: chunk sequence, payload: slot. The event ends on this thread.
   Thread = 11,    // from here on the chunk is written by another thread: end: tid, name: its name
+  // From CUPTI. Start and end are CLOCK_REALTIME ns; Ext::Gpu says the rest. They nest with nothing.
+  Api = 12,       // of CUDA's runtime or driver
+  Kernel = 13,
+  Memcpy = 14,
+  Memset = 15,
+  Sync = 16,
+  Overhead = 17,
+  Graph = 18,     // a whole graph, where nodes are not recorded
 };
 
 enum Flag : uint8_t {
@@ -141,7 +152,24 @@ enum class Ext : uint8_t {
   TensorIds = 8,      // per tensor of the inputs, in order: u64 impl, u64 storage
   ExternalTime = 9,   // of kBackend: i64 start, i64 end, Unix ns; start and end of the slot are then 0 and 1
   Flops = 10,         // double
+  Gpu = 11,           // GpuRecord, or only its first kGpuRecordShort bytes: the rest is 0
 };
+
+struct GpuRecord {
+  uint32_t correlation;
+  uint32_t device, context, stream;
+  uint32_t tid;     // of an Api or Sync: OS thread id
+  uint32_t detail;  // Memcpy: CUpti_ActivityMemcpyKind; Sync: its type; Api: return value; Overhead: its kind
+  uint64_t bytes;
+  uint64_t graph_node;
+  uint32_t graph;
+  uint32_t registers;  // a thread; this and what follows only of a Kernel
+  uint32_t grid[3], block[3];
+  uint32_t shared;  // bytes of shared memory
+  uint32_t reserved;
+};
+static_assert(sizeof(GpuRecord) == 80);
+inline constexpr uint32_t kGpuRecordShort = 44;
 
 // Where things are in an arena of `arena_bytes`.
 struct Layout {

@@ -81,6 +81,7 @@ void Attributes::clear() {
   inputs_.clear();
   args_.clear();
   last_sequence_ = last_impl_ = last_storage_ = 0;
+  last_gpu_ = {};
 }
 
 void Attributes::payload(std::uint32_t slot, std::uint64_t payload) {
@@ -143,6 +144,8 @@ bool Attributes::record(std::uint32_t slot, arena::Ext type, std::string_view by
       return tensor_ids(slot, bytes);
     case arena::Ext::ExternalTime:
       return bytes.size() == 16;  // see external_time
+    case arena::Ext::Gpu:
+      return gpu(slot, bytes);
     default:
       return false;
   }
@@ -173,8 +176,38 @@ bool Attributes::tensor_ids(std::uint32_t slot, std::string_view bytes) {
   return true;
 }
 
+bool Attributes::gpu(std::uint32_t slot, std::string_view bytes) {
+  arena::GpuRecord now{};
+  const bool whole = bytes.size() == sizeof now;
+  if (!whole && bytes.size() != arena::kGpuRecordShort) return false;
+  std::memcpy(&now, bytes.data(), bytes.size());
+  const arena::GpuRecord& last = last_gpu_;
+  Bytes& out = of(kGpu).at(slot);
+  out.u8(whole ? 17 : 9);
+  const auto less = [&](std::uint64_t value, std::uint64_t before) { out.svarint(value - before); };
+  less(now.correlation, last.correlation);
+  less(now.device, last.device);
+  less(now.context, last.context);
+  less(now.stream, last.stream);
+  less(now.tid, last.tid);
+  less(now.detail, last.detail);
+  less(now.bytes, last.bytes);
+  less(now.graph_node, last.graph_node);
+  less(now.graph, last.graph);
+  if (whole) {
+    less(now.registers, last.registers);
+    for (int axis = 0; axis < 3; ++axis) less(now.grid[axis], last.grid[axis]);
+    for (int axis = 0; axis < 3; ++axis) less(now.block[axis], last.block[axis]);
+    less(now.shared, last.shared);
+    last_gpu_ = now;
+  } else {
+    std::memcpy(&last_gpu_, &now, arena::kGpuRecordShort);  // a kernel is like the kernel before it
+  }
+  return true;
+}
+
 void Attributes::write(Bytes& body) {
-  for (unsigned tag = kSequence; tag <= kTensorIds; ++tag) {
+  for (unsigned tag = kSequence; tag <= kGpu; ++tag) {
     Attribute& attribute = of(static_cast<Tag>(tag));
     if (attribute.count == 0) continue;
     section_.clear();

@@ -1,4 +1,4 @@
-// Attributes of slots: sections 5 - 14 of a chunk.
+// Attributes of slots: sections 5 - 14 and 16 of a chunk.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace profd::encoder {
 // The sections' tags.
 enum Tag : unsigned {
   kStrings = 1, kLabels, kNested, kOthers, kSequence, kForwardThread, kDebugHandle, kFlops, kModule, kStack, kMemory,
-  kInputs, kArgs, kTensorIds, kLosses,
+  kInputs, kArgs, kTensorIds, kLosses, kGpu,
 };
 
 // Byte strings of one chunk, each kept once. They point into the chunk's copy.
@@ -62,11 +62,13 @@ class Attributes {
               std::vector<std::uint32_t>& strings);
   bool memory(std::uint32_t slot, std::string_view bytes);
   bool tensor_ids(std::uint32_t slot, std::string_view bytes);
+  bool gpu(std::uint32_t slot, std::string_view bytes);
   Attribute& of(Tag tag) { return attributes_[tag - kSequence]; }
 
-  std::array<Attribute, kTensorIds - kSequence + 1> attributes_;
+  std::array<Attribute, kGpu - kSequence + 1> attributes_;  // that of kLosses stays empty
   Blobs inputs_, args_;
   std::uint64_t last_sequence_ = 0, last_impl_ = 0, last_storage_ = 0;
+  arena::GpuRecord last_gpu_{};
   Bytes section_;
 };
 

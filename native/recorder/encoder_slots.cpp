@@ -16,6 +16,8 @@ constexpr std::uint8_t kUnordered = arena::kAsync | arena::kBackend;
 bool is_range(Kind kind) { return kind >= Kind::Range && kind <= Kind::Module; }
 // Their name is no string id.
 bool is_about_others(Kind kind) { return kind == Kind::Patch || kind == Kind::Thread; }
+// Their times are Unix ns.
+bool is_gpu(Kind kind) { return kind >= Kind::Api && kind <= Kind::Graph; }
 bool is_event(Kind kind) { return kind != Kind::None && !is_about_others(kind); }
 
 std::uint64_t label_key(const Slot& slot) {
@@ -45,7 +47,7 @@ std::uint32_t Labels::add(std::uint64_t key, std::uint64_t strings_end) {
   Slot slot{};
   std::memcpy(reinterpret_cast<std::uint8_t*>(&slot) + kLabelBytesAt, &key, sizeof key);
   Label label{key, slot.name, static_cast<std::uint8_t>(slot.kind), slot.flags, slot.scope, slot.extensions, kOther, false};
-  if (slot.kind == Kind::None || slot.kind > Kind::Thread) {
+  if (slot.kind == Kind::None || slot.kind > Kind::Graph) {
     label.form = kUnreadable;
     label.kind = 0, label.name = arena::kNoName;
   } else if (is_range(slot.kind) && (slot.flags & kUnordered) == 0) {
@@ -77,6 +79,7 @@ void SlotEncoder::encode(const ChunkCopy& chunk, const ChunkClock& clock, std::u
   for (Bytes* bytes : {&nested_labels_, &pops_, &times_, &rows_}) bytes->clear();
   open_.clear();
   moment_ = pending_pops_ = row_time_ = 0;
+  gpu_time_ = static_cast<std::uint64_t>(clock.real_at_base());
   nested_ = row_count_ = other_events_ = next_slot_ = bad_slots_ = bad_attributes_ = 0;
 
   for (std::uint32_t at = 0; at < chunk.count;) {
@@ -142,6 +145,10 @@ void SlotEncoder::other(std::uint32_t slot, const Slot& from, std::uint32_t labe
     backend(slot, from, label);
     return;
   }
+  if (is_gpu(from.kind)) {
+    gpu(slot, from, label);
+    return;
+  }
   const bool ends_something = from.kind == Kind::Patch || from.kind == Kind::Thread;
   const std::uint64_t ticks = from.kind == Kind::Patch ? from.end : from.start;
   timed_row(slot, label, clock_->relative(ticks));
@@ -186,6 +193,14 @@ void SlotEncoder::backend(std::uint32_t slot, const Slot& from, std::uint32_t la
   ++other_events_;
 }
 
+void SlotEncoder::gpu(std::uint32_t slot, const Slot& from, std::uint32_t label) {
+  row(slot, label);
+  rows_.svarint(from.start - gpu_time_);
+  gpu_time_ = from.start;
+  length(true, from.start, from.end);
+  ++other_events_;
+}
+
 void SlotEncoder::unreadable(std::uint32_t slot, std::uint32_t label) {
   row(slot, label);
   ++bad_slots_;
@@ -211,7 +226,7 @@ void SlotEncoder::length(bool ended, std::uint64_t start, std::uint64_t end) {
 
 void SlotEncoder::details(std::uint32_t slot, const Slot& from) {
   if (from.kind == Kind::Op && from.payload != 0) attributes_.payload(slot, from.payload);
-  if (from.extensions == 0 || !is_event(from.kind) || from.kind > Kind::Thread) return;
+  if (from.extensions == 0 || !is_event(from.kind) || from.kind > Kind::Graph) return;
   if (!attributes_.extension(slot, extension(slot, from), strings_end_, strings_)) ++bad_attributes_;
 }
 

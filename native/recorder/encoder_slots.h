@@ -67,6 +67,7 @@ class SlotEncoder {
   void pop_before(std::uint64_t moment);
   void other(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
   void backend(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
+  void gpu(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
   void unreadable(std::uint32_t slot, std::uint32_t label);
   void row(std::uint32_t slot, std::uint32_t label);
   void timed_row(std::uint32_t slot, std::uint32_t label, std::uint64_t time);
@@ -94,7 +95,7 @@ class SlotEncoder {
   // OTHERS
   Bytes rows_;
   std::uint32_t row_count_ = 0, other_events_ = 0, next_slot_ = 0;
-  std::uint64_t row_time_ = 0;
+  std::uint64_t row_time_ = 0, gpu_time_ = 0;
 
   std::uint32_t bad_slots_ = 0, bad_attributes_ = 0;
 };

@@ -12,7 +12,14 @@ CHUNK_BYTES = 64 * 1024
 CHUNK_HEADER_BYTES = 128
 SLOT_BYTES = 32
 SLOTS_PER_CHUNK = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // SLOT_BYTES
-LOST = ("arena_full", "strings_full", "too_large", "backed_off", "foreign_thread")
+LOST = (
+    "arena_full",
+    "strings_full",
+    "too_large",
+    "backed_off",
+    "foreign_thread",
+    "cupti_dropped", "cupti_bad_time", "cupti_late",
+)
 
 _HEADER = struct.Struct("<QIIQQQIIQQQQII QQq II QQq II QQQ")
 _CHUNK = struct.Struct("<IIQIIQII QQq QQq")
@@ -41,6 +48,13 @@ class Kind(enum.IntEnum):
     OUT_OF_MEMORY = 9
     PATCH = 10
     THREAD = 11
+    API = 12
+    KERNEL = 13
+    MEMCPY = 14
+    MEMSET = 15
+    SYNC = 16
+    OVERHEAD = 17
+    GRAPH = 18
 
 
 class Ext(enum.IntEnum):
@@ -55,6 +69,7 @@ class Ext(enum.IntEnum):
     TENSOR_IDS = 8
     EXTERNAL_TIME = 9
     FLOPS = 10
+    GPU = 11
 
 
 ASYNC, OPEN_AT_START, FAILED, BACKEND = 1, 2, 4, 8

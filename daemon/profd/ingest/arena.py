@@ -9,7 +9,16 @@ from typing import Final
 
 _MAGIC: Final = 0x31414E4552414650
 _RECORDED_AT: Final = 168
-_REASONS: Final = ("arena_full", "strings_full", "too_large", "backed_off", "foreign_thread")
+_REASONS: Final = (
+    "arena_full",
+    "strings_full",
+    "too_large",
+    "backed_off",
+    "foreign_thread",
+    "cupti_dropped",
+    "cupti_bad_time",
+    "cupti_late",
+)
 
 
 @dataclass(frozen=True, slots=True)

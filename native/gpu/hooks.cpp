@@ -1,0 +1,96 @@
+#include "hooks.h"
+
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <mutex>
+#include <string>
+
+#include <pthread.h>
+
+#include "../recorder/recorder.h"
+#include "collector.h"
+
+namespace profd::cupti {
+namespace {
+
+struct Call {
+  agent::Hook hook;
+  std::string text;
+};
+
+// Never destroyed: its thread may outlive the destructors of static objects.
+struct Queue {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Call> calls;
+  bool running = false;
+};
+
+Queue& queue() {
+  static Queue* const one = new Queue;
+  return *one;
+}
+
+void tell_report() {
+  const std::string lines = report();
+  for (size_t from = 0; from < lines.size();) {
+    const size_t equals = lines.find('=', from), end = lines.find('\n', from);
+    agent::note(lines.substr(from, equals - from), lines.substr(equals + 1, end - equals - 1));
+    from = end + 1;
+  }
+}
+
+void armed() {
+  const Outcome outcome = arm(recorder::api, true);
+  agent::records_at_stop(outcome.armed);
+  if (!outcome.armed) agent::note("not_honoured", "cuda: " + outcome.why);
+  if (!outcome.notes.empty()) agent::note("not_honoured", outcome.notes);
+}
+
+void obey(const Call& call) {
+  switch (call.hook) {
+    case agent::Hook::Armed: return armed();
+    case agent::Hook::Stopping: return stop(), tell_report();
+    case agent::Hook::Limited:  // the recorder leaves out what is to be left out
+    case agent::Hook::Released: return;
+  }
+}
+
+void* run(void*) {
+  Queue& one = queue();
+  std::unique_lock lock(one.mutex);
+  for (;;) {
+    one.changed.wait(lock, [&] { return !one.calls.empty(); });
+    const Call call = std::move(one.calls.front());
+    one.calls.pop_front();
+    lock.unlock();
+    obey(call);
+    agent::hook_done(call.hook);
+    lock.lock();
+  }
+}
+
+bool start_thread() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const bool started = pthread_create(&thread, nullptr, run, nullptr) == 0;
+  if (started) pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+}  // namespace
+
+void post_hook(agent::Hook hook, std::string_view text) {
+  Queue& one = queue();
+  std::lock_guard lock(one.mutex);
+  if (!one.running) one.running = start_thread();
+  if (!one.running) return agent::note("not_honoured", "cuda: no thread could be started for it");
+  one.calls.push_back({hook, std::string(text)});
+  one.changed.notify_one();
+}
+
+}  // namespace profd::cupti

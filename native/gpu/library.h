@@ -1,0 +1,23 @@
+// Finds libcupti in this process and its functions.
+#pragma once
+
+#include <string>
+
+#include "cupti_abi.h"
+
+namespace profd::cupti {
+
+// The library that is mapped already; else, once libcuda is there, the one the loader finds. Null: `why` is a sentence.
+// The result stays for the life of the process. PROFD_CUPTI_LIBRARY names another library (tests).
+const Functions* library(std::string* why);
+
+// 12 or 13 of a cuptiGetVersion number; 0: unknown.
+uint32_t cuda_major(uint32_t version);
+
+// "CUPTI_ERROR_... (35)".
+std::string describe(const Functions& cupti, Result result);
+
+// Waits until every kernel that was launched so far has ended, on each device that this process uses.
+void wait_for_devices();
+
+}  // namespace profd::cupti

@@ -1,0 +1,24 @@
+// The C interface of libprofd_cupti.so.
+#pragma once
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// CUDA's driver calls it when CUDA_INJECTION64_PATH names this library. Programs without Python get an agent of their
+// own; where profclient is attached it will arm us. Always 1: a process is never kept from using CUDA.
+int InitializeInjection(void);
+
+// For profclient: `api` is the pointer of the capsule profclient._recorder._api. 1: armed, `text` has sentences of what
+// is not recorded (may be empty). 0: not armed, `text` says why.
+int profd_gpu_arm(const void* api, int graph_nodes, char* text, size_t bytes);
+// Undoes it. Waits for the kernels that run.
+void profd_gpu_stop(void);
+// "gpu.records=12\n..." of the recording that runs or ran last.
+void profd_gpu_report(char* text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif

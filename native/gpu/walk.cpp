@@ -1,0 +1,273 @@
+#include "walk.h"
+
+#include <cstring>
+
+namespace profd::cupti {
+
+using arena::GpuRecord;
+using arena::Kind;
+using recorder::Session;
+using recorder::Thread;
+
+namespace {
+
+// Of the runtime's calls those that do nothing, and of the driver's those that launch nothing, are left out: a busy
+// process makes thousands of them a second (libkineto leaves out the same).
+constexpr const char* kIdleCalls[] = {"cudaGetDevice",      "cudaSetDevice",     "cudaGetLastError",
+                                      "cudaPeekAtLastError", "cudaEventQuery",    "cudaEventCreate",
+                                      "cudaEventCreateWithFlags", "cudaEventDestroy", "cudaEventRecord",
+                                      "cudaDeviceGetAttribute", "cudaStreamIsCapturing", "cudaStreamGetCaptureInfo",
+                                      "cudaStreamGetCaptureInfo_v2", "cudaFuncGetAttributes", "cudaFuncSetAttribute",
+                                      "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+                                      "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+                                      "cudaGetDeviceCount", "cudaGetDeviceProperties_v2"};
+constexpr const char* kLaunchWords[] = {"Launch", "Memcpy", "Memset"};
+
+bool one_of_idle(const std::string& name) {
+  for (const char* idle : kIdleCalls)
+    if (name == idle) return true;
+  return false;
+}
+
+bool launches_something(const std::string& name) {
+  for (const char* word : kLaunchWords)
+    if (name.find(word) != std::string::npos) return name.find("HostFunc") == std::string::npos;
+  return false;
+}
+
+// "cudaLaunchKernel_v7000" and "cudaMemcpyAsync_ptsz_v7000" as people call them.
+std::string plain(const char* text) {
+  std::string name = text;
+  const auto version = name.rfind("_v");
+  if (version != std::string::npos && name.find_first_not_of("0123456789", version + 2) == std::string::npos &&
+      name.size() > version + 4)
+    name.resize(version);
+  for (const char* suffix : {"_ptsz", "_ptds"})
+    if (name.size() > 5 && name.compare(name.size() - 5, 5, suffix) == 0) name.resize(name.size() - 5);
+  return name;
+}
+
+// As libkineto names them.
+const char* copy_name(uint32_t kind) {
+  switch (kind) {
+    case 1: return "Memcpy HtoD";
+    case 2: return "Memcpy DtoH";
+    case 3: return "Memcpy HtoA";
+    case 4: return "Memcpy AtoH";
+    case 5: return "Memcpy AtoA";
+    case 6: return "Memcpy AtoD";
+    case 7: return "Memcpy DtoA";
+    case 8: return "Memcpy DtoD";
+    case 9: return "Memcpy HtoH";
+    case 10: return "Memcpy PtoP";
+    default: return "Memcpy";
+  }
+}
+
+const char* sync_name(uint32_t type) {
+  switch (type) {
+    case 1: return "Event Sync";
+    case 2: return "Stream Wait Event";
+    case 3: return "Stream Sync";
+    case 4: return "Context Sync";
+    default: return "Sync";
+  }
+}
+
+const char* overhead_name(uint32_t kind) {
+  switch (kind) {
+    case 1: return "Driver Compiler";
+    case 1 << 16: return "Buffer Flush";
+    case 2 << 16: return "Instrumentation";
+    case 3 << 16: return "Resource";
+    case 4 << 16: return "Runtime Triggered Module Loading";
+    case 5 << 16: return "Lazy Function Loading";
+    case 6 << 16: return "Command Buffer Full";
+    case 7 << 16: return "Activity Buffer Request";
+    case 8 << 16: return "UVM Activity Init";
+    default: return "Overhead";
+  }
+}
+
+}  // namespace
+
+void Walker::walk(uint8_t* buffer, size_t valid) {
+  const Session session = recorder::session_of(api_, recorder::kGpu);
+  static thread_local Thread** slot = nullptr;
+  Thread* thread = session ? recorder::current_thread(api_, slot) : nullptr;
+  std::lock_guard lock(mutex_);
+  if (session != names_session_) calls_.clear(), names_session_ = session;  // string ids hold for one session
+  for (uint8_t* at = nullptr; cupti_.next_record(buffer, valid, &at) == kSuccess && at;) {
+    counts.records.fetch_add(1, std::memory_order_relaxed);
+    if (thread)
+      record(thread, session, at);
+    else
+      counts.late.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void Walker::dropped(uint64_t records) {
+  counts.dropped.fetch_add(records, std::memory_order_relaxed);
+  api_.lose(arena::Lost::CuptiDropped, records);
+}
+
+void Walker::reset_counts() {
+  for (auto* count : {&counts.records, &counts.device, &counts.launches, &counts.bad_times, &counts.filtered,
+                      &counts.unknown, &counts.late, &counts.dropped})
+    count->store(0, std::memory_order_relaxed);
+}
+
+void Walker::record(Thread* thread, Session session, const uint8_t* from) {
+  switch (static_cast<Activity>(field<uint32_t>(from, 0))) {
+    case Activity::Kernel: return kernel(thread, session, from);
+    case Activity::Memcpy: return copy(thread, session, from, false);
+    case Activity::MemcpyPeer: return copy(thread, session, from, true);
+    case Activity::Memset: return set(thread, session, from);
+    case Activity::GraphTrace: return graph(thread, session, from);
+    case Activity::Runtime: return call(thread, session, from, kDomainRuntime);
+    case Activity::Driver: return call(thread, session, from, kDomainDriver);
+    case Activity::Synchronization: return synchronization(thread, session, from);
+    case Activity::Overhead: return overhead(thread, session, from);
+  }
+  counts.unknown.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Walker::kernel(Thread* thread, Session session, const uint8_t* from) {
+  namespace at = cupti::kernel;
+  GpuRecord gpu{};
+  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
+  gpu.device = field<uint32_t>(from, at::kDevice);
+  gpu.context = field<uint32_t>(from, at::kContext);
+  gpu.stream = field<uint32_t>(from, at::kStream);
+  gpu.graph_node = field<uint64_t>(from, at::kGraphNode);
+  gpu.graph = field<uint32_t>(from, at::kGraph);
+  gpu.registers = field<uint16_t>(from, at::kRegisters);
+  std::memcpy(gpu.grid, from + at::kGrid, sizeof gpu.grid);
+  std::memcpy(gpu.block, from + at::kBlock, sizeof gpu.block);
+  gpu.shared = field<uint32_t>(from, at::kStaticShared) + field<uint32_t>(from, at::kDynamicShared);
+  // The pointer may be gone with its module: it is read now, and never again.
+  const char* name = field<const char*>(from, at::kName);
+  append(thread, session, Kind::Kernel, text(thread, session, name ? name : "(kernel without a name)"),
+         field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu, sizeof gpu);
+}
+
+void Walker::copy(Thread* thread, Session session, const uint8_t* from, bool peer) {
+  namespace at = cupti::copy;
+  GpuRecord gpu{};
+  gpu.correlation = field<uint32_t>(from, peer ? peer_copy::kCorrelation : at::kCorrelation);
+  gpu.device = field<uint32_t>(from, at::kDevice);
+  gpu.context = field<uint32_t>(from, at::kContext);
+  gpu.stream = field<uint32_t>(from, at::kStream);
+  gpu.detail = field<uint8_t>(from, at::kKind);
+  gpu.bytes = field<uint64_t>(from, at::kBytes);
+  gpu.graph_node = field<uint64_t>(from, peer ? peer_copy::kGraphNode : at::kGraphNode);
+  gpu.graph = field<uint32_t>(from, peer ? peer_copy::kGraph : at::kGraph);
+  append(thread, session, Kind::Memcpy, text(thread, session, copy_name(gpu.detail)),
+         field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
+}
+
+void Walker::set(Thread* thread, Session session, const uint8_t* from) {
+  namespace at = cupti::set;
+  GpuRecord gpu{};
+  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
+  gpu.device = field<uint32_t>(from, at::kDevice);
+  gpu.context = field<uint32_t>(from, at::kContext);
+  gpu.stream = field<uint32_t>(from, at::kStream);
+  gpu.bytes = field<uint64_t>(from, at::kBytes);
+  gpu.graph_node = field<uint64_t>(from, at::kGraphNode);
+  gpu.graph = field<uint32_t>(from, at::kGraph);
+  append(thread, session, Kind::Memset, text(thread, session, "Memset"), field<uint64_t>(from, at::kStart),
+         field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
+}
+
+void Walker::graph(Thread* thread, Session session, const uint8_t* from) {
+  namespace at = cupti::graph;
+  GpuRecord gpu{};
+  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
+  gpu.device = field<uint32_t>(from, at::kDevice);
+  gpu.context = field<uint32_t>(from, at::kContext);
+  gpu.stream = field<uint32_t>(from, at::kStream);
+  gpu.graph = field<uint32_t>(from, at::kGraph);
+  append(thread, session, Kind::Graph, text(thread, session, "CUDA graph"), field<uint64_t>(from, at::kStart),
+         field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
+}
+
+void Walker::call(Thread* thread, Session session, const uint8_t* from, uint32_t domain) {
+  namespace at = cupti::call;
+  const Call which = call_of(thread, session, domain, field<uint32_t>(from, at::kId));
+  if (which.launches) counts.launches.fetch_add(1, std::memory_order_relaxed);
+  if (!which.wanted) {
+    counts.filtered.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  GpuRecord gpu{};
+  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
+  gpu.tid = field<uint32_t>(from, at::kThread);
+  gpu.detail = field<uint32_t>(from, at::kReturned);
+  append(thread, session, Kind::Api, which.name, field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd),
+         gpu, arena::kGpuRecordShort);
+}
+
+void Walker::synchronization(Thread* thread, Session session, const uint8_t* from) {
+  namespace at = cupti::sync;
+  GpuRecord gpu{};
+  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
+  gpu.context = field<uint32_t>(from, at::kContext);
+  gpu.stream = field<uint32_t>(from, at::kStream);
+  gpu.detail = field<uint32_t>(from, at::kType);
+  append(thread, session, Kind::Sync, text(thread, session, sync_name(gpu.detail)), field<uint64_t>(from, at::kStart),
+         field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
+}
+
+void Walker::overhead(Thread* thread, Session session, const uint8_t* from) {
+  namespace at = cupti::overhead;
+  GpuRecord gpu{};
+  gpu.tid = field<uint32_t>(from, at::kThread);
+  gpu.detail = field<uint32_t>(from, at::kKind);
+  append(thread, session, Kind::Overhead, text(thread, session, overhead_name(gpu.detail)),
+         field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
+}
+
+void Walker::append(Thread* thread, Session session, Kind kind, uint32_t name, uint64_t start, uint64_t end,
+                    const GpuRecord& gpu, size_t bytes) {
+  if (start == 0 || end < start) {
+    counts.bad_times.fetch_add(1, std::memory_order_relaxed);
+    api_.lose(arena::Lost::CuptiBadTime, 1);
+    return;
+  }
+  struct {
+    uint8_t type = static_cast<uint8_t>(arena::Ext::Gpu), zero = 0;
+    uint16_t length;
+    GpuRecord gpu;
+  } __attribute__((packed)) extension;
+  extension.length = static_cast<uint16_t>(bytes);
+  extension.gpu = gpu;
+  arena::Slot head{};
+  head.start = start;
+  head.end = end;
+  head.name = name;
+  head.kind = kind;
+  if (!recorder::append(api_, thread, session, head, &extension, 4 + bytes)) return;  // counted there
+  if (kind >= Kind::Kernel && kind != Kind::Sync && kind != Kind::Overhead)
+    counts.device.fetch_add(1, std::memory_order_relaxed);
+}
+
+Walker::Call Walker::call_of(Thread* thread, Session session, uint32_t domain, uint32_t id) {
+  const uint64_t key = uint64_t{domain} << 32 | id;
+  if (const auto known = calls_.find(key); known != calls_.end()) return known->second;
+  const char* told = nullptr;
+  if (!cupti_.callback_name || cupti_.callback_name(domain, id, &told) != kSuccess) told = nullptr;
+  const std::string name =
+      told ? plain(told) : (domain == kDomainRuntime ? "CUDA runtime call " : "CUDA driver call ") + std::to_string(id);
+  Call call;
+  call.launches = launches_something(name);
+  call.wanted = domain == kDomainRuntime ? !one_of_idle(name) : call.launches || !told;
+  if (call.wanted) call.name = text(thread, session, name.c_str());
+  return calls_[key] = call;
+}
+
+uint32_t Walker::text(Thread* thread, Session session, const char* text) {
+  return recorder::intern(api_, thread, session, text, strnlen(text, arena::kStringBytesMax));
+}
+
+}  // namespace profd::cupti
