@@ -1,5 +1,75 @@
-"""What runs in people's shells and processes. Light: no numpy, pyarrow, duckdb."""
+"""What runs in people's shells and processes. Light: no numpy, pyarrow, duckdb.
 
-from profclient.agent import attach, detach
+    import profclient
+    profclient.attach()                                   # the local daemon may record this process now
+    with profclient.record_function("step", epoch=3): ...
 
-__all__ = ["attach", "detach"]
+docs/sdk.md shows the rest. Importing this takes a millisecond; each name brings its module when it is first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing itself takes 7 ms
+if TYPE_CHECKING:
+    from typing import Any
+
+    from profclient.agent import attach as attach
+    from profclient.agent import detach as detach
+    from profclient.recording import counter as counter
+    from profclient.recording import instant as instant
+    from profclient.recording import missing as missing
+    from profclient.recording import range_pop as range_pop
+    from profclient.recording import range_push as range_push
+    from profclient.recording import record_alloc as record_alloc
+    from profclient.recording import record_backend_event as record_backend_event
+    from profclient.recording import record_function as record_function
+    from profclient.recording import record_op as record_op
+    from profclient.recording import record_out_of_memory as record_out_of_memory
+    from profclient.recording import step as step
+
+_PLACES = {
+    "attach": "profclient.agent",
+    "counter": "profclient.recording",
+    "detach": "profclient.agent",
+    "instant": "profclient.recording",
+    "missing": "profclient.recording",
+    "range_pop": "profclient.recording",
+    "range_push": "profclient.recording",
+    "record_alloc": "profclient.recording",
+    "record_backend_event": "profclient.recording",
+    "record_function": "profclient.recording",
+    "record_op": "profclient.recording",
+    "record_out_of_memory": "profclient.recording",
+    "step": "profclient.recording",
+}
+
+__all__ = [
+    "attach",
+    "counter",
+    "detach",
+    "instant",
+    "missing",
+    "range_pop",
+    "range_push",
+    "record_alloc",
+    "record_backend_event",
+    "record_function",
+    "record_op",
+    "record_out_of_memory",
+    "step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'profclient' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(place), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,81 @@
 """Recording inside targets, the agent, the tracer, and the encoder for streamers; native. See native/recorder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Future = TypeVar("_Future")
+
+# --- recording (native/recorder/*_py.cpp): what profclient.recording gives on ---
+
+class record_function:  # noqa: N801
+    """A range: context manager, and decorator of functions, coroutine functions and generators. See docs/sdk.md."""
+
+    def __init__(self, name: str, /, **arguments: object) -> None: ...
+    def __enter__(self) -> record_function: ...
+    def __exit__(self, *exception: object) -> None: ...
+    def __call__(self, function: _F, /) -> _F: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def recorded(self) -> bool:
+        """It is open, and being recorded."""
+    def end_on(self, future: _Future, /) -> _Future:
+        """End when `future` (asyncio, concurrent, torch) is done, on whatever thread, not at the end of the block."""
+
+def record_op(
+    name: str,
+    inputs: Sequence[object] | None = (),
+    /,
+    *,
+    scope: int | None = None,
+    sequence: int | None = None,
+    forward_thread: int | None = None,
+    debug_handle: int | None = None,
+    asynchronous: bool = False,
+) -> record_function: ...
+def range_push(name: str, /) -> None: ...
+def range_pop() -> None: ...
+def instant(name: str, /, **arguments: object) -> None: ...
+def counter(name: str, value: float, /) -> None: ...
+def record_alloc(
+    ptr: int,
+    bytes: int,  # noqa: A002
+    device_type: int = 0,
+    device_index: int = -1,
+    allocated: int | None = None,
+    reserved: int | None = None,
+) -> None: ...
+def record_out_of_memory(
+    bytes: int,  # noqa: A002
+    device_type: int = 0,
+    device_index: int = -1,
+    allocated: int | None = None,
+    reserved: int | None = None,
+) -> None: ...
+def record_backend_event(name: str, start_us: float, end_us: float, /, **arguments: object) -> None: ...
+def step() -> int: ...
+
+# --- the recorder's life (native/recorder/control_py.cpp): for local captures and tests ---
+
+def arm(arena_bytes: int = ..., strings_bytes: int = ..., sources: int = 1, epoch: int = 1) -> int:
+    """Record into a new arena; its descriptor stays the recorder's. RuntimeError: why not.
+
+    Bits of `sources`: 1 ranges, 2 Python, 4 ops, 8 GPU, 16 memory.
+    """
+
+def disarm() -> None: ...
+def release() -> bool:
+    """Let go of the arena. False: a thread is inside a write; call again."""
+
+def tick() -> None: ...
+def populate() -> None: ...
+def sources() -> int: ...
+def set_sources(sources: int, /) -> None: ...
+def arena_fd() -> int: ...
+def incarnation() -> int: ...
+def totals() -> dict[str, int]:
+    """`recorded` since the arm, and lost events by reason."""
 
 # --- encoder (native/recorder/encoder*.cpp): arenas of other processes to event chunks ---
 

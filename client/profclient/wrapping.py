@@ -48,7 +48,7 @@ def _asynchronous_generator(span: Any, function: Callable[..., Any]) -> Callable
                         received = yield sent
                     except GeneratorExit:
                         raise
-                    except BaseException as error:  # noqa: BLE001 - what athrow() threw belongs to the generator
+                    except BaseException as error:
                         sent = await inner.athrow(error)
                     else:
                         sent = await inner.asend(received)

@@ -58,6 +58,7 @@ class Extensions {
   const uint8_t* data() const { return raw_; }
   size_t size() const { return bytes_.size(); }
   bool too_large() const { return too_large_; }  // a record was left out
+  void leave_out() { too_large_ = true; }
 
   void put(arena::Ext type, const void* from, size_t bytes) {
     Bytes& record = open(type);

@@ -15,7 +15,7 @@ PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__recorder() {
   PyObject* module = PyModule_Create(&definition);
   if (!module) return nullptr;
-  for (auto add : {add_control, add_span, add_decorator, add_ending, add_marks, add_agent, add_encoder, add_tracer}) {
+  for (auto add : {add_control, add_span, add_decorator, add_ending, add_marks, add_op, add_agent, add_encoder, add_tracer}) {
     if (add(module) < 0) {
       Py_DECREF(module);
       return nullptr;
