@@ -5,6 +5,8 @@ wrong dtype is a TypeError; wrong lengths, unsorted rows and codes out of range
 are a ValueError. The GIL is released while they run. Linear time, no recursion.
 """
 
+from typing import overload
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,8 +17,8 @@ UInt8 = npt.NDArray[np.uint8]
 def argsort(keys: Int64) -> Int64:
     """The stable order that sorts `keys` ascending: `keys[argsort(keys)]`."""
 
-def nest(start: Int64, end: Int64, thread: Int32, include: UInt8, *, threads_max: int = 4194304) -> tuple[Int64, Int64]:
-    """Strict interval nesting: (parent row or -1, self time in ns).
+def nest(start: Int64, end: Int64, thread: Int32, include: UInt8, *, threads_max: int = 4194304) -> tuple[Int64, Int64, int]:
+    """Strict interval nesting: (parent row or -1, self time in ns, partial overlaps).
 
     Rows are in start order. A row's parent is the innermost row on the same
     thread track that contains it fully and starts before it ends; partial
@@ -38,6 +40,19 @@ def subtree_sums(own: Int64, parent: Int64) -> Int64:
 
     Rows on a circle of parents keep what lies below the circle, and nothing is said of it.
     """
+
+def nearest_above(parent: Int64, wanted: UInt8, rows: Int64) -> Int64:
+    """For each of `rows` the nearest row above it that is wanted, -1 where there is none or parents form a circle."""
+
+def match_ids(ids: Int64, wanted: Int64) -> Int64:
+    """For each wanted id the place in `ids` that has it; -1 where none or several have."""
+
+@overload
+def fill_nulls(values: Int64, valid: UInt8, offset: int, absent: int) -> None:
+    """Set the values whose bit in `valid` (least significant first, from bit `offset` on) is 0, in place."""
+
+@overload
+def fill_nulls(values: Int32, valid: UInt8, offset: int, absent: int) -> None: ...
 
 class TreeBuilder:
     """Stack replay per thread with open stacks carried from segment to segment.

@@ -43,6 +43,7 @@ nb::tuple nest(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> th
   require_column(include, n, "include");
   Buffer<std::int64_t> parent(n);
   Buffer<std::int64_t> self(n);
+  std::int64_t crossed = 0;
   {
     nb::gil_scoped_release release;
     const std::int64_t* starts = start.data();
@@ -59,13 +60,16 @@ nb::tuple nest(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> th
       const std::int32_t track = thread.data()[i];
       if (!include.data()[i] || track < 0) return;
       std::int64_t open = top[track];
-      while (open != kNoRow && (end_of(open) <= starts[i] || end_of(open) < finish)) open = parent[open];
+      while (open != kNoRow && (end_of(open) <= starts[i] || end_of(open) < finish)) {
+        crossed += end_of(open) > starts[i];
+        open = parent[open];
+      }
       parent[i] = open;
       if (open != kNoRow) self[open] = minus(self[open], duration);
       top[track] = static_cast<std::int64_t>(i);
     });
   }
-  return nb::make_tuple(parent.array(), self.array());
+  return nb::make_tuple(parent.array(), self.array(), crossed);
 }
 
 // Rows are compared by value in every column, so a collision of hashes costs time, not truth.
@@ -146,6 +150,34 @@ Out<std::int64_t> sum_by(In<std::int64_t> group, std::size_t groups, In<std::int
   return sums.array();
 }
 
+// Children after their parents: one pass from the last row.
+void add_backwards(std::int64_t* total, const std::int64_t* parent, std::size_t n) {
+  for (std::size_t i = n; i-- > 0;) {
+    if (parent[i] >= 0) total[parent[i]] = plus(total[parent[i]], total[i]);
+  }
+}
+
+// Equal starts put a parent after its children: rows are taken when all below them are, not in row order.
+void add_from_leaves(std::int64_t* total, const std::int64_t* parent, std::size_t n) {
+  constexpr std::int32_t kDone = -1;
+  std::vector<std::int32_t> waiting_for(n, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (parent[i] >= 0) ++waiting_for[parent[i]];
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    if (waiting_for[i] != 0) continue;
+    std::int64_t row = static_cast<std::int64_t>(i);
+    while (waiting_for[row] == 0) {
+      waiting_for[row] = kDone;
+      const std::int64_t above = parent[row];
+      if (above < 0) break;
+      total[above] = plus(total[above], total[row]);
+      --waiting_for[above];
+      row = above;
+    }
+  }
+}
+
 Out<std::int64_t> subtree_sums(In<std::int64_t> own, In<std::int64_t> parent) {
   const std::size_t n = own.shape(0);
   require_aligned(own, "own");
@@ -153,27 +185,13 @@ Out<std::int64_t> subtree_sums(In<std::int64_t> own, In<std::int64_t> parent) {
   Buffer<std::int64_t> total(n);
   {
     nb::gil_scoped_release release;
-    constexpr std::int32_t kDone = -1;
+    bool in_order = true;
+    for (std::size_t i = 0; i < n; ++i) {
+      require(parent.data()[i] < static_cast<std::int64_t>(n), "a parent is beyond the last row");
+      in_order = in_order && parent.data()[i] < static_cast<std::int64_t>(i);
+    }
     std::copy_n(own.data(), n, total.data());
-    // Equal starts put a parent after its children: rows are taken when all below them are, not in row order.
-    std::vector<std::int32_t> waiting_for(n, 0);
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::int64_t above = parent.data()[i];
-      require(above < static_cast<std::int64_t>(n), "a parent is beyond the last row");
-      if (above >= 0) ++waiting_for[above];
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      if (waiting_for[i] != 0) continue;
-      std::int64_t row = static_cast<std::int64_t>(i);
-      while (waiting_for[row] == 0) {
-        waiting_for[row] = kDone;
-        const std::int64_t above = parent.data()[row];
-        if (above < 0) break;
-        total[above] = plus(total[above], total[row]);
-        --waiting_for[above];
-        row = above;
-      }
-    }
+    (in_order ? add_backwards : add_from_leaves)(total.data(), parent.data(), n);
   }
   return total.array();
 }

@@ -3,11 +3,13 @@
 
 #include "columns.h"
 #include "links.h"
+#include "lookup.h"
 #include "tree.h"
 
 NB_MODULE(_engine, m) {
   m.doc() = "Hot loops of the trace engine over columns.";
   profd::bind_columns(m);
   profd::bind_links(m);
+  profd::bind_lookup(m);
   profd::bind_tree(m);
 }

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from profd import _engine
 from profd.events import NO_CODE
 from profd.events.table import Array
 
@@ -144,12 +145,10 @@ def flops_of_rows(names: list[str], inputs: list[str], name: Array, signature: A
     Each distinct (op, signature) is computed once.
     """
     flops = np.zeros(len(name), dtype=np.float64)
-    for code, text in enumerate(names):
-        if text not in _FORMULAS:
-            continue
-        rows = np.flatnonzero((name == code) & (signature != NO_CODE))
-        distinct, where = np.unique(signature[rows], return_inverse=True)
-        values = np.array([op_flops(text, inputs[int(entry)]) for entry in distinct])
-        if len(rows):
-            flops[rows] = values[where]
+    known = np.flatnonzero(has_formula(names)[name] & (signature != NO_CODE))
+    key = name[known].astype(np.int64) * (len(inputs) + 1) + signature[known]
+    group, first = _engine.group_rows([key])
+    pairs = zip(name[known[first]].tolist(), signature[known[first]].tolist(), strict=True)
+    values = np.array([op_flops(names[op], inputs[shapes]) for op, shapes in pairs], dtype=np.float64)
+    flops[known] = values[group]
     return flops

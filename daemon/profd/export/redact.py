@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +23,8 @@ from profd.events import NO_CODE, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import ArgColumn
 from profd.query import rules
 from profd.store.columns import CODED_ARGS
-from profd.store.meta import SegmentInfo, TraceMeta
-from profd.store.reader import Choose, TraceReader
-from profd.store.segment import Args
+from profd.store.meta import TraceMeta
+from profd.store.reader import TraceReader
 
 PATHS: Final = "paths"  # files and directories, wherever they stand
 VALUES: Final = "values"  # arguments of events, Concrete Inputs, the command line
@@ -73,16 +72,15 @@ class RedactedReader(TraceReader):
                 self._codes.args[key, kind] = _Redacted(self._words.json if kind == "json" else self._words.plain)
         self.meta = self._words.meta(self.meta)
 
-    def _tables(
-        self, info: SegmentInfo, choose: Choose, columns: Collection[str] | None, args: Args
-    ) -> Iterator[EventTable]:
-        wanted = columns if columns is None else {*columns, "kind"}
-        for table in super()._tables(info, choose, wanted, args):
-            if self._values:
-                table.args = _without_values(table)
-            if self._names and "name" in table.columns:
-                self._hide_names(table)
-            yield table
+    def _needed(self, columns: Collection[str] | None) -> Collection[str] | None:
+        return columns if columns is None else {*columns, "kind"}
+
+    def _shown(self, table: EventTable) -> EventTable:
+        if self._values:
+            table.args = _without_values(table)
+        if self._names and "name" in table.columns:
+            self._hide_names(table)
+        return table
 
     def _hide_names(self, table: EventTable) -> None:
         codes = table.columns["name"]

@@ -18,7 +18,7 @@ FRAMES_MAX: Final = 1024
 
 def own_time(spans: Spans) -> tuple[Array, Array]:
     """(index of the enclosing span or NO_ROW, ns less direct children) of each span."""
-    parent, own = _engine.nest(
+    parent, own, _ = _engine.nest(
         np.ascontiguousarray(spans.start),
         np.ascontiguousarray(spans.end),
         np.ascontiguousarray(spans.thread),

@@ -98,7 +98,7 @@ def averages_of_trace(
     Exhausted where the trace is too large for what is asked.
     """
     on_device = reader.meta.gpu_events is None or reader.meta.gpu_events > 0
-    columns = columns_for(raw, grouping, on_device)
+    columns = columns_for(raw, grouping, on_device, allocates=not raw and reader.has("bytes"))
     linked = with_backward or (grouping.by_context and not raw)
     if linked:
         columns = list(dict.fromkeys([*columns, "cat", *AUTOGRAD_COLUMNS]))
@@ -132,10 +132,13 @@ def _sum(first: Average, second: Average) -> Average:
     )
 
 
-def columns_for(raw: bool, grouping: Grouping, on_device: bool) -> list[str]:
-    """Columns that `averages` needs of a table; `on_device`: the trace may have device rows."""
-    links = view.DEVICE_COLUMNS if on_device and not raw else ()
-    return [*(RECORDED_COLUMNS if raw else view.COLUMNS), *links, "inputs", *grouping.columns()]
+def columns_for(raw: bool, grouping: Grouping, on_device: bool = True, allocates: bool = True) -> list[str]:
+    """Columns that `averages` needs of a table, which may have device rows or not, and allocations or not."""
+    if raw:
+        return [*RECORDED_COLUMNS, "inputs", *grouping.columns()]
+    links = view.DEVICE_COLUMNS if on_device else ()
+    memory = view.MEMORY_COLUMNS if allocates else ()
+    return [*view.COLUMNS, *links, *memory, "inputs", *grouping.columns()]
 
 
 def averages(

@@ -19,12 +19,11 @@ from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 
-COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type", "process", "bytes")
+COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type")
+# Read in addition where there are allocations.
+MEMORY_COLUMNS = ("process", "bytes")
 # Read in addition where a device left records.
 DEVICE_COLUMNS = ("correlation", "external", "linked")
-
-# Ids that span at most so many times the rows are looked up in an array instead of being sorted.
-_DENSE = 8
 
 
 @dataclass(slots=True)
@@ -79,16 +78,17 @@ def torch_calls(table: EventTable) -> Calls:
     on_device = shown & ~cpu
     marks = _lonely_memory(table, lasting, shown & cpu)
 
-    parent, self_cpu = nest(table, nested)
-    launched = _device_time(table, lasting, nested, on_device)
+    parent, self_cpu, crossed = nest_and_count(table, nested)
+    launched = _device_time(table, lasting, nested, on_device, None if crossed else parent)
     dropped = _merge_wrappers(name, parent, lasting, self_cpu, launched)
     device = _engine.subtree_sums(launched, parent) if launched.any() else launched
 
-    memory = _memory(table, shown & cpu & ~dropped, marks, _kept_parent(parent, dropped), lasting)
+    memory = _memory(table, shown & cpu & ~dropped, marks, parent, dropped, lasting)
 
-    self_cpu[on_device | waiting | marks] = 0
-    device[on_device] = launched[on_device] = lasting[on_device]
-    lasting[on_device] = 0
+    self_cpu[np.flatnonzero(on_device | waiting | marks)] = 0
+    work = np.flatnonzero(on_device)
+    device[work] = launched[work] = lasting[work]
+    lasting[work] = 0
     hidden = np.flatnonzero(~((shown & ~dropped) | marks))
     for times in (lasting, self_cpu, device, launched):
         times[hidden] = 0
@@ -99,6 +99,11 @@ def torch_calls(table: EventTable) -> Calls:
 
 def nest(table: EventTable, include: Array) -> tuple[Array, Array]:
     """(parent row or NO_ROW, self time in ns) by strict interval nesting of the included rows of each thread."""
+    return nest_and_count(table, include)[:2]
+
+
+def nest_and_count(table: EventTable, include: Array) -> tuple[Array, Array, int]:
+    """`nest`, and how many partial overlaps there were."""
     return _engine.nest(
         np.ascontiguousarray(table.columns["start"], dtype=np.int64),
         np.ascontiguousarray(table.column("end"), dtype=np.int64),
@@ -138,8 +143,11 @@ def _merge_wrappers(name: Array, parent: Array, lasting: Array, self_cpu: Array,
     return dropped
 
 
-def _device_time(table: EventTable, lasting: Array, nested: Array, on_device: Array) -> Array:
-    """Device time in ns that each op launched itself; 0 in all other rows."""
+def _device_time(table: EventTable, lasting: Array, nested: Array, on_device: Array, parent: Array | None) -> Array:
+    """Device time in ns that each op launched itself; 0 in all other rows.
+
+    `parent`: the tree of the nested rows, if no two of them overlap partially.
+    """
     kinds = table.column("kind")
     launched = np.zeros(len(table), dtype=np.int64)
     # The shadow of an annotation spans its kernels: adding it would count them twice. Torch's ops do
@@ -150,7 +158,7 @@ def _device_time(table: EventTable, lasting: Array, nested: Array, on_device: Ar
         return launched
     op = _op_by_external_id(table, nested, work)
     unknown = op == NO_ROW
-    op[unknown] = _op_around_launch(table, nested, work[unknown])
+    op[unknown] = _op_around_launch(table, nested, work[unknown], parent)
     known = op != NO_ROW
     return _engine.sum_by(op[known], len(table), lasting[work[known]])
 
@@ -165,36 +173,27 @@ def _op_by_external_id(table: EventTable, nested: Array, work: Array) -> Array:
     # Some releases wrote the correlation id in the place of the op's.
     if not len(ops) or bool((wanted == table.column("correlation")[work]).all()):
         return op
-    low, high = int(external[ops].min()), int(external[ops].max())
     # An id of two ops (several processes in one file) says nothing.
-    if high - low <= _DENSE * len(table):
-        among = (wanted >= low) & (wanted <= high)
-        offset = external[ops] - low
-        owner = np.full(high - low + 1, NO_ROW, dtype=np.int64)
-        owner[offset] = np.where(np.bincount(offset)[offset] == 1, ops, NO_ROW)
-        op[among] = owner[wanted[among] - low]
-        return op
-    ids, first, times = np.unique(external[ops], return_index=True, return_counts=True)
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    found = (ids[place] == wanted) & (times[place] == 1)
-    op[found] = ops[first[place[found]]]
-    return op
+    place = _engine.match_ids(np.ascontiguousarray(external[ops]), np.ascontiguousarray(wanted))
+    return np.where(place == NO_ROW, NO_ROW, ops[place])
 
 
-def _op_around_launch(table: EventTable, nested: Array, work: Array) -> Array:
-    """The innermost op that encloses the launch of each device row."""
+def _op_around_launch(table: EventTable, nested: Array, work: Array, parent: Array | None) -> Array:
+    """The innermost op that encloses the launch of each device row. `parent` as in `_device_time`."""
     op = np.full(len(work), NO_ROW, dtype=np.int64)
     if not len(work):
         return op
     launch = table.column("linked")[work]
-    kinds = table.column("kind")
-    ops = nested & rules.is_kind(kinds, Kind.CPU_OP)
-    launches = np.zeros(len(table), dtype=bool)
-    launches[launch[(launch >= 0) & (launch < len(table))]] = True
-    # Among ops and launches only, an op's launches are its children or its launches' children.
-    parent, _ = nest(table, ops | (launches & nested))
     known = np.flatnonzero((launch >= 0) & (launch < len(table)))
-    op[known] = nearest(parent, ops)[launch[known]]
+    launch = launch[known]
+    ops = nested & rules.is_kind(table.column("kind"), Kind.CPU_OP)
+    if parent is None:
+        # Calls of other kinds may overlap an op and still hide it: among ops and launches only, an op's launches
+        # are its children or its launches' children.
+        launches = np.zeros(len(table), dtype=bool)
+        launches[launch] = True
+        parent, _ = nest(table, ops | (launches & nested))
+    op[known] = _engine.nearest_above(parent, ops.view(np.uint8), launch)
     return op
 
 
@@ -203,9 +202,12 @@ def _kept_parent(parent: Array, dropped: Array) -> Array:
     return nearest(parent.copy(), ~dropped) if dropped.any() else parent
 
 
-def _memory(table: EventTable, calls: Array, marks: Array, parent: Array, lasting: Array) -> Memory | None:
+def _memory(
+    table: EventTable, calls: Array, marks: Array, parent: Array, dropped: Array, lasting: Array
+) -> Memory | None:
     if not rules.is_named(table, frozenset({MEMORY_NAME})).any():
         return None
+    parent = _kept_parent(parent, dropped)
     rows = np.flatnonzero(calls)
     totals = usage_within(table, rows, lasting)
     own = [total.copy() for total in totals]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from profd import _engine
 from profd.events import ArgColumn, Column, Dictionary
 
 Array = npt.NDArray[Any]
@@ -115,36 +116,58 @@ def _chunks(column: pa.ChunkedArray | pa.Array) -> Iterable[pa.Array]:
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def decode_codes(column: pa.ChunkedArray | pa.Array, dictionary: Dictionary) -> Array:
-    """Codes (int32, -1 where null) in `dictionary`, which takes up the strings it lacks."""
-    parts = []
+def decode_codes(column: pa.ChunkedArray | pa.Array, dictionary: Dictionary, out: Array | None = None) -> Array:
+    """Codes (int32, -1 where null) in `dictionary`, which takes up the strings it lacks; into `out` if given."""
+    out = np.empty(len(column), dtype=np.int32) if out is None else out
+    first = 0
     for given in _chunks(column):
         chunk = given if pa.types.is_dictionary(given.type) else given.dictionary_encode()
-        words = words_of(chunk.dictionary)
-        codes = np.array(dictionary.codes(words), dtype=np.int32)
-        place = np.append(codes, np.int32(-1))
-        indices = chunk.indices
-        if indices.null_count:
-            indices = indices.fill_null(len(words))
-        parts.append(place[indices.to_numpy(zero_copy_only=False)])
-    if not parts:
-        return np.empty(0, dtype=np.int32)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        place = np.append(np.array(dictionary.codes(words_of(chunk.dictionary)), dtype=np.int32), np.int32(-1))
+        part = out[first : first + len(chunk)]
+        # What stands in the place of a null is anything at all.
+        np.take(place, _values(chunk.indices), out=part, mode="clip")
+        _fill(part, chunk.indices, -1)
+        first += len(chunk)
+    return out
 
 
-def _plain(column: pa.ChunkedArray, absent: int | float, dtype: type[np.generic]) -> Array:
-    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+def _values(array: pa.Array) -> Array:
+    """The numbers of an Arrow array, not copied; what stands in the place of nulls means nothing."""
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        raise TypeError(f"a column of numbers is of type {array.type}")
+    data = array.buffers()[1]
+    dtype = array.type.to_pandas_dtype()
+    if data is None:
+        return np.zeros(len(array), dtype=dtype)
+    return np.frombuffer(data, dtype=dtype, count=array.offset + len(array))[array.offset :]
+
+
+def _fill(out: Array, array: pa.Array, absent: int | float) -> None:
+    """Set the rows that are null in an Arrow array."""
     if array.null_count:
-        array = array.fill_null(absent)
-    values: Array = array.to_numpy(zero_copy_only=False)
-    return values.astype(dtype, copy=False)
+        valid = np.frombuffer(array.buffers()[0], dtype=np.uint8)
+        if out.dtype in (np.int64, np.int32):
+            _engine.fill_nulls(out, valid, array.offset, int(absent))
+            return
+        bits = np.unpackbits(valid, count=array.offset + len(array), bitorder="little")[array.offset :]
+        np.copyto(out, absent, where=bits == 0)
 
 
-def decode_column(spec: Column, column: pa.ChunkedArray, dictionaries: dict[str, Dictionary]) -> Array:
-    """The inverse of `encode_column`; the result may be read-only."""
+def _plain(column: pa.ChunkedArray, absent: int | float, out: Array) -> Array:
+    first = 0
+    for chunk in column.chunks:
+        part = out[first : first + len(chunk)]
+        np.copyto(part, _values(chunk))
+        _fill(part, chunk, absent)
+        first += len(chunk)
+    return out
+
+
+def decode_column(spec: Column, column: pa.ChunkedArray, dictionaries: dict[str, Dictionary], out: Array) -> Array:
+    """The inverse of `encode_column`, into `out`, an array of its dtype and length. TypeError for other types."""
     if spec.dictionary is not None:
-        return decode_codes(column, dictionaries.setdefault(spec.dictionary, Dictionary()))
-    return _plain(column, 0 if spec.absent is None else spec.absent, spec.dtype)
+        return decode_codes(column, dictionaries.setdefault(spec.dictionary, Dictionary()), out)
+    return _plain(column, 0 if spec.absent is None else spec.absent, out)
 
 
 def decode_arg(kind: str, column: pa.ChunkedArray, dictionary: Dictionary | None) -> ArgColumn:
@@ -159,4 +182,5 @@ def decode_arg(kind: str, column: pa.ChunkedArray, dictionary: Dictionary | None
         rows = np.arange(len(column), dtype=np.int64)
     else:
         rows = np.flatnonzero(column.is_valid().to_numpy())
-    return ArgColumn(kind, rows, _plain(column.drop_null(), 0, dtype))
+    present = column.drop_null()
+    return ArgColumn(kind, rows, _plain(present, 0, np.empty(len(present), dtype=dtype)))

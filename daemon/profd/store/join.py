@@ -20,20 +20,23 @@ def join(tables: list[EventTable], dictionaries: dict[str, Dictionary]) -> Event
         return EventTable({"start": np.empty(0, dtype=np.int64)}, dictionaries)
     names = dict.fromkeys(name for table in tables for name in table.columns)
     columns = {name: np.concatenate([_column(table, name) for table in tables]) for name in names}
-    return EventTable(columns, dictionaries, _args(tables), tables[0].first_row)
+    parts, offset = [], 0
+    for table in tables:
+        parts.append((offset, table))
+        offset += len(table)
+    return EventTable(columns, dictionaries, join_args(parts), tables[0].first_row)
 
 
 def _column(table: EventTable, name: str) -> Array:
     return table.columns[name] if name not in COLUMNS else table.column(name)
 
 
-def _args(tables: list[EventTable]) -> dict[tuple[str, str], ArgColumn]:
+def join_args(tables: list[tuple[int, EventTable]]) -> dict[tuple[str, str], ArgColumn]:
+    """The arguments of tables that begin at these rows of what they are joined to."""
     parts: dict[tuple[str, str], list[tuple[int, ArgColumn]]] = {}
-    offset = 0
-    for table in tables:
+    for offset, table in tables:
         for key, arg in table.args.items():
             parts.setdefault(key, []).append((offset, arg))
-        offset += len(table)
     return {
         key: ArgColumn(
             key[1],

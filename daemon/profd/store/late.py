@@ -41,9 +41,8 @@ class LatePatches:
                 continue
             first, last = np.searchsorted(rows, (low, high))
             if first < last:
-                patched = np.array(table.column(name))  # a copy: the column may be read-only
+                patched = table.columns[name] = table.column(name)
                 patched[rows[first:last] - low] = values[first:last].astype(COLUMNS[name].dtype)
-                table.columns[name] = patched
 
 
 def _latest(rows: Array, values: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ may be read-only views of Arrow memory: copy before writing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -18,16 +18,18 @@ import pyarrow as pa
 
 from profd.events import NO_END, Dictionary, EventTable, Flows, Tracks
 from profd.store.columns import decode_codes
+from profd.store.gather import Gathering
 from profd.store.join import join
 from profd.store.late import LatePatches
 from profd.store.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
-from profd.store.segment import Args, Codes, SegmentFile, Window, open_parquet, reading
+from profd.store.read_ahead import read_ahead
+from profd.store.segment import Args, Codes, Room, SegmentFile, Stretch, Window, open_parquet, own_room, reading
 from profd.store.side_files import FLOW_DICTIONARIES, FLOW_SCHEMA
 
 __all__ = ["Args", "TraceReader", "Window"]
 
 Array = npt.NDArray[Any]
-Choose = Callable[[SegmentFile], list[list[int]]]  # runs of neighbouring row groups
+Part = tuple[SegmentInfo, Callable[[SegmentFile], list[list[int]]]]  # a segment, and which runs of its row groups
 
 # Needed to place rows in a window, whatever columns are asked for.
 _WINDOW_COLUMNS: Final = ("start", "end")
@@ -64,6 +66,15 @@ class TraceReader:
         """Processes and threads, by track number."""
         return self.meta.tracks
 
+    def has(self, column: str) -> bool:
+        """Whether any event has a value in this column."""
+        for info in self.segments:
+            path = self.directory / info.file
+            with reading(path):
+                if column in open_parquet(path).schema_arrow.names:
+                    return True
+        return False
+
     def read(
         self,
         columns: Collection[str] | None = None,
@@ -77,8 +88,14 @@ class TraceReader:
         Without a window rows are contiguous over the segments read, numbered
         from `first_row`. With one, `columns["row"]` holds their numbers.
         """
-        tables = list(self.iterate(columns, segments=segments, window=window, args=args))
-        return join(tables, self.dictionaries)
+        if window is not None:
+            return join(list(self.iterate(columns, segments=segments, window=window, args=args)), self.dictionaries)
+        numbers = range(len(self.segments)) if segments is None else list(segments)
+        parts = [(self.segments[number], SegmentFile.everything) for number in numbers]
+        gathering = Gathering(sum(info.rows for info, _ in parts))
+        for table in self._tables(parts, columns, args, gathering.room):
+            gathering.take(table)
+        return gathering.table(self.dictionaries)
 
     def iterate(
         self,
@@ -96,28 +113,27 @@ class TraceReader:
         window [from, to) is what starts before `to` and ends after `from`, or
         starts at it; an event whose end was not seen lasts to the end of the trace.
         """
-        for number in range(len(self.segments)) if segments is None else segments:
-            info = self.segments[number]
-            if window is None:
-                yield from self._tables(info, SegmentFile.everything, columns, args)
-            elif _meets(info, window):
-                wanted = columns if columns is None else {*columns, *_WINDOW_COLUMNS}
-                for table in self._tables(info, lambda file: file.in_window(window, self._late_ends), wanted, args):
-                    cut = _cut(table, window)
-                    if len(cut):
-                        yield cut
+        infos = [self.segments[number] for number in (range(len(self.segments)) if segments is None else segments)]
+        if window is None:
+            yield from self._tables([(info, SegmentFile.everything) for info in infos], columns, args)
+            return
+        late_ends = self._late_ends
+        parts = [(info, lambda file: file.in_window(window, late_ends)) for info in infos if _meets(info, window)]
+        for table in self._tables(parts, columns if columns is None else {*columns, *_WINDOW_COLUMNS}, args):
+            cut = _cut(table, window)
+            if len(cut):
+                yield cut
 
     def rows(self, rows: Array, columns: Collection[str] | None = None, *, args: Args = True) -> EventTable:
         """The given rows (trace-wide numbers, ascending), with `columns["row"]`. IndexError if there is none."""
         if len(rows) and (int(rows[0]) < 0 or int(rows[-1]) >= self.meta.events):
             raise IndexError(f"rows 0 to {self.meta.events - 1} exist")
+        edges = [np.searchsorted(rows, (info.first_row, info.first_row + info.rows)) for info in self.segments]
+        held = [info for info, (low, high) in zip(self.segments, edges, strict=True) if low < high]
         tables = []
-        for info in self.segments:
-            low, high = np.searchsorted(rows, (info.first_row, info.first_row + info.rows))
-            if low < high:
-                for table in self._tables(info, lambda file: file.holding(rows), columns, args):
-                    inside = rows[(rows >= table.first_row) & (rows < table.first_row + len(table))]
-                    tables.append(_numbered(table, inside - table.first_row))
+        for table in self._tables([(info, lambda file: file.holding(rows)) for info in held], columns, args):
+            inside = rows[(rows >= table.first_row) & (rows < table.first_row + len(table))]
+            tables.append(_numbered(table, inside - table.first_row))
         return join(tables, self.dictionaries)
 
     def flows(self) -> Flows:
@@ -154,23 +170,38 @@ class TraceReader:
     def _late_ends(self) -> Array:
         return self._late.patches.get("end", (_NO_ROWS, _NO_ROWS))[0]
 
+    def _needed(self, columns: Collection[str] | None) -> Collection[str] | None:
+        """What must be read for `_shown` to work where these columns are asked for."""
+        return columns
+
+    def _shown(self, table: EventTable) -> EventTable:
+        """What a caller gets of a stored table: a reader that hides something overrides this, and it is hidden."""
+        return table
+
     def _tables(
-        self,
-        info: SegmentInfo,
-        choose: Callable[[SegmentFile], list[list[int]]],
-        columns: Collection[str] | None,
-        args: Args,
+        self, parts: Sequence[Part], columns: Collection[str] | None, args: Args, room: Room = own_room
     ) -> Iterator[EventTable]:
-        late = self._late
-        path = self.directory / info.file
-        with reading(path):
-            file = SegmentFile(path, info)
-            runs = choose(file)
-        for groups in runs:
+        """Every table that leaves a reader is made here; the next one is read while one is used."""
+        late, wanted = self._late, self._needed(columns)
+        for path, stretch in read_ahead(self._stretches(parts, wanted, args)):
             with reading(path):
-                table = file.read(groups, columns, args, self._codes)
-                late.apply(table, columns)
-            yield table
+                table = stretch.decode(self._codes, room)
+                late.apply(table, wanted)
+            yield self._shown(table)
+
+    def _stretches(
+        self, parts: Sequence[Part], columns: Collection[str] | None, args: Args
+    ) -> Iterator[tuple[Path, Stretch]]:
+        """In a thread of its own: touches nothing that grows."""
+        for info, choose in parts:
+            path = self.directory / info.file
+            with reading(path):
+                file = SegmentFile(path, info)
+                runs = choose(file)
+            for groups in runs:
+                with reading(path):
+                    stretch = file.load(groups, columns, args)
+                yield path, stretch
 
 
 def _meets(info: SegmentInfo, window: Window) -> bool:

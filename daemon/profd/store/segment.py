@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +19,8 @@ from profd.events import COLUMNS, ArgColumn, Dictionary, EventTable
 from profd.store.columns import CODED_ARGS, decode_arg, decode_column
 from profd.store.meta import SegmentInfo
 
+Array = npt.NDArray[Any]
+Room = Callable[[str, int], Array]  # (column, rows) -> where they are decoded to
 Window = tuple[int, int]  # [from, to) in Unix ns
 Args = bool | Collection[str]  # all, none, or those of these keys
 
@@ -51,6 +54,35 @@ class Codes:
     args: dict[tuple[str, str], Dictionary] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows as they were read, not yet decoded: any thread may make one."""
+
+    table: pa.Table
+    keys: dict[str, tuple[str, str] | None]  # column -> what argument it is, None: a column of the schema
+    first_row: int
+
+    def decode(self, codes: Codes, room: Room) -> EventTable:
+        """The rows, in arrays that `room` gives. Raises what `reading` translates."""
+        columns: dict[str, Array] = {}
+        sparse: dict[tuple[str, str], ArgColumn] = {}
+        for name, key in self.keys.items():
+            column = self.table.column(name)
+            if key is None:
+                columns[name] = decode_column(COLUMNS[name], column, codes.columns, room(name, len(column)))
+                continue
+            dictionary = codes.args.setdefault(key, Dictionary()) if key[1] in CODED_ARGS else None
+            sparse[key] = decode_arg(key[1], column, dictionary)
+        if "start" not in columns:
+            raise LookupError("it has no column start")
+        return EventTable(columns, codes.columns, sparse, self.first_row)
+
+
+def own_room(name: str, rows: int) -> Array:
+    """An array of its own for each column."""
+    return np.empty(rows, dtype=COLUMNS[name].dtype)
+
+
 class SegmentFile:
     """An open segment. Raises what `reading` translates."""
 
@@ -63,7 +95,7 @@ class SegmentFile:
         if self._metadata.num_rows != info.rows:
             raise LookupError(f"it has {self._metadata.num_rows} rows, {info.rows} were written")
 
-    def in_window(self, window: Window, late_ends: np.ndarray[Any, Any]) -> list[list[int]]:
+    def in_window(self, window: Window, late_ends: Array) -> list[list[int]]:
         """Runs of neighbouring row groups that may have rows in the window.
 
         `late_ends`: rows of the trace whose end the file does not know.
@@ -80,7 +112,7 @@ class SegmentFile:
 
         return self._runs(needed)
 
-    def holding(self, wanted: np.ndarray[Any, Any]) -> list[list[int]]:
+    def holding(self, wanted: Array) -> list[list[int]]:
         """Runs of neighbouring row groups that hold these rows (trace-wide numbers, ascending)."""
 
         def needed(_: int, first: int, rows: int) -> bool:
@@ -92,22 +124,12 @@ class SegmentFile:
         """All row groups as one run."""
         return [list(range(self._metadata.num_row_groups))]
 
-    def read(self, groups: list[int], columns: Collection[str] | None, args: Args, codes: Codes) -> EventTable:
+    def load(self, groups: list[int], columns: Collection[str] | None, args: Args) -> Stretch:
         """The rows of neighbouring groups. `columns` None: all; `start` comes along always."""
         wanted = self._wanted(columns, args)
         table = self._file.read_row_groups(groups, columns=wanted)
-        read: dict[str, Any] = {}
-        sparse: dict[tuple[str, str], ArgColumn] = {}
-        for name in wanted:  # Parquet reads "arg.a.b" along with "arg.a"
-            key = self._arg_keys.get(name)
-            if key is None:
-                read[name] = decode_column(COLUMNS[name], table.column(name), codes.columns)
-                continue
-            dictionary = codes.args.setdefault(key, Dictionary()) if key[1] in CODED_ARGS else None
-            sparse[key] = decode_arg(key[1], table.column(name), dictionary)
-        if "start" not in read:
-            raise LookupError("it has no column start")
-        return EventTable(read, codes.columns, sparse, self._first_row(groups[0]))
+        keys = {name: self._arg_keys.get(name) for name in wanted}  # Parquet reads "arg.a.b" along with "arg.a"
+        return Stretch(table, keys, self._first_row(groups[0]))
 
     def _runs(self, needed: Callable[[int, int, int], bool]) -> list[list[int]]:
         chosen = []

@@ -33,8 +33,9 @@ def test_nest_equals_its_twin(given_rows):
     given_rows.sort(key=lambda row: row[0])
     rows = [twins.Row(*row[:3]) for row in given_rows]
     include = [row[3] for row in given_rows]
-    parent, self_time = call_nest(rows, include)
+    parent, self_time, crossed = call_nest(rows, include)
     expected_parent, expected_self = twins.nest(rows, include)
+    assert bool(crossed) == twins.crossings(rows, include)
     assert parent.tolist() == expected_parent
     if all(abs(row.start) < 2**40 and abs(row.end) < 2**40 for row in rows):
         assert self_time.tolist() == expected_self  # otherwise sums saturate in another order
@@ -51,7 +52,8 @@ def test_nest_by_hand():
         twins.Row(9, 10, 1),  # 5: another thread
         twins.Row(12, 12, 0),  # 6: at the end of 3: not inside
     ]
-    parent, self_time = call_nest(rows, [True] * 7)
+    parent, self_time, crossed = call_nest(rows, [True] * 7)
+    assert crossed == 2
     assert parent.tolist() == [-1, 0, 0, -1, 3, -1, -1]
     assert self_time.tolist() == [0, 4, 6, 3, 1, 1, 0]
 

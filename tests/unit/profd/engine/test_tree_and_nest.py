@@ -23,7 +23,7 @@ def parents(intervals: list[Interval]) -> tuple[list[int], list[int], int, list[
     row, late = builder.finish()
     tree_self = tree_self.copy()
     tree_self[row] = late
-    strict, strict_self = _engine.nest(start, end, thread, np.ones(len(intervals), dtype=np.uint8))
+    strict, strict_self, _ = _engine.nest(start, end, thread, np.ones(len(intervals), dtype=np.uint8))
     return tree.tolist(), strict.tolist(), builder.partial_overlap, tree_self.tolist(), strict_self.tolist()
 
 

@@ -21,6 +21,16 @@ def clamp(value: int) -> int:
     return max(-FOREVER, min(FOREVER, value))
 
 
+def crossings(rows: list[Row], include: list[bool]) -> bool:
+    """Whether any two of a thread overlap and neither contains the other."""
+    spans = [
+        (row.thread, row.start, max(row.end, row.start))
+        for row, counts in zip(rows, include, strict=True)
+        if counts and row.thread >= 0
+    ]
+    return any(a[0] == b[0] and a[1] < b[1] < a[2] < b[2] for a in spans for b in spans)
+
+
 def nest(rows: list[Row], include: list[bool]) -> tuple[list[int], list[int]]:
     """The parent is the last to come, of those that contain a row, in (start, longer first) order."""
     end = [max(row.end, row.start) for row in rows]

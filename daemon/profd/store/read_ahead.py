@@ -1,0 +1,27 @@
+"""One item ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
+    """The same items; while the caller uses one, a thread makes the next. Two are in memory at a time.
+
+    What making an item raises is raised where it would have come.
+    """
+    with ThreadPoolExecutor(1, "read-ahead") as background:
+        waiting = background.submit(_next, items)
+        while found := waiting.result():
+            waiting = background.submit(_next, items)
+            yield found[0]
+
+
+def _next(items: Iterator[_T]) -> tuple[_T] | None:
+    for item in items:
+        return (item,)
+    return None
