@@ -7,10 +7,11 @@ what the user cares about, and noisy: they must be slow three times running.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profd.agents.protocol import Status
+from profd.agents.protocol import Hello, Status
 from profd.capture.model import Options
 
 ABORT: Final = "abort"
@@ -29,11 +30,12 @@ class Dropped:
 class Guard:
     """Decides after each STATUS. `limit` is a share of the wall time (0.02 is 2 %)."""
 
-    def __init__(self, limit: float, options: Options) -> None:
+    def __init__(self, limit: float, kinds: Sequence[str]) -> None:
+        """`kinds`: what may be left out, first to last."""
         self.dropped: list[Dropped] = []
         self.worst = 0.0  # the highest share that was seen
         self._limit = limit
-        self._left = _kinds(options)
+        self._left = list(kinds)
         self._before = Status()
         self._before_s = 0.0
         self._slow = 0
@@ -76,13 +78,13 @@ class Guard:
         return status.step_ns / status.step_ns_before - 1
 
 
-def _kinds(options: Options) -> list[str]:
+def kinds(options: Options, hello: Hello) -> tuple[str, ...]:
     """What may be left out, that with the most events first. Ranges are what the user put there: never."""
+    operators = hello.framework.startswith("torch") and bool(hello.can & {"torch", "observer"})
     wanted = (
         ("c_calls", options.c_calls),
         ("stacks", options.stacks or options.modules),
-        ("shapes", options.shapes),
         ("memory", options.memory),
-        ("ops", True),
+        ("ops", operators),
     )
-    return [kind for kind, on in wanted if on]
+    return tuple(kind for kind, on in wanted if on)

@@ -74,5 +74,4 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Par
             orphans.unmark(directory)
             return list(intake.losses)
     finally:
-        agent.stop()  # nothing, if it has
-        agent.release()
+        agent.release()  # one that records still stops first

@@ -22,7 +22,7 @@ from profd.capture.model import Options, Phase, RawFile, Reason, Recording, Stat
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Session
 from profd.sources.sdk import handover, orphans, planning
-from profd.sources.sdk.guard import ABORT, Guard
+from profd.sources.sdk.guard import ABORT, Guard, kinds
 from profd.sources.sdk.handover import Parts
 from profd.sources.sdk.outcome import Ending, Facts, cost, explain, versions
 from profd.sources.sdk.ports import Drain, Intake
@@ -44,8 +44,9 @@ class Recorder:
         self._epoch = secrets.randbits(63) | 1  # 0 means none
         self._began_ns = time.time_ns()
         self._phases: list[Phase] = []
-        self._mark_ns = time.monotonic_ns()
-        self._guard = None if options.max_overhead is None else Guard(options.max_overhead, options)
+        self._mark_ns = self._ordered_ns = time.monotonic_ns()
+        limit = options.max_overhead
+        self._guard = None if limit is None else Guard(limit, kinds(options, agent.hello))
         self.status = Status()  # the last one
         self.events = 0  # that arrived
 
@@ -60,6 +61,7 @@ class Recorder:
         with contextlib.ExitStack() as ending:
             ending.callback(orphans.unmark, directory)
             ending.enter_context(contextlib.closing(intake))
+            self._ordered_ns = time.monotonic_ns()
             try:
                 armed, arm = await self._agent.arm(self._order(), planning.ARM_SECONDS)
             except NotArmed as error:
@@ -130,24 +132,22 @@ class Recorder:
     async def _window(self, arm: Arm, intake: Intake, drain: Drain) -> Ending:
         """Until the window is over, for whatever reason."""
         window_ns = self._options.duration_ns or CAPTURE_WINDOW_MAX_NS
-        began = time.monotonic()
-        end = began + window_ns / 1e9
-        judged = arm.status
-        self._tell(arm)
+        end = time.monotonic() + window_ns / 1e9
+        judged: Status | None = None
+        silent = False
         async with _waiting(self._session.stop, drain.ended) as waiting:
             while True:
                 arm.news.clear()
                 ending = self._ending(arm, intake, drain, end)
                 if ending is None and arm.status is not judged:
                     judged = arm.status
-                    ending = self._keep_within_limit(judged, time.monotonic() - began)
+                    ending = self._keep_within_limit(judged)
                 if ending is not None:
                     return ending
+                self._tell(arm, silent=silent)
                 left = end - time.monotonic()
-                if not await waiting.any_of(arm.news, min(left, _SILENT_SECONDS)) and left > _SILENT_SECONDS:
-                    self._session.report(State.RECORDING, "the process is silent; is it stopped?")
-                else:
-                    self._tell(arm)
+                happened = await waiting.any_of(arm.news, min(left, _SILENT_SECONDS))
+                silent = not happened and left > _SILENT_SECONDS
 
     def _ending(self, arm: Arm, intake: Intake, drain: Drain, end: float) -> Ending | None:
         if arm.gone is not None:
@@ -162,7 +162,8 @@ class Recorder:
             return Ending.WINDOW
         return Ending.WINDOW if time.monotonic() >= end else None
 
-    def _keep_within_limit(self, status: Status, elapsed_s: float) -> Ending | None:
+    def _keep_within_limit(self, status: Status) -> Ending | None:
+        elapsed_s = (time.monotonic_ns() - self._ordered_ns) / 1e9
         verdict = self._guard.judge(status, elapsed_s) if self._guard is not None else ""
         if verdict == ABORT:
             return Ending.COSTLY
@@ -173,10 +174,10 @@ class Recorder:
     def _left_out(self) -> list[str]:
         return self._guard.sentences() if self._guard is not None else []
 
-    def _tell(self, arm: Arm) -> None:
+    def _tell(self, arm: Arm, *, silent: bool) -> None:
         wanted = self._options.iterations
         doing = f"step {min(arm.status.steps, wanted)} of {wanted}" if wanted else "the window is open"
-        self._session.report(State.RECORDING, doing)
+        self._session.report(State.RECORDING, "the process is silent; is it stopped?" if silent else doing)
 
     def _recording(self, armed: Armed, arm: Arm, intake: Intake, end_ns: int) -> Recording:
         last_ns = arm.stopped.last_ns if arm.stopped is not None else None

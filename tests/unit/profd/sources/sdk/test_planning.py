@@ -1,0 +1,100 @@
+"""What a request would mean for an attached process."""
+
+from __future__ import annotations
+
+import pytest
+from profd.agents.protocol import Hello
+from profd.capture.model import Options, Reason
+from profd.limits import CAPTURE_WINDOW_MAX_NS
+from profd.sources.sdk import planning
+
+SECOND = 1_000_000_000
+
+
+def hello(*can: str, framework: str = "") -> Hello:
+    return Hello((1, 1), 1, framework=framework, can=frozenset(("ranges", *can)))
+
+
+def plan(options: Options, said: Hello, events_per_ns: float | None = None) -> planning.Plan:
+    return planning.plan(options, said, 1 << 26, events_per_ns)
+
+
+def test_options_in_the_protocols_words() -> None:
+    assert planning.words(Options()) == ("ranges", "torch:auto")
+    assert planning.words(Options(modules=True, c_calls=True, shapes=True, torch="profiler", force=True)) == (
+        "ranges",
+        "shapes",
+        "stacks",
+        "c_calls",
+        "modules",
+        "force",
+        "torch:profiler",
+    )
+
+
+def test_ranges_of_a_plain_process_are_whole() -> None:
+    found = plan(Options(duration_ns=2 * SECOND), hello("stacks"))
+    assert found.serves
+    assert (found.not_honoured, found.risks, found.memory_bytes) == ((), (), 1 << 26)
+    assert found.events is None
+    assert found.deadline_ns > 2 * SECOND
+
+
+def test_the_last_trace_tells_how_many_events_there_will_be() -> None:
+    found = plan(Options(duration_ns=2 * SECOND), hello(), events_per_ns=1e-3)
+    assert found.events == 2_000_000
+    assert found.trace_bytes == 2_000_000 * planning.EVENT_BYTES
+
+
+def test_an_open_ended_one_has_a_deadline_and_no_estimate() -> None:
+    found = plan(Options(), hello(), events_per_ns=1e-3)
+    assert (found.events, found.trace_bytes) == (None, None)
+    assert found.deadline_ns > CAPTURE_WINDOW_MAX_NS
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "word"),
+    [
+        (Options(sample_hz=100), hello(), "pyspy"),
+        (Options(torch="observer"), hello("torch", framework="torch 2.13.0"), "profctl torch build"),
+        (Options(torch="profiler"), hello(), "imported torch"),
+    ],
+)
+def test_what_it_cannot_do_at_all_is_refused(options: Options, said: Hello, word: str) -> None:
+    found = plan(options, said)
+    assert not found.serves
+    assert found.refusal_code is Reason.NOT_HONOURED
+    assert word in found.refusal
+
+
+def test_what_is_missing_is_named_option_by_option() -> None:
+    asked = Options(stacks=True, modules=True, memory=True, flops=True, shapes=True, native=True)
+    found = plan(asked, hello(framework="torch 2.13.0"))
+    assert [sentence.partition(":")[0] for sentence in found.not_honoured] == [
+        "stacks",
+        "modules",
+        "shapes",
+        "flops",
+        "memory",
+        "native",
+    ]
+    assert plan(asked, hello("stacks", "modules", "observer", framework="torch 2.13.0")).not_honoured == (
+        "native: it records Python stacks only; --source pyspy --native samples native ones",
+    )
+
+
+def test_c_calls_come_with_stacks_only() -> None:
+    assert "add --stacks" in plan(Options(c_calls=True), hello("stacks")).not_honoured[0]
+    assert not plan(Options(c_calls=True, stacks=True), hello("stacks")).not_honoured
+
+
+def test_torchs_own_profiler_is_a_risk_where_it_would_be_used() -> None:
+    def risks(options: Options, said: Hello) -> str:
+        return " ".join(plan(options, said).risks)
+
+    torch = hello("torch", framework="torch 2.13.0")
+    both = hello("torch", "observer", framework="torch 2.13.0")
+    assert "GIL" in risks(Options(), torch)
+    assert "GIL" in risks(Options(torch="profiler"), both)
+    assert "GIL" not in risks(Options(), both)
+    assert "GIL" not in risks(Options(), hello("torch"))  # it can import torch, and has not

@@ -1,0 +1,459 @@
+"""One recording of an agent that does as the test says; ingest and streamers are the test's, too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.agents.protocol import Kind
+from profd.agents.registry import Registry
+from profd.agents.server import AgentServer
+from profd.capture.model import Loss, Options, RawFile, Reason, Recording, State
+from profd.errors import Exhausted
+from profd.limits import MiB
+from profd.sources.base import Session
+from profd.sources.sdk import handover, orphans, planning
+from profd.sources.sdk.handover import Parts
+from profd.sources.sdk.source import SdkSource
+from profd.targets.process import Process, ProcessId
+from profd.targets.table import ProcessTable
+from profd.trust.identify import start_ticks
+
+from tests.support.fake_agent import LONG, FakeAgent, memfd
+
+SECOND = 1_000_000_000
+ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
+
+
+@dataclass
+class TestIntake:
+    """As `profd.ingest` describes it."""
+
+    __test__ = False
+    path: Path
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+    losses: list[Loss] = field(default_factory=list)
+    events: int = 0
+    failure: str = ""
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class TestDrain:
+    """As `profd.ingest` describes it; `finish` waits for the test where it is told to."""
+
+    __test__ = False
+    intake: TestIntake
+    size: int
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    problem: str = ""
+    restarts: int = 0
+    target_died: bool | None = None
+    stuck: bool = False
+    closed: bool = False
+
+    async def finish(self, *, target_died: bool) -> None:
+        self.target_died = target_died
+        if self.stuck:
+            await asyncio.Event().wait()
+        if not self.problem:
+            self.intake.finished.set()
+        self.ended.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Rig:
+    """A source over a real `agent.sock`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "journal" / "c1" / f"{ME.pid}-{ME.start_ticks}"
+        self.folder.mkdir(parents=True)
+        self.intakes: list[TestIntake] = []
+        self.drains: list[TestDrain] = []
+        self.prepare: Callable[[TestDrain], None] = lambda drain: None
+        self.refuse: Exception | None = None
+        self.said: list[tuple[State, str]] = []
+        self.kept: list[RawFile] = []
+        self.recovered: list[tuple[str, ProcessId, list[Loss]]] = []
+        self.stop = asyncio.Event()
+        self.registry = Registry()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.path = folder / "agent.sock"
+        listener.bind(str(self.path))
+        listener.listen(16)
+        self.server = AgentServer(listener, self.registry)
+        self.server.open()
+        self.source = SdkSource(self.registry, Parts(self, self, MiB), self.path, folder / "journal")
+        self.source.on_recovered = lambda capture, process, losses: self.recovered.append((capture, process, losses))
+
+    # `Ingest` and `Streamers`
+
+    def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> TestIntake:
+        if self.refuse is not None:
+            raise self.refuse
+        assert (incarnation, uid) == (0xAA, os.getuid())
+        self.intakes.append(TestIntake(directory / "chunks.pfc"))
+        return self.intakes[-1]
+
+    def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> TestDrain:
+        self.drains.append(TestDrain(self.intakes[-1], os.fstat(fd).st_size))
+        self.prepare(self.drains[-1])
+        return self.drains[-1]
+
+    # the test's side
+
+    @property
+    def process(self) -> Process:
+        found = ProcessTable().get(ME.pid)
+        assert found is not None
+        return found
+
+    async def attach(self, **changes: object) -> FakeAgent:
+        fake = FakeAgent(self.path)
+        fake.hello(**changes)
+        await fake.expect(Kind.WELCOME)
+        return fake
+
+    def record(self, **options: Any) -> asyncio.Task[Recording]:
+        session = Session(
+            "c1", self.folder, self.stop, lambda state, doing: self.said.append((state, doing)), keep=self.kept.extend
+        )
+        asked = Options(**{"duration_ns": 600 * SECOND, **options})
+        return asyncio.create_task(self.source.record(self.process, asked, session))
+
+    async def armed(self, fake: FakeAgent, **fields: object) -> int:
+        """Answer ARM; the epoch."""
+        epoch = (await fake.expect(Kind.ARM)).epoch
+        fd = memfd()
+        fake.send(Kind.ARMED, epoch, fd, **{"first": 1_000, **fields})
+        os.close(fd)
+        return epoch
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LONG):
+            while not condition():
+                await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        found = Rig(Path(name))
+        await found.source.open()
+        try:
+            yield found
+        finally:
+            await found.source.close()
+            found.server.close()
+
+
+async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
+    fake = await rig.attach(framework="torch 2.13.0")
+    recording = rig.record()
+    epoch = await rig.armed(fake, not_honoured="flops: no operators")
+    await rig.until(lambda: bool(rig.drains))
+    assert rig.drains[0].size == MiB
+    assert rig.source.offer(rig.process).busy
+    [raw] = rig.kept
+    assert (raw.path, raw.format) == (str(rig.folder / "chunks.pfc"), "chunks")
+    [found] = orphans.find(rig.folder.parent.parent)
+    assert found == (0xAA, epoch)
+    rig.intakes[0].events = 50
+    rig.intakes[0].losses = [Loss("target", "arena_full", 3)]
+
+    rig.stop.set()
+    assert (await fake.expect(Kind.STOP)).epoch == epoch
+    fake.send(
+        Kind.STOPPED, epoch, reason="stop", last=2_000, events=53, seconds="0.25", step_ns=110, step_ns_before=100,
+        **{"seconds.ranges": "0.25", "not_honoured": "iterations: no steps"},
+    )  # fmt: skip
+    done = await recording
+    assert (await fake.expect(Kind.RELEASE)).epoch == epoch
+    assert (done.state, done.reason) == (State.DRAINING, Reason.NONE)
+    assert done.files == rig.kept
+    assert (done.start_ns, done.end_ns) == (1_000, 2_000)
+    assert done.lost == [Loss("target", "arena_full", 3)]
+    assert done.not_honoured == ["flops: no operators", "iterations: no steps"]
+    assert (done.cost.how, done.cost.seconds, done.cost.step_ratio) == ("measured", 0.25, 1.1)
+    assert done.versions == {"profclient": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}
+    assert [phase.name for phase in done.waterfall] == ["arm", "window", "stop", "drain"]
+    assert rig.drains[0].target_died is False
+    assert rig.intakes[0].closed
+    assert rig.drains[0].closed
+    assert not orphans.find(rig.folder.parent.parent)
+    assert rig.source.statistics().seconds == {"ranges": 0.25}
+    assert [state for state, _ in rig.said] == [State.ARMED, State.RECORDING, State.DRAINING]
+    assert rig.source.offer(rig.process).can
+    fake.close()
+
+
+async def test_a_window_ends_by_itself(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record(duration_ns=SECOND // 50)
+    epoch = await rig.armed(fake)
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop")
+    done = await recording
+    assert done.reason is Reason.NONE
+    assert "nothing was recorded" in done.warnings[0]
+    fake.close()
+
+
+async def test_iterations_end_it_whoever_counts(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record(duration_ns=0, iterations=3)
+    epoch = await rig.armed(fake)
+    fake.send(Kind.STATUS, epoch, steps=2)
+    await rig.until(lambda: (State.RECORDING, "step 2 of 3") in rig.said)
+    fake.send(Kind.STATUS, epoch, steps=3)
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop", steps=3)
+    assert (await recording).reason is Reason.NONE
+    fake.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("window", Reason.NONE),
+        ("iterations", Reason.NONE),
+        ("exit", Reason.TARGET_ENDED),
+        ("overhead", Reason.OVER_LIMIT),
+        ("?", Reason.NONE),
+    ],
+)
+async def test_the_agent_stops_by_itself(rig: Rig, reason: str, expected: Reason) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    fake.send(Kind.STOPPED, epoch, reason=reason, events=1)
+    await fake.expect(Kind.RELEASE)
+    done = await recording
+    assert done.reason is expected
+    assert done.files
+    assert rig.drains[0].target_died is False
+    fake.close()
+
+
+async def test_a_process_that_dies_leaves_what_it_had_recorded(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    fake.send(Kind.STATUS, epoch, events=7, seconds="0.5")
+    await rig.until(lambda: bool(rig.drains))
+    rig.intakes[0].events = 7
+    fake.close()
+    done = await recording
+    assert (done.state, done.reason) == (State.DRAINING, Reason.TARGET_ENDED)
+    assert done.files
+    assert rig.drains[0].target_died is True
+    assert done.cost.seconds == 0.5
+
+
+async def test_a_process_that_does_not_answer_is_drained_anyway(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "STOP_SECONDS", 0.02)
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    await rig.until(lambda: bool(rig.drains))
+    rig.stop.set()
+    done = await recording
+    assert done.reason is Reason.NONE
+    assert any("did not answer" in warning for warning in done.warnings)
+    assert rig.drains[0].target_died is True
+    # Whenever it runs again, it finds these.
+    assert (await fake.expect(Kind.STOP)).epoch == epoch
+    assert (await fake.expect(Kind.RELEASE)).epoch == epoch
+    fake.close()
+
+
+async def test_a_full_disk_ends_it_and_keeps_what_there_is(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    await rig.until(lambda: bool(rig.drains))
+    rig.intakes[0].failure = "the disk is full"
+    fake.send(Kind.STATUS, epoch, events=1)
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop")
+    done = await recording
+    assert (done.state, done.reason, done.message) == (State.DRAINING, Reason.DISK_FULL, "the disk is full")
+    fake.close()
+
+
+async def test_a_streamer_that_cannot_be_kept_running_ends_it(rig: Rig) -> None:
+    def broken(drain: TestDrain) -> None:
+        drain.problem, drain.restarts = "the streamer died 5 times", 5
+        drain.ended.set()
+
+    rig.prepare = broken
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop")
+    done = await recording
+    assert done.reason is Reason.SOURCE_FAILED
+    assert "died 5 times" in done.message
+    assert any("started again 5 times" in warning for warning in done.warnings)
+    fake.close()
+
+
+async def test_what_does_not_arrive_in_time_is_said_to_be_missing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "DRAIN_SECONDS", 0.02)
+    rig.prepare = lambda drain: setattr(drain, "stuck", True)
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    fake.send(Kind.STOPPED, epoch, reason="window")
+    done = await recording
+    assert (done.state, done.reason) == (State.DRAINING, Reason.TIMEOUT)
+    assert "not known" in done.message
+    fake.close()
+
+
+async def test_what_it_costs_is_bounded_and_said(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record(max_overhead=0.02, stacks=True)
+    packet = await fake.expect(Kind.ARM)
+    assert packet.fields["max_overhead"] == "0.020000"
+    fd = memfd()
+    fake.send(Kind.ARMED, packet.epoch, fd, first=1)
+    os.close(fd)
+    fake.send(Kind.STATUS, packet.epoch, seconds="100000")
+    assert (await fake.expect(Kind.LIMIT)).fields == {"drop": "stacks"}
+    said = len(rig.said)
+    fake.send(Kind.STATUS, packet.epoch, seconds="200000")
+    await rig.until(lambda: len(rig.said) > said)
+    fake.send(Kind.STATUS, packet.epoch, seconds="300000")
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, packet.epoch, reason="stop")
+    done = await recording
+    assert done.reason is Reason.OVER_LIMIT
+    assert "stacks: left out" in " ".join(done.not_honoured)
+    fake.close()
+
+
+async def test_an_agent_that_cannot_arm_is_a_refusal(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = (await fake.expect(Kind.ARM)).epoch
+    fake.send(Kind.FAILED, epoch, why="no memory for the arena")
+    done = await recording
+    assert done.state is State.REFUSED
+    assert "no memory for the arena" in done.message
+    assert not done.files
+    assert rig.intakes[0].closed
+    fake.close()
+
+
+async def test_a_process_that_ends_while_it_is_armed(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    await fake.expect(Kind.ARM)
+    fake.close()
+    done = await recording
+    assert (done.state, done.reason) == (State.FAILED, Reason.TARGET_ENDED)
+
+
+async def test_a_process_that_is_silent_while_it_is_armed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "ARM_SECONDS", 0.02)
+    fake = await rig.attach()
+    done = await rig.record()
+    assert (done.state, done.reason) == (State.FAILED, Reason.TARGET_SILENT)
+    assert "kill -CONT" in done.message
+    fake.close()
+
+
+async def test_a_full_disk_is_told_before_anything_is_touched(rig: Rig) -> None:
+    rig.refuse = Exhausted("no space")
+    fake = await rig.attach()
+    done = await rig.record()
+    assert (done.state, done.reason) == (State.FAILED, Reason.DISK_FULL)
+    fake.send(Kind.CHANGED, job="j")
+    await rig.until(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
+    fake.close()
+
+
+async def test_stopped_before_the_agreed_start(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record(start_at_ns=2**62)
+    await rig.until(lambda: bool(rig.said))
+    rig.stop.set()
+    assert (await recording).state is State.CANCELLED
+    assert not rig.intakes
+    fake.close()
+
+
+async def test_a_capture_that_is_aborted_leaves_an_idle_agent(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    await rig.armed(fake)
+    await rig.until(lambda: bool(rig.drains))
+    recording.cancel()
+    await asyncio.wait([recording])
+    await fake.expect(Kind.STOP)
+    await fake.expect(Kind.RELEASE)
+    assert rig.drains[0].closed
+    assert rig.intakes[0].closed
+    fake.close()
+
+
+async def test_processes_that_are_not_attached_or_stopped_are_told_what_to_do(rig: Rig) -> None:
+    offer = rig.source.offer(rig.process)
+    assert not offer.can
+    assert "profclient.attach()" in offer.fix
+    assert (await rig.record()).state is State.REFUSED
+
+
+async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> None:
+    orphans.mark(rig.folder, 0xAA, 0x2A)
+    await rig.source.open()
+    rig.prepare = lambda drain: setattr(drain.intake, "losses", [Loss("target", "arena_full", 1)])
+    fake = FakeAgent(rig.path)
+    fd = memfd()
+    fake.hello(fd, armed="2a")
+    os.close(fd)
+    await fake.expect(Kind.WELCOME)
+    assert (await fake.expect(Kind.STOP)).epoch == 0x2A
+    assert rig.source.offer(rig.process).busy
+    fake.send(Kind.STOPPED, 0x2A, reason="stop", events=3)
+    await fake.expect(Kind.RELEASE)
+    await rig.until(lambda: bool(rig.recovered))
+    assert rig.recovered == [("c1", ME, [Loss("target", "arena_full", 1)])]
+    assert not orphans.find(rig.folder.parent.parent)
+    fake.close()
+
+
+async def test_a_recording_that_nobody_knows_is_ended(rig: Rig) -> None:
+    fake = FakeAgent(rig.path)
+    fd = memfd()
+    fake.hello(fd, armed="2b")
+    os.close(fd)
+    for kind in (Kind.WELCOME, Kind.STOP, Kind.RELEASE):
+        await fake.expect(kind)
+    assert not rig.recovered
+    fake.close()
+
+
+def test_marks_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
+    good, bad = tmp_path / "c1" / "10-20", tmp_path / "c2" / "11-21"
+    for folder in (good, bad):
+        folder.mkdir(parents=True)
+    orphans.mark(good, 1, 2)
+    (bad / ".armed.json").write_text("{")
+    found = orphans.find(tmp_path)
+    assert found == {(1, 2): orphans.Orphan("c1", good)}
+    assert orphans.process_of(found[1, 2]) == ProcessId(10, 20)
