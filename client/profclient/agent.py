@@ -160,6 +160,7 @@ def describe() -> None:
 
 
 def _attach(address: str | None, quiet: bool, tuning: Mapping[str, int]) -> None:
+    """`tuning`: other times than the protocol's, for tests."""
     global _told
     if os.environ.get("PROFD_ATTACH") == "0":
         return _off("PROFD_ATTACH=0 is set")
@@ -342,13 +343,3 @@ def _stop_hook(option: str) -> None:
         pair.stop(_options)
     except Exception as error:
         note("not_honoured", f"{option} could not be stopped: {error}")
-
-
-def _settings_of_tests(**tuning: int) -> Callable[[str], Attachment]:
-    """`attach` with other times than the protocol's, in milliseconds: retry_first_ms, retry_most_ms, grace_ms."""
-
-    def attach_tuned(address: str) -> Attachment:
-        _attach(address, quiet=False, tuning=tuning)
-        return _attachment
-
-    return attach_tuned

@@ -1,0 +1,188 @@
+"""ARM, STOP and RELEASE, as real processes obey them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.support.agent_daemon import ARM, ARMED, FAILED, STATUS, STOP, STOPPED, MiB, packet_bytes
+from tests.support.arena_reader import read_arena
+from tests.support.sdk_jobs import BUSY, WAIT, eventually
+
+LONG_C_CALLS = """
+print("ready", flush=True)
+import profclient, random
+numbers = [random.random() for _ in range(400_000)]
+while True:
+    with profclient.record_function("work"):
+        sorted(numbers)  # holds the GIL all the while
+"""
+
+
+def work_events(fd):
+    try:
+        return read_arena(fd).named("work")
+    except AssertionError:  # it is being written: the reader takes its parts one after the other
+        return []
+
+
+@pytest.mark.parametrize("program", [BUSY, LONG_C_CALLS], ids=["busy", "long-c-calls"])
+def test_a_program_that_holds_the_gil_records(agents, program):
+    agents.job(program)
+    link = agents.daemon.accept()
+    armed = link.arm()
+    eventually("a range is in the arena", lambda: work_events(armed.fd))
+    stopped = link.stop()
+    ended = [event for event in work_events(armed.fd) if event.end]
+    assert stopped.fields["reason"] == "stop"
+    assert int(armed.fields["first"]) < int(stopped.fields["last"])
+    assert len(ended) <= int(stopped.fields["events"])
+    assert float(stopped.fields["seconds"]) > 0
+    os.close(armed.fd)
+
+
+def test_nothing_is_recorded_after_stop(agents):
+    job = agents.job(BUSY)
+    link = agents.daemon.accept()
+    armed = link.arm()
+    eventually("a range is in the arena", lambda: work_events(armed.fd))
+    link.stop()
+    before = len(work_events(armed.fd))
+    link.release()
+    again = link.arm(epoch=2)
+    eventually("it records into the next arena", lambda: work_events(again.fd))
+    assert len(work_events(armed.fd)) == before
+    assert job.process.poll() is None
+
+
+def test_a_hundred_recordings_leave_nothing_behind(agents):
+    job = agents.job(BUSY)
+    link = agents.daemon.accept()
+    for epoch in range(1, 101):
+        armed = link.arm(epoch=epoch, arena=MiB, strings=64 * 1024)
+        link.stop(epoch)
+        link.release(epoch)
+        os.close(armed.fd)
+    eventually("the last arena is let go of", lambda: not [name for name in job.descriptors() if "profd-arena" in name])
+    assert "profd-arena" not in Path(f"/proc/{job.pid}/maps").read_text()
+    assert job.threads() == 3  # main, the one that reads its input, ours
+
+
+def test_status_comes_while_it_is_armed(agents):
+    agents.job(BUSY)
+    link = agents.daemon.accept()
+    armed = link.arm()
+    first, second = link.next(STATUS), link.next(STATUS)
+    os.close(armed.fd)
+    assert int(first.fields["events"]) <= int(second.fields["events"])
+    assert {"events", "dropped", "seconds", "steps"} <= first.fields.keys()
+
+
+def test_steps_are_told_before_and_during(agents):
+    job = agents.job(
+        """
+import profclient, sys
+for _ in range(5): profclient.step()
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(7): profclient.step()
+print("stepped", flush=True)
+sys.stdin.read()
+"""
+    )
+    link = agents.daemon.accept()
+    armed = link.arm()
+    job.say("go")
+    assert job.line() == "stepped"
+    fields = link.stop().fields
+    os.close(armed.fd)
+    assert int(fields["steps"]) == 7
+    assert int(fields["step_ns"]) > 0
+    assert int(fields["step_ns_before"]) > 0
+
+
+def test_one_epoch_at_a_time(agents):
+    agents.job(WAIT)
+    link = agents.daemon.accept()
+    armed = link.arm(epoch=1)
+    link.send(packet_bytes(ARM, 2, arena=MiB, strings=4096, options="ranges"))
+    failed = link.next(FAILED)
+    assert (failed.epoch, failed.fields["why"]) == (2, "it is armed already, by another capture")
+    link.send(packet_bytes(STOP, 2))  # of another epoch: nothing happens
+    assert link.stop(1).fields["reason"] == "stop"
+    os.close(armed.fd)
+
+
+def test_who_arms_after_a_stop_releases(agents):
+    agents.job(WAIT)
+    link = agents.daemon.accept()
+    first = link.arm(epoch=1)
+    link.stop(1)
+    second = link.arm(epoch=2)
+    assert second.kind == ARMED
+    assert os.fstat(first.fd).st_ino != os.fstat(second.fd).st_ino
+    os.close(first.fd)
+    os.close(second.fd)
+
+
+def test_a_release_stops(agents):
+    agents.job(WAIT)
+    link = agents.daemon.accept()
+    armed = link.arm()
+    link.release()
+    assert link.next(STOPPED).fields["reason"] == "stop"
+    assert link.arm(epoch=2).kind == ARMED
+    os.close(armed.fd)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"arena": 0}, {"arena": 4096}, {"arena": 1 << 50}, {"strings": 3 * MiB}, {"window": 1 << 60}]
+)
+def test_an_arena_beyond_the_limits_is_refused(agents, wrong):
+    agents.job(WAIT)
+    link = agents.daemon.accept()
+    failed = link.arm(**wrong)
+    assert failed.kind == FAILED
+    assert "beyond" in failed.fields["why"]
+    assert link.arm(epoch=2).kind == ARMED  # it goes on
+
+
+def test_the_window_ends_without_a_word_from_the_daemon(agents):
+    agents.job(WAIT, grace_ms=50)
+    link = agents.daemon.accept()
+    armed = link.arm(window=1_000_000)
+    assert link.next(STOPPED).fields["reason"] == "window"
+    os.close(armed.fd)
+
+
+def test_options_that_nobody_knows_are_named(agents):
+    agents.job(WAIT)
+    link = agents.daemon.accept()
+    armed = link.arm("ranges,shapes,telepathy")
+    assert armed.fields["not_honoured"] == "telepathy: this process cannot record it"
+    os.close(armed.fd)
+
+
+def test_what_is_dropped_is_recorded_no_more(agents):
+    job = agents.job(
+        """
+import profclient, sys
+print("ready", flush=True)
+for line in sys.stdin:
+    with profclient.record_function(line.strip()): pass
+    print("done", flush=True)
+"""
+    )
+    link = agents.daemon.accept()
+    armed = link.arm()
+    job.say("before")
+    assert job.line() == "done"
+    link.send(packet_bytes(12, 1, drop="ranges"))
+    link.next(STATUS)  # packets are obeyed in order, and this one comes later
+    link.next(STATUS)
+    job.say("after")
+    assert job.line() == "done"
+    link.stop()
+    assert [event.name for event in read_arena(armed.fd).events] == ["before"]
+    os.close(armed.fd)

@@ -1,0 +1,138 @@
+"""Attached programs in processes of their own, and a daemon of a page that they find.
+
+def test_it(agents):                       # fixture of tests/integration/sdk_agent
+    job = agents.job(BUSY)
+    link = agents.daemon.accept()
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.support.agent_daemon import TIMEOUT_SECONDS, AgentDaemon
+
+# Attaches with shorter times than the protocol's, so that tests need not wait for those.
+ATTACH = """
+from profclient import agent
+agent._attach(None, True, {"retry_first_ms": 20, "retry_most_ms": 100, "grace_ms": GRACE})
+"""
+
+READY = 'print("ready", flush=True)\n'
+
+# Ends with exit code 0 when its standard input does.
+WAIT = READY + "import sys\nsys.stdin.read()\n"
+
+BUSY = (
+    READY
+    + """
+import profclient, threading, sys, os
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+count = 0
+while True:
+    with profclient.record_function("work"):
+        count += 1
+"""
+)
+
+
+class Job:
+    """A started program."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.pid = process.pid
+
+    def line(self) -> str:
+        """The next line of its output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def say(self, text: str) -> None:
+        """A line for its input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def end(self) -> int:
+        """Close its input and wait; the exit code."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        return self.process.wait(TIMEOUT_SECONDS)
+
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    def descriptors(self) -> list[str]:
+        """What its descriptors are."""
+        found = []
+        for name in os.listdir(f"/proc/{self.pid}/fd"):
+            try:
+                found.append(os.readlink(f"/proc/{self.pid}/fd/{name}"))
+            except FileNotFoundError:
+                continue
+        return found
+
+    def kill(self) -> None:
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.process.wait()
+
+
+class Agents:
+    """A daemon, and jobs that find it."""
+
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+        self.folder = folder
+        self.daemon = AgentDaemon(folder)
+        self._python = python
+        self._jobs: list[Job] = []
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**os.environ, "PROFD_ADDRESS": self.daemon.address, "PYTHONWARNINGS": "error"}
+
+    def job(
+        self,
+        code: str,
+        *arguments: str,
+        attach: bool = True,
+        grace_ms: int = 60_000,
+        environ: Mapping[str, str] | None = None,
+        ready: bool = True,
+    ) -> Job:
+        """A program; it has attached when this returns if it prints `ready`."""
+        source = (ATTACH.replace("GRACE", str(grace_ms)) if attach else "") + code
+        process = subprocess.Popen(
+            [self._python, "-c", source, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**self.environ, **(environ or {})},
+        )
+        job = Job(process)
+        self._jobs.append(job)
+        if ready:
+            first = job.line()
+            assert first == "ready", f"{first!r} {process.stderr.read() if process.stderr else ''}"
+        return job
+
+    def close(self) -> None:
+        for job in self._jobs:
+            job.kill()
+        self.daemon.die()
+
+
+def eventually(what: str, holds: Callable[[], bool]) -> None:
+    """Wait for a condition; AssertionError naming it."""
+    until = time.monotonic() + TIMEOUT_SECONDS
+    while not holds():
+        assert time.monotonic() < until, f"not in {TIMEOUT_SECONDS} s: {what}"
+        time.sleep(0.005)
