@@ -181,7 +181,7 @@ def tracer_profilers() -> list[object]:
     """Profile functions, or objects of profilers, of other tools, one for each thread that has one."""
 
 def tracer_install(but_caller: bool) -> int:
-    """Set the profile function in all threads that have none; their number."""
+    """Set the profile function in all threads that have none; the number of those where an audit hook forbade it."""
 
 def tracer_remove() -> tuple[int, int]:
     """Take it out of all threads; where that failed, and where another tool had taken over."""

@@ -45,7 +45,9 @@ class _ProfileFunctions:
             raise NotTraced(f"this process is being profiled by {_name(found[0])}; end that, then capture again")
 
     def install(self, c_calls: bool, but_caller: bool) -> str:
-        _recorder.tracer_install(but_caller)
+        if _recorder.tracer_install(but_caller):
+            _recorder.tracer_remove()  # and no hook for later threads: it would raise in them
+            raise NotTraced("an audit hook of the program forbids sys.setprofile")
         theirs = threading.getprofile()
         if theirs is not None and theirs is not _recorder.tracer_hook:
             return f"calls on threads that start later: threading.setprofile() is {_name(theirs)}'s"
@@ -139,8 +141,13 @@ class Tracer:
             self.stop()
         self._way.check()
         since = _recorder.tracer_begin(path_prefixes(), c_calls, modules, but_caller)
+        try:
+            left_out = self._way.install(c_calls, but_caller)
+        except BaseException:
+            _recorder.tracer_end()
+            raise
         self._running = True
-        return since, self._way.install(c_calls, but_caller)
+        return since, left_out
 
     def stop(self) -> str:
         """Take it out. Returns a sentence about what had changed meanwhile, or nothing."""

@@ -44,15 +44,18 @@ bool set_profile(PyThreadState* thread, Py_tracefunc function, PyObject* object)
   return false;
 }
 
+// The number of threads where that was forbidden.
 size_t set_where_free(const PyThreadState* except) {
-  size_t set = 0;
+  size_t forbidden = 0;
   each_thread([&](PyThreadState* thread) {
     if (thread == except || thread->c_profilefunc) return;
-    if (!set_profile(thread, on_event, hook_object)) return;
-    tracer.started.try_emplace(PyThreadState_GetID(thread), recorder::ticks(recorder::api));
-    ++set;
+    if (set_profile(thread, on_event, hook_object)) {
+      tracer.started.try_emplace(PyThreadState_GetID(thread), recorder::ticks(recorder::api));
+    } else {
+      ++forbidden;
+    }
   });
-  return set;
+  return forbidden;
 }
 
 void called(PyFrameObject* frame) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,9 @@ LOST = (
     "too_large",
     "backed_off",
     "foreign_thread",
-    "cupti_dropped", "cupti_bad_time", "cupti_late",
+    "cupti_dropped",
+    "cupti_bad_time",
+    "cupti_late",
 )
 
 _HEADER = struct.Struct("<QIIQQQIIQQQQII QQq II QQq II QQQ")
@@ -127,6 +130,7 @@ class Arena:
     events: list[Event]
     patches: list[Event]
     lost: dict[str, int]
+    string: Callable[[int], str]  # by id
 
     def named(self, name: str) -> list[Event]:
         """The events of this name, in order of start."""
@@ -156,7 +160,7 @@ def read_arena(fd: int) -> Arena:
             (patches if event.kind is Kind.PATCH else events).append(event)
     _apply(patches, events)
     events.sort(key=lambda event: (event.start, event.id))
-    return Arena(reader.header, chunks, events, patches, reader.lost)
+    return Arena(reader.header, chunks, events, patches, reader.lost, reader.string)
 
 
 def _apply(patches: list[Event], events: list[Event]) -> None:

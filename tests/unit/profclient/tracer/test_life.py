@@ -1,0 +1,263 @@
+"""The tracer comes, takes nothing over, and goes without a trace of itself."""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from types import FrameType
+from typing import Any
+
+import pytest
+from profclient import _recorder
+from profclient.tracer import NotTraced, Tracer
+
+from tests.support.tracing import PYTHON, name_of, tracing
+
+MONITORED = sys.version_info >= (3, 12)
+monitored = pytest.mark.skipif(not MONITORED, reason="this Python has no sys.monitoring")
+profiled = pytest.mark.skipif(MONITORED, reason="this Python is traced through sys.monitoring")
+
+
+def leaf() -> None:
+    """What is called."""
+
+
+def _nobody_is_called() -> None:
+    assert sys.getprofile() is None
+    assert threading.getprofile() is None
+    if MONITORED:
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+        assert [monitoring.get_tool(number) for number in (2, 3, 4)] == [None] * 3
+        for number in (3, 4):
+            monitoring.use_tool_id(number, "test")
+            assert monitoring.get_events(number) == 0
+            monitoring.free_tool_id(number)
+    else:
+        assert _recorder.tracer_profilers() == []
+
+
+def _profile_function(tids: list[Any], ready: threading.Event, stop: threading.Event) -> None:
+    ready.set()
+    stop.wait()
+    tids.append(sys.getprofile())
+
+
+def test_after_the_stop_no_thread_calls_us() -> None:
+    ready, stop = threading.Event(), threading.Event()
+    found: list[Any] = []
+    thread = threading.Thread(target=_profile_function, args=(found, ready, stop))
+    thread.start()
+    ready.wait()
+    with tracing():
+        leaf()
+    stop.set()
+    thread.join()
+    assert found == [None]
+    _nobody_is_called()
+
+
+def test_nothing_of_the_program_is_kept() -> None:
+    with tracing():
+        scope: dict[str, Any] = {}
+        exec(compile("def made(): pass\nmade()", "made.py", "exec"), scope)
+        code = weakref.ref(scope["made"].__code__)
+    scope.clear()
+    gc.collect()
+    assert code() is None
+
+
+def test_it_may_be_started_and_stopped_many_times() -> None:
+    for _ in range(20):
+        with tracing() as recording:
+            leaf()
+        names = [event.name for event in recording.calls()]
+        assert names.count(name_of(leaf.__code__)) == 1
+    _nobody_is_called()
+
+
+def test_nothing_is_traced_when_nothing_is_recorded() -> None:
+    with pytest.raises(RuntimeError, match="no capture records Python calls"):
+        Tracer().start()
+    _nobody_is_called()
+
+
+def test_a_recording_that_ends_first_is_no_harm() -> None:
+    """The window's end is native code's: it does not wait for the GIL."""
+    _recorder.arm(arena_bytes=2 << 20, sources=PYTHON)
+    tracer = Tracer()
+    tracer.start()
+    leaf()
+    _recorder.disarm()
+    for _ in range(1000):
+        leaf()
+    while not _recorder.release():
+        pass
+    leaf()
+    assert tracer.stop() == ""
+    _nobody_is_called()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_is_not_traced() -> None:
+    with tracing() as recording:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                leaf()
+                recording.tracer.stop()
+                _nobody_is_called()
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        leaf()
+    assert status == 0
+    assert sum(event.name == name_of(leaf.__code__) for event in recording.calls()) == 1
+
+
+def _ignore(frame: FrameType, event: str, argument: object) -> None:
+    """A profile function of the program's own."""
+
+
+# --- the program's own profilers ---
+
+
+@profiled
+def test_a_profiler_that_runs_is_left_alone_and_named() -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        with pytest.raises(NotTraced, match=r"being profiled by cProfile\.Profile; end that"), tracing():
+            pass
+        leaf()
+    finally:
+        profiler.disable()
+    profiler.create_stats()
+    assert any(name == "leaf" for _, _, name in profiler.stats)  # type: ignore[attr-defined]
+    _nobody_is_called()
+
+
+@profiled
+def test_a_profiler_of_another_thread_is_left_alone_too() -> None:
+    ready, stop = threading.Event(), threading.Event()
+
+    def run() -> None:
+        sys.setprofile(_ignore)
+        ready.set()
+        stop.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ready.wait()
+    try:
+        with pytest.raises(NotTraced, match=r"profiled by .*\._ignore; end that"), tracing():
+            pass
+    finally:
+        stop.set()
+        thread.join()
+
+
+@profiled
+def test_a_hook_for_later_threads_is_left_alone_and_named() -> None:
+    threading.setprofile(_ignore)
+    try:
+        with tracing() as recording:
+            leaf()
+        assert recording.left_out.startswith("calls on threads that start later: threading.setprofile() is ")
+        assert "_ignore" in recording.left_out
+        assert threading.getprofile() is _ignore
+    finally:
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+@profiled
+def test_a_profiler_that_comes_meanwhile_stays() -> None:
+    with tracing() as recording:
+        sys.setprofile(_ignore)
+        leaf()
+    try:
+        assert sys.getprofile() is _ignore
+        assert recording.changed == "1 threads were taken over by another profiler meanwhile"
+    finally:
+        sys.setprofile(None)
+
+
+@profiled
+def test_a_program_may_put_back_what_it_found() -> None:
+    """`sys.setprofile(sys.getprofile())` is what tools do around their own work."""
+
+    def borrowed() -> None:
+        before = sys.getprofile()
+        sys.setprofile(None)
+        leaf()
+        sys.setprofile(before)
+        leaf()
+
+    with tracing() as recording:
+        borrowed()
+        leaf()
+    names = [event.name for event in recording.calls()]
+    assert names.count(name_of(leaf.__code__)) == 2
+    (event,) = (event for event in recording.calls() if event.name == name_of(borrowed.__code__))
+    assert event.end
+    _nobody_is_called()
+
+
+@profiled
+def test_what_is_put_back_after_the_stop_takes_itself_out() -> None:
+    with tracing():
+        before = sys.getprofile()
+    sys.setprofile(before)
+    leaf()
+    leaf()
+    assert sys.getprofile() is None
+
+
+@monitored
+def test_other_tools_run_beside_it() -> None:
+    profiler = cProfile.Profile()
+    with tracing() as recording:
+        profiler.enable()  # would raise if its id were taken
+        leaf()
+        profiler.disable()
+    profiler.create_stats()
+    assert any(name == "leaf" for _, _, name in profiler.stats)  # type: ignore[attr-defined]
+    assert name_of(leaf.__code__) in [event.name for event in recording.calls()]
+    _nobody_is_called()
+
+
+@monitored
+def test_without_an_id_it_says_who_has_them() -> None:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+    monitoring.use_tool_id(4, "Tool A")
+    monitoring.use_tool_id(3, "Tool B")
+    try:
+        with pytest.raises(NotTraced, match="taken by 'Tool A' and 'Tool B'"), tracing():
+            pass
+    finally:
+        monitoring.free_tool_id(3)
+        monitoring.free_tool_id(4)
+
+
+@profiled
+def test_an_audit_hook_that_forbids_it() -> None:
+    """It must not raise in threads that start later. Audit hooks stay: a process of its own."""
+    script = (
+        "import sys, threading\n"
+        "from tests.support.tracing import tracing\n"
+        "def forbid(event, arguments):\n"
+        "    if event == 'sys.setprofile': raise RuntimeError('forbidden')\n"
+        "sys.addaudithook(forbid)\n"
+        "try:\n"
+        "    with tracing(): pass\n"
+        "except Exception as error: print(error, threading.getprofile())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout == "an audit hook of the program forbids sys.setprofile None\n"
