@@ -31,7 +31,7 @@ from profproto.v1 import ingest_pb2_grpc
 from tests.support import arena_writer as writer
 
 INCARNATION, EPOCH = 0xABCDEF, 7
-LONG = 120.0  # a busy machine; nothing waits so long when all is well
+LONG = 60.0  # a busy machine; nothing waits so long when all is well
 HEADER = struct.Struct("<IHBBIIQIIQQQqIIIIIIQ")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,6 @@ _FINISHED_KEPT: Final = 1024  # closed intakes whose streamer may ask once more 
 _STAGES: Final = ("target", "streamer")  # what a Finish may speak of
 _REASON_CHARS_MAX: Final = 40
 
-End = Callable[[], object]
 Told = Iterable[tuple[str, str, int]]  # stage, reason, count
 
 
@@ -42,7 +41,7 @@ class Intake:
         self._sink = Sink(file, Ledger(incarnation, epoch), ingest.syncer.written)
         self._ingest = ingest
         self._told: dict[tuple[str, str], int] = {}  # events by stage and reason, as the Finish said
-        self._holder: End | None = None  # ends the call that streams now
+        self._holder: asyncio.Event | None = None  # of the call that streams now
 
     @property
     def events(self) -> int:
@@ -85,15 +84,15 @@ class Intake:
                 f"process {self.incarnation:016x} belongs to uid {self.uid}; you are {caller.user} (uid {caller.uid})"
             )
 
-    def hold(self, end: End) -> None:
-        """A call streams now and can be ended so. The one before it is: its client has connected again."""
+    def hold(self, ended: asyncio.Event) -> None:
+        """A call streams now, and ends when that is set. The one before it does: its client has connected again."""
         if self._holder is not None:
-            self._holder()
-        self._holder = end
+            self._holder.set()
+        self._holder = ended
 
-    def release(self, end: End) -> None:
+    def release(self, ended: asyncio.Event) -> None:
         """That call has ended."""
-        if self._holder is end:
+        if self._holder is ended:
             self._holder = None
 
     async def take(self, untrusted: memoryview) -> Rejected:
@@ -127,7 +126,7 @@ class Intake:
         self._file.close()
         self._ingest.forget(self)
         if self._holder is not None:
-            self._holder()
+            self._holder.set()
 
     def _missing(self, refused: int) -> int:
         """Events that were recorded and that nobody has accounted for."""

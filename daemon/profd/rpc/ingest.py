@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Final
 
 from profproto.v1 import ingest_pb2 as pb
@@ -49,11 +49,15 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
                 return
             intake = self._ingest.find(opened.incarnation, opened.epoch)
             intake.require(callers.current())
-            with _holding(intake):
+            with _holding(intake) as ended:
                 credit = self._credit()
                 yield pb.IngestReply(version=version, credit_bytes=credit)
-                async for reply in _served(intake, requests, credit):
-                    yield reply
+                async with (
+                    contextlib.aclosing(_until(ended, requests)) as wanted,
+                    contextlib.aclosing(_served(intake, wanted, credit)) as replies,
+                ):
+                    async for reply in replies:
+                        yield reply
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
@@ -93,20 +97,46 @@ def _agreed(opened: pb.IngestOpen) -> int:
 
 
 @contextlib.contextmanager
-def _holding(intake: Intake) -> Iterator[None]:
-    """One call per process: a client that has connected again ends the call it had before."""
-    task = asyncio.current_task()
-    end = (lambda: None) if task is None else task.cancel
-    intake.hold(end)
+def _holding(intake: Intake) -> Iterator[asyncio.Event]:
+    """One call per process: set when this one is to end."""
+    ended = asyncio.Event()
+    intake.hold(ended)
     try:
-        yield
+        yield ended
     finally:
-        intake.release(end)
+        intake.release(ended)
+
+
+async def _until(
+    ended: asyncio.Event, requests: AsyncIterator[pb.IngestRequest]
+) -> AsyncGenerator[pb.IngestRequest, None]:
+    """The requests of a call. Raises Unavailable once it is to end."""
+    ending = asyncio.ensure_future(ended.wait())
+    try:
+        while True:
+            reading = asyncio.ensure_future(_read(requests))
+            try:
+                await asyncio.wait((ending, reading), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not reading.done():
+                    reading.cancel()
+            if ended.is_set():
+                raise Unavailable("the capture of this process is over, or its streamer has connected again")
+            request = reading.result()
+            if request is None:
+                return
+            yield request
+    finally:
+        ending.cancel()
+
+
+async def _read(requests: AsyncIterator[pb.IngestRequest]) -> pb.IngestRequest | None:
+    return await anext(requests, None)
 
 
 async def _served(
     intake: Intake, requests: AsyncIterator[pb.IngestRequest], credit: int
-) -> AsyncIterator[pb.IngestReply]:
+) -> AsyncGenerator[pb.IngestReply, None]:
     """An ack for each message. What is acked gives its credit back."""
     expected = 1
     async for request in requests:
@@ -120,7 +150,9 @@ async def _served(
             raise BadInput(f"message {expected} of chunks was to come; a client that lost count opens a new stream")
         data = request.chunks.data
         if len(data) > min(credit, INGEST_CHUNK_BYTES_MAX):
-            raise BadInput(f"a message of {len(data)} bytes: the limit is {INGEST_CHUNK_BYTES_MAX}")
+            raise BadInput(
+                f"a message of {len(data)} bytes; it may have {INGEST_CHUNK_BYTES_MAX}, and never more than the credit"
+            )
         rejected = await intake.take(memoryview(data))
         yield pb.IngestReply(
             acked=expected,
