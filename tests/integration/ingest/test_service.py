@@ -224,9 +224,10 @@ async def test_closing_the_intake_ends_its_call(rig: IngestRig, intake: Intake) 
 
 
 async def test_credit_is_shared_when_there_are_many(rig: IngestRig) -> None:
-    clients = [Client(rig, admin=True) for _ in range(100)]
+    clients = []
     granted = []
-    for number, client in enumerate(clients):
+    for number in range(100):
+        clients.append(client := Client(rig, admin=True))
         (rig.folder / str(number)).mkdir()
         rig.ingest.expect(number, EPOCH, UID, rig.folder / str(number))
         granted.append((await client.open(incarnation=number)).credit_bytes)
