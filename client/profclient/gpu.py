@@ -1,0 +1,81 @@
+"""CUPTI in an attached process: what the agent does where a recording asks for CUDA events.
+
+The work is done by libprofd_cupti.so (native/gpu), which is loaded at the first recording of a process that uses CUDA,
+and stays: CUPTI may call it as long as the process lives. While nothing is recorded it holds nothing of CUPTI.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from profclient import _recorder
+from profclient.agent import note, register_hook
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from profclient.agent import Options
+
+_LIBRARY = os.path.join(os.path.dirname(_recorder.__file__), "libprofd_cupti.so")
+_TEXT_BYTES = 4096
+
+_library: ctypes.CDLL | None = None
+
+
+class CuptiUnavailable(Exception):
+    """Why CUDA events are not recorded, as a sentence."""
+
+
+def start() -> str:
+    """Record CUDA's calls, kernels and copies. What is left out, as a sentence or empty. Raises CuptiUnavailable."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    armed = _loaded().profd_gpu_arm(_api(), 1, text, _TEXT_BYTES)
+    told = text.value.decode("utf-8", "replace")
+    if not armed:
+        raise CuptiUnavailable(told)
+    return told
+
+
+def stop() -> dict[str, int]:
+    """Take what CUPTI still holds and let go of it. What was seen, by name; waits for the kernels that run."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    library = _loaded()
+    library.profd_gpu_stop()
+    library.profd_gpu_report(text, _TEXT_BYTES)
+    pairs = (line.split("=", 1) for line in text.value.decode("ascii").splitlines())
+    return {key: int(value) for key, value in pairs}
+
+
+def _loaded() -> ctypes.CDLL:
+    global _library
+    if _library is None:
+        try:
+            _library = ctypes.CDLL(_LIBRARY)
+        except OSError as error:
+            raise CuptiUnavailable(f"libprofd_cupti.so cannot be loaded: {error}") from error
+        _library.profd_gpu_arm.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+        _library.profd_gpu_report.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        _library.profd_gpu_report.restype = None
+        _library.profd_gpu_stop.restype = None
+    return _library
+
+
+def _api() -> int:
+    """The recorder's functions for native code, as a pointer."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return int(pointer(_recorder._api, b"profclient._recorder._api"))
+
+
+def _armed(_options: Options) -> None:
+    left_out = start()
+    if left_out:
+        note("not_honoured", f"cuda: {left_out}")
+
+
+def _stopping(_options: Options) -> None:
+    for key, value in stop().items():
+        note(key, value)
+
+
+register_hook("cuda", _armed, _stopping, records_at_stop=True)

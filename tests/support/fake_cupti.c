@@ -1,0 +1,223 @@
+/* A libcupti for machines without a GPU: what the collector calls, and fake_* functions that make the work of a CUDA
+ * program. Records have the layout of CUDA 13.0. How it behaves is in the environment:
+ *   FAKE_CUPTI_VERSION   number of cuptiGetVersion (130001)
+ *   FAKE_CUPTI_HOLDER    name of another tool that is subscribed
+ *   FAKE_CUPTI_SUBSCRIBE error number of cuptiSubscribe
+ *   FAKE_CUPTI_NO_KERNELS error number of enabling kernels
+ *   FAKE_CUPTI_CLOCK_NS  how far its clock is off
+ *   FAKE_CUPTI_THREAD    1: buffers complete on a thread of its own
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/syscall.h>
+
+enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, OVERHEAD = 17, SYNC = 38, GRAPH_TRACE = 51, KINDS = 64 };
+
+typedef void (*requested_fn)(uint8_t **, size_t *, size_t *);
+typedef void (*completed_fn)(void *, uint32_t, uint8_t *, size_t, size_t);
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int enabled[KINDS];
+static int subscribed, flushes, forced;
+static requested_fn requested;
+static completed_fn completed;
+static uint8_t *buffer;
+static size_t room, used;
+static size_t dropped;
+static uint32_t correlation;
+
+static long number(const char *name, long otherwise) {
+  const char *text = getenv(name);
+  return text ? strtol(text, NULL, 10) : otherwise;
+}
+static uint64_t now(void) {
+  struct timespec at;
+  clock_gettime(CLOCK_REALTIME, &at);
+  return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec + (uint64_t)number("FAKE_CUPTI_CLOCK_NS", 0);
+}
+static size_t size_of(uint32_t kind) {
+  switch (kind) {
+    case MEMCPY: return 96;
+    case MEMSET: return 88;
+    case DRIVER: case RUNTIME: return 40;
+    case KERNEL: return 216;
+    case OVERHEAD: case SYNC: case GRAPH_TRACE: return 56;
+    default: return 0;
+  }
+}
+
+/* --- what a collector calls --- */
+
+int cuptiGetVersion(uint32_t *version) { *version = (uint32_t)number("FAKE_CUPTI_VERSION", 130001); return 0; }
+int cuptiGetResultString(int result, const char **text) {
+  *text = result == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : "CUPTI_ERROR_FAKE";
+  return 0;
+}
+int cuptiGetTimestamp(uint64_t *at) { *at = now(); return 0; }
+int cuptiSubscribe(void **subscriber, void *callback, void *user) {
+  (void)callback; (void)user;
+  int error = (int)number("FAKE_CUPTI_SUBSCRIBE", 0);
+  if (error) return error;
+  if (subscribed || getenv("FAKE_CUPTI_HOLDER")) return 39;
+  subscribed = 1;
+  *subscriber = &subscribed;
+  return 0;
+}
+struct params { size_t bytes; const char *name; char *old_name; size_t old_bytes; };
+int cuptiSubscribe_v2(void **subscriber, void *callback, void *user, struct params *params) {
+  int result = cuptiSubscribe(subscriber, callback, user);
+  const char *holder = getenv("FAKE_CUPTI_HOLDER");
+  if (result == 39 && params->old_name) snprintf(params->old_name, params->old_bytes, "CUPTI for %s", holder ? holder : "itself");
+  return result;
+}
+int cuptiUnsubscribe(void *subscriber) { (void)subscriber; subscribed = 0; return 0; }
+int cuptiActivityRegisterCallbacks(requested_fn request, completed_fn complete) { requested = request; completed = complete; return 0; }
+int cuptiActivityEnable(uint32_t kind) {
+  int error = kind == KERNEL ? (int)number("FAKE_CUPTI_NO_KERNELS", 0) : 0;
+  if (!error) enabled[kind] = 1;
+  return error;
+}
+int cuptiActivityDisable(uint32_t kind) { enabled[kind] = 0; return 0; }
+int cuptiActivitySetAttribute(uint32_t attribute, size_t *bytes, void *value) { (void)attribute; (void)bytes; (void)value; return 0; }
+int cuptiSetThreadIdType(uint32_t type) { (void)type; return 0; }
+int cuptiGetCallbackName(uint32_t domain, uint32_t id, const char **name) {
+  static const struct { uint32_t domain, id; const char *name; } names[] = {
+      {2, 211, "cudaLaunchKernel_v7000"}, {2, 31, "cudaMemcpyAsync_ptsz_v7000"}, {2, 17, "cudaGetDevice_v3020"},
+      {2, 165, "cudaDeviceSynchronize_v3020"}, {1, 307, "cuLaunchKernel"}, {1, 5, "cuCtxGetCurrent"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (names[i].domain == domain && names[i].id == id) { *name = names[i].name; return 0; }
+  return 1;
+}
+int cuptiActivityGetNextRecord(uint8_t *from, size_t valid, uint8_t **record) {
+  uint8_t *next = *record ? *record + size_of(*(uint32_t *)*record) : from;
+  if (next >= from + valid || size_of(*(uint32_t *)next) == 0) return 12;
+  *record = next;
+  return 0;
+}
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count) {
+  (void)context; (void)stream;
+  *count = dropped;
+  dropped = 0;
+  return 0;
+}
+
+static void complete(void) {
+  uint8_t *full = buffer;
+  size_t bytes = room, valid = used;
+  buffer = NULL;
+  room = used = 0;
+  if (full) completed(NULL, 0, full, bytes, valid);
+}
+static void *complete_elsewhere(void *nothing) { complete(); return nothing; }
+static void hand_over(void) {
+  pthread_t thread;
+  if (!number("FAKE_CUPTI_THREAD", 0)) { complete(); return; }
+  pthread_create(&thread, NULL, complete_elsewhere, NULL);
+  pthread_join(thread, NULL);
+}
+int cuptiActivityFlushAll(uint32_t flags) {
+  pthread_mutex_lock(&lock);
+  flushes++;
+  forced += flags == 1;
+  if (flags == 1) hand_over();
+  pthread_mutex_unlock(&lock);
+  return 0;
+}
+
+/* --- what a CUDA program does --- */
+
+static uint8_t *record(uint32_t kind) {
+  size_t records;
+  if (!enabled[kind]) return NULL;
+  if (buffer && used + size_of(kind) > room) hand_over();
+  if (!buffer) requested(&buffer, &room, &records);
+  if (!buffer) { dropped++; return NULL; }
+  uint8_t *at = buffer + used;
+  used += size_of(kind);
+  *(uint32_t *)at = kind;
+  return at;
+}
+static void put32(uint8_t *at, size_t offset, uint32_t value) { memcpy(at + offset, &value, 4); }
+static void put64(uint8_t *at, size_t offset, uint64_t value) { memcpy(at + offset, &value, 8); }
+
+static void call_record(uint32_t domain, uint32_t id, uint64_t start, uint64_t end) {
+  uint8_t *at = record(domain == 1 ? DRIVER : RUNTIME);
+  if (!at) return;
+  put32(at, 4, id); put64(at, 8, start); put64(at, 16, end);
+  put32(at, 28, (uint32_t)syscall(SYS_gettid)); put32(at, 32, correlation);
+}
+static void kernel_record(const char *name, uint32_t stream, uint64_t start, uint64_t end) {
+  uint8_t *at = record(KERNEL);
+  if (!at) return;
+  at[6] = 32;
+  put64(at, 16, start); put64(at, 24, end); put32(at, 40, 1); put32(at, 44, 7); put32(at, 48, stream);
+  put32(at, 52, 80); put32(at, 56, 2); put32(at, 60, 1); put32(at, 64, 256); put32(at, 68, 1); put32(at, 72, 1);
+  put32(at, 76, 1024); put32(at, 80, 512); put32(at, 92, correlation);
+  memcpy(at + 104, &name, 8);
+}
+
+uint32_t fake_launch(const char *name, uint32_t stream, uint32_t times) {
+  pthread_mutex_lock(&lock);
+  for (uint32_t i = 0; i < times; i++) {
+    uint64_t at = now();
+    correlation++;
+    call_record(2, 211, at, at + 4000);
+    kernel_record(name, stream, at + 5000, at + 25000);
+  }
+  uint32_t last = correlation;
+  pthread_mutex_unlock(&lock);
+  return last;
+}
+void fake_unfinished(const char *name) {
+  pthread_mutex_lock(&lock);
+  correlation++;
+  kernel_record(name, 7, now(), 0);
+  pthread_mutex_unlock(&lock);
+}
+void fake_call(uint32_t domain, uint32_t id) {
+  pthread_mutex_lock(&lock);
+  uint64_t at = now();
+  correlation++;
+  call_record(domain, id, at, at + 1000);
+  pthread_mutex_unlock(&lock);
+}
+void fake_copy(uint32_t kind, uint64_t bytes) {
+  pthread_mutex_lock(&lock);
+  uint64_t start = now();
+  correlation++;
+  call_record(2, 31, start, start + 3000);
+  uint8_t *at = record(MEMCPY);
+  if (at) {
+    at[4] = (uint8_t)kind;
+    put64(at, 8, bytes); put64(at, 16, start + 4000); put64(at, 24, start + 9000);
+    put32(at, 32, 1); put32(at, 36, 7); put32(at, 40, 7); put32(at, 44, correlation);
+  }
+  pthread_mutex_unlock(&lock);
+}
+void fake_memset(uint64_t bytes) {
+  pthread_mutex_lock(&lock);
+  uint64_t start = now();
+  correlation++;
+  uint8_t *at = record(MEMSET);
+  if (at) {
+    put64(at, 8, bytes); put64(at, 16, start); put64(at, 24, start + 2000);
+    put32(at, 32, 1); put32(at, 36, 7); put32(at, 40, 7); put32(at, 44, correlation);
+  }
+  pthread_mutex_unlock(&lock);
+}
+void fake_sync(uint32_t type) {
+  pthread_mutex_lock(&lock);
+  uint64_t start = now();
+  correlation++;
+  uint8_t *at = record(SYNC);
+  if (at) { put32(at, 4, type); put64(at, 8, start); put64(at, 16, start + 100); put32(at, 24, correlation); put32(at, 28, 7); put32(at, 32, 7); }
+  pthread_mutex_unlock(&lock);
+}
+void fake_full(void) { pthread_mutex_lock(&lock); hand_over(); pthread_mutex_unlock(&lock); }
+int fake_state(int what) { return what == 0 ? subscribed : what == 1 ? flushes : what == 2 ? forced : enabled[what - 100]; }
