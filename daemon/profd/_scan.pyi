@@ -76,6 +76,60 @@ class ChromeWriter:
     def write_flows(self, rows: int, columns: dict[str, npt.NDArray[Any]]) -> bytes:
         """Flow records; `enclosing` as uint8."""
 
+class ChunkReader:
+    """Reads the bodies of event chunks (docs/wire-format.md); releases the GIL while it does.
+
+    Every chunk is given to `index` first, all chunks of a trace; those that it took then to `add`, in any order.
+    The arguments beside the body are what its header says: `space` numbers the (incarnation, epoch),
+    `start` is the Unix ns of the base time.
+    """
+
+    def __init__(self, *, dictionary_bytes: int, open_events: int, tracks: int) -> None: ...
+    def index(
+        self,
+        space: int,
+        pid: int,
+        stream: int,
+        sequence: int,
+        tid: int,
+        thread_name: int,
+        id_base: int,
+        start: int,
+        slots: int,
+        body: bytes,
+        /,
+    ) -> bool:
+        """Keep what other chunks need of this one: texts, and ends of events. False: it is malformed."""
+    def add(
+        self,
+        space: int,
+        pid: int,
+        stream: int,
+        sequence: int,
+        tid: int,
+        thread_name: int,
+        id_base: int,
+        start: int,
+        slots: int,
+        body: bytes,
+        /,
+    ) -> bool:
+        """Add its events to the rows. False: it is malformed, and none was added."""
+    def take(self) -> dict[str, Any]:
+        """The rows since the last call: columns, args, and the strings, threads and names that are new with them."""
+    @property
+    def rows(self) -> int:
+        """Rows that the next `take` gives."""
+    @property
+    def unmatched_ends(self) -> int:
+        """Ends that no event has taken so far."""
+    @property
+    def lost(self) -> dict[str, int]:
+        """What the chunks themselves say was lost, by reason."""
+    @property
+    def counted(self) -> dict[str, int]:
+        """Anomalies, by name."""
+
 def wire_fields(
     data: npt.NDArray[np.uint8], first: int, last: int, wanted: int, limit: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], int, bool]:

@@ -23,6 +23,13 @@ METADATA_RECORDS_MAX: Final = 1000  # Chrome "M" records that are kept as they a
 DECODE_SLICE_BYTES: Final = 16 * MiB  # JSON text decoded at a time
 SEGMENT_ROWS: Final = 1 << 18  # what an import holds at a time: 400 MB at most for 5 million events
 
+# Event chunks (docs/wire-format.md); of their headers see Ingest
+CHUNK_BODY_BYTES_MAX: Final = 1 * MiB  # after decompression
+CHUNK_WINDOW_LOG_MAX: Final = 23  # of zstd: it takes 8 MiB at most to decompress
+CHUNK_SLOTS_MAX: Final = 65_536
+CHUNKS_MAX: Final = 2_000_000  # of one file: some 300 bytes each while it is read
+CHUNK_RESYNCS_MAX: Final = 1000  # places in a file where its chunks have to be looked for again
+
 # XSpace (protobuf)
 XSPACE_BYTES_MAX: Final = 2 * GiB - 1  # protobuf's own
 XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: planes, lines, metadata

@@ -6,6 +6,7 @@
 namespace profd::scan {
 
 void bind_chrome(nanobind::module_& m);
+void bind_chunk(nanobind::module_& m);
 void bind_wire(nanobind::module_& m);
 void bind_writer(nanobind::module_& m);
 

@@ -6,6 +6,7 @@
 NB_MODULE(_scan, m) {
   m.doc() = "Untrusted bytes to columns.";
   profd::scan::bind_chrome(m);
+  profd::scan::bind_chunk(m);
   profd::scan::bind_wire(m);
   profd::scan::bind_writer(m);
 }

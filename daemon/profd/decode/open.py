@@ -9,6 +9,7 @@ from typing import BinaryIO
 from profd.decode.batch import Decoder
 from profd.decode.bundle import BundleDecoder
 from profd.decode.chrome import open_chrome
+from profd.decode.chunks import ChunkDecoder
 from profd.decode.legacy import LegacyDecoder
 from profd.decode.nvprof import NvprofDecoder
 from profd.decode.samples import SampleDecoder
@@ -23,7 +24,7 @@ def open_decoder(
 ) -> Decoder:
     """A decoder that adds to the dictionaries and tracks of its trace.
 
-    `kind`: "bundle", "chrome", "nvprof", "pyspy", "torch-legacy" (Chrome in a dialect), "xspace",
+    `kind`: "bundle", "chrome", "chunks", "nvprof", "pyspy", "torch-legacy" (Chrome in a dialect), "xspace",
     or "" for whatever the content is. The file must be seekable; the descriptor stays the caller's.
     `scratch` is a directory for private copies (default: the temporary one). Raises BadTrace when
     the content is not of that kind, BadInput when there is no such kind.
@@ -38,6 +39,8 @@ def open_decoder(
     if kind == "chrome":
         sniff(file)  # says what the file is instead, if it is none
         return open_chrome(file, size, dictionaries, tracks)
+    if kind == "chunks":
+        return ChunkDecoder(file, size, dictionaries, tracks)
     if kind == "pyspy":
         return SampleDecoder(file, size, dictionaries, tracks)
     if kind == "bundle":
@@ -47,4 +50,4 @@ def open_decoder(
     if kind == "torch-legacy":
         sniff(file)
         return LegacyDecoder(file, size, dictionaries, tracks)
-    raise BadInput(f'there is no trace format "{kind}"; known are bundle, chrome, nvprof, pyspy and xspace')
+    raise BadInput(f'there is no trace format "{kind}"; known are bundle, chrome, chunks, nvprof, pyspy and xspace')

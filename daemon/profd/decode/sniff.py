@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import BinaryIO, Final
 
+from profd.decode.chunk_file import MAGIC as CHUNK_MAGIC
 from profd.decode.inflate import GZIP_MAGIC
 from profd.decode.sqlite_file import MAGIC
 from profd.decode.xspace_sniff import looks_like
@@ -14,7 +15,7 @@ from profd.store.bundle import is_bundle
 ACCEPTED: Final = (
     'a Chrome or Kineto trace (JSON: {"traceEvents": [...]} or an array of events), plain or gzip, '
     "an XSpace of XLA, JAX or TensorFlow (*.xplane.pb), an SQLite database of nvprof, "
-    "or a bundle (profctl export -f bundle)"
+    "event chunks of the SDK, or a bundle (profctl export -f bundle)"
 )
 _HEAD_BYTES: Final = 4096
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
@@ -34,15 +35,17 @@ _KNOWN: Final = (
 
 
 def sniff(file: BinaryIO) -> str:
-    """The format by content: "bundle", "chrome", "nvprof" or "xspace". The position is at the start afterwards.
+    """The format by content: "bundle", "chrome", "chunks", "nvprof" or "xspace".
 
-    Raises BadTrace that says what the file looks like and what is accepted.
+    The position is at the start afterwards. Raises BadTrace that says what the file looks like and what is accepted.
     """
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     if head.startswith(MAGIC):
         return "nvprof"
+    if head.startswith(CHUNK_MAGIC):
+        return "chunks"
     if is_bundle(head):
         return "bundle"
     if looks_like(head):

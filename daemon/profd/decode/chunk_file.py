@@ -1,0 +1,153 @@
+"""Files of event chunks: where each chunk lies, its header, its body. docs/wire-format.md.
+
+A chunk is passed over by its length when its crc does not hold, and looked for
+by its magic when there is no header where one should be.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from profd import limits
+
+try:
+    from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14
+except ImportError:
+    from backports import zstd
+
+MAGIC: Final = b"PFC1"
+VERSIONS: Final = (1,)  # that are understood: the last two there are
+HEADER: Final = struct.Struct("<4sHBBIIQIIQQQqIIIIIIQ")
+_CRC_FROM: Final = 16
+_ZSTD: Final = 1
+_TIME_MAX: Final = 1 << 61  # 73 years after 1970: no sum of a few such times overflows
+_OPTIONS: Final = {zstd.DecompressionParameter.window_log_max: limits.CHUNK_WINDOW_LOG_MAX}
+
+
+class Header(NamedTuple):
+    """The fields as they stand in the file."""
+
+    magic: bytes
+    version: int
+    codec: int
+    flags: int
+    length: int
+    crc: int
+    incarnation: int
+    stream: int
+    tid: int
+    sequence: int
+    id_base: int
+    base_ns: int  # CLOCK_MONOTONIC
+    real_ns: int  # CLOCK_REALTIME at that moment
+    error_ns: int
+    pid: int
+    events: int
+    body_bytes: int
+    slots: int
+    thread_name: int
+    epoch: int
+
+    @property
+    def problem(self) -> str:
+        """Why the chunk cannot be read, as a reason of a loss; empty if its header is in order."""
+        if self.version not in VERSIONS:
+            return "version"
+        sizes = self.body_bytes <= limits.CHUNK_BODY_BYTES_MAX and self.slots <= limits.CHUNK_SLOTS_MAX
+        times = self.base_ns < _TIME_MAX and 0 <= self.real_ns < _TIME_MAX
+        return "" if sizes and times and self.codec in (0, _ZSTD) and self.events <= self.slots else "header"
+
+
+@dataclass(slots=True)
+class Damage:
+    """What had to be passed over while a file was read."""
+
+    lost: dict[str, int]
+    truncated: str = ""
+
+    def lose(self, reason: str, count: int = 1) -> None:
+        """Count events, or chunks of which it is not known how many events they held."""
+        self.lost[reason] = self.lost.get(reason, 0) + count
+
+
+class ChunkFile:
+    """The chunks of a seekable file of `size` bytes."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._size = size
+        self.damage = Damage({})
+
+    def chunks(self) -> Iterator[tuple[int, Header, bytes]]:
+        """(offset, header, body as it travelled) of each chunk whose crc holds, in file order."""
+        at = searches = 0
+        while at < self._size:
+            length, header, raw = self._at(at)
+            if header is not None:
+                yield at, header, raw
+            if length:
+                at += length
+                continue
+            found = self._next_magic(at + 1) if searches < limits.CHUNK_RESYNCS_MAX else -1
+            searches += 1
+            if found < 0:
+                self._cut(at)
+                return
+            at = found
+
+    def _at(self, at: int) -> tuple[int, Header | None, bytes]:
+        """What stands there: (its length, its header if it is in order, its body). Length 0: it cannot be believed."""
+        whole = self._read(at, HEADER.size)
+        if len(whole) < HEADER.size:
+            return 0, None, b""
+        header = Header._make(HEADER.unpack(whole))
+        left = self._size - at
+        if header.magic == MAGIC and left < header.length <= limits.INGEST_CHUNK_BYTES_MAX:
+            return 0, None, b""  # the tail, or a broken length: what follows tells
+        if header.magic != MAGIC or not HEADER.size <= header.length <= limits.INGEST_CHUNK_BYTES_MAX:
+            self.damage.lose("header")
+            return 0, None, b""
+        raw = self._file.read(header.length - HEADER.size)
+        if zlib.crc32(raw, zlib.crc32(whole[_CRC_FROM:])) != header.crc:
+            self.damage.lose("crc")
+            follows = self._read(at + header.length, len(MAGIC))
+            return header.length if follows in (b"", MAGIC) else 0, None, b""
+        if header.problem:
+            self.damage.lose(header.problem)
+            return header.length, None, b""
+        return header.length, header, raw
+
+    def _read(self, at: int, count: int) -> bytes:
+        self._file.seek(at)
+        return self._file.read(count)
+
+    def _next_magic(self, at: int) -> int:
+        """Where the next chunk may begin; -1: nowhere."""
+        step = 1 << 20
+        while at < self._size:
+            found = self._read(at, step + len(MAGIC) - 1).find(MAGIC)
+            if found >= 0:
+                return at + found
+            at += step
+        return -1
+
+    def _cut(self, at: int) -> None:
+        left = self._size - at
+        self.damage.truncated = f"the last {left} bytes are no whole chunk; the chunks before byte {at} are kept"
+        self.damage.lose("truncated")
+
+
+def inflate(header: Header, raw: bytes) -> bytes | None:
+    """The body of a chunk; None when it is not what its header says."""
+    if header.codec != _ZSTD:
+        return raw if len(raw) == header.body_bytes else None
+    decompressor: Any = zstd.ZstdDecompressor(options=_OPTIONS)
+    try:
+        body: bytes = decompressor.decompress(raw, header.body_bytes + 1)
+    except zstd.ZstdError:
+        return None
+    return body if len(body) == header.body_bytes and decompressor.eof and not decompressor.unused_data else None

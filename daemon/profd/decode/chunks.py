@@ -1,0 +1,237 @@
+"""Event chunks (docs/wire-format.md) to EventTable batches. The format `chunks`.
+
+A file is gone through twice. First front to back, for what chunks need of each
+other: which there are, their texts, the ends of events that began in others.
+Then chunk by chunk in the order of their times, so that what follows finds rows
+that are nearly sorted.
+
+One Unix time per CLOCK_MONOTONIC time: the first chunk's. A wall clock that is
+stepped while a trace is recorded moves no event; it is said in a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from profd import limits
+from profd._scan import ChunkReader
+from profd.decode.batch import Batch, Findings
+from profd.decode.chunk_args import Arguments
+from profd.decode.chunk_file import HEADER, ChunkFile, Header, inflate
+from profd.decode.op_inputs import Malformed, signature
+from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
+from profd.errors import BadTrace, Exhausted
+from profd.events import ArgColumn, Dictionary, EventTable, Tracks
+
+BATCH_ROWS: Final = 1 << 16
+# In the order of the codes in native/scan/chunk_reader.cpp.
+_CATEGORIES: Final = [
+    "cpu_op",
+    "user_annotation",
+    "python_function",
+    "cpu_instant_event",
+    "cuda_runtime",
+    "cuda_driver",
+    "kernel",
+    "gpu_memcpy",
+    "gpu_memset",
+    "cuda_sync",
+    "overhead",
+]
+_STRINGS: Final = ("name", "module", "stack")
+_FLAGS: Final = (("failed", "failed"), ("open_at_start", "open at start"))
+_STEP_NS: Final = 1_000_000  # by less than that a wall clock may seem to step: two clocks are not read at once
+_STEPS_SAID: Final = 4
+_TIME_MAX: Final = 1 << 62
+
+_Place = tuple[int, int, int, int, int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stream's chunks that were met."""
+
+    sequences: set[int] = field(default_factory=set)
+
+    @property
+    def missing(self) -> int:
+        """Numbers below the largest that were not met."""
+        return max(self.sequences) + 1 - len(self.sequences)
+
+
+class ChunkDecoder:
+    """Decodes one seekable file of `size` bytes; see profd.decode.batch.Decoder."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        size: int,
+        dictionaries: dict[str, Dictionary] | None = None,
+        tracks: Tracks | None = None,
+    ) -> None:
+        self.dictionaries = {} if dictionaries is None else dictionaries
+        self.tracks = Tracks() if tracks is None else tracks
+        self.findings = Findings()
+        self.clock_error_ns = 0  # the largest that any chunk states
+        self._file = file
+        self._chunks = ChunkFile(file, size)
+        self._reader = ChunkReader(
+            dictionary_bytes=limits.DICTIONARY_BYTES_MAX,
+            open_events=limits.OPEN_EVENTS_MAX,
+            tracks=limits.TRACKS_MAX,
+        )
+        self._codes = {
+            name: SharedDictionary(self.dictionaries.setdefault(name, Dictionary()))
+            for name in ("cat", "inputs", *_STRINGS)
+        }
+        self._codes["cat"].extend(_CATEGORIES)
+        self._arguments = Arguments()
+        self._true = Dictionary(["true"])
+        self._tensor_ids = Dictionary()
+        self._shared_tracks = SharedTracks(self.tracks)
+        self._processes, self._threads = Numbers(), Numbers()
+        self._spaces: dict[tuple[int, int], int] = {}
+        self._streams: dict[tuple[int, int], _Stream] = {}
+        self._offset: int | None = None  # of Unix time from CLOCK_MONOTONIC
+        self._steps: list[int] = []
+        self._order: list[tuple[int, int]] = []  # (time, offset in the file) of the chunks to read
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield batches of about BATCH_ROWS. Raises BadTrace if no chunk is readable, Exhausted beyond a limit."""
+        for at, header, raw in self._chunks.chunks():
+            self._index(at, header, raw)
+        if not self._order and not self._streams:
+            self._take_damage()
+            raise BadTrace("no event chunk in it is readable", 0)
+        self._order.sort()
+        for _, at in self._order:
+            self._add(at)
+            if self._reader.rows >= BATCH_ROWS:
+                yield self._batch()
+        if self._reader.rows:
+            yield self._batch()
+        self._conclude()
+
+    def _index(self, at: int, header: Header, raw: bytes) -> None:
+        """First pass."""
+        if len(self._order) >= limits.CHUNKS_MAX:
+            raise Exhausted(f"The recording has more than {limits.CHUNKS_MAX} chunks. Capture a shorter window.")
+        space = self._spaces.setdefault((header.incarnation, header.epoch), len(self._spaces))
+        stream = self._streams.setdefault((space, header.stream), _Stream())
+        if len(self._streams) > limits.TRACKS_MAX:
+            raise Exhausted(f"The recording has more than {limits.TRACKS_MAX} streams. Capture fewer threads.")
+        if header.sequence in stream.sequences:
+            self._count("duplicate_chunks")
+            return
+        stream.sequences.add(header.sequence)
+        start = self._time(header)
+        body = inflate(header, raw)
+        if body is None or not 0 <= start < _TIME_MAX:
+            self._lose("inflate" if body is None else "bad_time", header.events)
+        elif self._reader.index(*self._place(header, space, start), body):
+            self._order.append((start, at))
+        else:
+            self._lose("malformed", header.events)
+
+    def _time(self, header: Header) -> int:
+        offset = header.real_ns - header.base_ns
+        if self._offset is None:
+            self._offset = offset
+        self.clock_error_ns = max(self.clock_error_ns, header.error_ns)
+        step = offset - self._offset
+        allowed = _STEP_NS + header.error_ns
+        if all(abs(step - known) > allowed for known in (0, *self._steps)):
+            self._steps.append(step) if len(self._steps) < _STEPS_SAID else self._count("clock_steps")
+        return header.base_ns + self._offset
+
+    def _place(self, header: Header, space: int, start: int) -> _Place:
+        place = (space, header.pid, header.stream, header.sequence, header.tid, header.thread_name, header.id_base)
+        return (*place, start, header.slots)
+
+    def _add(self, at: int) -> None:
+        """Second pass."""
+        self._file.seek(at)
+        header = Header._make(HEADER.unpack(self._file.read(HEADER.size)))
+        body = inflate(header, self._file.read(header.length - HEADER.size))
+        space = self._spaces[header.incarnation, header.epoch]
+        start = header.base_ns + (self._offset or 0)
+        if body is None or not self._reader.add(*self._place(header, space, start), body):
+            self._lose("malformed", header.events)
+
+    def _batch(self) -> Batch:
+        taken = self._reader.take()
+        for name in _STRINGS:
+            self._codes[name].extend(taken["strings"][name])
+        self._codes["inputs"].extend([self._signature(blob) for blob in taken["inputs"]])
+        self._arguments.extend(taken["arguments"])
+        self._tensor_ids.codes(taken["strings"]["tensor_ids"])
+        self._take_tracks(taken)
+        columns = taken["columns"]
+        for name in ("cat", "inputs", *_STRINGS):
+            if name in columns:
+                columns[name] = self._codes[name].map(columns[name])
+        for name, numbers in (("process", self._processes), ("thread", self._threads), ("end_thread", self._threads)):
+            if name in columns:
+                columns[name] = numbers.map(columns[name])
+        return Batch(EventTable(columns, self.dictionaries, self._args(taken)))
+
+    def _signature(self, blob: bytes) -> str:
+        try:
+            return signature(blob)
+        except Malformed:
+            self._count("bad_inputs")
+            return "{}"
+
+    def _take_tracks(self, taken: dict[str, Any]) -> None:
+        tracks = self._shared_tracks
+        self._processes.extend([tracks.process(f"device {n}" if gpu else n) for gpu, n in taken["processes"]])
+        self._threads.extend([tracks.thread(self._processes[process], _signed(n)) for process, n in taken["threads"]])
+        for thread, name in taken["thread_names"]:
+            self.tracks.threads[self._threads[thread]]["name"] = name
+
+    def _args(self, taken: dict[str, Any]) -> dict[tuple[str, str], ArgColumn]:
+        args = self._arguments.columns(*taken["args"])
+        for key, name in _FLAGS:
+            rows = taken[key]
+            if len(rows):
+                args[name, "json"] = ArgColumn("json", rows, np.zeros(len(rows), dtype=np.int32), self._true)
+        rows, codes = taken["tensor_ids"]
+        if len(rows):
+            args["Tensor Ids", "json"] = ArgColumn("json", rows, codes, self._tensor_ids)
+        return args
+
+    def _lose(self, reason: str, count: int) -> None:
+        self._chunks.damage.lose(reason, max(1, count))
+
+    def _count(self, anomaly: str, count: int = 1) -> None:
+        self.findings.counted[anomaly] = self.findings.counted.get(anomaly, 0) + count
+
+    def _take_damage(self) -> None:
+        self.findings.lost |= self._chunks.damage.lost
+        self.findings.truncated = self._chunks.damage.truncated
+
+    def _conclude(self) -> None:
+        for reason, count in self._reader.lost.items():
+            self._lose(reason, count)
+        if missing := sum(stream.missing for stream in self._streams.values()):
+            self._lose("missing_chunks", missing)
+        self._take_damage()
+        for anomaly, count in self._reader.counted.items():
+            self._count(anomaly, count)
+        if self._reader.unmatched_ends:
+            self._count("unmatched_end", self._reader.unmatched_ends)
+        if self._arguments.bad:
+            self._count("bad_arguments", self._arguments.bad)
+        self.findings.warnings += [
+            f"the wall clock was stepped by {step / 1e9:+.3f} s while this was recorded; its times go on as before"
+            for step in self._steps
+        ]
+
+
+def _signed(number: int) -> int:
+    """A tid or a stream; no stream in particular is -1."""
+    return number - (1 << 64) if number >> 63 else number

@@ -1,0 +1,578 @@
+#include "chunk_reader.h"
+
+#include <algorithm>
+
+namespace profd::scan {
+namespace {
+
+// Codes of `cat`: the list that daemon/profd/decode/chunks.py begins its dictionary with.
+enum Cat : std::int32_t {
+  kCpuOp, kUserAnnotation, kPythonFunction, kInstantEvent, kCudaRuntime, kCudaDriver, kKernelCat, kGpuMemcpy,
+  kGpuMemset, kCudaSync, kOverheadCat,
+};
+
+constexpr std::int64_t kUnknownTotal = kAbsent;
+
+struct Meaning {
+  Kind kind;
+  std::int32_t cat;
+  char phase;
+};
+
+Meaning meaning(const Label& label, std::string_view name) {
+  switch (label.kind) {
+    case SlotKind::kRange:
+      return {Kind::kUserAnnotation, kUserAnnotation, 'X'};
+    case SlotKind::kOp:
+      return {Kind::kCpuOp, kCpuOp, 'X'};
+    case SlotKind::kPyCall:
+    case SlotKind::kCCall:
+    case SlotKind::kModule:
+      return {Kind::kPythonFunction, kPythonFunction, 'X'};
+    case SlotKind::kInstant:
+      return {Kind::kInstant, kInstantEvent, 'i'};
+    case SlotKind::kCounter:
+      return {Kind::kCounter, kNoCode, 'C'};
+    case SlotKind::kAlloc:
+    case SlotKind::kOutOfMemory:
+      return {Kind::kMemory, kInstantEvent, 'i'};
+    case SlotKind::kApi:
+      if (name.starts_with("cu") && !name.starts_with("cuda")) return {Kind::kDriver, kCudaDriver, 'X'};
+      return {Kind::kRuntime, kCudaRuntime, 'X'};
+    case SlotKind::kKernel:
+    case SlotKind::kGraph:
+      return {Kind::kKernel, kKernelCat, 'X'};
+    case SlotKind::kMemcpy:
+      return {Kind::kMemcpy, kGpuMemcpy, 'X'};
+    case SlotKind::kMemset:
+      return {Kind::kMemset, kGpuMemset, 'X'};
+    case SlotKind::kSync:
+      return {Kind::kSync, kCudaSync, 'X'};
+    case SlotKind::kOverhead:
+      return {Kind::kOverhead, kOverheadCat, 'X'};
+    default:
+      return {Kind::kOther, kNoCode, 'X'};
+  }
+}
+
+// For events that have no name of their own: what torch calls them.
+std::string_view default_name(const Label& label) {
+  if (label.name != 0) return "?";  // it has one, but that never came
+  return label.kind == SlotKind::kAlloc ? "[memory]" : label.kind == SlotKind::kOutOfMemory ? "[OutOfMemory]" : "";
+}
+
+void append_ids(std::string& text, std::uint64_t impl, std::uint64_t storage) {
+  text += text.empty() ? "[[" : ", [";
+  text += std::to_string(impl) + ", " + std::to_string(storage) + "]";
+}
+
+}  // namespace
+
+void ChunkColumns::resize(std::size_t rows) {
+  for (auto* column : {&name, &cat, &process, &thread}) column->resize(rows);
+  for (auto* column : {&kind, &phase, &device_type}) column->resize(rows);
+  start.resize(rows);
+  end.resize(rows);
+  for (auto* column : {&external, &sequence, &fwd_thread, &debug_handle, &correlation, &device, &context, &stream, &bytes, &ptr, &total_allocated, &total_reserved}) {
+    column->cut(rows);
+  }
+  for (auto* column : {&end_thread, &module, &stack, &inputs}) column->cut(rows);
+  for (auto* column : {&scope, &is_async}) column->cut(rows);
+  for (auto* column : {&value, &flops}) column->cut(rows);
+  for (auto* column : {&args, &tensor_ids}) column->cut(rows);
+  for (auto* column : {&failed, &open_at_start}) column->cut(rows);
+}
+
+void ChunkColumns::pad() {
+  const std::size_t rows = size();
+  for (auto* column : {&external, &sequence, &fwd_thread, &debug_handle, &correlation, &device, &context, &stream, &bytes, &ptr, &total_allocated, &total_reserved}) {
+    column->pad(rows);
+  }
+  for (auto* column : {&end_thread, &module, &stack, &inputs}) column->pad(rows);
+  for (auto* column : {&scope, &is_async}) column->pad(rows);
+  for (auto* column : {&value, &flops}) column->pad(rows);
+}
+
+ChunkReader::ChunkReader(const ChunkLimits& limits)
+    : budget_{limits.dictionary_bytes}, names(budget_), modules(budget_), stacks(budget_), inputs(budget_), args(budget_), tensor_ids(budget_),
+      limits_(limits), ends_(0, EventHash{hash_seed()}) {}
+
+std::vector<std::pair<std::int32_t, std::uint64_t>> ChunkReader::take_threads() { return std::exchange(new_threads_, {}); }
+
+std::vector<std::pair<std::int32_t, std::string>> ChunkReader::take_thread_names() {
+  return std::exchange(new_thread_names_, {});
+}
+
+std::vector<std::pair<bool, std::uint64_t>> ChunkReader::take_processes() { return std::exchange(new_processes_, {}); }
+
+std::int32_t ChunkReader::process(bool gpu, std::uint64_t id) {
+  const std::pair key{gpu, id};
+  const auto found = process_numbers_.find(key);
+  if (found != process_numbers_.end()) return found->second;
+  if (process_numbers_.size() >= limits_.tracks) {
+    ++counted["processes_dropped"];
+    return -1;
+  }
+  const auto number = static_cast<std::int32_t>(process_numbers_.size());
+  process_numbers_.emplace(key, number);
+  new_processes_.push_back(key);
+  return number;
+}
+
+std::int32_t ChunkReader::thread(std::int32_t process, std::uint64_t tid) {
+  if (process < 0) return -1;
+  const std::pair key{process, tid};
+  const auto found = thread_numbers_.find(key);
+  if (found != thread_numbers_.end()) return found->second;
+  if (thread_numbers_.size() >= limits_.tracks) {
+    ++counted["threads_dropped"];
+    return -1;
+  }
+  const auto number = static_cast<std::int32_t>(thread_numbers_.size());
+  thread_numbers_.emplace(key, number);
+  new_threads_.push_back(key);
+  return number;
+}
+
+bool ChunkReader::index(const ChunkPlace& place, std::string_view body) {
+  if (place.space >= spaces_.size()) spaces_.resize(place.space + std::size_t{1});
+  if (!body_.split(body) || !read_labels(body_[kLabelsSection], labels_)) return false;
+  if (!read_others(body_[kOthersSection], labels_, place.slots, others_)) return false;
+  if (body_.has(kStringsSection) && !read_strings(place, body_[kStringsSection])) return false;
+  if (body_.has(kLossesSection) && !read_losses(body_[kLossesSection])) return false;
+  const std::int32_t in = process(false, place.pid);
+  std::int32_t on = thread(in, place.tid);
+  for (const OtherRow& row : others_) {
+    const SlotKind kind = labels_[row.label].kind;
+    if (kind == SlotKind::kThread) on = thread(in, row.a);
+    if (kind != SlotKind::kPatch) continue;
+    if (ends_.size() >= limits_.open_events) {
+      ++counted["too_many_open"];
+      continue;
+    }
+    const EventKey key{std::uint64_t{place.space} << 32 | static_cast<std::uint32_t>(row.a), row.b, row.c};
+    if (row.a > UINT32_MAX || !ends_.try_emplace(key, End{place.start + row.time, on}).second) ++counted["unmatched_end"];
+  }
+  return true;
+}
+
+bool ChunkReader::read_strings(const ChunkPlace& place, std::string_view section) {
+  Cursor cursor(section);
+  std::vector<std::uint32_t> ids(cursor.count(2));
+  std::vector<std::uint64_t> lengths(ids.size());
+  std::uint64_t id = 0;
+  for (auto& each : ids) {
+    id += cursor.varint();
+    if (id > UINT32_MAX) return false;
+    each = static_cast<std::uint32_t>(id);
+  }
+  for (auto& length : lengths) length = cursor.varint();
+  auto& strings = spaces_[place.space];
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::string_view text = cursor.bytes(lengths[i]);
+    if (cursor.bad()) return false;
+    constexpr std::size_t kEntry = 96;  // what it takes beside its bytes
+    if (strings.contains(ids[i])) continue;
+    if (text.size() + kEntry > budget_.left) {
+      ++counted["names_dropped"];
+      continue;
+    }
+    budget_.left -= text.size() + kEntry;
+    strings[ids[i]].text = text;
+  }
+  return cursor.done();
+}
+
+bool ChunkReader::read_losses(std::string_view section) {
+  constexpr std::size_t kReasonBytesMax = 64, kReasonsMax = 64;
+  Cursor cursor(section);
+  std::vector<std::pair<std::string, std::uint64_t>> found(cursor.count(2));
+  for (auto& [reason, count] : found) {
+    reason = cursor.bytes(cursor.varint());
+    count = cursor.varint();
+    // A reason becomes a label of metrics and a word in a sentence.
+    const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+    if (reason.size() > kReasonBytesMax || !std::all_of(reason.begin(), reason.end(), is_plain)) return false;
+  }
+  if (cursor.bad() || !cursor.done()) return false;
+  for (const auto& [reason, count] : found) {
+    if (lost.size() >= kReasonsMax && !lost.contains(reason)) continue;
+    std::uint64_t& total = lost[reason];
+    total = total + count < total ? UINT64_MAX : total + count;
+  }
+  return true;
+}
+
+// The code of a string in a dictionary; kNoCode for id 0, and for what never came.
+std::int32_t ChunkReader::text(std::uint32_t space, std::uint32_t id, Dictionary dictionary) {
+  if (id == 0) return kNoCode;
+  auto& strings = spaces_[space];
+  const auto found = strings.find(id);
+  if (found == strings.end()) {
+    ++counted["names_missing"];
+    return kNoCode;
+  }
+  std::int32_t& code = found->second.codes[dictionary];
+  if (code >= 0) return code;
+  Interner& into = dictionary == kNameDictionary ? names : dictionary == kModuleDictionary ? modules : stacks;
+  code = into.code(found->second.text);
+  if (code < 0) ++counted["names_dropped"], code = kNoCode;
+  return code;
+}
+
+void ChunkReader::name_thread(std::uint32_t space, std::int32_t thread, std::uint64_t name) {
+  if (name == 0 || name > UINT32_MAX || thread < 0) return;
+  auto& last = thread_names_[thread];
+  if (last == std::pair{space, name}) return;
+  last = {space, name};
+  const auto found = spaces_[space].find(static_cast<std::uint32_t>(name));
+  if (found != spaces_[space].end()) new_thread_names_.emplace_back(thread, found->second.text);
+}
+
+bool ChunkReader::add(const ChunkPlace& place, std::string_view body) {
+  const std::size_t before = columns.size();
+  const bool good = body_.split(body) && read_labels(body_[kLabelsSection], labels_) &&
+                    read_others(body_[kOthersSection], labels_, place.slots, others_) && add_events(place) &&
+                    (!body_.has_attributes() || add_attributes(place, before));
+  if (!good) columns.resize(before);
+  return good;
+}
+
+void ChunkReader::look(const ChunkPlace& place) {
+  looks_.clear();
+  for (const Label& label : labels_) {
+    std::int32_t name = text(place.space, label.name, kNameDictionary);
+    const Meaning is = meaning(label, name < 0 ? std::string_view() : names[name]);
+    if (name < 0 && label.is_event()) name = std::max(kNoCode, names.code(default_name(label)));
+    const bool plain = label.flags == 0 && label.kind != SlotKind::kOp && label.kind != SlotKind::kUnknown;
+    looks_.push_back({name, is.cat, static_cast<std::uint8_t>(is.kind), static_cast<std::uint8_t>(is.phase), plain});
+  }
+}
+
+bool ChunkReader::add_events(const ChunkPlace& place) {
+  look(place);
+  process_ = process(false, place.pid), thread_ = thread(process_, place.tid);
+  name_thread(place.space, thread_, place.thread_name);
+  Cursor nested(body_[kNestedSection]);
+  const std::uint64_t count = body_.has(kNestedSection) ? nested.count(4) : 0;
+  const std::uint64_t label_bytes = count ? nested.varint() : 0, pop_bytes = count ? nested.varint() : 0;
+  Cursor labels(nested.bytes(label_bytes)), pops(nested.bytes(pop_bytes)), times = nested;
+  if (nested.bad() || count + others_.size() > place.slots) return false;
+
+  const std::size_t first = columns.size();
+  columns.resize(first + count + others_.size());
+  row_of_slot_.assign(body_.has_attributes() ? place.slots : 0, -1);
+  open_.clear();
+  std::size_t row = first, other_at = 0;
+  std::uint64_t slot = 0, moment = 0, all_steps = 0;
+  const auto own_row = [&](const Label& label, const Looks& looks) {
+    columns.name[row] = looks.name, columns.cat[row] = looks.cat;
+    columns.kind[row] = looks.kind, columns.phase[row] = looks.phase;
+    columns.thread[row] = thread_;
+    if (!row_of_slot_.empty()) row_of_slot_[slot] = static_cast<std::int32_t>(row - first);
+    if (!looks.plain) particulars(place, label, static_cast<std::uint32_t>(slot), row);
+  };
+  const auto step = [&] {
+    const std::uint64_t more = times.varint();
+    all_steps |= more;
+    moment += more;
+  };
+  const auto others_before = [&](std::uint64_t nested_left) {
+    while (other_at < others_.size() && (others_[other_at].slot <= slot || nested_left == 0)) {
+      const OtherRow& other_row = others_[other_at++];
+      if (other_row.slot < slot) return false;  // within an extension, or an event that is already there
+      slot = other_row.slot;
+      const Label& label = labels_[other_row.label];
+      if (label.is_event()) {
+        own_row(label, looks_[other_row.label]);
+        other(place, other_row, row++);
+      } else if (label.kind == SlotKind::kThread) {
+        thread_ = thread(process_, other_row.a);
+        name_thread(place.space, thread_, other_row.b);
+      }
+      slot += 1u + label.extensions;
+    }
+    return true;
+  };
+
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (!others_before(count - i) || slot >= place.slots) return false;
+    const std::uint64_t number = labels.varint(), ended = pops.varint();
+    if (number >= labels_.size() || ended > open_.size()) return false;
+    const Label& label = labels_[number];
+    if (!label.is_range() || (label.flags & (kAsyncFlag | kBackendFlag)) != 0) return false;
+    for (std::uint64_t pop = 0; pop < ended; ++pop) {
+      step();
+      columns.end[open_.back()] = place.start + static_cast<std::int64_t>(moment);
+      open_.pop_back();
+    }
+    if (i == 0) {
+      moment = times.svarint();
+      if (!in_time(moment)) return false;
+    } else {
+      step();
+    }
+    columns.start[row] = place.start + static_cast<std::int64_t>(moment);
+    own_row(label, looks_[number]);
+    open_.push_back(row++);
+    slot += 1u + label.extensions;
+  }
+  for (; !open_.empty(); open_.pop_back()) {
+    step();
+    columns.end[open_.back()] = place.start + static_cast<std::int64_t>(moment);
+  }
+  if (!others_before(0) || slot > place.slots) return false;
+  // No step may be so large that the sum went around: times in order are then in range if the last one is.
+  if (all_steps >= static_cast<std::uint64_t>(kTimeMax) || !in_time(moment)) return false;
+  if (labels.bad() || pops.bad() || times.bad() || !labels.done() || !pops.done() || !times.done()) return false;
+  columns.resize(row);
+  std::fill(columns.process.begin() + static_cast<std::ptrdiff_t>(first), columns.process.end(), process_);
+  std::fill(columns.device_type.begin() + static_cast<std::ptrdiff_t>(first), columns.device_type.end(),
+            static_cast<std::uint8_t>(DeviceType::kCpu));
+  return true;
+}
+
+// What few events have: those of NESTED come here, too.
+void ChunkReader::particulars(const ChunkPlace& place, const Label& label, std::uint32_t slot, std::size_t row) {
+  if (label.kind == SlotKind::kUnknown) ++counted["unknown_kind"];
+  if (label.kind == SlotKind::kOp) {
+    columns.external.put(row, static_cast<std::int64_t>(place.id_base + slot));
+    columns.scope.put(row, label.scope);
+  }
+  if (label.flags & kAsyncFlag) columns.is_async.put(row, 1), columns.phase[row] = 'b';
+  const auto at = static_cast<std::int64_t>(row);
+  if (label.flags & kOpenAtStartFlag) columns.open_at_start.rows.push_back(at), columns.open_at_start.values.push_back(1);
+  if (label.flags & kFailedFlag) columns.failed.rows.push_back(at), columns.failed.values.push_back(1);
+}
+
+void ChunkReader::other(const ChunkPlace& place, const OtherRow& from, std::size_t row) {
+  const Label& label = labels_[from.label];
+  const std::int64_t start = place.start + from.time;
+  columns.start[row] = columns.end[row] = start;
+  switch (label.kind) {
+    case SlotKind::kInstant:
+      return;
+    case SlotKind::kCounter:
+      columns.value.put(row, from.value);
+      return;
+    case SlotKind::kAlloc:
+      columns.bytes.put(row, static_cast<std::int64_t>(from.a));
+      columns.ptr.put(row, static_cast<std::int64_t>(from.b));
+      return;
+    case SlotKind::kOutOfMemory:
+      columns.bytes.put(row, static_cast<std::int64_t>(from.a));
+      return;
+    default:
+      break;
+  }
+  if (from.ended) {
+    columns.end[row] = place.start + from.end;
+    return;
+  }
+  const auto found = ends_.find({std::uint64_t{place.space} << 32 | place.stream, place.sequence, from.slot});
+  if (found == ends_.end()) {
+    columns.end[row] = kAbsent;
+    if (columns.phase[row] == 'X') columns.phase[row] = 'B';
+    return;
+  }
+  columns.end[row] = found->second.time;
+  if (found->second.thread != thread_) columns.end_thread.put(row, found->second.thread);
+  ends_.erase(found);
+}
+
+bool ChunkReader::add_attributes(const ChunkPlace& place, std::size_t first) {
+  args_.clear();
+  for (unsigned tag = kSequenceSection; tag < kSections; ++tag) {
+    if (!body_.has(tag) || tag == kLossesSection) continue;
+    Cursor cursor(body_[tag]);
+    if (!read_slots(cursor, place.slots)) return false;
+    for (auto& row : rows_) row = row < 0 ? -1 : row + static_cast<std::int64_t>(first);
+    if (tag == kInputsSection && !read_blobs(cursor, inputs)) return false;
+    if (tag == kArgsSection && !read_blobs(cursor, args)) return false;
+    if (!read_values(cursor, tag, place.space)) return false;
+  }
+  put_args();
+  return true;
+}
+
+// In the order of their rows, as columns have them; a row has one set of arguments.
+void ChunkReader::put_args() {
+  std::stable_sort(args_.begin(), args_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [row, code] : args_) {
+    if (!columns.args.rows.empty() && columns.args.rows.back() == row) continue;
+    columns.args.rows.push_back(row), columns.args.values.push_back(code);
+  }
+}
+
+// The rows of an attribute's slots; a slot that is no event has none.
+bool ChunkReader::read_slots(Cursor& cursor, std::uint32_t slots) {
+  rows_.assign(cursor.count(2), -1);
+  std::uint64_t slot = 0;
+  for (auto& row : rows_) {
+    const std::uint64_t gap = cursor.varint();
+    if (gap >= slots || slot + gap >= slots) return false;
+    slot += gap;
+    row = row_of_slot_[slot];
+    if (row < 0) ++counted["stray_attribute"];
+    ++slot;
+  }
+  return !cursor.bad();
+}
+
+bool ChunkReader::read_blobs(Cursor& cursor, Interner& into) {
+  std::vector<std::uint64_t> lengths(cursor.count());
+  for (auto& length : lengths) length = cursor.varint();
+  codes_.clear();
+  for (const std::uint64_t length : lengths) {
+    const std::string_view blob = cursor.bytes(length);
+    if (cursor.bad()) return false;
+    const std::int32_t code = into.code(blob);
+    if (code < 0) ++counted["arguments_dropped"];
+    codes_.push_back(std::max(code, kNoCode));
+  }
+  return !cursor.bad();
+}
+
+bool ChunkReader::read_values(Cursor& cursor, unsigned tag, std::uint32_t space) {
+  std::uint64_t sequence = 0, impl = 0, storage = 0;
+  GpuFields gpu{};
+  for (const std::int64_t row : rows_) {
+    const bool there = row >= 0;
+    const auto at = static_cast<std::size_t>(row);
+    const auto number = [&](OptionalColumn<std::int64_t>& column, std::uint64_t value) {
+      if (there) column.put(at, static_cast<std::int64_t>(value));
+    };
+    const auto string = [&](OptionalColumn<std::int32_t>& column, Dictionary dictionary) {
+      const std::uint64_t id = cursor.varint();
+      const std::int32_t code = id <= UINT32_MAX ? text(space, static_cast<std::uint32_t>(id), dictionary) : kNoCode;
+      if (there && code >= 0) column.put(at, code);
+    };
+    switch (tag) {
+      case kSequenceSection:
+        number(columns.sequence, sequence += cursor.svarint());
+        break;
+      case kForwardThreadSection:
+        number(columns.fwd_thread, cursor.varint());
+        break;
+      case kDebugHandleSection:
+        number(columns.debug_handle, cursor.svarint());
+        break;
+      case kFlopsSection: {
+        const double flops = cursor.f64();
+        if (there) columns.flops.put(at, flops);
+        break;
+      }
+      case kModuleSection:
+        string(columns.module, kModuleDictionary);
+        break;
+      case kStackSection:
+        string(columns.stack, kStackDictionary);
+        break;
+      case kMemorySection:
+        read_memory(cursor, row);
+        break;
+      case kGpuSection:
+        if (!read_gpu(cursor, row, gpu)) return false;
+        break;
+      case kTensorIdsSection: {
+        std::string ids;
+        for (std::uint64_t left = cursor.count(2); left > 0; --left) {
+          impl += cursor.svarint(), storage += cursor.svarint();
+          append_ids(ids, impl, storage);
+        }
+        const std::int32_t code = tensor_ids.code(ids.empty() ? "[]" : ids += ']');
+        if (code < 0) ++counted["arguments_dropped"];
+        if (there && code >= 0) columns.tensor_ids.rows.push_back(row), columns.tensor_ids.values.push_back(code);
+        break;
+      }
+      default: {  // inputs and arguments
+        const std::uint64_t place = cursor.varint();
+        if (place >= codes_.size()) return false;
+        const std::int32_t code = codes_[place];
+        if (!there || code < 0) break;
+        if (tag == kInputsSection) {
+          columns.inputs.put(at, code);
+        } else {
+          args_.emplace_back(row, code);
+        }
+      }
+    }
+    if (cursor.bad()) return false;
+  }
+  return cursor.done();
+}
+
+void ChunkReader::read_memory(Cursor& cursor, std::int64_t row) {
+  const std::uint8_t type = cursor.u8();
+  const std::uint64_t device = cursor.svarint();
+  const std::uint8_t bits = cursor.u8();
+  const std::uint64_t allocated = bits & 1 ? cursor.svarint() : static_cast<std::uint64_t>(kUnknownTotal);
+  const std::uint64_t reserved = bits & 2 ? cursor.svarint() : static_cast<std::uint64_t>(kUnknownTotal);
+  if (row < 0) return;
+  const auto at = static_cast<std::size_t>(row);
+  columns.device_type[at] = type <= static_cast<std::uint8_t>(DeviceType::kTpu) ? type : 0;
+  columns.device.put(at, static_cast<std::int64_t>(device));
+  columns.total_allocated.put(at, static_cast<std::int64_t>(allocated));
+  columns.total_reserved.put(at, static_cast<std::int64_t>(reserved));
+}
+
+bool ChunkReader::read_gpu(Cursor& cursor, std::int64_t row, GpuFields& fields) {
+  const std::uint8_t count = cursor.u8();
+  if (count != kShortRecord && count != kGpuFields) return false;
+  for (unsigned field = 0; field < count; ++field) fields[field] += cursor.svarint();
+  if (row >= 0) put_gpu(fields, static_cast<std::size_t>(row), count == kGpuFields);
+  return true;
+}
+
+void ChunkReader::put_gpu(const GpuFields& fields, std::size_t row, bool kernel) {
+  const auto kind = static_cast<Kind>(columns.kind[row]);
+  const bool call = kind == Kind::kRuntime || kind == Kind::kDriver;
+  if (!call && (kind < Kind::kKernel || kind > Kind::kOverhead)) return;  // of something else
+  const auto number = [&](GpuField field) { return static_cast<std::int64_t>(fields[field]); };
+  columns.correlation.put(row, number(kCorrelationId));
+  if (call) {
+    columns.thread[row] = thread(process_, fields[kTid]);
+    return;
+  }
+  if (kind == Kind::kOverhead) return;
+  // As in Kineto's files a GPU is a process and its streams are the threads; no stream in particular is -1.
+  const bool whole_device = fields[kGpuStream] == UINT32_MAX;
+  const std::int32_t gpu = process(true, fields[kGpuDevice]);
+  columns.process[row] = gpu;
+  columns.thread[row] = thread(gpu, whole_device ? UINT64_MAX : fields[kGpuStream]);
+  columns.device_type[row] = static_cast<std::uint8_t>(DeviceType::kCuda);
+  columns.device.put(row, number(kGpuDevice));
+  columns.context.put(row, number(kGpuContext));
+  columns.stream.put(row, whole_device ? -1 : number(kGpuStream));
+  if (kind == Kind::kMemcpy || kind == Kind::kMemset) columns.bytes.put(row, number(kGpuBytes));
+  gpu_args(fields, row, kernel);
+}
+
+void ChunkReader::gpu_args(const GpuFields& fields, std::size_t row, bool kernel) {
+  std::string text;
+  const auto member = [&](const char* key, const std::string& value) {
+    text += text.empty() ? "{\"" : ", \"";
+    text.append(key).append("\": ").append(value);
+  };
+  const auto axes = [&](unsigned first) {
+    return "[" + std::to_string(fields[first]) + ", " + std::to_string(fields[first + 1]) + ", " +
+           std::to_string(fields[first + 2]) + "]";
+  };
+  if (kernel) {
+    member("grid", axes(kGrid));
+    member("block", axes(kBlock));
+    member("registers per thread", std::to_string(fields[kRegisters]));
+    member("shared memory", std::to_string(fields[kShared]));
+  }
+  if (fields[kGraph] != 0) member("graph id", std::to_string(fields[kGraph]));
+  if (fields[kGraphNode] != 0) member("graph node id", std::to_string(fields[kGraphNode]));
+  if (text.empty()) return;
+  const std::int32_t code = args.code(text += '}');
+  if (code < 0) {
+    ++counted["arguments_dropped"];
+  } else {
+    args_.emplace_back(static_cast<std::int64_t>(row), code);
+  }
+}
+
+}  // namespace profd::scan
