@@ -100,6 +100,7 @@ bool adopt_orphan(Thread* thread, Session session) {
   slot->end = thread->tid;
   slot->payload = 0;
   set_head(slot, thread_name(), Kind::Thread, 0, 0, 0);
+  thread->extensions++;  // no event
   publish(thread, 1);
   return true;
 }
@@ -217,6 +218,7 @@ void end_elsewhere(Thread* thread, const Handle& handle, uint64_t when, uint8_t 
   slot->payload = (reinterpret_cast<uintptr_t>(handle.slot) & (arena::kChunkBytes - 1)) / sizeof(Slot) -
                   sizeof(ChunkHeader) / sizeof(Slot);
   set_head(slot, handle.place.stream, Kind::Patch, static_cast<uint8_t>(flags | (own ? 0 : arena::kAsync)), 0, 0);
+  thread->extensions++;  // no event
   publish(thread, 1);
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final
 
 
 class State(IntEnum):
@@ -94,11 +95,15 @@ class Options:
     max_overhead: float | None = None  # share of the step time; None: no guard
 
 
+STAGES_BEFORE: Final = frozenset(("target", "streamer", "ingest", "source"))
+"""Stages of losses that a recording brings with it, before anything is decoded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Events that existed and are not in the trace."""
 
-    stage: str  # source, decode, collate, store
+    stage: str  # one of STAGES_BEFORE, or decode, collate, store
     reason: str
     count: int
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from profd.capture.model import RawFile
+from profd.capture.model import STAGES_BEFORE, RawFile
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.store.catalog import TraceRecord
@@ -85,7 +85,7 @@ def _counts(record: TraceRecord) -> dict[str, Any]:
         "gpu_events": record.gpu_events,
         "start_ns": record.start_ns,
         "end_ns": record.end_ns,
-        # The target's own losses are in the trace as well; the manager has them already.
-        "lost": [loss for loss in record.lost if loss.stage != "source"],
+        # The recording's own losses are in the trace as well; the manager has them already.
+        "lost": [loss for loss in record.lost if loss.stage not in STAGES_BEFORE],
         "truncated": bool(record.truncated),
     }
