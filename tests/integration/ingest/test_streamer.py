@@ -6,14 +6,19 @@ import asyncio
 import os
 import signal
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from profd.capture.model import Loss
+from profd.ingest.arena import counters_untrusted
+from profd.ingest.intake import Intake
+from profd.ingest.streamers import Drain
 
 from tests.support import arena_writer as writer
 from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, names_of, until
+from tests.support.recording_job import recording_job
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +30,9 @@ async def rig() -> AsyncIterator[IngestRig]:
             yield rig
 
 
-def begin(rig: IngestRig, fd: int, epoch: int = EPOCH):
-    intake = rig.ingest.expect(INCARNATION, epoch, os.getuid(), rig.folder)
-    drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, epoch, fd)
+def begin(rig: IngestRig, fd: int, incarnation: int = INCARNATION, folder: Path | None = None) -> tuple[Intake, Drain]:
+    intake = rig.ingest.expect(incarnation, EPOCH, os.getuid(), folder or rig.folder)
+    drain = rig.streamers.drain(os.getuid(), os.getgid(), incarnation, EPOCH, fd)
     os.close(fd)
     return intake, drain
 
@@ -49,16 +54,160 @@ async def test_everything_sealed_and_open_arrives_once_and_is_accounted_for(rig:
     assert intake.losses == [Loss("target", "arena_full", 11), Loss("target", "strings_full", 2)]
 
 
-async def test_streamer_killed_midway_another_goes_on(rig: IngestRig) -> None:
-    fd = writer.arena_fd(list(arena_chunks(streams=4, each=50)), recording=0, recorded=200 * 8)
-    intake, drain = begin(rig, fd)
+async def drained(intake: Intake, drain: Drain, *, target_died: bool = False) -> None:
+    """Finish, and close both."""
     async with asyncio.timeout(LONG):
-        await until(lambda: rig.streamers.pids)
-        os.kill(rig.streamers.pids[0], signal.SIGKILL)
-        await until(lambda: drain.restarts > 0)
-        await drain.finish(target_died=True)
+        await drain.finish(target_died=target_died)
+        assert not drain.problem
         await intake.finished.wait()
     drain.close()
     intake.close()
-    assert len(names_of(intake.path)) == len(set(names_of(intake.path))) == 200
-    assert intake.losses == []
+
+
+def lost(intake: Intake) -> dict[str, int]:
+    return {f"{loss.stage}.{loss.reason}": loss.count for loss in intake.losses}
+
+
+def nothing_twice(intake: Intake) -> None:
+    names = names_of(intake.path)
+    assert len(names) == len(set(names))
+
+
+async def test_process_that_records_is_drained_to_its_last_event(rig: IngestRig) -> None:
+    with recording_job() as job:
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        await until(lambda: intake.chunks > 20)
+        totals = await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    nothing_twice(intake)
+    assert (intake.events, intake.recorded) == (totals["recorded"], totals["recorded"])
+    assert lost(intake) == {}
+
+
+async def test_killed_process_leaves_everything_it_published(rig: IngestRig) -> None:
+    with recording_job() as job:
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        await until(lambda: intake.chunks > 20)
+        job.process.kill()
+        await asyncio.to_thread(job.process.wait)
+        await drained(intake, drain, target_died=True)
+    nothing_twice(intake)
+    assert intake.events == intake.recorded
+    assert lost(intake) == {}
+
+
+async def test_killed_streamers_cost_nothing(rig: IngestRig) -> None:
+    with recording_job() as job:
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        for _ in range(3):
+            before, restarts = intake.chunks, drain.restarts
+            await until(lambda before=before: intake.chunks > before + 5)
+            os.kill(rig.streamers.pids[0], signal.SIGKILL)
+            await until(lambda restarts=restarts: drain.restarts > restarts)
+        totals = await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    nothing_twice(intake)
+    assert intake.events == intake.recorded == totals["recorded"]
+    assert set(lost(intake)) <= {"target.arena_full"}
+
+
+async def test_stopped_streamer_is_waited_for(rig: IngestRig) -> None:
+    with recording_job(arena_bytes=2 << 20) as job:
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        await until(lambda: intake.chunks > 5)
+        pid = rig.streamers.pids[0]
+        os.kill(pid, signal.SIGSTOP)
+        before = intake.chunks
+        await until(lambda: counters_untrusted(drain.fd).lost)  # the arena is full, the job goes on
+        os.kill(pid, signal.SIGCONT)
+        await until(lambda: intake.chunks > before + 5)
+        totals = await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    nothing_twice(intake)
+    assert intake.events == totals["recorded"]
+    assert lost(intake) == {"target.arena_full": totals["arena_full"]}
+
+
+async def test_connection_that_breaks_is_made_again(rig: IngestRig) -> None:
+    with recording_job() as job:
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        for _ in range(2):
+            before = intake.chunks
+            await until(lambda before=before: intake.chunks > before + 5)
+            await rig.restart_server()
+        totals = await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    nothing_twice(intake)
+    assert drain.restarts == 0
+    assert intake.events == totals["recorded"]
+
+
+async def test_slow_writer_makes_the_target_drop_and_count(rig: IngestRig) -> None:
+    slow = threading.Event()
+    with recording_job(arena_bytes=2 << 20) as job:
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        await until(lambda: intake.chunks > 5)
+        rig.ingest.writer.start(slow.wait)  # a disk that takes nothing
+        await until(lambda: counters_untrusted(drain.fd).lost)
+        slow.set()
+        totals = await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    nothing_twice(intake)
+    assert intake.events == totals["recorded"]
+    assert lost(intake) == {"target.arena_full": totals["arena_full"]}
+
+
+async def test_full_disk_is_told_and_the_job_goes_on(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.ingest.journal_file.INGEST_FREE_BYTES_MIN", 0)
+    with recording_job() as job:
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        await until(lambda: intake.chunks > 5)
+        intake._file._bytes_max = intake.bytes + 10_000
+        await until(lambda: intake.failure)
+        totals = await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    nothing_twice(intake)
+    assert "limit" in intake.failure
+    assert lost(intake) == {"ingest.journal_full": totals["recorded"] - intake.events}
+
+
+async def test_daemon_that_comes_back_goes_on_with_the_file(rig: IngestRig) -> None:
+    with recording_job() as job:
+        fd = os.dup(job.fd)
+        intake, drain = begin(rig, job.fd, job.incarnation)
+        await until(lambda: intake.chunks > 20)
+        # As a daemon that was killed: its streamer loses it in the middle, an unfinished chunk is in the file.
+        await rig.streamers.close()
+        drain.close()
+        intake.close()
+        with intake.path.open("ab") as file:
+            file.write(b"PFC1 and no more")
+        intake, drain = begin(rig, fd, job.incarnation)
+        totals = await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    nothing_twice(intake)
+    assert intake.events == totals["recorded"]
+    assert lost(intake) == {}
+
+
+async def test_arena_that_is_none_is_refused_with_its_reason(rig: IngestRig) -> None:
+    fd = os.memfd_create("nothing", os.MFD_CLOEXEC)
+    intake, drain = begin(rig, fd)
+    async with asyncio.timeout(LONG):
+        await drain.ended.wait()
+        await drain.finish(target_died=False)
+    assert "the arena cannot be read" in drain.problem
+    intake.close()
+
+
+async def test_two_arenas_share_a_streamer(rig: IngestRig) -> None:
+    with recording_job() as one, recording_job() as other:
+        (rig.folder / "other").mkdir()
+        first = begin(rig, one.fd, one.incarnation)
+        second = begin(rig, other.fd, other.incarnation, folder=rig.folder / "other")
+        await until(lambda: first[0].chunks > 5 and second[0].chunks > 5)
+        assert len(rig.streamers.pids) == 1
+        for job, (intake, drain) in ((one, first), (other, second)):
+            totals = await asyncio.to_thread(job.stop)
+            await drained(intake, drain)
+            assert intake.events == totals["recorded"]
