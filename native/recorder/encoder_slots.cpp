@@ -38,6 +38,9 @@ std::uint64_t unreadable_key(std::uint8_t extensions) {
   return label_key(slot);
 }
 
+// Within 36 years of the base, whichever way: readers refuse chunks whose times could overflow.
+bool is_near(std::uint64_t relative) { return ((relative + (std::uint64_t{1} << 60)) >> 61) == 0; }
+
 // `value` modulo 2^64 as a signed number: times are relative and may lie before the base.
 std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
@@ -90,25 +93,32 @@ void SlotEncoder::encode(const ChunkCopy& chunk, const ChunkClock& clock, std::u
       break;
     }
     const std::uint32_t label = labels_.number(label_key(is_about_others(slot.kind) ? unnamed(slot) : slot), strings_end);
-    const Labels::Label& known = labels_[label];
-    if (known.form == Labels::kRange && slot.end != 0) {
-      range(at, slot, label);
-    } else if (known.form == Labels::kUnreadable) {
-      unreadable(at, label);
+    const bool name_is_bad = labels_[label].name_is_bad;
+    if (encode_slot(at, slot, label)) {
+      bad_attributes_ += name_is_bad;
+      if (slot.kind == Kind::Op || slot.extensions != 0) details(at, slot);
     } else {
-      other(at, slot, label);
+      unreadable(at, labels_.number(unreadable_key(slot.extensions), strings_end));
     }
-    bad_attributes_ += labels_[label].name_is_bad;
-    if (slot.kind == Kind::Op || slot.extensions != 0) details(at, slot);
     at += 1u + slot.extensions;
   }
   while (!open_.empty()) pop_before(open_.back());
   for (const Labels::Label& label : labels_.all()) strings_.push_back(label.name);
 }
 
+// False: it makes no sense, and nothing of it was written.
+bool SlotEncoder::encode_slot(std::uint32_t slot, const Slot& from, std::uint32_t label) {
+  const Labels::Form form = labels_[label].form;
+  if (form == Labels::kUnreadable) return false;
+  if (form == Labels::kRange && from.end != 0) return range(slot, from, label);
+  if (is_range(from.kind) && (from.flags & arena::kBackend) != 0) return backend(slot, from, label);
+  return is_gpu(from.kind) ? gpu(slot, from, label) : other(slot, from, label);
+}
+
 // Where it lies within the ranges before it, in NESTED; otherwise among the others.
-void SlotEncoder::range(std::uint32_t slot, const Slot& from, std::uint32_t label) {
+bool SlotEncoder::range(std::uint32_t slot, const Slot& from, std::uint32_t label) {
   const std::uint64_t start = clock_->relative(from.start), end = clock_->relative(from.end);
+  if (!is_near(start) || !is_near(end)) return false;
   const bool first = nested_ == 0;
   const bool in_order = as_signed(start) <= as_signed(end) && (first || as_signed(moment_) <= as_signed(start));
   if (in_order) pop_before(start);
@@ -116,7 +126,7 @@ void SlotEncoder::range(std::uint32_t slot, const Slot& from, std::uint32_t labe
     timed_row(slot, label, start);
     length(true, start, end);
     ++other_events_;
-    return;
+    return true;
   }
   nested_labels_.varint(label);
   pops_.varint(pending_pops_);
@@ -129,6 +139,7 @@ void SlotEncoder::range(std::uint32_t slot, const Slot& from, std::uint32_t labe
   moment_ = start;
   open_.push_back(end);
   ++nested_;
+  return true;
 }
 
 void SlotEncoder::pop_before(std::uint64_t moment) {
@@ -140,19 +151,13 @@ void SlotEncoder::pop_before(std::uint64_t moment) {
   }
 }
 
-void SlotEncoder::other(std::uint32_t slot, const Slot& from, std::uint32_t label) {
-  if (is_range(from.kind) && (from.flags & arena::kBackend) != 0) {
-    backend(slot, from, label);
-    return;
-  }
-  if (is_gpu(from.kind)) {
-    gpu(slot, from, label);
-    return;
-  }
-  const bool ends_something = from.kind == Kind::Patch || from.kind == Kind::Thread;
-  const std::uint64_t ticks = from.kind == Kind::Patch ? from.end : from.start;
-  timed_row(slot, label, clock_->relative(ticks));
-  other_events_ += ends_something ? 0 : 1;
+bool SlotEncoder::other(std::uint32_t slot, const Slot& from, std::uint32_t label) {
+  const std::uint64_t time = clock_->relative(from.kind == Kind::Patch ? from.end : from.start);
+  const bool has_end = is_range(from.kind) && from.end != 0;
+  const std::uint64_t end = has_end ? clock_->relative(from.end) : time;
+  if (!is_near(time) || !is_near(end)) return false;
+  timed_row(slot, label, time);
+  other_events_ += is_event(from.kind);
   switch (from.kind) {
     case Kind::Instant:
       break;
@@ -177,28 +182,31 @@ void SlotEncoder::other(std::uint32_t slot, const Slot& from, std::uint32_t labe
       if (from.name < strings_end_) strings_.push_back(from.name);
       break;
     default:
-      length(from.end != 0, row_time_, clock_->relative(from.end));
+      length(has_end, time, end);
   }
+  return true;
 }
 
-void SlotEncoder::backend(std::uint32_t slot, const Slot& from, std::uint32_t label) {
+bool SlotEncoder::backend(std::uint32_t slot, const Slot& from, std::uint32_t label) {
   std::uint64_t start, end;
-  if (!external_time(extension(slot, from), start, end)) {
-    unreadable(slot, labels_.number(unreadable_key(from.extensions), strings_end_));
-    return;
-  }
+  const auto real = static_cast<std::uint64_t>(clock_->real_at_base());
+  if (!external_time(extension(slot, from), start, end) || !is_near(start - real) || !is_near(end - real)) return false;
   row(slot, label);
-  rows_.svarint(start - static_cast<std::uint64_t>(clock_->real_at_base()));
+  rows_.svarint(start - real);
   length(true, start, end);
   ++other_events_;
+  return true;
 }
 
-void SlotEncoder::gpu(std::uint32_t slot, const Slot& from, std::uint32_t label) {
+bool SlotEncoder::gpu(std::uint32_t slot, const Slot& from, std::uint32_t label) {
+  const auto real = static_cast<std::uint64_t>(clock_->real_at_base());
+  if (!is_near(from.start - real) || !is_near(from.end - real)) return false;
   row(slot, label);
   rows_.svarint(from.start - gpu_time_);
   gpu_time_ = from.start;
   length(true, from.start, from.end);
   ++other_events_;
+  return true;
 }
 
 void SlotEncoder::unreadable(std::uint32_t slot, std::uint32_t label) {
@@ -226,7 +234,7 @@ void SlotEncoder::length(bool ended, std::uint64_t start, std::uint64_t end) {
 
 void SlotEncoder::details(std::uint32_t slot, const Slot& from) {
   if (from.kind == Kind::Op && from.payload != 0) attributes_.payload(slot, from.payload);
-  if (from.extensions == 0 || !is_event(from.kind) || from.kind > Kind::Graph) return;
+  if (from.extensions == 0 || !is_event(from.kind)) return;
   if (!attributes_.extension(slot, extension(slot, from), strings_end_, strings_)) ++bad_attributes_;
 }
 

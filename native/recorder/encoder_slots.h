@@ -63,11 +63,12 @@ class SlotEncoder {
   void write(Bytes& body, std::uint32_t strings_cut);
 
  private:
-  void range(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
+  bool encode_slot(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
+  bool range(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
   void pop_before(std::uint64_t moment);
-  void other(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
-  void backend(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
-  void gpu(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
+  bool other(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
+  bool backend(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
+  bool gpu(std::uint32_t slot, const arena::Slot& from, std::uint32_t label);
   void unreadable(std::uint32_t slot, std::uint32_t label);
   void row(std::uint32_t slot, std::uint32_t label);
   void timed_row(std::uint32_t slot, std::uint32_t label, std::uint64_t time);

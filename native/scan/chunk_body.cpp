@@ -27,6 +27,8 @@ bool Body::split(std::string_view body) {
 
 bool read_labels(std::string_view section, std::vector<Label>& labels) {
   constexpr std::size_t kLeastBytes = 5;
+  labels.clear();
+  if (section.empty()) return true;
   Cursor cursor(section);
   labels.assign(cursor.count(kLeastBytes), Label{});
   std::uint64_t name = 0;
@@ -48,6 +50,7 @@ bool read_others(std::string_view section, const std::vector<Label>& labels, std
                  std::vector<OtherRow>& rows) {
   constexpr std::size_t kLeastBytes = 2;
   rows.clear();
+  if (section.empty()) return true;
   Cursor cursor(section);
   const std::uint64_t count = cursor.count(kLeastBytes);
   rows.reserve(count);
