@@ -1,0 +1,129 @@
+"""Whom a streamer runs as, and what happens when it cannot run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from profd.ingest.streamers import Streamers
+from profd.workers.identity import _unreadable
+
+from tests.support import arena_writer as writer
+from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, until
+
+pytestmark = pytest.mark.slow
+NOBODY = 65534
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[IngestRig]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with ingest_rig(Path(folder)) as rig:
+            yield rig
+
+
+@contextmanager
+def arena() -> Iterator[int]:
+    fd = writer.arena_fd(list(arena_chunks(streams=1, each=5)), recording=0, recorded=40)
+    yield fd
+    os.close(fd)
+
+
+def effective(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+async def test_streamer_has_no_privileges_less_weight_and_nothing_of_ours(
+    rig: IngestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "of the daemon")
+    with arena() as fd, (rig.folder / "open").open("wb"):
+        intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
+        await until(lambda: intake.chunks == 5)
+        (pid,) = rig.streamers.pids
+        status, process = effective(pid), psutil.Process(pid)
+        assert (int(status["CapEff"], 16), int(status["CapPrm"], 16), status["NoNewPrivs"]) == (0, 0, "1")
+        assert process.nice() >= 5
+        assert "SECRET" not in process.environ()
+        assert not [file for file in process.open_files() if str(rig.folder) in file.path]
+        assert Path(f"/proc/{pid}/cgroup").read_text() == Path("/proc/self/cgroup").read_text()
+        async with asyncio.timeout(LONG):
+            await drain.finish(target_died=False)
+        drain.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing identity takes root")
+@pytest.mark.skipif(bool(_unreadable(NOBODY, NOBODY)), reason=f"uid {NOBODY} cannot read this Python")
+async def test_streamer_of_another_user_has_its_identity(rig: IngestRig) -> None:
+    for path in (rig.folder, rig.socket, rig.folder / "control.sock"):
+        path.chmod(0o777)
+    streamers = Streamers(rig.socket, rig.ingest.find, change_identity=True)
+    with arena() as fd:
+        intake = rig.ingest.expect(INCARNATION, EPOCH, NOBODY, rig.folder)
+        drain = streamers.drain(NOBODY, NOBODY, INCARNATION, EPOCH, fd)
+        await until(lambda: intake.chunks == 5)
+        status = effective(streamers.pids[0])
+        assert status["Uid"].split() == status["Gid"].split() == [str(NOBODY)] * 4
+        assert status["Groups"] == ""
+        async with asyncio.timeout(LONG):
+            await drain.finish(target_died=False)
+        assert not drain.problem
+        drain.close()
+        await streamers.close()
+
+
+async def test_python_that_cannot_be_run_ends_the_drain_with_its_reason(
+    rig: IngestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr("profd.ingest.streamers.RESTART_SECONDS", 0.0)
+    with arena() as fd:
+        intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
+        async with asyncio.timeout(LONG):
+            await drain.ended.wait()
+        assert "/nowhere/python" in drain.problem
+        # THEN what was recorded is known to be missing.
+        assert [(loss.reason, loss.count) for loss in intake.losses] == [("missing", 40)]
+        drain.close()
+        intake.close()
+
+
+async def test_drop_lets_go_of_the_arena_and_the_streamer_stays_for_the_next(rig: IngestRig) -> None:
+    with arena() as fd:
+        intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
+        await until(lambda: intake.chunks == 5)
+        pids = rig.streamers.pids
+        drain.close()
+        intake.close()
+        (rig.folder / "again").mkdir()
+        intake = rig.ingest.expect(INCARNATION, EPOCH + 1, os.getuid(), rig.folder / "again")
+        other = writer.arena_fd(list(arena_chunks(1, 3)), epoch=EPOCH + 1, recording=0)
+        drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH + 1, other)
+        os.close(other)
+        await until(lambda: intake.chunks == 3)
+        assert rig.streamers.pids == pids
+        drain.close()
+
+
+async def test_closing_all_ends_the_processes(rig: IngestRig) -> None:
+    with arena() as fd:
+        rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
+        await until(lambda: rig.streamers.pids)
+        (pid,) = rig.streamers.pids
+        await rig.streamers.close()
+        assert not psutil.pid_exists(pid)
+        assert drain.ended.is_set()
+        assert "shutting down" in drain.problem
+        drain.close()
