@@ -7,7 +7,9 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@ namespace {
 constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr Milliseconds kChildDelay = 200;  // a child that execs is gone by then
 constexpr int kEndSeconds = 2;
+constexpr int kYields = 10'000;
 
 // Never destroyed: its thread may outlive the destructors of static objects.
 struct Agent {
@@ -27,6 +30,7 @@ struct Agent {
   int wake_fd = -1;
   bool running = false;  // there is a thread
   pthread_t thread{};
+  std::atomic<pid_t> tid{0};
 };
 
 Agent& agent() {
@@ -40,6 +44,7 @@ void wake() {
 }
 
 void* run(void*) {
+  agent().tid = gettid();
   agent().control->run(agent().wake_fd);
   return nullptr;
 }
@@ -79,6 +84,12 @@ bool join(int seconds) {
   until.tv_sec += seconds;
   agent().running = pthread_timedjoin_np(agent().thread, nullptr, &until) != 0;
   return !agent().running;
+}
+
+// A thread that was joined is counted by the kernel a little longer.
+void wait_until_uncounted() {
+  const pid_t tid = agent().tid;
+  for (int i = 0; i < kYields && tid && syscall(SYS_tgkill, getpid(), tid, 0) == 0; ++i) sched_yield();
 }
 
 // The child has only the thread that forked: ours is gone, and its sockets and its recording are the parent's. A child
@@ -124,7 +135,7 @@ void pause() {
   if (!one.running || one.requests.leave != Leave::Stay) return;
   one.requests.leave = Leave::Pause;
   wake();
-  join(kEndSeconds);
+  if (join(kEndSeconds)) wait_until_uncounted();
 }
 
 void resume() {

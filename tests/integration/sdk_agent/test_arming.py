@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tests.support.agent_daemon import ARM, ARMED, FAILED, STATUS, STOP, STOPPED, MiB, packet_bytes
 from tests.support.arena_reader import read_arena
 from tests.support.sdk_jobs import BUSY, WAIT, eventually

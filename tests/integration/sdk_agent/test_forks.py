@@ -1,0 +1,192 @@
+"""Children: what is the parent's stays the parent's, and each is a process of its own."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.agent_daemon import FAILED, STATUS
+from tests.support.arena_reader import read_arena
+from tests.support.sdk_jobs import ATTACH, eventually
+
+FORK = """
+import os, sys, profclient
+print("ready", flush=True)
+sys.stdin.readline()
+child = os.fork()
+if child == 0:
+    import signal
+    print("child", os.getpid(), flush=True)
+    with profclient.record_function("of the child"): pass
+    signal.pause()
+with profclient.record_function("of the parent"): pass
+print("parent", child, flush=True)
+sys.stdin.readline()
+os.kill(child, 9)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_child_registers_as_itself(agents):
+    job = agents.job(FORK)
+    parent = agents.daemon.accept()
+    job.say("fork")
+    child = agents.daemon.accept()
+    assert child.pid != parent.pid
+    assert child.hello.fields["incarnation"] != parent.hello.fields["incarnation"]
+    assert child.hello.fields["pid"] == str(child.pid)
+    assert child.arm(epoch=3).kind != FAILED
+    assert parent.arm(epoch=4).kind != FAILED  # both at once
+    job.say("end")
+    assert job.end() == 0
+
+
+def test_a_fork_while_it_records(agents):
+    job = agents.job(FORK)
+    parent = agents.daemon.accept()
+    armed = parent.arm()
+    job.say("fork")
+    job.line()
+    job.line()
+    child = agents.daemon.accept()
+    assert "armed" not in child.hello.fields
+    parent.next(STATUS)
+    assert parent.stop().fields["reason"] == "stop"
+    assert read_arena(armed.fd).names() == ["of the parent"]
+    job.say("end")
+    assert job.end() == 0
+
+
+def test_a_fork_inside_a_range(agents):
+    job = agents.job(
+        """
+import os, sys, profclient
+print("ready", flush=True)
+sys.stdin.readline()
+with profclient.record_function("outer"):
+    child = os.fork()
+    with profclient.record_function("inner"): pass
+if child == 0: os._exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+sys.stdin.read()
+"""
+    )
+    parent = agents.daemon.accept()
+    armed = parent.arm()
+    job.say("fork")
+    assert job.line() == "3"
+    parent.stop()
+    events = read_arena(armed.fd).events
+    assert [(event.name, bool(event.end)) for event in events] == [("outer", True), ("inner", True)]
+
+
+def test_the_death_of_the_parent_is_seen_while_a_child_lives(agents):
+    job = agents.job(FORK)
+    parent = agents.daemon.accept()
+    job.say("fork")
+    job.line()
+    job.line()
+    child = agents.daemon.accept()
+    os.kill(parent.pid, 9)
+    eventually("the connection ends", lambda: not parent.socket.recv(1))
+    assert child.arm().kind != FAILED
+    os.kill(child.pid, 9)
+
+
+MANY = """
+import multiprocessing, sys, profclient
+
+def work(number):
+    with profclient.record_function("of a worker"): pass
+    return number * 2
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    context = multiprocessing.get_context(sys.argv[1])
+    with context.Pool(3) as pool:
+        print(sum(pool.map(work, range(100))), flush=True)
+    with profclient.record_function("after"): pass
+    print("done", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "forkserver", "spawn"])
+def test_multiprocessing_while_it_records(agents, way, tmp_path):
+    # spawn and forkserver import the main module again: it must be a file.
+    program = tmp_path / "program.py"
+    program.write_text("if __name__ == '__main__':\n    from profclient import agent\n    agent.attach()\n" + MANY)
+    job = agents.job(f"import runpy, sys; sys.argv = {[str(program), way]!r}; runpy.run_path({str(program)!r}, "
+                     "run_name='__main__')", attach=False)  # fmt: skip
+    parent = agents.daemon.accept()
+    armed = parent.arm()
+    job.say("go")
+    assert job.line() == str(sum(range(0, 200, 2)))
+    assert job.line() == "done"
+    assert parent.stop().fields["reason"] == "stop"
+    assert read_arena(armed.fd).names() == ["after"]
+    assert job.end() == 0
+
+
+def test_a_data_loader_with_workers(agents):
+    pytest.importorskip("torch")
+    job = agents.job(
+        """
+import sys, warnings
+warnings.simplefilter("ignore")  # torch's own
+import torch
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index): return torch.tensor([float(index)])
+if __name__ == "__main__":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    total = 0.0
+    for _ in range(2):
+        for batch in torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2):
+            total += float(batch.sum())
+    print(total, flush=True)
+    sys.stdin.read()
+"""
+    )
+    parent = agents.daemon.accept()
+    armed = parent.arm()
+    job.say("go")
+    assert job.line() == str(2.0 * sum(range(64)))
+    assert parent.stop().fields["reason"] == "stop"
+    assert job.end() == 0
+    os.close(armed.fd)
+
+
+def test_nobody_is_there_during_a_fork(agents):
+    """CPython >= 3.12 warns of forks in processes with several threads; ours is not to be one of them."""
+    job = agents.job(
+        """
+import os, sys
+threads = []
+# Hooks run in reverse order: this one after the agent's.
+os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
+"""
+        + ATTACH.replace("GRACE", "1000")
+        + """
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(20):
+    if os.fork() == 0: os._exit(0)
+    os.wait()
+print(threads, flush=True)
+sys.stdin.read()
+""",
+        attach=False,
+    )
+    link = agents.daemon.accept()
+    armed = link.arm()
+    job.say("go")
+    assert job.line() == str([1] * 20)
+    assert link.stop().fields["reason"] == "stop"  # the same connection, the same recording
+    os.close(armed.fd)
+    assert job.end() == 0
+    assert job.process.stderr is not None
+    assert job.process.stderr.read() == ""
