@@ -54,6 +54,9 @@ def record_out_of_memory(
     reserved: int | None = None,
 ) -> None: ...
 def record_backend_event(name: str, start_us: float, end_us: float, /, **arguments: object) -> None: ...
+def note_step() -> bool:
+    """An optimizer has made a step. False: not counted, because the program calls step() itself."""
+
 def step() -> int: ...
 
 # --- the recorder's life (native/recorder/control_py.cpp): for local captures and tests ---

@@ -42,6 +42,7 @@ _PROVIDERS = {
     "memory": "profclient.torch",
     "flops": "profclient.torch",
     "iterations": "profclient.torch",
+    "shapes": "profclient.torch",
 }
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
 
@@ -49,14 +50,19 @@ _FRAMEWORKS = ("torch", "jax", "tensorflow")
 class _HookPair:
     """No dataclass: importing those takes longer than all of this module."""
 
-    __slots__ = ("records_at_stop", "start", "stop")
+    __slots__ = ("records_at_stop", "released", "start", "stop")
 
     def __init__(
-        self, start: Callable[[Options], None], stop: Callable[[Options], None], records_at_stop: bool
+        self,
+        start: Callable[[Options], None],
+        stop: Callable[[Options], None],
+        records_at_stop: bool,
+        released: Callable[[], None] | None,
     ) -> None:
         self.start = start
         self.stop = stop
         self.records_at_stop = records_at_stop
+        self.released = released
 
 
 class Attachment:
@@ -118,15 +124,25 @@ def detach() -> None:
 
 
 def register_hook(
-    option: str, start: Callable[[Options], None], stop: Callable[[Options], None], *, records_at_stop: bool = False
+    option: str,
+    start: Callable[[Options], None],
+    stop: Callable[[Options], None],
+    *,
+    records_at_stop: bool = False,
+    released: Callable[[], None] | None = None,
 ) -> None:
     """What to do when a recording with `option` begins and ends. Called under the GIL on a thread of the agent's.
 
     `start` may raise: the sentence reaches the trace as not honoured. With `records_at_stop` the recorder goes on
     until `stop` has returned (a minute at most). `stop` is also called in a child that was forked meanwhile, and at
-    exit.
+    exit. `released`: the daemon has everything it wants of the recording.
     """
-    _hooks[option] = _HookPair(start, stop, records_at_stop)
+    _hooks[option] = _HookPair(start, stop, records_at_stop, released)
+
+
+def records_at_stop(option: str) -> None:
+    """For the `start` of a hook that learns only then that its `stop` has to be waited for."""
+    _hooks[option].records_at_stop = True
 
 
 def note(key: str, value: object) -> None:
@@ -273,6 +289,8 @@ def _call(name: str, text: str) -> None:
         _limit(text.split(","))
     elif name == "stopping":
         _stop_hooks()
+    elif name == "released":
+        _released()
 
 
 def _parse(text: str) -> dict[str, str]:
@@ -301,7 +319,9 @@ def _start_hook(option: str) -> str:
     if provider is None or (option == "iterations" and _options[option] == "0"):
         return ""
     if provider == "profclient.torch" and "torch" not in sys.modules:
-        return "" if _options[option] == "auto" else "this process has not imported torch"
+        # profclient.step() counts iterations as well, and arrays of other libraries have shapes.
+        missing = option not in ("iterations", "shapes") and _options[option] != "auto"
+        return "this process has not imported torch" if missing else ""
     try:
         if option not in _hooks:
             _import(provider)
@@ -335,6 +355,12 @@ def _stop_hooks() -> None:
     with _lock:
         while _active:
             _stop_hook(next(reversed(_active)))  # the last one first: it may build on those before
+
+
+def _released() -> None:
+    for pair in list(_hooks.values()):
+        if pair.released is not None:
+            pair.released()
 
 
 def _stop_hook(option: str) -> None:

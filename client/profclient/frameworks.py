@@ -54,4 +54,4 @@ def watch(names: Iterable[str], tell: Callable[[], None]) -> None:
     """Call `tell` after each of these modules has been imported; those that are need no watching."""
     missing = {name for name in names if name not in sys.modules}
     if missing:
-        sys.meta_path.insert(0, _Watch(missing, tell))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Watch(missing, tell))

@@ -240,6 +240,13 @@ PyObject* step(PyObject*, PyObject*) {
   return PyLong_FromUnsignedLongLong(number);
 }
 
+// A step that something else has noticed (an optimizer). Does not count where the program says itself what its steps are.
+PyObject* py_note_step(PyObject*, PyObject*) {
+  if (step_number) Py_RETURN_FALSE;
+  note_step(monotonic_ns());
+  Py_RETURN_TRUE;
+}
+
 template <typename F>
 PyCFunction method(F* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -251,6 +258,8 @@ PyMethodDef methods[] = {
     {"instant", method(instant), METH_FASTCALL | METH_KEYWORDS,
      "instant(name, /, **arguments)\n\nRecord a moment."},
     {"counter", method(counter), METH_FASTCALL, "counter(name, value, /)\n--\n\nRecord the value of something that changes."},
+    {"note_step", py_note_step, METH_NOARGS,
+     "note_step()\n--\n\nAn optimizer has made a step. False: not counted, because the program calls step() itself."},
     {"record_alloc", method(record_alloc), METH_VARARGS | METH_KEYWORDS,
      "record_alloc(ptr, bytes, device_type=0, device_index=-1, allocated=None, reserved=None)\n--\n\n"
      "Record an allocation, or a free (negative bytes). Device types are torch's: 0 CPU, 1 CUDA."},

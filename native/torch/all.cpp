@@ -4,6 +4,8 @@
 #include "entry.cpp"
 #include "forward_threads.cpp"
 #include "inputs.cpp"
+#include "memory.cpp"
 #include "names.cpp"
 #include "observer.cpp"
+#include "profiler.cpp"
 #include "script.cpp"

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <exception>
+#include <stdexcept>
 #include <string>
 
+#include "memory.h"
 #include "observer.h"
+#include "profiler.h"
 
 #ifndef PROFD_TORCH_BUILD
 #error "PROFD_TORCH_BUILD names what this is a build for: profclient/torch/build.py passes it"
@@ -34,6 +37,12 @@ const char* guarded(Do what) {
   }
 }
 
+const Api& checked(const void* recorder) {
+  const Api& api = *static_cast<const Api*>(recorder);
+  if (api.version == profd::recorder::kApiVersion && api.bytes >= sizeof(Api)) return api;
+  throw std::runtime_error("it was built for another version of profclient: profctl torch build");
+}
+
 }  // namespace
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -41,15 +50,27 @@ const char* guarded(Do what) {
 // What the build was made for: torch version, git version, ABI, architecture, our version.
 EXPORTED const char* profd_torch_build() { return PROFD_TORCH_BUILD; }
 
-// Starts the observer with the recorder that `recorder` (the pointer of profclient._recorder._api) belongs to.
+// `recorder` is the pointer of the capsule profclient._recorder._api.
 EXPORTED const char* profd_torch_start(const void* recorder, uint32_t wanted) {
-  const Api* api = static_cast<const Api*>(recorder);
-  if (api->version != profd::recorder::kApiVersion || api->bytes < sizeof(Api)) {
-    return said("it was built for another version of profclient: profctl torch build");
-  }
-  return guarded([&] { profd::torch_observer::start(*api, wanted); });
+  return guarded([&] { profd::torch_observer::start(checked(recorder), wanted); });
 }
 
 EXPORTED const char* profd_torch_stop() {
   return guarded([] { profd::torch_observer::stop(); });
+}
+
+EXPORTED const char* profd_torch_memory_start(const void* recorder) {
+  return guarded([&] { profd::torch_observer::start_memory(checked(recorder)); });
+}
+
+EXPORTED const char* profd_torch_memory_stop() {
+  return guarded([] { profd::torch_observer::stop_memory(); });
+}
+
+EXPORTED const char* profd_torch_profiler_start(int shapes, int flops, int devices) {
+  return guarded([&] { profd::torch_observer::start_profiler(shapes, flops, devices); });
+}
+
+EXPORTED const char* profd_torch_profiler_stop(const char* path) {
+  return guarded([&] { profd::torch_observer::stop_profiler(path); });
 }

@@ -3,6 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
+#include <pthread.h>
+
+#include <atomic>
 #include <mutex>
 
 #include "access.h"
@@ -22,7 +25,7 @@ using recorder::Thread;
 
 const Api* api = nullptr;
 Names names;
-uint32_t wanted_now = 0;
+std::atomic<uint32_t> wanted_now{0};  // as observer.h has it
 
 uint32_t name_of(Thread* thread, Session session, const at::RecordFunction& fn) {
   const auto& descriptor = descriptor_of(fn);
@@ -58,7 +61,7 @@ using Begun = std::unique_ptr<at::ObserverContext>;
 
 bool write_with_attributes(Thread* thread, Session session, const at::RecordFunction& fn, recorder::Handle* handle) {
   Attributes attributes;
-  attributes.collect(*api, thread, session, fn, wanted_now);
+  attributes.collect(*api, thread, session, fn, wanted_now.load(std::memory_order_relaxed));
   Slot head{};
   recorder::set_head(&head, name_of(thread, session, fn), kind_of(fn.scope()), flags_of(fn),
                      static_cast<uint8_t>(fn.scope()), 0);
@@ -109,14 +112,21 @@ at::RecordFunctionCallback callback(uint32_t wanted) {
   return made;
 }
 
+// A child of a fork stops what its parent had started: it must find the lock, and torch's behind it, free.
+void prepare_forks() {
+  static const int once = pthread_atfork([] { control.lock(); }, [] { control.unlock(); }, [] { control.unlock(); });
+  (void)once;
+}
+
 }  // namespace
 
 void start(const Api& recorder_api, uint32_t wanted) {
+  prepare_forks();
   const std::lock_guard<std::mutex> guard(control);
   if (installed != at::INVALID_CALLBACK_HANDLE) return;
   if (!api) names.watch();
   api = &recorder_api;
-  wanted_now = wanted;
+  wanted_now.store(wanted, std::memory_order_relaxed);
   prepare_contexts();
   installed = at::addGlobalCallback(callback(wanted));
 }

@@ -7,6 +7,10 @@ has not done so has no operators.
 from __future__ import annotations
 
 from profclient.agent import register_hook
-from profclient.torch import recording
+from profclient.torch import recording, steps
 
-register_hook("torch", recording.start, recording.stop)
+register_hook("torch", recording.start, recording.stop, released=recording.released)
+register_hook("shapes", recording.nothing, recording.stop_shapes)
+register_hook("flops", recording.nothing, recording.nothing)  # from the shapes that come with `torch`
+register_hook("memory", recording.start_memory, recording.stop_memory)
+register_hook("iterations", steps.start, steps.stop)

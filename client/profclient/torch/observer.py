@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from profclient import _recorder
@@ -18,16 +20,38 @@ class Observer:
 
     def __init__(self, build: builds.Build) -> None:
         self.build = build
+        self.running = False
         self._library = _load(build)
         self._api = _api_address()
 
     def start(self, wanted: int) -> None:
         """Record ops from now on, in the recording that runs. Raises RuntimeError."""
         self._call(self._library.profd_torch_start, self._api, wanted)
+        self.running = True
 
     def stop(self) -> None:
         """Take the callback away; ops that run now still get their ends. Raises RuntimeError."""
+        self.running = False
         self._call(self._library.profd_torch_stop)
+
+    def start_memory(self) -> None:
+        """Record allocations and frees of CPU tensors. Raises RuntimeError: another allocator has the say."""
+        self._call(self._library.profd_torch_memory_start, self._api)
+
+    def stop_memory(self) -> None:
+        """Give torch its allocator back. Raises RuntimeError."""
+        self._call(self._library.profd_torch_memory_stop)
+
+    def start_profiler(self, shapes: bool, flops: bool, devices: bool) -> None:
+        """Start torch's own profiler; keeps the GIL, so that nobody else starts one meanwhile. Raises RuntimeError."""
+        holding = ctypes.PyDLL(None, handle=self._library._handle)
+        function = holding.profd_torch_profiler_start
+        function.restype = ctypes.c_char_p
+        self._call(function, int(shapes), int(flops), int(devices))
+
+    def stop_profiler(self, path: str) -> None:
+        """Stop it and write what it recorded; takes seconds for a million events. Raises RuntimeError."""
+        self._call(self._library.profd_torch_profiler_stop, os.fsencode(path))
 
     @staticmethod
     def _call(function: Any, *arguments: object) -> None:
@@ -43,7 +67,7 @@ def load() -> Observer | None:
     return None if build is None else Observer(build)
 
 
-def wanted(options: dict[str, str]) -> int:
+def wanted(options: Mapping[str, str]) -> int:
     """What of an ARM's options the observer records besides names and times."""
     bits = 0
     if "shapes" in options or "flops" in options:
@@ -63,6 +87,11 @@ def _load(build: builds.Build) -> ctypes.CDLL:
     library.profd_torch_start.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
     library.profd_torch_start.restype = ctypes.c_char_p
     library.profd_torch_stop.restype = ctypes.c_char_p
+    library.profd_torch_memory_start.argtypes = [ctypes.c_void_p]
+    library.profd_torch_memory_start.restype = ctypes.c_char_p
+    library.profd_torch_memory_stop.restype = ctypes.c_char_p
+    library.profd_torch_profiler_stop.argtypes = [ctypes.c_char_p]
+    library.profd_torch_profiler_stop.restype = ctypes.c_char_p
     said = library.profd_torch_build().decode(errors="replace")
     if said != build.key.text:
         raise builds.Unusable(f"{build.library} says it is for {said}: profctl torch build")

@@ -4,37 +4,99 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Final
 
+from profclient import agent
 from profclient.torch import builds, observer
+from profclient.torch.profiler import Profiler, forget_files
 
-FIX = "build it once for this torch: profctl torch build"
+FIX: Final = "build it once for this torch: profctl torch build"
 
 _loaded: observer.Observer | None = None
+_profiler: Profiler | None = None
 
 
 def start(options: Mapping[str, str]) -> None:
     """Begin. Raises RuntimeError with a sentence where operators cannot be recorded as asked."""
+    asked = options["torch"]
     if "torch" not in sys.modules:
-        if options["torch"] == "auto":
-            return
+        if asked == "auto":
+            return  # nothing of PyTorch's can be missing
         raise RuntimeError("it has not been imported")
-    found = _observer()
-    if found is None:
-        raise RuntimeError(f"there is no observer of PyTorch's operators; {FIX}")
-    found.start(observer.wanted(dict(options)))
+    found, why = _observer()
+    if asked == "profiler":
+        _start_profiler(found, options, "as asked")
+    elif found is not None:
+        found.start(observer.wanted(options))
+    elif asked == "observer":
+        raise RuntimeError(why)
+    else:
+        _start_profiler(None, options, why)
 
 
 def stop(options: Mapping[str, str]) -> None:
     """End it; called once after each start that did not raise."""
+    global _profiler
     if _loaded is not None:
         _loaded.stop()
+    if _profiler is None:
+        return
+    profiler, _profiler = _profiler, None
+    if path := profiler.stop():
+        agent.note("file", path)
 
 
-def _observer() -> observer.Observer | None:
+def stop_shapes(options: Mapping[str, str]) -> None:
+    """They cost too much: go on without them. After `stop` of the operators themselves nothing is left to do."""
+    if _loaded is not None and _loaded.running:
+        _loaded.stop()
+        _loaded.start(observer.wanted({key: value for key, value in options.items() if key not in ("shapes", "flops")}))
+
+
+def nothing(options: Mapping[str, str]) -> None:
+    """For options that `start` reads."""
+
+
+def released() -> None:
+    """The daemon has fetched what it wants."""
+    forget_files()
+
+
+def start_memory(options: Mapping[str, str]) -> None:
+    """Record allocations and frees of CPU tensors. Raises RuntimeError."""
+    if "torch" not in sys.modules:
+        raise RuntimeError("torch has not been imported")
+    if _profiler is not None:
+        raise RuntimeError("torch's own profiler records none on all threads; the observer does")
+    found, why = _observer()
+    if found is None:
+        raise RuntimeError(why)
+    found.start_memory()
+
+
+def stop_memory(options: Mapping[str, str]) -> None:
+    """Let allocations go past us again."""
+    if _loaded is not None:
+        _loaded.stop_memory()
+
+
+def _start_profiler(library: observer.Observer | None, options: Mapping[str, str], why: str) -> None:
+    global _profiler
+    agent.records_at_stop("torch")
+    forget_files()
+    profiler = Profiler(library, options)
+    cost = profiler.start()
+    _profiler = profiler
+    if options["torch"] != "profiler":
+        agent.note("not_honoured", f"torch: recorded by torch's own profiler, because {why}; {cost}")
+
+
+def _observer() -> tuple[observer.Observer | None, str]:
+    """The observer, or why there is none. What has been loaded stays."""
     global _loaded
     if _loaded is None:
         try:
             _loaded = observer.load()
         except (builds.Unusable, OSError) as error:
-            raise RuntimeError(str(error)) from None
-    return _loaded
+            return None, str(error)
+    return _loaded, "" if _loaded else f"there is no observer of its operators ({FIX})"

@@ -1,0 +1,148 @@
+"""torch's own profiler in all-thread mode, for processes whose torch has no observer.
+
+Within the rules of docs/torch.md: never while another torch profiler runs in the process, always stopped before the
+interpreter ends, without memory (torch records none in this mode). Its result is a file that the daemon fetches. Where
+the observer's library is loaded, it is stopped and exported without the GIL; from Python the job stands still for
+about 4.5 us an event, so the rate is measured first and windows that would cost too much are refused.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from profclient.torch import observer
+
+STALL_NS_PER_EVENT: Final = 4_500
+STALL_SECONDS_MAX: Final = 0.5  # without --force
+_PROBE_SECONDS: Final = 0.05
+_FILE: Final = "torch.json"
+
+
+class Profiler:
+    """One recording. `start`, then `stop`."""
+
+    def __init__(self, library: observer.Observer | None, options: Mapping[str, str]) -> None:
+        self._library = library
+        self._shapes = "shapes" in options
+        self._flops = "flops" in options
+        self._window_ns = int(options.get("window") or 0)
+        self._force = "force" in options
+        self._pid = os.getpid()
+
+    def start(self) -> str:
+        """Begin; a sentence about what the end will cost. Raises RuntimeError: another profiler runs, or too costly."""
+        _refuse_beside_others()
+        if self._library is not None:
+            self._library.start_profiler(self._shapes, self._flops, _has_devices())
+            return "its end takes about 4.5 us an event, during which the job runs on"
+        rate = self._probe()
+        stall = rate * self._window_ns / 1e9 * STALL_NS_PER_EVENT / 1e9
+        if not self._force:
+            self._refuse_costly(rate, stall)
+        self._begin()
+        expected = f"{stall:.1f} s" if self._window_ns else "4.5 us an event"
+        return f"at its end the job stands still for about {expected}"
+
+    def stop(self) -> str:
+        """End it; the path of the Chrome JSON file, empty in a forked child, which leaves the parent's alone.
+
+        Raises RuntimeError: somebody else's profiler has ended ours.
+        """
+        if os.getpid() != self._pid:
+            return ""
+        if _others_run():
+            raise RuntimeError(
+                "another torch profiler was started in the process, which ends this one: nothing is left"
+            )
+        path = os.path.join(_directory(), _FILE)
+        if self._library is not None:
+            self._library.stop_profiler(path)
+            return path
+        result = _torch().autograd._disable_profiler()
+        if not result.events():
+            raise RuntimeError("it recorded nothing: no operator ran, or another torch profiler ran meanwhile")
+        result.save(path)
+        return path
+
+    def _begin(self) -> None:
+        torch = _torch()
+        config = _config(self._shapes, self._flops)
+        activities = torch.autograd._supported_activities()
+        torch.autograd._prepare_profiler(config, activities)
+        torch.autograd._enable_profiler(config, activities)
+
+    def _probe(self) -> float:
+        """Events per second now."""
+        self._begin()
+        begun = time.perf_counter()
+        time.sleep(_PROBE_SECONDS)
+        if _others_run():
+            raise RuntimeError("another torch profiler was started in the process")
+        events = len(_torch().autograd._disable_profiler().events())
+        return events / (time.perf_counter() - begun)
+
+    def _refuse_costly(self, rate: float, stall: float) -> None:
+        remedy = "build the observer, which has no such end (profctl torch build), or --force"
+        if not self._window_ns:
+            raise RuntimeError(
+                f"torch's own profiler holds the GIL at its end for 4.5 us an event, here {rate:,.0f} events a second: "
+                f"give --duration, {remedy}"
+            )
+        if stall > STALL_SECONDS_MAX:
+            fits = STALL_SECONDS_MAX / max(rate * STALL_NS_PER_EVENT / 1e9, 1e-9)
+            raise RuntimeError(
+                f"torch's own profiler would hold the GIL for about {stall:.1f} s at the end of this window "
+                f"({rate:,.0f} events a second): ask for at most {fits:.2g} s, {remedy}"
+            )
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+def _others_run() -> bool:
+    """Process-wide, and true for sessions of any thread; ours do not set it."""
+    return bool(_torch().autograd.profiler._is_profiler_enabled)
+
+
+def _refuse_beside_others() -> None:
+    if _others_run():
+        raise RuntimeError("another torch profiler runs in the process, and starting a second one would crash it")
+
+
+def _has_devices() -> bool:
+    return len(_torch().autograd._supported_activities()) > 1
+
+
+def _config(shapes: bool, flops: bool) -> Any:
+    profiler = _torch()._C._profiler
+    experimental = profiler._ExperimentalConfig(profile_all_threads=True)
+    kineto = profiler.ProfilerState.KINETO
+    return profiler.ProfilerConfig(kineto, shapes or flops, False, False, flops, False, experimental, "")
+
+
+_directories: list[tuple[int, str]] = []  # by the process that made them
+
+
+def _directory() -> str:
+    """A new one of our own, so that nobody else can put a link where torch writes."""
+    if not _directories:
+        atexit.register(forget_files)
+    made = tempfile.mkdtemp(prefix="profd-torch-")
+    _directories.append((os.getpid(), made))
+    return made
+
+
+def forget_files() -> None:
+    """Remove what the daemon has fetched, or never will."""
+    while _directories:
+        pid, path = _directories.pop()
+        if pid == os.getpid():
+            shutil.rmtree(path, ignore_errors=True)
