@@ -1,0 +1,162 @@
+"""Programs that would notice a careless agent: signals, subprocesses, exec, and what it costs to be idle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_daemon import ARM, ARMED, FAILED, MiB, packet_bytes
+from tests.support.arena_reader import read_arena
+from tests.support.sdk_jobs import WAIT, eventually
+
+# A program in one line: which of its descriptors could be the agent's.
+OURS_AMONG_DESCRIPTORS = (
+    "import os; paths = [f'/proc/self/fd/{name}' for name in os.listdir('/proc/self/fd')]; "
+    "names = [os.readlink(path) for path in paths if os.path.exists(path)]; "
+    "print([name for name in names if any(kind in name for kind in ('socket', 'memfd', 'eventfd'))], flush=True)"
+)
+
+
+def test_a_program_that_waits_for_signals(agents):
+    job = agents.job(
+        """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+print("ready", flush=True)
+for _ in range(50): print(signal.sigwait({signal.SIGTERM, signal.SIGUSR1}).name, flush=True)
+"""
+    )
+    link = agents.daemon.accept()
+    armed = link.arm()
+    for number in range(50):
+        wanted = signal.SIGTERM if number % 2 else signal.SIGUSR1
+        os.kill(job.pid, wanted)
+        assert job.line() == wanted.name
+    assert job.end() == 0
+    os.close(armed.fd)
+
+
+def test_its_thread_takes_no_signals(agents):
+    job = agents.job(WAIT)
+    agents.daemon.accept()
+    tasks = Path(f"/proc/{job.pid}/task")
+    (ours,) = [task for task in tasks.iterdir() if (task / "comm").read_text() == "profd-agent\n"]
+    (blocked,) = [line.split()[1] for line in (ours / "status").read_text().splitlines() if line.startswith("SigBlk:")]
+    able_to_block = (1 << 64) - 1 & ~(1 << signal.SIGKILL - 1) & ~(1 << signal.SIGSTOP - 1)
+    mine = 0b11 << 31  # glibc keeps 32 and 33 for itself
+    assert int(blocked, 16) | mine == able_to_block
+
+
+def test_exec_ends_the_recording(agents):
+    job = agents.job(
+        f"""
+import os, profclient, sys
+print("ready", flush=True)
+sys.stdin.readline()
+with profclient.record_function("before exec"): pass
+os.execv(sys.executable, [sys.executable, "-c", {OURS_AMONG_DESCRIPTORS!r} + "; input()"])
+"""
+    )
+    link = agents.daemon.accept()
+    armed = link.arm()
+    job.say("exec")
+    assert job.line() == "[]"
+    eventually("the connection ends", lambda: link.socket.recv(20_000) == b"")
+    assert read_arena(armed.fd).names() == ["before exec"]
+    os.close(armed.fd)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "subprocess.run([sys.executable, '-c', code], check=True)",
+        "subprocess.run([sys.executable, '-c', code], check=True, close_fds=False)",
+        "subprocess.run([sys.executable, '-c', code], check=True, preexec_fn=lambda: None)",
+        "os.waitpid(os.posix_spawn(sys.executable, [sys.executable, '-c', code], os.environ), 0)",
+        "os.system(f'{sys.executable} -c {shlex.quote(code)}')",
+    ],
+    ids=["subprocess", "inheriting", "preexec_fn", "posix_spawn", "system"],
+)
+def test_what_it_starts_inherits_nothing(agents, call):
+    job = agents.job(
+        f"""
+import os, shlex, subprocess, sys
+code = {OURS_AMONG_DESCRIPTORS!r}
+print("ready", flush=True)
+sys.stdin.readline()
+{call}
+sys.stdin.read()
+"""
+    )
+    link = agents.daemon.accept()
+    armed = link.arm()
+    job.say("go")
+    assert job.line() == "[]"
+    assert link.stop().fields["reason"] == "stop"
+    assert job.end() == 0
+    os.close(armed.fd)
+
+
+def voluntary_switches(pid: int) -> dict[str, str]:
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for line in (task / "status").read_text().splitlines():
+            if line.startswith("voluntary_ctxt_switches"):
+                found[task.name] = line.split()[1]
+    return found
+
+
+def test_idle_it_never_wakes_up(agents):
+    """Until its daemon speaks: two jobs stand still while a third is armed and stopped thirty times."""
+    sleepers = [agents.job(WAIT) for _ in range(2)]
+    links = [agents.daemon.accept() for _ in sleepers]
+    agents.job(WAIT)
+    active = agents.daemon.accept()
+    for job in sleepers:
+        eventually("its thread sleeps", lambda job=job: job.threads() == 2)
+    for epoch in range(1, 4):  # whatever follows WELCOME is over then
+        os.close(active.arm(epoch=epoch).fd)
+        active.stop(epoch)
+    before = [voluntary_switches(job.pid) for job in sleepers]
+    for epoch in range(4, 34):
+        os.close(active.arm(epoch=epoch).fd)
+        active.stop(epoch)
+    assert [voluntary_switches(job.pid) for job in sleepers] == before
+    assert [link.arm().kind for link in links] != [FAILED, FAILED]
+
+
+def resident_kb(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Dirty:", "Private_Clean:")))
+
+
+def test_idle_it_takes_little_memory(agents):
+    """Private memory of a process that attached, over that of one which only imported the same."""
+    import_all = "import atexit, os, pathlib, profclient.address, profclient.agent, profclient._recorder, _thread\n"
+    plain = [agents.job(import_all + WAIT, attach=False) for _ in range(3)]
+    attached = [agents.job(import_all + WAIT) for _ in range(3)]
+    for _ in attached:
+        agents.daemon.accept()
+    least_plain = min(resident_kb(job.pid) for job in plain)
+    assert min(resident_kb(job.pid) for job in attached) - least_plain <= 100
+
+
+def test_a_stopped_process_is_armed_when_it_goes_on(agents):
+    job = agents.job(WAIT)
+    link = agents.daemon.accept()
+    os.kill(job.pid, signal.SIGSTOP)
+    link.send(packet_bytes(ARM, 1, arena=MiB, strings=4096, options="ranges"))
+    os.kill(job.pid, signal.SIGCONT)
+    assert link.next(ARMED).fd >= 0
+
+
+def test_an_argument_of_any_kind_does_not_raise():
+    for argument in ("''", "'x' * 200", "'\\0'", "'unix:'", "3", "b'x'", "'/nowhere/profd.sock'"):
+        code = f"import profclient\nprint(repr(profclient.attach({argument}, quiet=True)))\nprofclient.detach()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), (argument, done)
