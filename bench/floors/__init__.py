@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
+import sysconfig
 from pathlib import Path
+from typing import Any
 
 from bench.measure import SCRATCH
 
@@ -18,3 +21,20 @@ def run(name: str, *arguments: str) -> list[float]:
         subprocess.run(["c++", "-O3", "-march=native", "-std=c++20", "-o", program, source], check=True)
     done = subprocess.run([program, *arguments], check=True, capture_output=True, text=True)
     return [float(word) for word in done.stdout.split()]
+
+
+def extension(name: str) -> Any:
+    """Build `NAME.cpp` as a module `floor_NAME` of this Python if needed, and import it."""
+    SCRATCH.mkdir(exist_ok=True)
+    source = HERE / f"{name}.cpp"
+    built = SCRATCH / f"floor_{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
+        include = sysconfig.get_path("include")
+        command = ["c++", "-O3", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}"]
+        subprocess.run([*command, "-o", built, source], check=True)
+    spec = importlib.util.spec_from_file_location(f"floor_{name}", built)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
