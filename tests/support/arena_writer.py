@@ -23,8 +23,8 @@ FREE, OPEN, SEALED, ORPHAN = range(4)
 MONOTONIC, TSC = range(2)
 RANGE, OP, PY_CALL, C_CALL, MODULE, INSTANT, COUNTER, ALLOC, OUT_OF_MEMORY, PATCH, THREAD = range(1, 12)
 ASYNC, OPEN_AT_START, FAILED, BACKEND = 1, 2, 4, 8
-EXT_INPUTS, EXT_ARGS, EXT_MEMORY, EXT_MODULE, EXT_FORWARD, EXT_HANDLE, EXT_STACK, EXT_TENSORS, EXT_TIME, EXT_FLOPS = range(
-    1, 11
+EXT_INPUTS, EXT_ARGS, EXT_MEMORY, EXT_MODULE, EXT_FORWARD, EXT_HANDLE, EXT_STACK, EXT_TENSORS, EXT_TIME, EXT_FLOPS = (
+    range(1, 11)
 )
 UNKNOWN = -(1 << 63)
 
@@ -92,7 +92,9 @@ class Chunk:
         body = self.body()
         count = len(body) // SLOT_BYTES if self.count is None else self.count
         sealed = NO_ANCHOR if self.state != SEALED else self.sealed
-        head = struct.pack("<IIQIIQII", 1, self.stream, self.sequence, self.tid, self.thread_name, self.id_base, count, 0)
+        head = struct.pack(
+            "<IIQIIQII", 1, self.stream, self.sequence, self.tid, self.thread_name, self.id_base, count, 0
+        )
         head += struct.pack("<QQq", *self.opened) + struct.pack("<QQq", *sealed)
         return head.ljust(CHUNK_HEADER_BYTES, b"\0") + body[: CHUNK_BYTES - CHUNK_HEADER_BYTES]
 
