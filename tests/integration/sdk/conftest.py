@@ -1,0 +1,15 @@
+"""A daemon for the tests of a module that leave it alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.daemon import RunningDaemon, running_daemon
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[RunningDaemon]:
+    with running_daemon(environ={"PROFD_SDK_ARENA_BYTES": "24MiB"}) as found:
+        yield found
