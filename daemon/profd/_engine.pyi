@@ -54,6 +54,13 @@ def fill_nulls(values: Int64, valid: UInt8, offset: int, absent: int) -> None:
 @overload
 def fill_nulls(values: Int32, valid: UInt8, offset: int, absent: int) -> None: ...
 
+def tensor_islands(process: Int32, action: UInt8, impl: Int64, storage: Int64) -> Int64:
+    """The island of each record (0 an input of an op, 1 an allocation, 2 a free), in time order; -1: no tensor.
+
+    A storage lives under its address from its first record to its free. Inputs with one impl join the storages
+    they had. Islands are numbered by their first storage; storages that no input had are none. Address 0: undefined.
+    """
+
 class TreeBuilder:
     """Stack replay per thread with open stacks carried from segment to segment.
 

@@ -131,6 +131,7 @@ SQL_TEXT_BYTES_MAX: Final = 64 * 1024
 SQL_SECONDS: Final = 60.0  # of DuckDB, once the trace is read
 SQL_MEMORY_BYTES: Final = 1 * GiB  # of DuckDB, beside the trace in Arrow
 SQL_ROWS_MAX: Final = 1_000_000
+SQL_ARGS_MAX: Final = 20_000_000  # arguments, where a question asks for them
 SQL_RESULT_BYTES_MAX: Final = 64 * MiB
 DIFF_ROWS_MAX: Final = 10_000  # of an answer; the largest changes come first
 DIFF_FRAMES_MAX: Final = 128  # deeper calls are compared as part of the call at that depth

@@ -4,6 +4,7 @@
 #include "columns.h"
 #include "links.h"
 #include "lookup.h"
+#include "tensors.h"
 #include "tree.h"
 
 NB_MODULE(_engine, m) {
@@ -11,5 +12,6 @@ NB_MODULE(_engine, m) {
   profd::bind_columns(m);
   profd::bind_links(m);
   profd::bind_lookup(m);
+  profd::bind_tensors(m);
   profd::bind_tree(m);
 }

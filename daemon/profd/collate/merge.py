@@ -72,7 +72,7 @@ class Gathering:
                 rows.append(self._place[at + offset])
                 values.append(given)
         place, all_values = np.concatenate(rows), np.concatenate(values)
-        if len(place) * _SPARSE < self.rows:
+        if key[1] == "ints" or len(place) * _SPARSE < self.rows:
             order = _engine.argsort(place)
             return place[order], all_values[order]
         present = np.zeros(self.rows, dtype=np.bool_)

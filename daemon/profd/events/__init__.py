@@ -1,10 +1,11 @@
 """The EventTable: the one shape in which events travel through the engine."""
 
-from profd.events.schema import COLUMNS, NO_CODE, NO_END, NO_ROW, NO_SCOPE, Column, DeviceType, Kind, Scope
+from profd.events.schema import COLUMNS, LISTS, NO_CODE, NO_END, NO_ROW, NO_SCOPE, Column, DeviceType, Kind, Scope
 from profd.events.table import ArgColumn, Dictionary, EventTable, Flows, Tracks
 
 __all__ = [
     "COLUMNS",
+    "LISTS",
     "NO_CODE",
     "NO_END",
     "NO_ROW",

@@ -136,3 +136,9 @@ COLUMNS: Final[dict[str, Column]] = {
     "flops": Column(np.float64, float("nan"), None, "floating point operations, computed from shapes"),
     "weight": _int64("of a sample: how many samples this row stands for"),
 }
+
+LISTS: Final[dict[str, str]] = {
+    "impl_ptrs": "of each tensor among the inputs of an op, in order: address of its TensorImpl; 0: undefined",
+    "storage_ptrs": "the same: address of its storage's data",
+}
+"""List columns. They are arguments of the type ints: few rows have them."""

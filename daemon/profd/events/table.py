@@ -61,13 +61,14 @@ class Dictionary:
 class ArgColumn:
     """The values of one argument, in the rows that have it.
 
-    `type` is int (int64), float (float64), str (codes of `dictionary`) or json
+    `type` is int (int64), float (float64), str (codes of `dictionary`), json
     (codes of `dictionary`; each entry is the JSON text as it came in: booleans,
-    null, lists, objects, integers beyond 64 bits).
+    null, lists, objects, integers beyond 64 bits) or ints (several int64 per row,
+    in the order of `values`: the row stands in `rows` as often as it has values).
     """
 
     type: str
-    rows: Array  # int64, ascending, local to the table
+    rows: Array  # int64, ascending, local to the table; each once, but for ints
     values: Array  # int64, float64 or int32 codes
     dictionary: Dictionary | None = None
 

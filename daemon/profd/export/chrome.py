@@ -19,7 +19,7 @@ from profd._scan import ChromeWriter
 from profd.decode.chrome import base_ns_of
 from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable, Flows, Tracks
 from profd.events.table import Array
-from profd.export.rows import numbers, tables
+from profd.export.rows import numbers, tables, without_lists
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -74,6 +74,7 @@ class _Export:
             self._top_level["baseTimeNanoseconds"] = first - first % _SECOND_NS
         self._writer = ChromeWriter(base_ns_of(self._top_level.get("baseTimeNanoseconds")))
         self._pairs = _Pairs(reader.tracks)
+        self._lists = Dictionary()
         self._known: dict[str, int] = {}  # strings the writer has, by dictionary
         self._written = np.zeros(0 if self._whole else len(reader), dtype=bool)  # rows, for their flows
 
@@ -111,7 +112,7 @@ class _Export:
             if not self._whole:
                 self._written[table.columns["row"]] = True
             self._pairs.apply(table)
-            yield table
+            yield without_lists(table, self._lists)
 
     def _events(self, table: EventTable) -> Iterator[bytes]:
         columns = {name: np.ascontiguousarray(table.column(name)) for name in _REQUIRED}

@@ -13,12 +13,12 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from profd.events import NO_CODE, NO_END, NO_ROW, EventTable, Kind
+from profd.events import NO_CODE, NO_END, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.export import wire
 from profd.export.perfetto_notes import NOTE_COLUMNS, Interned, Notes, counter_values
 from profd.export.perfetto_tracks import Lanes, TrackTable
-from profd.export.rows import numbers, tables
+from profd.export.rows import numbers, tables, without_lists
 from profd.query import rules
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
@@ -51,6 +51,7 @@ class _Export:
         self._interned = Interned()
         self._notes = Notes(self._interned)
         self._tracks = TrackTable(reader.tracks)
+        self._lists = Dictionary()
         self._lanes: dict[tuple[int, bool], Lanes] = {}
         self._flows = _Flows(reader)
         # Times are unsigned there.
@@ -60,7 +61,7 @@ class _Export:
         self._begin()
         total, count = max(1, len(self._reader)), 0
         for table in tables(self._reader, _COLUMNS, window, min_duration_ns):
-            self._write_table(table)
+            self._write_table(without_lists(table, self._lists))
             count += len(table)
             progress("exporting", min(1.0, count / total))
         for lanes in self._lanes.values():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from profd.events import NO_END, EventTable, Kind
+from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Kind
 from profd.events.table import Array
+from profd.store.columns import LIST_ARG
 from profd.store.reader import TraceReader, Window
 
 
@@ -24,6 +26,18 @@ def tables(
         kept = _long(table, min_duration_ns) if min_duration_ns else table
         if len(kept):
             yield kept
+
+
+def without_lists(table: EventTable, words: Dictionary) -> EventTable:
+    """The table with its list columns as arguments of JSON text, where formats have no lists; codes of `words`."""
+    for (key, kind), arg in list(table.args.items()):
+        if kind != LIST_ARG:
+            continue
+        del table.args[key, kind]
+        rows, first = np.unique(arg.rows, return_index=True)
+        texts = [json.dumps(values.tolist()) for values in np.split(arg.values, first[1:])] if len(rows) else []
+        table.args[key, "json"] = ArgColumn("json", rows, np.array(words.codes(texts), dtype=np.int32), words)
+    return table
 
 
 def numbers(table: EventTable) -> Array:

@@ -16,10 +16,10 @@ from profproto.xspace import xplane_pb2
 from profd.decode.xspace import ENVIRONMENT
 from profd.decode.xspace_stats import CORRELATION
 from profd.errors import Exhausted
-from profd.events import NO_END, DeviceType, EventTable
+from profd.events import NO_END, DeviceType, Dictionary, EventTable
 from profd.events.table import Array
 from profd.export import xspace_own
-from profd.export.rows import tables
+from profd.export.rows import tables, without_lists
 from profd.export.xspace_plane import Plane, StatType, device_plane, text
 from profd.limits import XSPACE_BYTES_MAX
 from profd.query.whole import check_size
@@ -207,6 +207,7 @@ class _Values:
         self.display = _by_row(table, "@display_name", "str")
         self.occurrences = _by_row(table, "@num_occurrences", "int")
         self.correlation = table.column("correlation").tolist()
+        without_lists(table, Dictionary())
         self.stats: dict[int, list[tuple[tuple[str, str], Any]]] = {}
         for (key, kind), arg in table.args.items():
             if key in _OURS:

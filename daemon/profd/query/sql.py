@@ -29,6 +29,7 @@ from profd.limits import (
     MiB,
 )
 from profd.query.arrow import TABLES
+from profd.query.arrow_args import named_in
 from profd.store.reader import TraceReader
 from profd.workers.jobs import Progress
 
@@ -60,7 +61,7 @@ def sql(args: dict[str, Any], fds: list[int], progress: Progress, seconds: float
     with _errors(seconds), duckdb.connect(":memory:", config=_CONFIG) as connection:
         _check_question(connection, text)
         progress("reading", 0.0)
-        for name, table in TABLES.items():
+        for name, table in (TABLES | named_in(text)).items():
             connection.register(name, table(reader))
         connection.execute("SET lock_configuration = true")
         progress("asking", 0.5)

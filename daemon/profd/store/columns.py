@@ -24,6 +24,7 @@ _NUMERIC_ARGS: Final[dict[str, tuple[type[np.generic], pa.DataType]]] = {
     "float": (np.float64, pa.float64()),
 }
 CODED_ARGS: Final = ("str", "json")
+LIST_ARG: Final = "ints"
 
 
 def text_array(words: list[str], arrow: pa.DataType) -> pa.Array:
@@ -94,11 +95,15 @@ def encode_column(spec: Column, values: Array, dictionaries: dict[str, Dictionar
 
 def arg_type(kind: str, text: pa.DataType) -> pa.DataType:
     """The Arrow type of an argument column."""
+    if kind == LIST_ARG:
+        return pa.list_(pa.int64())
     return pa.dictionary(pa.int32(), text) if kind in CODED_ARGS else _NUMERIC_ARGS[kind][1]
 
 
 def encode_arg(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.Array:
     """Rows `first … first + rows - 1` of a sparse argument, null where a row does not have it."""
+    if arg.type == LIST_ARG:
+        return _encode_lists(arg, first, rows, arrow)
     low, high = np.searchsorted(arg.rows, (first, first + rows))
     where = arg.rows[low:high] - first
     present = np.zeros(rows, dtype=np.bool_)
@@ -110,6 +115,23 @@ def encode_arg(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.
     if arg.dictionary is None:
         raise ValueError(f"argument column of type {arg.type} without a dictionary")
     return _coded(values, present, arg.dictionary, arrow.value_type)
+
+
+def _encode_lists(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.Array:
+    edges = np.searchsorted(arg.rows, np.arange(first, first + rows + 1))
+    values = pa.array(np.ascontiguousarray(arg.values[edges[0] : edges[-1]], dtype=np.int64))
+    offsets = pa.array(edges - edges[0], pa.int32())
+    return pa.ListArray.from_arrays(offsets, values, arrow, mask=pa.array(edges[1:] == edges[:-1]))
+
+
+def _decode_lists(column: pa.ChunkedArray) -> ArgColumn:
+    if not pa.types.is_list(column.type):
+        raise TypeError(f"a column of lists is of type {column.type}")
+    lists = column.combine_chunks()
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    values = lists.flatten()
+    rows = np.repeat(np.arange(len(lists), dtype=np.int64), lengths)
+    return ArgColumn(LIST_ARG, rows, _plain(pa.chunked_array([values]), 0, np.empty(len(values), dtype=np.int64)))
 
 
 def _chunks(column: pa.ChunkedArray | pa.Array) -> Iterable[pa.Array]:
@@ -172,6 +194,8 @@ def decode_column(spec: Column, column: pa.ChunkedArray, dictionaries: dict[str,
 
 def decode_arg(kind: str, column: pa.ChunkedArray, dictionary: Dictionary | None) -> ArgColumn:
     """The inverse of `encode_arg`."""
+    if kind == LIST_ARG:
+        return _decode_lists(column)
     if kind in CODED_ARGS:
         dictionary = Dictionary() if dictionary is None else dictionary
         codes = decode_codes(column, dictionary)

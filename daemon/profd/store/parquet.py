@@ -33,11 +33,13 @@ def options(schema: pa.Schema, words: Mapping[str, int] | None = None) -> dict[s
         for field in schema
         if field.type in _DELTA_TYPES and field.name not in _FEW_VALUES
     }
+    # Parquet knows a list by its values.
+    paths = [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in schema]
     return {
-        "compression": {name: "none" if name in hot else "zstd" for name in schema.names},
-        "compression_level": {name: 1 for name in schema.names if name not in hot} or None,
+        "compression": {path: "none" if path in hot else "zstd" for path in paths},
+        "compression_level": {path: 1 for path in paths if path not in hot} or None,
         "column_encoding": delta or None,
-        "use_dictionary": [name for name in schema.names if name not in delta],
+        "use_dictionary": [path for path in paths if path not in delta],
         "dictionary_pagesize_limit": _DICTIONARY_PAGE_BYTES,
         "write_statistics": [name for name in ("start", "end") if name in schema.names],
         "write_page_checksum": True,

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from profd.events import COLUMNS, ArgColumn, Column, EventTable
 from profd.store import parquet
-from profd.store.columns import arg_type, column_type, encode_arg, encode_column, presence
+from profd.store.columns import LIST_ARG, arg_type, column_type, encode_arg, encode_column, presence
 from profd.store.files import disk
 
 Array = npt.NDArray[Any]
@@ -22,8 +22,9 @@ Array = npt.NDArray[Any]
 class ArgNames:
     """The column names of arguments, the same in all segments of a trace.
 
-    `arg.<key>`; the type is appended where a key comes with several. The true
-    key is in the column's metadata: names are for people and other engines.
+    `arg.<key>`; the type is appended where a key comes with several. List columns
+    of the schema have their own names. The true key is in the column's metadata:
+    names are for people and other engines.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class ArgNames:
         """The name of a column."""
         name = self._names.get((key, kind))
         if name is None:
-            name = f"arg.{key}".encode("utf-8", "replace").decode()
+            name = key if kind == LIST_ARG else f"arg.{key}".encode("utf-8", "replace").decode()
             while name in self._taken:
                 name += f":{kind}"
             self._taken.add(name)

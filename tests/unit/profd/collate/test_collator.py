@@ -29,6 +29,9 @@ def batch_of(rows, number, with_end):
     args = {
         ("n", "int"): ArgColumn("int", having, values),
         ("word", "str"): ArgColumn("str", having, (values - 1).astype(np.int32), words),
+        ("impl_ptrs", "ints"): ArgColumn(
+            "ints", np.repeat(having, 2), np.repeat(values, 2) * np.tile([1, -1], len(having))
+        ),
     }
     return Batch(EventTable(columns, {}, args if len(having) else {}))
 
@@ -65,6 +68,10 @@ def test_segments_are_a_stable_sort_whatever_their_size(tmp_path_factory, rows, 
         assert table.column("end").tolist() == ends
         having = [at for at, i in enumerate(part) if rows[i][1]]
         for key, arg in table.args.items():
+            if key[1] == "ints":  # two values a row, in their order
+                assert arg.rows.tolist() == [at for at in having for _ in range(2)]
+                assert arg.values.tolist() == [sign * rows[part[at]][1] for at in having for sign in (1, -1)]
+                continue
             assert arg.rows.tolist() == having
             words = arg.values.tolist() if arg.dictionary is None else [arg.dictionary.values[v] for v in arg.values]
             assert words == [rows[part[at]][1] if key[1] == "int" else " abc"[rows[part[at]][1]] for at in having]

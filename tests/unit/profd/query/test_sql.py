@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from profd.errors import BadInput, Denied, Exhausted, ProfdError
-from profd.events import Kind
+from profd.events import ArgColumn, Kind
 from profd.query import sql as module
 from profd.query.sql import sql
 from profd.workers.pool import WorkerPool
@@ -211,3 +212,27 @@ def test_every_error_is_ours(trace: Path) -> None:
     ):
         with pytest.raises(ProfdError):
             ask(trace, question)
+
+
+def test_arguments_and_tensors_are_tables(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    args = {"seen": 3, "rate": 1.5, "note": "a b", "grid": [1, 2], "External id": 4}
+    path.write_text(
+        json.dumps([{"ph": "X", "name": "op", "pid": 1, "tid": 1, "ts": 0, "dur": 1, "id": 9, "args": args}])
+    )
+    import_trace(path, tmp_path / "t")
+    found = ask(tmp_path / "t", 'select "row", key, value, number from Args order by key')["rows"]
+    assert found == [
+        [0, "grid", "[1, 2]", None],
+        [0, "note", "a b", None],
+        [0, "rate", "1.5", 1.5],
+        [0, "seen", "3", 3.0],
+    ]
+    assert ask(tmp_path / "t", "select count(*) from tensors")["rows"] == [[0]]
+
+    table = table_of([Event("mul", 0, 5, fields={"process": 0})])
+    for key, values in (("impl_ptrs", [7, 0]), ("storage_ptrs", [64, 0])):
+        table.args[key, "ints"] = ArgColumn("ints", np.zeros(2, dtype=np.int64), np.array(values))
+    trace = store(table, tmp_path / "u")
+    assert ask(trace, "from tensors")["rows"] == [[0, 0, 7, 64, 0], [0, 1, None, None, None]]
+    assert ask(trace, "select key, value from args")["rows"] == [["impl_ptrs", "[7, 0]"], ["storage_ptrs", "[64, 0]"]]

@@ -10,6 +10,7 @@ from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable
 
 WORDS = ["", "aten::mm", "naïve ∂", "nul\0byte", 'tab\t"quote"', "surrogate \ud800", "x" * 300]
 ARG_KEYS = [("Device", "int"), ("grid", "json"), ("occupancy", "float"), ("grid", "str"), ("a.b", "int"), ("a", "int")]
+ARG_KEYS += [("impl_ptrs", "ints")]
 
 
 def random_table(seed: int, rows: int, first_row: int = 0, after: int = 0) -> EventTable:
@@ -42,6 +43,8 @@ def _arg(rng: Any, kind: str, rows: int) -> ArgColumn:
         return ArgColumn(kind, where, rng.integers(0, len(WORDS), len(where)).astype(np.int32), Dictionary(WORDS))
     if kind == "float":
         return ArgColumn(kind, where, rng.standard_normal(len(where)))
+    if kind == "ints":
+        where = np.repeat(where, rng.integers(1, 4, len(where)))
     return ArgColumn(kind, where, rng.integers(-(2**63), 2**63, len(where)))
 
 
@@ -57,6 +60,9 @@ def plain(table: EventTable) -> list[dict[str, Any]]:
                     row[name] = table.dictionaries[spec.dictionary].values[value]
     for key, arg in table.args.items():
         for place, value in zip(arg.rows.tolist(), arg.values.tolist(), strict=True):
+            if key[1] == "ints":
+                rows[place].setdefault(f"arg {key}", []).append(value)
+                continue
             rows[place][f"arg {key}"] = arg.dictionary.values[value] if arg.dictionary is not None else value
     return rows
 

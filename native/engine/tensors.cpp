@@ -1,0 +1,112 @@
+// Which records speak of the same tensor: a union-find over storages, told apart where an address is used again.
+#include "tensors.h"
+
+#include <unordered_map>
+
+#include "arrays.h"
+
+namespace profd {
+namespace {
+
+enum Action : std::uint8_t { kInput = 0, kAllocate = 1, kFree = 2 };
+
+// An address in a process.
+struct Address {
+  std::int64_t pointer;
+  std::int32_t process;
+  bool operator==(const Address&) const = default;
+};
+
+struct AddressHash {
+  std::size_t operator()(const Address& address) const {
+    std::uint64_t hash = static_cast<std::uint64_t>(address.pointer) ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(address.process)) << 40);
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
+    return hash ^ (hash >> 31);
+  }
+};
+
+using Addresses = std::unordered_map<Address, std::int64_t, AddressHash>;
+
+class Islands {
+ public:
+  std::int64_t add() {
+    parent_.push_back(static_cast<std::int64_t>(parent_.size()));
+    return parent_.back();
+  }
+
+  std::int64_t find(std::int64_t one) {
+    while (parent_[one] != one) {
+      parent_[one] = parent_[parent_[one]];  // halves the way for those that come later
+      one = parent_[one];
+    }
+    return one;
+  }
+
+  // The earlier storage stands for both, so that islands are numbered by their first storage.
+  void join(std::int64_t a, std::int64_t b) {
+    a = find(a);
+    b = find(b);
+    parent_[std::max(a, b)] = std::min(a, b);
+  }
+
+  std::size_t size() const { return parent_.size(); }
+
+ private:
+  std::vector<std::int64_t> parent_;
+};
+
+Out<std::int64_t> tensor_islands(In<std::int32_t> process, In<std::uint8_t> action, In<std::int64_t> impl, In<std::int64_t> storage) {
+  const std::size_t n = process.shape(0);
+  require_aligned(process, "process");
+  require_column(action, n, "action");
+  require_column(impl, n, "impl");
+  require_column(storage, n, "storage");
+  Buffer<std::int64_t> island(n);
+  {
+    nb::gil_scoped_release release;
+    Islands islands;
+    Addresses live, impls;  // storage of an address now; first storage that an impl had
+    std::vector<bool> of_tensor;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t owner = process.data()[i];
+      const std::uint8_t what = action.data()[i];
+      require(what <= kFree, "an action is unknown");
+      island[i] = kNoRow;
+      if (storage.data()[i] == 0 || (what == kInput && impl.data()[i] == 0)) continue;  // undefined
+      const auto [place, is_new] = live.try_emplace({storage.data()[i], owner}, static_cast<std::int64_t>(islands.size()));
+      if (is_new) {
+        islands.add();
+        of_tensor.push_back(false);
+      }
+      island[i] = place->second;
+      if (what == kFree) live.erase(place);
+      if (what != kInput) continue;
+      of_tensor[static_cast<std::size_t>(island[i])] = true;
+      const auto known = impls.try_emplace({impl.data()[i], owner}, island[i]).first;
+      islands.join(known->second, island[i]);
+    }
+    std::vector<std::int64_t> number(islands.size(), kNoRow);
+    std::int64_t next = 0;
+    for (std::size_t i = 0; i < islands.size(); ++i) {
+      // Memory that no op was given may be anything: it is no tensor.
+      if (!of_tensor[i]) continue;
+      std::int64_t& of_island = number[static_cast<std::size_t>(islands.find(static_cast<std::int64_t>(i)))];
+      if (of_island == kNoRow) of_island = next++;
+      number[i] = of_island;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      if (island[i] != kNoRow) island[i] = number[static_cast<std::size_t>(island[i])];
+    }
+  }
+  return island.array();
+}
+
+}  // namespace
+
+void bind_tensors(nb::module_& m) {
+  m.def("tensor_islands", &tensor_islands, nb::arg("process").noconvert(), nb::arg("action").noconvert(),
+        nb::arg("impl").noconvert(), nb::arg("storage").noconvert());
+}
+
+}  // namespace profd
