@@ -14,16 +14,24 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 
-def main(trace: str, tree: str) -> None:
+def train(steps: int) -> profile:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with profile(activities=[ProfilerActivity.CPU], with_stack=True, profile_memory=True) as profiler:
-        for _ in range(5):
+        for _ in range(steps):
             optimizer.zero_grad()
             model(torch.randn(8, 32)).sum().backward()
             optimizer.step()
             profiler.step()
+    return profiler
+
+
+def main(trace: str, tree: str) -> None:
+    # The profiler imports modules of its own when it starts. Their code objects are freed at once, and torch reads
+    # their names when it stops: garbage, or those of whatever lies there by then. A first run gets that over with.
+    train(1)
+    profiler = train(5)
     profiler.export_chrome_trace(trace)
     rows = []
     waiting = [(root, None) for root in profiler.profiler.kineto_results.experimental_event_tree()]
