@@ -28,6 +28,7 @@ _HEADER = struct.Struct("<QIIQQQIIQQQQII QQq II QQq II QQQ")
 _CHUNK = struct.Struct("<IIQIIQII QQq QQq")
 _SLOT = struct.Struct("<QQIBBBBQ")
 _STATE = struct.Struct("<I")
+FREED_OFFSET = _HEADER.size - 16  # `recorded` is the last of the fixed fields, `freed` the one before it
 _U64 = struct.Struct("<Q")
 
 
@@ -148,7 +149,7 @@ class Arena:
 
 
 def read_arena(fd: int) -> Arena:
-    """Everything published in the arena behind `fd`; patches are applied."""
+    """Everything published in the arena behind `fd`, where nobody records any more; patches are applied."""
     reader = _Reader(fd)
     chunks, events, patches = [], [], []
     for index in range(reader.header["chunk_count"]):
