@@ -171,6 +171,9 @@ def tracer_begin(prefixes: list[str], c_calls: bool, modules: bool, but_caller: 
 def tracer_end() -> None:
     """Forget functions, modules and open calls. Events that still come are ignored."""
 
+def tracer_c_calls(wanted: bool) -> None:
+    """Record C functions from now on, or no more. Those that run then end with the function that called them."""
+
 def tracer_statistics() -> dict[str, int]:
     """`events`, begun or ended, of this session or the last; `resynchronised`: ends that fitted no begin at the top;
     `functions` and `modules` known now.

@@ -30,6 +30,9 @@ class _Way(Protocol):
     def install(self, c_calls: bool, but_caller: bool) -> str:
         """Begin; returns a sentence about what is left out, or nothing."""
 
+    def leave_out_c_calls(self) -> None:
+        """C functions are no longer asked for."""
+
     def remove(self) -> str:
         """Undo `install`; returns a sentence about what had changed meanwhile, or nothing."""
 
@@ -54,6 +57,9 @@ class _ProfileFunctions:
         threading.setprofile(_recorder.tracer_hook)
         self._hooked = True
         return ""
+
+    def leave_out_c_calls(self) -> None:
+        """It is told of them all the same."""
 
     def remove(self) -> str:
         if self._hooked and threading.getprofile() is _recorder.tracer_hook:
@@ -86,21 +92,28 @@ class _Monitoring:
     def install(self, c_calls: bool, but_caller: bool) -> str:
         self._id = next(number for number in self.IDS if self._monitoring.get_tool(number) is None)
         self._monitoring.use_tool_id(self._id, self.NAME)
-        wanted = 0
         for event, function in _callbacks(c_calls).items():
-            number = getattr(self._monitoring.events, event)
-            self._monitoring.register_callback(self._id, number, function)
-            if event not in ("C_RETURN", "C_RAISE"):  # these come with CALL
-                wanted |= number
-        self._monitoring.set_events(self._id, wanted)
+            self._monitoring.register_callback(self._id, self._number(event), function)
+        self._ask_for(c_calls)
         return ""
+
+    def leave_out_c_calls(self) -> None:
+        self._ask_for(c_calls=False)
+
+    def _ask_for(self, c_calls: bool) -> None:
+        events = [event for event in _callbacks(c_calls) if event not in ("C_RETURN", "C_RAISE")]  # come with CALL
+        self._monitoring.set_events(self._id, sum(map(self._number, events)))
+
+    def _number(self, event: str) -> int:
+        number: int = getattr(self._monitoring.events, event)
+        return number
 
     def remove(self) -> str:
         if self._id is None or self._monitoring.get_tool(self._id) != self.NAME:
             return ""
         self._monitoring.set_events(self._id, 0)  # free_tool_id leaves them on before 3.14
         for event in _callbacks(c_calls=True):
-            self._monitoring.register_callback(self._id, getattr(self._monitoring.events, event), None)
+            self._monitoring.register_callback(self._id, self._number(event), None)
         self._monitoring.free_tool_id(self._id)
         self._id = None
         return ""
@@ -148,6 +161,12 @@ class Tracer:
             raise
         self._running = True
         return since, left_out
+
+    def leave_out_c_calls(self) -> None:
+        """Go on without C functions."""
+        if self._running:
+            _recorder.tracer_c_calls(False)
+            self._way.leave_out_c_calls()
 
     def stop(self) -> str:
         """Take it out. Returns a sentence about what had changed meanwhile, or nothing."""
@@ -202,10 +221,14 @@ def _start_with_stacks(options: Mapping[str, str]) -> None:
         raise NotTraced("recorded with --stacks alone")
 
 
+def _stop_c_calls(options: Mapping[str, str]) -> None:
+    _tracer.leave_out_c_calls()
+
+
 def _nothing(options: Mapping[str, str]) -> None:
-    """Stops with the tracer."""
+    """They are no more than part of what is recorded."""
 
 
 agent.register_hook("stacks", _start, _stop)
-agent.register_hook("c_calls", _start_with_stacks, _nothing)
+agent.register_hook("c_calls", _start_with_stacks, _stop_c_calls)
 agent.register_hook("modules", _start_with_stacks, _nothing)

@@ -90,6 +90,13 @@ PyObject* tracer_end(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* tracer_c_calls(PyObject*, PyObject* wanted) {
+  const int truth = PyObject_IsTrue(wanted);
+  if (truth < 0) return nullptr;
+  tracer.c_calls = truth != 0;
+  Py_RETURN_NONE;
+}
+
 PyObject* tracer_statistics(PyObject*, PyObject*) {
   const Counts found = counts();
   return Py_BuildValue("{s:K,s:K,s:n,s:n}", "events", static_cast<unsigned long long>(found.events), "resynchronised",
@@ -101,6 +108,7 @@ PyObject* tracer_statistics(PyObject*, PyObject*) {
 PyMethodDef functions[] = {
     {"tracer_begin", tracer_begin, METH_VARARGS, nullptr},
     {"tracer_end", tracer_end, METH_NOARGS, nullptr},
+    {"tracer_c_calls", tracer_c_calls, METH_O, nullptr},
     {"tracer_statistics", tracer_statistics, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -234,6 +234,19 @@ def test_a_c_function_that_raises_has_failed() -> None:
     assert flags == [FAILED, 0]
 
 
+def test_c_functions_may_be_left_out_on_the_way() -> None:
+    def outer() -> None:
+        len([])
+        [0].sort(key=lambda _: recording.tracer.leave_out_c_calls())
+        len([])
+
+    with tracing(c_calls=True) as recording:
+        outer()
+    names = [event.name for event in recording.calls() if event.kind is Kind.C_CALL]
+    assert names.count("<built-in function len>") == 1
+    assert all(event.end for event in recording.calls() if event.kind is Kind.C_CALL)
+
+
 # --- how calls end ---
 
 
