@@ -88,10 +88,11 @@ class Job:
 class Agents:
     """A daemon, and jobs that find it."""
 
-    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.daemon = AgentDaemon(folder)
-        self._python = python
+        # Another CPython may run the jobs: one that finds profclient, with its own _recorder, through PYTHONPATH.
+        self._python = os.environ.get("PROFD_JOB_PYTHON", sys.executable)
         self._jobs: list[Job] = []
 
     @property
