@@ -58,11 +58,19 @@ def capture_options(function: Function) -> Function:
             click.option("--duration", "-d", help="How long: 500ms, 10s, 1m."),
             click.option("--iterations", "-n", type=click.IntRange(1), help="How many training steps instead."),
             click.option("--shapes", is_flag=True, help="Record input shapes."),
-            click.option("--stacks", is_flag=True, help="Record Python stacks."),
-            click.option("--modules", is_flag=True, help="Record the module hierarchy (needs --stacks)."),
+            click.option(
+                "--stacks",
+                is_flag=True,
+                help="Record Python calls. An attached process (sdk) pays 0.09 us a call, 0.06 from Python 3.12 on: "
+                "code that mostly calls runs 1.6 to 3 times as long, on 3.12 1.1 to 1.6. Sampling (--source pyspy) "
+                "costs a few percent, with 64 threads a quarter.",
+            ),
+            click.option(
+                "--modules", is_flag=True, help="Record nn.Module calls with their paths in the model (needs --stacks)."
+            ),
             click.option("--memory", is_flag=True, help="Record allocations."),
             click.option("--flops", is_flag=True, help="Count FLOPS (from shapes)."),
-            click.option("--c-calls", is_flag=True, help="With --stacks: C functions, too."),
+            click.option("--c-calls", is_flag=True, help="With --stacks: C functions, too (0.07 us a call)."),
             click.option(
                 "--torch",
                 type=click.Choice(("auto", "observer", "profiler")),
