@@ -121,6 +121,9 @@ class ChunkReader:
     def rows(self) -> int:
         """Rows that the next `take` gives."""
     @property
+    def tensors(self) -> int:
+        """Entries of the list columns that it gives with them."""
+    @property
     def unmatched_ends(self) -> int:
         """Ends that no event has taken so far."""
     @property

@@ -92,14 +92,14 @@ nb::dict take(ChunkReader& reader) {
   nb::dict out;
   out["columns"] = dense(taken);
   out["args"] = sparse(taken.args);
-  out["tensor_ids"] = sparse(taken.tensor_ids);
+  out["impl_ptrs"] = sparse(taken.impls);
+  out["storage_ptrs"] = sparse(taken.storages);
   out["failed"] = array(std::move(taken.failed.rows));
   out["open_at_start"] = array(std::move(taken.open_at_start.rows));
   nb::dict strings;
   strings["name"] = texts(reader.names);
   strings["module"] = texts(reader.modules);
   strings["stack"] = texts(reader.stacks);
-  strings["tensor_ids"] = texts(reader.tensor_ids);
   out["strings"] = strings;
   out["inputs"] = blobs(reader.inputs);
   out["arguments"] = blobs(reader.args);
@@ -137,6 +137,7 @@ void bind_chunk(nb::module_& m) {
       .def("add", &call<&ChunkReader::add>)
       .def("take", &take)
       .def_prop_ro("rows", [](const ChunkReader& reader) { return reader.columns.size(); })
+      .def_prop_ro("tensors", [](const ChunkReader& reader) { return reader.columns.impls.rows.size(); })
       .def_prop_ro("unmatched_ends", &ChunkReader::unmatched_ends)
       .def_prop_ro("lost", [](const ChunkReader& reader) { return counts(reader.lost); })
       .def_prop_ro("counted", [](const ChunkReader& reader) { return counts(reader.counted); });

@@ -61,11 +61,6 @@ std::string_view default_name(const Label& label) {
   return label.kind == SlotKind::kAlloc ? "[memory]" : label.kind == SlotKind::kOutOfMemory ? "[OutOfMemory]" : "";
 }
 
-void append_ids(std::string& text, std::uint64_t impl, std::uint64_t storage) {
-  text += text.empty() ? "[[" : ", [";
-  text += std::to_string(impl) + ", " + std::to_string(storage) + "]";
-}
-
 }  // namespace
 
 void ChunkColumns::resize(std::size_t rows) {
@@ -79,7 +74,8 @@ void ChunkColumns::resize(std::size_t rows) {
   for (auto* column : {&end_thread, &module, &stack, &inputs}) column->cut(rows);
   for (auto* column : {&scope, &is_async}) column->cut(rows);
   for (auto* column : {&value, &flops}) column->cut(rows);
-  for (auto* column : {&args, &tensor_ids}) column->cut(rows);
+  args.cut(rows);
+  for (auto* column : {&impls, &storages}) column->cut(rows);
   for (auto* column : {&failed, &open_at_start}) column->cut(rows);
 }
 
@@ -94,7 +90,7 @@ void ChunkColumns::pad() {
 }
 
 ChunkReader::ChunkReader(const ChunkLimits& limits)
-    : budget_{limits.dictionary_bytes}, names(budget_), modules(budget_), stacks(budget_), inputs(budget_), args(budget_), tensor_ids(budget_),
+    : budget_{limits.dictionary_bytes}, names(budget_), modules(budget_), stacks(budget_), inputs(budget_), args(budget_),
       limits_(limits), ends_(0, EventHash{hash_seed()}) {}
 
 std::vector<std::pair<std::int32_t, std::uint64_t>> ChunkReader::take_threads() { return std::exchange(new_threads_, {}); }
@@ -475,14 +471,14 @@ bool ChunkReader::read_values(Cursor& cursor, unsigned tag, std::uint32_t space)
         if (!read_gpu(cursor, row, gpu)) return false;
         break;
       case kTensorIdsSection: {
-        std::string ids;
-        for (std::uint64_t left = cursor.count(2); left > 0; --left) {
+        const std::uint64_t tensors = cursor.count(2);
+        if (tensors > kTensorsMax) ++counted["arguments_dropped"];
+        for (std::uint64_t left = tensors; left > 0; --left) {
           impl += cursor.svarint(), storage += cursor.svarint();
-          append_ids(ids, impl, storage);
+          if (!there || tensors > kTensorsMax) continue;
+          columns.impls.rows.push_back(row), columns.impls.values.push_back(static_cast<std::int64_t>(impl));
+          columns.storages.rows.push_back(row), columns.storages.values.push_back(static_cast<std::int64_t>(storage));
         }
-        const std::int32_t code = tensor_ids.code(ids.empty() ? "[]" : ids += ']');
-        if (code < 0) ++counted["arguments_dropped"];
-        if (there && code >= 0) columns.tensor_ids.rows.push_back(row), columns.tensor_ids.values.push_back(code);
         break;
       }
       default: {  // inputs and arguments

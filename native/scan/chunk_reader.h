@@ -34,6 +34,8 @@ struct ChunkPlace {
   std::uint32_t slots;
 };
 
+inline constexpr std::uint64_t kTensorsMax = 512;  // of one op; more than the extensions of a slot can hold
+
 // Values of some rows only.
 template <typename T>
 struct SparseColumn {
@@ -75,7 +77,7 @@ struct ChunkColumns {
   OptionalColumn<double> value{std::numeric_limits<double>::quiet_NaN(), {}}, flops{std::numeric_limits<double>::quiet_NaN(), {}};
   SparseColumn<std::int32_t> args;        // codes of the blobs
   SparseColumn<std::uint8_t> failed, open_at_start;
-  SparseColumn<std::int32_t> tensor_ids;  // codes of texts "impl storage impl storage …", as JSON lists
+  SparseColumn<std::int64_t> impls, storages;  // of each tensor of a row: as many entries of both
 
   std::size_t size() const { return start.size(); }
   void resize(std::size_t rows);  // cuts or extends what is always there, cuts the rest
@@ -100,7 +102,7 @@ class ChunkReader {
   Budget budget_;  // before those that refer to it
 
  public:
-  Interner names, modules, stacks, inputs, args, tensor_ids;
+  Interner names, modules, stacks, inputs, args;
   std::map<std::string, std::uint64_t> lost, counted;
   std::vector<std::pair<bool, std::uint64_t>> take_processes();               // (is a GPU, its number or pid) in order
   std::vector<std::pair<std::int32_t, std::uint64_t>> take_threads();         // (process, tid or stream) in order

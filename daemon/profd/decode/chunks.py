@@ -25,9 +25,10 @@ from profd.decode.chunk_file import HEADER, ChunkFile, Header, inflate
 from profd.decode.op_inputs import Malformed, signature
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace, Exhausted
-from profd.events import ArgColumn, Dictionary, EventTable, Tracks
+from profd.events import LISTS, ArgColumn, Dictionary, EventTable, Tracks
 
 BATCH_ROWS: Final = 1 << 16
+BATCH_TENSORS: Final = 1 << 20
 # In the order of the codes in native/scan/chunk_reader.cpp.
 _CATEGORIES: Final = [
     "cpu_op",
@@ -91,7 +92,6 @@ class ChunkDecoder:
         self._codes["cat"].extend(_CATEGORIES)
         self._arguments = Arguments()
         self._true = Dictionary(["true"])
-        self._tensor_ids = Dictionary()
         self._shared_tracks = SharedTracks(self.tracks)
         self._processes, self._threads = Numbers(), Numbers()
         self._spaces: dict[tuple[int, int], int] = {}
@@ -110,7 +110,7 @@ class ChunkDecoder:
         self._order.sort()
         for _, at in self._order:
             self._add(at)
-            if self._reader.rows >= BATCH_ROWS:
+            if self._reader.rows >= BATCH_ROWS or self._reader.tensors >= BATCH_TENSORS:
                 yield self._batch()
         if self._reader.rows:
             yield self._batch()
@@ -168,7 +168,6 @@ class ChunkDecoder:
             self._codes[name].extend(taken["strings"][name])
         self._codes["inputs"].extend([self._signature(blob) for blob in taken["inputs"]])
         self._arguments.extend(taken["arguments"])
-        self._tensor_ids.codes(taken["strings"]["tensor_ids"])
         self._take_tracks(taken)
         columns = taken["columns"]
         for name in ("cat", "inputs", *_STRINGS):
@@ -199,9 +198,10 @@ class ChunkDecoder:
             rows = taken[key]
             if len(rows):
                 args[name, "json"] = ArgColumn("json", rows, np.zeros(len(rows), dtype=np.int32), self._true)
-        rows, codes = taken["tensor_ids"]
-        if len(rows):
-            args["Tensor Ids", "json"] = ArgColumn("json", rows, codes, self._tensor_ids)
+        for name in LISTS:
+            rows, values = taken[name]
+            if len(rows):
+                args[name, "ints"] = ArgColumn("ints", rows, values)
         return args
 
     def _lose(self, reason: str, count: int) -> None:

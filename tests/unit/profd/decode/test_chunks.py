@@ -63,8 +63,11 @@ def rows(table: EventTable, reader: ChunkDecoder) -> list[dict[str, Any]]:
             row["end_thread"] = reader.tracks.threads[row["end_thread"]]["id"]
         row["args"] = {}
         found.append(row)
-    for (key, _), arg in table.args.items():
+    for (key, kind), arg in table.args.items():
         for at, value in zip(arg.rows.tolist(), arg.values.tolist(), strict=True):
+            if kind == "ints":
+                found[at]["args"].setdefault(key, []).append(value)
+                continue
             found[at]["args"][key] = arg.dictionary.values[value] if arg.dictionary else value
     return found
 
@@ -121,7 +124,10 @@ def row_of(event: twin.Event) -> dict[str, Any]:
         if event.flags & flag:
             row["args"][name] = "true"
     if twin.TENSORS in attributes:
-        row["args"]["Tensor Ids"] = json.dumps([list(pair) for pair in attributes[twin.TENSORS]])
+        for name, column in zip(
+            ("impl_ptrs", "storage_ptrs"), zip(*attributes[twin.TENSORS], strict=True), strict=True
+        ):
+            row["args"][name] = [twin.signed(address) for address in column]
     return row
 
 
