@@ -45,6 +45,7 @@ from profd.sources.jax.source import JaxSource
 from profd.sources.kineto.source import KinetoSource
 from profd.sources.pyspy import where
 from profd.sources.pyspy.source import PySpySource
+from profd.sources.sdk.cuda import CudaSource
 from profd.sources.sdk.handover import Parts
 from profd.sources.sdk.source import SdkSource
 from profd.store.captures import CaptureRecords
@@ -215,16 +216,14 @@ class Daemon:
 
     async def _open_sources(self) -> list[Source]:
         self._open_ingest()
-        self._sdk = SdkSource(
-            self._agents,
-            Parts(self._ingest, self._streamers, self._config.arena_bytes),
-            self._config.agents,
-            self._config.state_dir / "journal",
-        )
+        parts = Parts(self._ingest, self._streamers, self._config.arena_bytes)
+        attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal")
+        self._sdk = SdkSource(*attached)
         sources: list[Source] = [
             self._sdk,
             self._kineto,
             JaxSource(),
+            CudaSource(*attached),
             PySpySource(),
         ]
         for source in sources:

@@ -85,6 +85,7 @@ class Status:
     stacks_from_ns: int | None = None  # when the Python tracer had started, Unix ns
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
     not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
+    file: str = ""  # what torch's own profiler wrote; of STOPPED
 
 
 def encode(kind: Kind, epoch: int = 0, **fields: object) -> bytes:
@@ -165,6 +166,7 @@ def status_from_untrusted(packet: Packet) -> Status:
         stacks_from_ns=number(fields, "stacks_from") or None,
         first_ns=number(fields, "first") or None,
         not_honoured=sentences(fields, "not_honoured"),
+        file=fields.get("file", ""),
     )
 
 

@@ -47,6 +47,7 @@ class Book:
                 continue
             self._remember(record)
             if record.finished_ns is None:
+                await self._find_unfinished(record)
                 self._recover(record)
                 await self.write(record)
                 for target in record.targets:
@@ -138,6 +139,12 @@ class Book:
         self._by_id[record.id] = record
         if record.request_id:
             self._by_request[record.owner_uid, record.request_id] = record.id
+
+    async def _find_unfinished(self, record: CaptureRecord) -> None:
+        """A record may be older than what its sources were doing."""
+        for target in record.targets:
+            if not target.state.terminal and not target.files:
+                target.keep(await self._in_thread(self._journal.unfinished, record.id, target.process))
 
     def _recover(self, record: CaptureRecord) -> None:
         for target in record.targets:

@@ -13,7 +13,7 @@ from profd.capture.model import Options, Reason, State
 from profd.sources.base import Offer, Plan, Source
 from profd.targets.process import Process
 
-ORDER: Final = ("sdk", "kineto", "jax", "pyspy")
+ORDER: Final = ("sdk", "kineto", "jax", "cuda", "pyspy")
 """Best first: traced events before samples. Offers may put better ones first (`Offer.after`)."""
 
 _LAUNCH_WORDS: Final = frozenset(

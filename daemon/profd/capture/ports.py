@@ -98,6 +98,10 @@ class Journal(Protocol):
         """The whole files of one target; none if it has no directory."""
         ...
 
+    def unfinished(self, capture: str, process: ProcessId) -> list[RawFile]:
+        """Files that a source was writing when the daemon died, and that are of use as they are."""
+        ...
+
 
 class Audit(Protocol):
     """The durable log of who did what."""

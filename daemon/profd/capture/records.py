@@ -26,6 +26,8 @@ GRAVITY: Final[tuple[State, ...]] = (
     State.FAILED,
 )
 
+_CUT_OFF: Final = "the recording was cut off before its end; what had arrived is kept"
+
 
 @dataclass(slots=True)
 class TargetRecord:
@@ -72,6 +74,12 @@ class TargetRecord:
     def told(self) -> list[str]:
         """Warnings for a caller: risks too, unless all went well and they are of no more interest."""
         return list(self.warnings) if self.state is State.STORED else [*self.risks, *self.warnings]
+
+    def keep(self, files: list[RawFile]) -> None:
+        """Files that are still being written: what a retry finds if their source never returns."""
+        self.files = list(files)
+        self.shortfall = Reason.TRUNCATED if files else Reason.NONE
+        self.shortfall_message = _CUT_OFF if files else ""
 
     @classmethod
     def of(cls, process: Process, host: str) -> TargetRecord:

@@ -203,10 +203,7 @@ class TargetRun:
             self._loop.call_soon_threadsafe(self.send, event)
 
     def _keep(self, files: list[RawFile]) -> None:
-        """Until the source has returned, this is what a retry after a crash of the daemon finds."""
-        self.target.files = list(files)
-        self.target.shortfall = Reason.TRUNCATED
-        self.target.shortfall_message = "the recording was cut off before its end; what had arrived is kept"
+        self.target.keep(files)
         self._on_recorded()
 
     async def _store(self, recording: Recording) -> None:

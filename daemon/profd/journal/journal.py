@@ -9,6 +9,7 @@ decode leaves is kept for `profctl retry`, bounded in age and bytes.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import re
 import shutil
@@ -18,10 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.capture.model import RawFile
 from profd.errors import BadInput
 from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
 from profd.store.files import disk
 from profd.targets.process import ProcessId
+
+NOTE: Final = ".recording.json"
+"""A source's note in a target's directory: `{"files": {name: format}, ...}` of files that are of use half written."""
 
 _CAPTURE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")
 _SESSION: Final = re.compile(r"(\d{1,10})-(\d{1,20})")
@@ -63,6 +68,16 @@ class Journal:
         if not path.is_dir():
             return []
         return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and _regular(entry))
+
+    def unfinished(self, capture: str, process: ProcessId) -> list[RawFile]:
+        """What a source said it was writing there when the daemon died (`NOTE`); none if it said nothing."""
+        path = self._path(capture, process)
+        try:
+            said = json.loads((path / NOTE).read_text())["files"]
+            files = [RawFile(str(path / Path(name).name), str(format_)) for name, format_ in said.items()]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return []
+        return [file for file in files if Path(file.path).is_file()]
 
     def remove(self, capture: str, process: ProcessId) -> None:
         """Delete one target's directory with everything in it; none is no error."""

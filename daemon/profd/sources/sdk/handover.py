@@ -13,7 +13,7 @@ from pathlib import Path
 from profd.agents.agent import Agent, Arm
 from profd.capture.model import Loss
 from profd.sources.sdk import orphans
-from profd.sources.sdk.planning import DRAIN_SECONDS, STOP_SECONDS
+from profd.sources.sdk.planning import DRAIN_SECONDS, TORCH_STOP_SECONDS
 from profd.sources.sdk.ports import Drain, Ingest, Intake, Streamers
 
 
@@ -26,11 +26,11 @@ class Parts:
     arena_bytes: int
 
 
-async def stop(agent: Agent, arm: Arm) -> bool:
-    """Ask the agent to stop, if it has not; whether it says that nothing more is written. Bounded."""
+async def stop(agent: Agent, arm: Arm, seconds: float) -> bool:
+    """Ask the agent to stop, if it has not; whether it says within `seconds` that nothing more is written."""
     if arm.stopped is None and arm.gone is None:
         agent.stop()
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + seconds
     while arm.stopped is None and arm.gone is None:
         arm.news.clear()
         try:
@@ -68,10 +68,10 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Par
                 ending.enter_context(contextlib.closing(drain))
             finally:
                 os.close(fd)
-            stopped = await stop(agent, arm)
+            stopped = await stop(agent, arm, TORCH_STOP_SECONDS)
             if not await empty(drain, intake, target_died=not stopped):
                 return None
-            orphans.unmark(directory)
+            orphans.forget(intake.path)
             return list(intake.losses)
     finally:
         agent.release()  # one that records still stops first

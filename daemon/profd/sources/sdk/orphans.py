@@ -1,6 +1,6 @@
 """Recordings that outlived the daemon that asked for them.
 
-A mark in a recording's journal directory says which epoch it is. When its
+A note in a recording's journal directory says which epoch it is. When its
 agent comes back to the next daemon, still armed, the recording ends there: what
 is left in the arena joins what had arrived, and the capture is stored as far as
 it went.
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.journal.journal import NOTE
 from profd.targets.process import ProcessId
 
-_MARK: Final = ".armed.json"
-_MARKS_MAX: Final = 4096
+_NOTES_MAX: Final = 4096
 
 log = logging.getLogger("profd.sdk")
 
@@ -34,25 +34,26 @@ Key = tuple[int, int]
 """Incarnation and epoch."""
 
 
-def mark(directory: Path, incarnation: int, epoch: int) -> None:
-    """Say what is recorded into this directory. A crash of the host needs no mark: its processes are gone, too."""
-    (directory / _MARK).write_text(json.dumps({"incarnation": incarnation, "epoch": epoch}))
+def note(file: Path, incarnation: int, epoch: int) -> None:
+    """Say what is recorded into this file. A crash of the host needs no note: its processes are gone, too."""
+    said = {"incarnation": incarnation, "epoch": epoch, "files": {file.name: "chunks"}}
+    (file.parent / NOTE).write_text(json.dumps(said))
 
 
-def unmark(directory: Path) -> None:
+def forget(file: Path) -> None:
     """The recording is over."""
-    (directory / _MARK).unlink(missing_ok=True)
+    (file.parent / NOTE).unlink(missing_ok=True)
 
 
 def find(journal: Path) -> dict[Key, Orphan]:
-    """What an earlier daemon was recording when it died. Marks that cannot be read are skipped and logged."""
+    """What an earlier daemon was recording when it died. Notes that cannot be read are skipped and logged."""
     found: dict[Key, Orphan] = {}
-    for path in sorted(journal.glob(f"*/*/{_MARK}"))[:_MARKS_MAX]:
+    for path in sorted(journal.glob(f"*/*/{NOTE}"))[:_NOTES_MAX]:
         try:
             said = json.loads(path.read_text())
             key = (int(said["incarnation"]), int(said["epoch"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("a mark was skipped", extra={"path": str(path), "why": str(error)})
+            log.warning("a note was skipped", extra={"path": str(path), "why": str(error)})
             continue
         found[key] = Orphan(path.parent.parent.name, path.parent)
     return found

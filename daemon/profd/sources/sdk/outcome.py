@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from profd.agents.protocol import Hello, Status
-from profd.capture.model import Cost, Reason, Recording
+from profd.capture.model import Cost, Reason, Recording, State
 
 
 class Ending(Enum):
@@ -27,7 +27,7 @@ class Facts:
     ending: Ending
     gone: bool  # the process, or the program that was recorded
     stopped: str | None  # the agent's reason; None: it has not answered
-    events: int  # that arrived
+    events: int  # that arrived; a file of torch's own profiler counts as one
     whole: bool  # everything that was left in the arena has arrived
     intake_failure: str
     drain_problem: str
@@ -62,8 +62,18 @@ def explain(recording: Recording, facts: Facts) -> None:
     if facts.streamer_restarts:
         times = "once" if facts.streamer_restarts == 1 else f"{facts.streamer_restarts} times"
         recording.warnings.append(f"the streamer was started again {times}; what it had not sent was sent again")
-    if not facts.events and recording.reason is Reason.NONE:
-        recording.warnings.append("nothing was recorded: no range, operator or call ran in the window")
+    if not facts.events:
+        _explain_nothing(recording)
+    elif not facts.events:
+        recording.state, recording.files = State.FAILED, []
+
+
+def _explain_nothing(recording: Recording) -> None:
+    """An empty trace answers no question; why it is empty may."""
+    recording.state, recording.files = State.FAILED, []
+    if recording.reason is Reason.NONE:
+        why = "; ".join(recording.not_honoured) or "no range, operator or call ran in the window"
+        recording.reason, recording.message = Reason.NO_FILE, f"nothing was recorded: {why}"
 
 
 def _explain_itself(recording: Recording, reason: str) -> None:

@@ -14,6 +14,7 @@ from profd.sources.base import Plan
 SECOND: Final = 1_000_000_000
 ARM_SECONDS: Final = 20.0  # for the answer to ARM: the arena's memory is touched first
 STOP_SECONDS: Final = 5.0  # for the answer to STOP; a process that is stopped gives none
+TORCH_STOP_SECONDS: Final = 65.0  # where torch's own profiler has to be stopped and write its file first
 DRAIN_SECONDS: Final = 20.0  # for what is left in the arena; with STOP_SECONDS less than the manager waits
 EVENT_BYTES: Final = 5  # in the journal
 KINDS: Final = frozenset(("all", "ranges", "ops", "stacks", "torch", "inputs"))  # of seconds spent recording
@@ -31,12 +32,15 @@ _TORCH_STOP: Final = (
 )
 
 
-def words(options: Options) -> tuple[str, ...]:
-    """The options in the agent protocol's words."""
+def words(options: Options, can: Collection[str] = ("ranges",), *, cuda: bool = False) -> tuple[str, ...]:
+    """The options in the agent protocol's words, for an agent that `can`. `cuda`: record what CUPTI says."""
+    if "ranges" not in can:
+        return ("cuda",)
     asked = [
         word
         for word, on in (
             ("ranges", True),
+            ("cuda", cuda),
             ("shapes", options.shapes),
             ("stacks", options.stacks or options.modules),
             ("c_calls", options.c_calls),
@@ -56,6 +60,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
     if refusal:
         return Plan(False, refusal, Reason.NOT_HONOURED)
     window_ns = options.duration_ns or CAPTURE_WINDOW_MAX_NS
+    stop_s = stop_seconds(options, hello)
     events = None
     if events_per_ns is not None and options.duration_ns:
         events = round(events_per_ns * options.duration_ns)
@@ -69,8 +74,13 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
         trace_bytes=None if events is None else events * EVENT_BYTES,
         risks=tuple(_risks(options, hello)),
         # The manager adds what lies ahead of an agreed start itself.
-        deadline_ns=window_ns + round((ARM_SECONDS + STOP_SECONDS + DRAIN_SECONDS) * SECOND) + _SPARE_NS,
+        deadline_ns=window_ns + round((ARM_SECONDS + stop_s + DRAIN_SECONDS) * SECOND) + _SPARE_NS,
     )
+
+
+def stop_seconds(options: Options, hello: Hello) -> float:
+    """How long the answer to STOP may take."""
+    return TORCH_STOP_SECONDS if uses_torch_profiler(options, hello) else STOP_SECONDS
 
 
 def uses_torch_profiler(options: Options, hello: Hello) -> bool:

@@ -18,15 +18,16 @@ from typing import Final, Literal
 
 from profd.agents.agent import Agent, Arm, Armed, ArmOrder, NotArmed
 from profd.agents.protocol import Status
-from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
+from profd.capture.model import Loss, Options, Phase, RawFile, Reason, Recording, State
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Session
-from profd.sources.sdk import handover, orphans, planning
+from profd.sources.sdk import handover, orphans, planning, torch_file
 from profd.sources.sdk.guard import ABORT, Guard, kinds
 from profd.sources.sdk.handover import Parts
 from profd.sources.sdk.outcome import Ending, Facts, cost, explain, versions
 from profd.sources.sdk.ports import Drain, Intake
 from profd.targets.process import Process
+from profd.trust.pickup import Refused
 
 _SILENT_SECONDS: Final = 3.0  # without a STATUS, which comes every second
 
@@ -57,9 +58,9 @@ class Recorder:
         self._session.report(State.ARMED, "arming the process")
         incarnation, directory = self._hello.incarnation, self._session.directory
         intake = self._parts.ingest.expect(incarnation, self._epoch, self._process.uid, directory)
-        orphans.mark(directory, incarnation, self._epoch)
+        orphans.note(intake.path, incarnation, self._epoch)
         with contextlib.ExitStack() as ending:
-            ending.callback(orphans.unmark, directory)
+            ending.callback(orphans.forget, intake.path)
             ending.enter_context(contextlib.closing(intake))
             self._ordered_ns = time.monotonic_ns()
             try:
@@ -85,19 +86,22 @@ class Recorder:
             ending = await self._window(arm, intake, drain)
             self._phase("window")
             self._session.report(State.DRAINING, "taking over what was recorded")
-            target_died = not await handover.stop(self._agent, arm)
+            seconds = planning.stop_seconds(self._options, self._agent.hello)
+            target_died = not await handover.stop(self._agent, arm, seconds)
             self._phase("stop")
+            file = await self._torch_file(arm)
             end_ns = time.time_ns()
             whole = await handover.empty(drain, intake, target_died=target_died)
             self._phase("drain")
             self._agent.release()
             self.status, self.events = arm.status, intake.events
             recording = self._recording(armed, arm, intake, end_ns)
+            _add(recording, file, intake)
             facts = Facts(
                 ending=ending,
                 gone=arm.gone is not None,
                 stopped=arm.stopped.reason if arm.stopped is not None else None,
-                events=intake.events,
+                events=intake.events + isinstance(file, RawFile),
                 whole=whole,
                 intake_failure=intake.failure,
                 drain_problem=drain.problem,
@@ -107,15 +111,27 @@ class Recorder:
             explain(recording, facts)
             return recording
 
+    async def _torch_file(self, arm: Arm) -> RawFile | Refused | None:
+        """What torch's own profiler recorded, where it did."""
+        if arm.stopped is None or not arm.status.file:
+            return None
+        directory = self._session.directory
+        return await asyncio.to_thread(torch_file.take, arm.status.file, self._process, directory)
+
     def _order(self) -> ArmOrder:
         return ArmOrder(
             epoch=self._epoch,
             arena_bytes=self._parts.arena_bytes,
-            options=planning.words(self._options),
+            options=planning.words(self._options, self._hello.can, cuda=self._records_cuda()),
             window_ns=self._options.duration_ns,
             iterations=self._options.iterations,
             max_overhead=self._options.max_overhead,
         )
+
+    def _records_cuda(self) -> bool:
+        """A collector alone has nothing else to record; profclient loads it where there is CUDA."""
+        can = self._hello.can
+        return "cuda" in can and (self._process.cuda or "ranges" not in can)
 
     async def _stopped_before_start(self) -> bool:
         """Wait for the agreed start; True if the capture was stopped meanwhile."""
@@ -207,6 +223,15 @@ class Recorder:
         now = time.monotonic_ns()
         self._phases.append(Phase(name, now - self._mark_ns))
         self._mark_ns = now
+
+
+def _add(recording: Recording, file: RawFile | Refused | None, intake: Intake) -> None:
+    """Torch's own file to the recording; without ranges beside it the journal file has nothing to say."""
+    if isinstance(file, Refused):
+        recording.warnings.append(f"what torch's own profiler recorded could not be taken: {file.message}")
+        recording.lost.append(Loss("source", "file_refused", 1))
+    elif file is not None:
+        recording.files = [*(recording.files if intake.events else []), file]
 
 
 class _Waiting:

@@ -74,6 +74,15 @@ class SdkSource(Source):
 
     def offer(self, process: Process) -> Offer:
         """Whether it is attached and free."""
+        agent = self._registry.get(process.id)
+        if agent is None:
+            return Offer(False, "it is not attached", _ATTACH)
+        if not records_ranges(agent):
+            return Offer(False, "only CUDA's collector is in it", "its CUDA events come with --source cuda")
+        return self._free(process, agent)
+
+    def _free(self, process: Process, agent: Agent) -> Offer:
+        """Whether nothing is in the way of recording it now."""
         capture = self._running.get(process.id)
         if capture:
             return Offer(
@@ -83,9 +92,6 @@ class SdkSource(Source):
                 Reason.CAPTURE_RUNNING,
                 busy=True,
             )
-        agent = self._registry.get(process.id)
-        if agent is None:
-            return Offer(False, "it is not attached", _ATTACH)
         if agent.armed:
             return Offer(
                 False,
@@ -171,6 +177,11 @@ class SdkSource(Source):
             while len(self._rates) >= _HISTORY:
                 self._rates.pop(next(iter(self._rates)))
             self._rates[process] = recorder.events / window_ns
+
+
+def records_ranges(agent: Agent) -> bool:
+    """Whether it is profclient's, not that of a collector alone."""
+    return "ranges" in agent.hello.can
 
 
 def _better(process: Process, agent: Agent) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import errno
 import threading
 import time
@@ -14,11 +15,12 @@ from pathlib import Path
 import pytest
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
-from profd.capture.model import Options, Reason, Recording, State
+from profd.capture.model import Loss, Options, Reason, Recording, State
 from profd.capture.planner import Request
 from profd.capture.records import CaptureRecord
 from profd.capture.watch import WATCHERS_MAX
 from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFound, Unavailable
+from profd.journal.journal import NOTE
 from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX, CAPTURES_ACTIVE_PER_UID_MAX
 from profd.sources.base import Offer
 from profd.targets.selector import Selector
@@ -31,6 +33,7 @@ from tests.support.captures import (
     SECOND_NS,
     FakeSource,
     FakeTable,
+    MemoryRecords,
     Rig,
     ended,
     open_ended,
@@ -594,3 +597,26 @@ async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pyt
     async with rig.running() as manager:
         assert manager.get(BOB).id == bobs.id
         assert len(manager.list(ROOT, 10)) == 3
+
+
+async def test_a_daemon_that_dies_before_its_record_says_so_finds_what_was_being_written(rig: Rig) -> None:
+    async with rig.running() as manager:
+        capture = (await manager.start(ALICE, request(100))).id
+        await rig.source.started(100)
+        directory = rig.source.sessions[100].directory
+        (directory / "chunks.pfc").write_bytes(b"x")
+        (directory / NOTE).write_text('{"files": {"chunks.pfc": "chunks", "/etc/gone": "x"}}')
+        as_it_died = MemoryRecords()
+        as_it_died.kept = copy.deepcopy(rig.records.kept)
+        after = Rig(rig.directory, rig.table, records=as_it_died)
+        async with after.running() as second:
+            target = second.get(ROOT, capture).targets[0]
+            assert (target.state, target.reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+            assert [(Path(file.path).name, file.format) for file in target.files] == [("chunks.pfc", "chunks")]
+            second.recovered(capture, target.process, [Loss("target", "arena_full", 2)])
+            record = await ended(second, capture)
+            assert (record.targets[0].state, record.targets[0].reason) == (State.PARTIAL, Reason.DAEMON_RESTARTED)
+            assert record.targets[0].lost == [Loss("target", "arena_full", 2)]
+            second.recovered(capture, target.process, [Loss("target", "arena_full", 2)])  # it ended otherwise
+            second.recovered("c-unknown", target.process, [])
+            assert second.get(ROOT, capture).terminal

@@ -17,6 +17,7 @@ from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
 from profd.capture.model import Loss, Options, RawFile, Reason, Recording, State
 from profd.errors import Exhausted
+from profd.journal.journal import NOTE
 from profd.limits import MiB
 from profd.sources.base import Session
 from profd.sources.sdk import handover, orphans, planning
@@ -40,7 +41,7 @@ class TestIntake:
     path: Path
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     losses: list[Loss] = field(default_factory=list)
-    events: int = 0
+    events: int = 1
     failure: str = ""
     closed: bool = False
 
@@ -203,11 +204,12 @@ async def test_a_window_ends_by_itself(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(duration_ns=SECOND // 50)
     epoch = await rig.armed(fake)
+    rig.intakes[0].events = 0
     await fake.expect(Kind.STOP)
     fake.send(Kind.STOPPED, epoch, reason="stop")
     done = await recording
-    assert done.reason is Reason.NONE
-    assert "nothing was recorded" in done.warnings[0]
+    assert done.reason is Reason.NO_FILE
+    assert "nothing was recorded" in done.message
     fake.close()
 
 
@@ -262,8 +264,19 @@ async def test_a_process_that_dies_leaves_what_it_had_recorded(rig: Rig) -> None
     assert done.cost.seconds == 0.5
 
 
+async def test_a_process_that_dies_before_it_has_recorded_anything(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    await rig.armed(fake)
+    await rig.until(lambda: bool(rig.drains))
+    rig.intakes[0].events = 0
+    fake.close()
+    done = await recording
+    assert (done.state, done.reason, done.files) == (State.FAILED, Reason.TARGET_ENDED, [])
+
+
 async def test_a_process_that_does_not_answer_is_drained_anyway(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "STOP_SECONDS", 0.02)
+    monkeypatch.setattr(planning, "STOP_SECONDS", 0.02)
     fake = await rig.attach()
     recording = rig.record()
     epoch = await rig.armed(fake)
@@ -419,7 +432,7 @@ async def test_processes_that_are_not_attached_or_stopped_are_told_what_to_do(ri
 
 
 async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> None:
-    orphans.mark(rig.folder, 0xAA, 0x2A)
+    orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
     await rig.source.open()
     rig.prepare = lambda drain: setattr(drain.intake, "losses", [Loss("target", "arena_full", 1)])
     fake = FakeAgent(rig.path)
@@ -448,12 +461,45 @@ async def test_a_recording_that_nobody_knows_is_ended(rig: Rig) -> None:
     fake.close()
 
 
-def test_marks_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
+def test_notes_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
     good, bad = tmp_path / "c1" / "10-20", tmp_path / "c2" / "11-21"
     for folder in (good, bad):
         folder.mkdir(parents=True)
-    orphans.mark(good, 1, 2)
-    (bad / ".armed.json").write_text("{")
+    orphans.note(good / "chunks.pfc", 1, 2)
+    (bad / NOTE).write_text("{")
     found = orphans.find(tmp_path)
     assert found == {(1, 2): orphans.Orphan("c1", good)}
     assert orphans.process_of(found[1, 2]) == ProcessId(10, 20)
+
+
+async def test_what_torchs_own_profiler_wrote_is_taken(rig: Rig, tmp_path: Path) -> None:
+    # GIVEN an agent that names a file of its own process
+    written = tmp_path / "torch.json"
+    written.write_text('{"traceEvents": []}')
+    fake = await rig.attach()
+    recording = rig.record(duration_ns=SECOND // 50)
+    epoch = await rig.armed(fake)
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop", file=str(written))
+    done = await recording
+    # THEN it is in the journal, and no longer where it was
+    assert done.reason is Reason.NONE, done.message
+    assert [Path(file.path).read_text() for file in done.files if file.format == "chrome"] == ['{"traceEvents": []}']
+    assert not written.exists()
+    fake.close()
+
+
+async def test_a_link_instead_of_a_file_is_refused(rig: Rig, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of somebody else")
+    (tmp_path / "torch.json").symlink_to(secret)
+    fake = await rig.attach()
+    recording = rig.record(duration_ns=SECOND // 50)
+    epoch = await rig.armed(fake)
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop", file=str(tmp_path / "torch.json"))
+    done = await recording
+    assert any("symbolic link" in warning for warning in done.warnings)
+    assert not any(file.format == "chrome" for file in done.files)
+    assert secret.exists()
+    fake.close()

@@ -1,0 +1,33 @@
+"""The file that a process wrote which was recorded by torch's own profiler: taken from where it says it is.
+
+The path comes from the target and is hostile: it is resolved inside the target's own root and through no link, and
+must be a regular file of the target's uid (`trust/pickup.py`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+from typing import Final
+
+from profd.capture.model import RawFile
+from profd.targets.process import Process
+from profd.trust.pickup import Refused, TargetDirectory
+
+_NAME: Final = "torch.json"
+
+
+def take(path: str, process: Process, directory: Path) -> RawFile | Refused:
+    """Copy it into the journal; the target's own is removed. Blocks for as long as copying takes."""
+    opened = TargetDirectory.open(posixpath.dirname(path), process.uid, Path("/proc", str(process.id.pid), "root"))
+    if isinstance(opened, Refused):
+        return opened
+    try:
+        name = posixpath.basename(path)
+        taken = opened.take(name, directory / _NAME)
+        if isinstance(taken, Refused):
+            return taken
+        opened.remove(name, taken.inode)
+        return RawFile(str(taken.path), "chrome")
+    finally:
+        opened.close()
