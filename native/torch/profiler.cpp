@@ -4,6 +4,7 @@
 #include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <set>
+#include <stdexcept>
 
 namespace profd::torch_observer {
 namespace {
@@ -22,13 +23,19 @@ void start_profiler(bool shapes, bool flops, bool devices) {
   using namespace torch::profiler::impl;
   ExperimentalConfig experimental;
   experimental.profile_all_threads = true;
-  experimental.trace_only = true;  // the file is all that is wanted
   // Without memory, stacks and modules: in all-thread mode the first records nothing, and the others are the tracer's.
   const ProfilerConfig config(ProfilerState::KINETO, shapes || flops, false, false, flops, false, experimental);
   torch::autograd::profiler::prepareProfiler(config, activities(devices));
   torch::autograd::profiler::enableProfiler(config, activities(devices));
 }
 
-void stop_profiler(const std::string& path) { torch::autograd::profiler::disableProfiler()->save(path); }
+void stop_profiler(const std::string& path) {
+  const auto result = torch::autograd::profiler::disableProfiler();
+  // A profiler that somebody else has started meanwhile leaves ours without events; such a result must not be exported.
+  if (result->events().empty()) {
+    throw std::runtime_error("it recorded nothing: no operator ran, or another torch profiler ran meanwhile");
+  }
+  result->save(path);
+}
 
 }  // namespace profd::torch_observer
