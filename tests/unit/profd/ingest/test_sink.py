@@ -108,6 +108,4 @@ class SinkMachine(RuleBasedStateMachine):
 
 
 TestSinkProperty = SinkMachine.TestCase
-TestSinkProperty.settings = settings(
-    max_examples=60, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow], deadline=None
-)
+TestSinkProperty.settings = settings(stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow])
