@@ -50,7 +50,6 @@ class Arena:
         self._away: set[int] = set()  # sent and not acked
         self._ready: tuple[int, bytes] | None = None  # encoded, and too large for the last batch
         self._opened: dict[int, int] = {}  # events of chunks taken while they were open
-        self._unreadable = 0
 
     def close(self) -> None:
         """Let go of it. Safe to repeat."""
@@ -101,8 +100,7 @@ class Arena:
     def losses(self) -> list[tuple[str, str, int]]:
         """(stage, reason, count) of what will not come."""
         found: Mapping[str, int] = self._drainer.losses()
-        lost = [("streamer" if reason == "bad_chunk" else "target", reason, count) for reason, count in found.items()]
-        return [*lost, ("streamer", "unreadable_chunk", self._unreadable)]
+        return [("streamer" if reason == "bad_chunk" else "target", reason, count) for reason, count in found.items()]
 
     def _waiting(self, *, last: bool) -> list[tuple[int, bool]]:
         """(index, whether it is open) of the chunks to send, in the order of their streams."""
@@ -118,11 +116,7 @@ class Arena:
             data: bytes | None = self._ready[1]
             self._ready = None
             return data
-        try:
-            data = self._drainer.encode(index, open=is_open)
-        except ValueError:  # its memory is not what a recorder writes
-            self._unreadable += 1
-            data = None
+        data = self._drainer.encode(index, open=is_open)
         if data is None:
             self._drainer.free(index)
         elif data[_FLAGS_AT] & _WAS_OPEN:
