@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bench.measure import SCRATCH, Row
 
-CASES = ("importing", "engine", "idle", "capturing", "tracing", "ingest")
+CASES = ("importing", "engine", "idle", "capturing", "tracing", "arming", "ingest")
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from profclient.agent import attach as attach
     from profclient.agent import detach as detach
+    from profclient.profiling import profile as profile
     from profclient.recording import counter as counter
     from profclient.recording import instant as instant
     from profclient.recording import missing as missing
@@ -33,6 +34,7 @@ _PLACES = {
     "detach": "profclient.agent",
     "instant": "profclient.recording",
     "missing": "profclient.recording",
+    "profile": "profclient.profiling",
     "range_pop": "profclient.recording",
     "range_push": "profclient.recording",
     "record_alloc": "profclient.recording",
@@ -49,6 +51,7 @@ __all__ = [
     "detach",
     "instant",
     "missing",
+    "profile",
     "range_pop",
     "range_push",
     "record_alloc",

@@ -31,10 +31,14 @@ except ImportError as error:  # a platform that it was not built for
     _recorder = None  # type: ignore[assignment]
     _missing = f"the native part of profclient cannot be loaded: {error}"
 
+# Beside the module of native code; profclient.gpu loads it.
+_COLLECTOR = os.path.join(os.path.dirname(getattr(_recorder, "__file__", "")), "libprofd_cupti.so")
+
 VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
 
 # Who registers the hooks of an option, imported when it is first asked for.
 _PROVIDERS = {
+    "cuda": "profclient.gpu",
     "stacks": "profclient.tracer",
     "c_calls": "profclient.tracer",
     "modules": "profclient.tracer",
@@ -93,6 +97,7 @@ _hooks: dict[str, _HookPair] = {}
 _lock = allocate_lock()  # of what is started and stopped
 _active: dict[str, _HookPair] = {}  # that have been started, by option
 _options: dict[str, str] = {}
+_begun = 0  # recordings whose hooks have been started
 _not_honoured: list[str] = []
 _why_off = "attach() was not called"
 _registered = False
@@ -172,6 +177,23 @@ def describe() -> None:
         _recorder.agent_describe(_lines(now), _lines(changed))
 
 
+def hooks_begun() -> int:
+    """How many recordings have come as far as their hooks; it rises when those of the next one have started."""
+    return _begun
+
+
+def start_hooks(options: dict[str, str]) -> None:
+    """What an ARM with these options does in Python; for recordings that this process makes of itself."""
+    _armed(options)
+
+
+def stop_hooks() -> list[str]:
+    """Undo `start_hooks`: the sentences about what was not honoured."""
+    _stop_hooks()
+    _released()
+    return list(_not_honoured)
+
+
 # --- who and where ---
 
 
@@ -185,12 +207,18 @@ def _attach(address: str | None, quiet: bool, tuning: Mapping[str, int]) -> None
     if _ending:
         return _off("the interpreter is ending")
     _register()
+    _mark()
     _told = _description()
-    _recorder.agent_start(_sockets(address), _lines(_told), ",".join(_PROVIDERS), _call, quiet=quiet, **tuning)
+    _recorder.agent_start(sockets(address), _lines(_told), ",".join(_PROVIDERS), _call, quiet=quiet, **tuning)
     return None
 
 
-def _sockets(address: str | None) -> tuple[bytes, ...]:
+def _mark() -> None:
+    """Say that this process has an agent: CUDA's collector, where CUDA loads it, then starts none of its own."""
+    os.environ["PROFD_ATTACHED_PID"] = str(os.getpid())
+
+
+def sockets(address: str | None = None) -> tuple[bytes, ...]:
     """Paths of agent.sock, beside the sockets that profctl would try."""
     from profclient.address import candidates  # brings pathlib
 
@@ -215,6 +243,8 @@ def _framework() -> str:
 
 def _abilities() -> str:
     found = ["ranges", "stacks", "modules", "torch"]
+    if os.path.exists(_COLLECTOR):
+        found.append("cuda")
     if "torch" in sys.modules and _has_observer():
         found.append("observer")
     return ",".join(found)
@@ -266,6 +296,7 @@ def _after_fork_in_child() -> None:
     global _lock
     _lock = allocate_lock()  # a thread that is not here may have held the old one
     _stop_hooks()
+    _mark()
     _recorder.agent_start_in_child()
 
 
@@ -300,7 +331,7 @@ def _parse(text: str) -> dict[str, str]:
 
 
 def _armed(options: dict[str, str]) -> None:
-    global _options
+    global _options, _begun
     describe()
     with _lock:
         if _ending:
@@ -311,6 +342,7 @@ def _armed(options: dict[str, str]) -> None:
             if why := _start_hook(option):
                 note("not_honoured", f"{option}: {why}")
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))
+        _begun += 1
 
 
 def _start_hook(option: str) -> str:

@@ -1,0 +1,160 @@
+"""Attached processes: how soon a capture records, and what many of them cost while nobody captures."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as parquet
+from profclient.connection import Daemon
+from profproto.v1 import capture_pb2
+
+from bench.live import Live, profd, wait_until
+from bench.measure import Row
+
+CAPTURES = 60
+WINDOW_NS = 50_000_000
+PROCESSES = 500
+WATCHED_SECONDS = 20.0
+
+BUSY = """
+import profclient
+profclient.attach()
+record = profclient.record_function
+while True:
+    with record("work"):
+        sum(range(50))
+"""
+SLEEPY = """
+import profclient, time
+profclient.attach()
+while True:
+    with profclient.record_function("work"):
+        pass
+    time.sleep(0.0001)
+"""
+PROGRAMS = (("a busy Python loop", BUSY, True), ("a loop that sleeps", SLEEPY, True))
+
+# Children of one fork server: hundreds of Pythons in a few hundred MB. `attach` is 0 or 1.
+FORKS = """
+import gc, os, sys, time
+import profclient.agent, profclient.address
+gc.freeze()
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        if sys.argv[2] == "1":
+            profclient.agent.attach(quiet=True)
+        time.sleep(1e6)
+print("forked", flush=True)
+time.sleep(1e6)
+"""
+
+
+def rows(events: int) -> Iterator[Row]:
+    """The rows of this case."""
+    with profd() as live:
+        for what, program, barred in PROGRAMS:
+            yield _first_event(live, what, program, barred)
+    yield from _idle()
+
+
+def _first_event(live: Live, what: str, program: str, barred: bool) -> Row:
+    """StartCapture sent to the start of the first recorded range, both on CLOCK_REALTIME."""
+    job = live.job(program)
+    os.environ["PROFD_ADDRESS"] = live.environment["PROFD_ADDRESS"]
+    wait_until("the job attaches", lambda: _attached(live) >= {job.pid})
+    with Daemon() as daemon:
+        delays = sorted(_delay_ms(live, daemon, job.pid) for _ in range(CAPTURES))
+    job.kill()
+    middle, late = statistics.median(delays), delays[int(len(delays) * 0.99)]
+    return Row(
+        "arming",
+        f"StartCapture sent to first event recorded, in {what}",
+        f"p50 {middle:.2f} ms, p99 {late:.2f} ms",
+        bar="p50 <= 1 ms, p99 <= 20 ms" if barred else "",
+        met=(middle <= 1 and late <= 20) if barred else None,
+        note=f"{CAPTURES} captures, least {delays[0]:.2f} ms",
+    )
+
+
+def _attached(live: Live) -> set[int]:
+    return {target["pid"] for target in live.profctl("ps") if "sdk" in target["sources"]}
+
+
+def _delay_ms(live: Live, daemon: Daemon, pid: int) -> float:
+    options = capture_pb2.Options(duration_ns=WINDOW_NS, source="sdk")
+    request = capture_pb2.StartCaptureRequest(
+        request_id=os.urandom(8).hex(), selector=capture_pb2.Selector(pids=[pid]), options=options
+    )
+    sent_ns = time.time_ns()
+    capture = daemon.call(daemon.captures.StartCapture, request)
+    (target,) = live.profctl("wait", capture.id)["targets"]
+    if target["state"] != "stored":
+        raise RuntimeError(f"{target['state']}: {target['message']}")
+    segment = live.folder / "s" / "traces" / target["trace"] / "segment-00000.parquet"
+    first_ns = parquet.read_table(segment, columns=["start"])["start"][0].as_py()
+    return float(first_ns - sent_ns) / 1e6
+
+
+def _idle() -> Iterator[Row]:
+    """Hundreds of attached processes that nobody captures, beside as many that are not attached."""
+    with profd() as live:
+        process = psutil.Process(live.daemon.pid)
+        plain = _forked(live, attach=False)
+        before_bytes, plain_kb = process.memory_info().rss, _private_kb(plain)
+        attached = _forked(live, attach=True)
+        wait_until("all attach", lambda: len(_attached(live)) >= PROCESSES)
+        time.sleep(2)  # what `ps` set in motion is over
+        each_kb = (process.memory_info().rss - before_bytes) / PROCESSES / 1024
+        wakes, used = _wakes(attached), _cpu_seconds(process)
+        time.sleep(WATCHED_SECONDS)
+        share = (_cpu_seconds(process) - used) / WATCHED_SECONDS
+        woken, job_kb = _wakes(attached) - wakes, _private_kb(attached) - plain_kb
+    what = f"{PROCESSES} attached idle processes"
+    yield Row("arming", f"{what}: the daemon's share of a core", f"{share:.2%}", bar="<= 0.2 %", met=share <= 0.002)
+    shown = f"{each_kb:.1f} KB"
+    note = "its memory after and before they attached; `profctl ps` in between is part of it"
+    yield Row("arming", f"{what}: memory in the daemon, each", shown, bar="<= 5 KB", met=each_kb <= 5, note=note)
+    note = "private memory, over forks of the same process that do not attach"
+    shown = f"{job_kb:.0f} KB"
+    yield Row("arming", f"{what}: memory in the target, each", shown, bar="<= 100 KB", met=job_kb <= 100, note=note)
+    yield Row("arming", f"{what}: wake-ups in {WATCHED_SECONDS:.0f} s, all together", f"{woken}", met=woken == 0)
+
+
+def _forked(live: Live, attach: bool) -> list[psutil.Process]:
+    parent = live.job(FORKS.replace("sys.argv[1]", str(PROCESSES)).replace("sys.argv[2]", repr(str(int(attach)))))
+    if parent.stdout is None or parent.stdout.readline() != "forked\n":
+        raise RuntimeError("the forks failed")
+    children = psutil.Process(parent.pid).children()
+    for child in children:
+        live.stack.callback(child.kill)
+    return children
+
+
+def _private_kb(processes: list[psutil.Process]) -> float:
+    return statistics.median(_rollup_kb(process.pid) for process in processes)
+
+
+def _rollup_kb(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Dirty:", "Private_Clean:")))
+
+
+def _wakes(processes: list[psutil.Process]) -> int:
+    """Context switches of all threads, voluntary and not."""
+    found = 0
+    for process in processes:
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            lines = (task / "status").read_text().splitlines()
+            found += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return found
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times: Any = process.cpu_times()
+    return float(times.user + times.system)
