@@ -170,8 +170,8 @@ class Inputs {
     out_.tag(Tag::TensorList);
     out_.varint(static_cast<uint64_t>(count));
     for (Py_ssize_t i = 0; i < count && !out_.full(); i++) {
-      if (i >= PySequence_Fast_GET_SIZE(list)) break;
-      const Reference item(Py_NewRef(PySequence_Fast_GET_ITEM(list, i)));
+      const bool there = i < PySequence_Fast_GET_SIZE(list);
+      const Reference item(Py_NewRef(there ? PySequence_Fast_GET_ITEM(list, i) : Py_None));
       if (item.get() == Py_None) {
         out_.tag(Tag::Nothing);
       } else if (!put_array(item.get())) {
@@ -204,18 +204,25 @@ class Inputs {
   // torch's own tensors; of subclasses only the type is noted, since their sizes may be answered by Python code.
   bool put_tensor(PyObject* value) {
     PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
-    const Reference base(torch_type("torch", "Tensor"));
-    if (!base || !PyType_IsSubtype(Py_TYPE(value), reinterpret_cast<PyTypeObject*>(base.get()))) return false;
-    const Reference parameter(torch_type("torch.nn.parameter", "Parameter"));
+    const Reference base(torch_attribute("torch", "Tensor"));
+    if (!base || !PyType_Check(base.get()) ||
+        !PyType_IsSubtype(Py_TYPE(value), reinterpret_cast<PyTypeObject*>(base.get()))) return false;
+    const Reference parameter(torch_attribute("torch.nn.parameter", "Parameter"));
     if (type != base.get() && type != parameter.get()) {
       out_.tag(Tag::Unsized);
       out_.byte(kOtherType);
       add_ids(reinterpret_cast<uintptr_t>(value), 0);
       return true;
     }
-    const Reference dtype(attribute(value, "dtype")), shape(attribute(value, "shape")), strides(call(value, "stride"));
+    const Reference dtype(attribute(value, "dtype"));
     const uint8_t number = type_number(dtype.get());
-    put_strided(number, shape.get(), strides.get(), 1);
+    if (is_strided(value)) {
+      const Reference shape(attribute(value, "shape")), strides(call(value, "stride"));
+      put_strided(number, shape.get(), strides.get(), 1);
+    } else {  // sparse and nested ones answer with sizes that mean something else, or not at all
+      out_.tag(Tag::Unsized);
+      out_.byte(number);
+    }
     const Reference impl(attribute(value, "_cdata")), data(storage_of(value));
     add_ids(address(impl.get()), address(data.get()));
     return true;
@@ -226,11 +233,14 @@ class Inputs {
     return storage ? call(storage.get(), "data_ptr") : nullptr;
   }
 
-  static PyObject* torch_type(const char* module_name, const char* name) {
+  static bool is_strided(PyObject* tensor) {
+    const Reference layout(attribute(tensor, "layout")), strided(torch_attribute("torch", "strided"));
+    return layout && layout.get() == strided.get();
+  }
+
+  static PyObject* torch_attribute(const char* module_name, const char* name) {
     PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), module_name);  // never imports
-    PyObject* type = module ? attribute(module, name) : nullptr;
-    if (type && !PyType_Check(type)) Py_CLEAR(type);
-    return type;
+    return module ? attribute(module, name) : nullptr;
   }
 
   // numpy's and cupy's: a dictionary of shape, typestr, strides in bytes (None: contiguous) and the address.

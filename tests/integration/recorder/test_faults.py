@@ -266,7 +266,7 @@ def test_a_stopped_writer_never_reaches_the_next_arena() -> None:
 
 
 def test_an_arena_is_kept_while_a_thread_is_inside_a_write() -> None:
-    """The flag that each write sets, set by hand: nothing may be unmapped, and no other arena made, until it is clear."""
+    """The flag of a write, set by hand: nothing may be unmapped, and no other arena made, until it is clear."""
     run("""
         import ctypes
         from profclient import _recorder
