@@ -9,8 +9,10 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +43,7 @@ class StreamerProcess:
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self._process = process
         self._sock = sock
+        self._unsent: deque[tuple[bytes, int]] = deque()  # messages, and our descriptors that go with them or -1
         self.pid = process.pid
 
     @classmethod
@@ -61,7 +64,7 @@ class StreamerProcess:
         who: dict[str, Any] = {}
         if identity is not None:
             # Set between fork and exec, in C: the program never runs with what the daemon may.
-            who = {"user": identity[0], "group": identity[1], "extra_groups": []}
+            who = {"user": identity[0], "group": identity[1], "extra_groups": _groups(grpc_socket)}
         command = [sys.executable, "-m", "profclient.streamer", "--link", str(theirs.fileno())]
         try:
             with theirs:
@@ -84,8 +87,7 @@ class StreamerProcess:
 
     def drain(self, key: Key, fd: int) -> None:
         """Have it drain an arena."""
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-        self._send({"do": "drain"}, key, rights)
+        self._send({"do": "drain"}, key, os.dup(fd))
 
     def finish(self, key: Key, *, target_died: bool) -> None:
         """Have it take the rest of an arena."""
@@ -119,15 +121,50 @@ class StreamerProcess:
         """SIGKILL, reaped, socket closed. Safe to repeat."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
+        self._stop_sending()
         self._sock.close()
         await asyncio.to_thread(self._process.wait)
 
-    def _send(self, message: dict[str, object], key: Key, ancillary: Any = ()) -> None:
+    def _send(self, message: dict[str, object], key: Key, fd: int = -1) -> None:
+        """Send in order, now or when there is room; `fd` is closed then."""
         ids = {"incarnation": f"{key[0]:016x}", "epoch": f"{key[1]:016x}"}
-        with contextlib.suppress(
-            OSError
-        ):  # it has ended, or takes nothing: said() sees the first, a drain waits for both
-            self._sock.sendmsg([json.dumps({**message, **ids}).encode()], ancillary, socket.MSG_NOSIGNAL)
+        self._unsent.append((json.dumps({**message, **ids}).encode(), fd))
+        if len(self._unsent) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._unsent:
+            data, fd = self._unsent[0]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd >= 0 else []
+            try:
+                self._sock.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+            except BlockingIOError:  # it starts, or was stopped
+                loop.add_writer(self._sock.fileno(), self._flush)
+                return
+            except OSError:  # it has ended: said() tells
+                break
+            self._unsent.popleft()
+            if fd >= 0:
+                os.close(fd)
+        self._stop_sending()
+
+    def _stop_sending(self) -> None:
+        if self._sock.fileno() >= 0:
+            asyncio.get_running_loop().remove_writer(self._sock.fileno())
+        while self._unsent:
+            _, fd = self._unsent.popleft()
+            if fd >= 0:
+                os.close(fd)
+
+
+def _groups(grpc_socket: Path) -> list[int]:
+    """What it takes to connect: nothing, or the group that the operator has given the socket to.
+
+    The target has it, or could not have attached.
+    """
+    found = grpc_socket.stat()
+    return [] if found.st_mode & stat.S_IWOTH else [found.st_gid]
 
 
 def _said(untrusted: bytes) -> Said | None:

@@ -20,6 +20,7 @@ from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chun
 
 pytestmark = pytest.mark.slow
 NOBODY = 65534
+GROUP = 54321
 
 
 @pytest.fixture
@@ -64,8 +65,10 @@ async def test_streamer_has_no_privileges_less_weight_and_nothing_of_ours(
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing identity takes root")
 @pytest.mark.skipif(bool(_unreadable(NOBODY, NOBODY)), reason=f"uid {NOBODY} cannot read this Python")
 async def test_streamer_of_another_user_has_its_identity(rig: IngestRig) -> None:
-    for path in (rig.folder, rig.socket, rig.folder / "control.sock"):
-        path.chmod(0o777)
+    rig.folder.chmod(0o755)
+    for path in (rig.socket, rig.folder / "control.sock"):
+        os.chown(path, -1, GROUP)
+        path.chmod(0o660)
     streamers = Streamers(rig.socket, rig.ingest.find, change_identity=True)
     with arena() as fd:
         intake = rig.ingest.expect(INCARNATION, EPOCH, NOBODY, rig.folder)
@@ -73,7 +76,7 @@ async def test_streamer_of_another_user_has_its_identity(rig: IngestRig) -> None
         await until(lambda: intake.chunks == 5)
         status = effective(streamers.pids[0])
         assert status["Uid"].split() == status["Gid"].split() == [str(NOBODY)] * 4
-        assert status["Groups"] == ""
+        assert status["Groups"] == str(GROUP)  # of the socket, since it is not everybody's
         async with asyncio.timeout(LONG):
             await drain.finish(target_died=False)
         assert not drain.problem

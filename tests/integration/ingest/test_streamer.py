@@ -211,3 +211,19 @@ async def test_two_arenas_share_a_streamer(rig: IngestRig) -> None:
             totals = await asyncio.to_thread(job.stop)
             await drained(intake, drain)
             assert intake.events == totals["recorded"]
+
+
+async def test_hundreds_of_arenas_while_the_streamer_does_not_listen(rig: IngestRig) -> None:
+    first = begin(rig, writer.arena_fd([], recording=0))
+    await until(lambda: rig.streamers.pids)
+    (pid,) = rig.streamers.pids
+    os.kill(pid, signal.SIGSTOP)
+    others = []
+    for number in range(1, 300):
+        fd = writer.arena_fd(list(arena_chunks(1, 1)), incarnation=number, recording=0, recorded=8)
+        (rig.folder / str(number)).mkdir()
+        others.append(begin(rig, fd, number, rig.folder / str(number)))
+    os.kill(pid, signal.SIGCONT)
+    async with asyncio.timeout(LONG):
+        await asyncio.gather(*(drained(intake, drain) for intake, drain in [first, *others]))
+    assert all(intake.events == 8 and not intake.losses for intake, _ in others)
