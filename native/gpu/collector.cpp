@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "buffers.h"
 #include "library.h"
@@ -33,6 +34,7 @@ struct Session {
   bool armed = false;
   int64_t clock_error_ns = 0;
   uint32_t version = 0;
+  pid_t pid = 0;  // that first armed: CUDA does not live on in a child
 
   std::mutex mutex;  // of arm and stop
   std::mutex flushing_mutex;
@@ -200,7 +202,10 @@ void register_once(Session& one) {
 
 Outcome arm(const recorder::Api& api, bool graph_nodes) {
   Session& one = session();
+  if (one.pid != 0 && one.pid != getpid())
+    return refused("it was forked from a process that CUDA was recorded in, and CUDA does not work in such a child");
   std::lock_guard lock(one.mutex);
+  one.pid = getpid();
   if (one.armed) return refused("it records already");
   std::string why;
   one.cupti = library(&why);
@@ -235,6 +240,7 @@ Outcome arm(const recorder::Api& api, bool graph_nodes) {
 
 void stop() {
   Session& one = session();
+  if (one.pid != getpid()) return;  // never armed, or a fork child, where its locks may be held for good
   std::lock_guard lock(one.mutex);
   if (!one.armed) return;
   stop_flusher();
@@ -268,12 +274,6 @@ std::string report() {
   line("gpu.dropped", counts.dropped);
   line("gpu.buffers_refused", one.buffers.refused());
   return lines;
-}
-
-void forget() {
-  Session& one = session();
-  one.armed = false;  // the flusher is gone with the parent's threads, and CUPTI may not be called here
-  one.flush_wanted = false;
 }
 
 }  // namespace profd::cupti

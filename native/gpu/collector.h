@@ -27,7 +27,4 @@ void stop();
 // "gpu_records=12\ngpu_dropped=0\n...": lines for STATUS and STOPPED. Empty if nothing was ever armed.
 std::string report();
 
-// In a fork child: CUDA does not live there, and nor do we.
-void forget();
-
 }  // namespace profd::cupti

@@ -119,11 +119,8 @@ void copy_text(const std::string& from, char* to, size_t bytes) {
 #define EXPORTED __attribute__((visibility("default")))
 
 extern "C" EXPORTED int InitializeInjection(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;  // CUDA may call it for every context
-  pthread_once(&once, [] {
-    pthread_atfork(nullptr, nullptr, profd::cupti::forget);
-    profd::cupti::start_agent();
-  });
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, profd::cupti::start_agent);
   return 1;
 }
 

@@ -165,10 +165,10 @@ static void kernel_record(const char *name, uint32_t stream, uint64_t start, uin
 uint32_t fake_launch(const char *name, uint32_t stream, uint32_t times) {
   pthread_mutex_lock(&lock);
   for (uint32_t i = 0; i < times; i++) {
-    uint64_t at = now();
+    uint64_t start = now(), end = now();
     correlation++;
-    call_record(2, 211, at, at + 4000);
-    kernel_record(name, stream, at + 5000, at + 25000);
+    call_record(2, 211, start, end);
+    kernel_record(name, stream, end + 1000, end + 21000);
   }
   uint32_t last = correlation;
   pthread_mutex_unlock(&lock);
@@ -182,16 +182,16 @@ void fake_unfinished(const char *name) {
 }
 void fake_call(uint32_t domain, uint32_t id) {
   pthread_mutex_lock(&lock);
-  uint64_t at = now();
+  uint64_t start = now(), end = now();
   correlation++;
-  call_record(domain, id, at, at + 1000);
+  call_record(domain, id, start, end);
   pthread_mutex_unlock(&lock);
 }
 void fake_copy(uint32_t kind, uint64_t bytes) {
   pthread_mutex_lock(&lock);
-  uint64_t start = now();
+  uint64_t start = now(), end = now();
   correlation++;
-  call_record(2, 31, start, start + 3000);
+  call_record(2, 31, start, end);
   uint8_t *at = record(MEMCPY);
   if (at) {
     at[4] = (uint8_t)kind;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,13 +13,15 @@ import click
 from profclient.address import candidates
 
 STARTUP = Path(__file__).parent.parent.parent / "startup"
+_INJECTION = "CUDA_INJECTION64_PATH"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as of a shell
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--cuda", is_flag=True, help="CUDA's driver loads our collector, also into programs without Python.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def run(ctx: click.Context, command: tuple[str, ...]) -> None:
+def run(ctx: click.Context, command: tuple[str, ...], cuda: bool) -> None:
     """Run a command whose Python processes can be profiled at any time.
 
     No change to the program: each CPython (3.11 or newer, with profd installed) that the command starts attaches to
@@ -29,17 +32,38 @@ def run(ctx: click.Context, command: tuple[str, ...]) -> None:
     \b
       profctl run -- python train.py
       profctl run -- torchrun --nproc-per-node 8 train.py
+      profctl run --cuda -- ./simulation
     """
     if not any(path.with_name("agent.sock").exists() for path in candidates()):
         click.echo("profctl run: no profd listens here; the command runs, and attaches when one appears.", err=True)
     try:
-        _become(command, environment(os.environ))
+        _become(command, environment(_injected(os.environ) if cuda else os.environ))
     except FileNotFoundError:
         click.echo(f"profctl run: there is no command {command[0]!r}", err=True)
         ctx.exit(NOT_FOUND)
     except OSError as error:
         click.echo(f"profctl run: {command[0]!r} cannot be run: {error.strerror}", err=True)
         ctx.exit(NOT_EXECUTABLE)
+
+
+def _injected(environ: os._Environ[str]) -> dict[str, str]:
+    """With our collector for CUDA's driver to load. Raises UsageError where that place is taken."""
+    given = environ.get(_INJECTION, "")
+    collector = _collector()
+    if given not in ("", str(collector)):
+        raise click.UsageError(
+            f"{_INJECTION} is set to {given}: CUDA loads one tool. Unset it, or leave out --cuda."
+        )
+    if not collector.exists():
+        raise click.UsageError(f"this installation has no {collector.name}; install profd with its native part.")
+    return {**environ, _INJECTION: str(collector)}
+
+
+def _collector() -> Path:
+    """Beside the module of native code, which is not imported for this."""
+    module = find_spec("profclient._recorder")
+    folder = Path(module.origin).parent if module is not None and module.origin else STARTUP.parent
+    return folder / "libprofd_cupti.so"
 
 
 def environment(environ: os._Environ[str] | dict[str, str]) -> dict[str, str]:
