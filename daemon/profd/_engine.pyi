@@ -86,8 +86,13 @@ class TreeBuilder:
         Rows that do not nest have no depth here (-1): a link may give them one.
         """
 
-    def feed(self, start: Int64, end: Int64, thread: Int32, role: UInt8) -> tuple[Int64, Int32, Int64]:
-        """(parent, depth, self time) of the next rows; self times of rows still open are absent for now."""
+    def feed(
+        self, start: Int64, end: Int64, thread: Int32, role: UInt8, forward: Int32 | None = None
+    ) -> tuple[Int64, Int32, Int64]:
+        """(parent, depth, self time) of the next rows; self times of rows still open are absent for now.
+
+        `forward`: of a backward op the thread of its forward op, else -1.
+        """
 
     def advance(self, time: int) -> None:
         """Bind the records before `time`: no row to come starts before it."""

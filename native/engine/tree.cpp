@@ -2,7 +2,10 @@
 #include "tree.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
+
+#include <nanobind/stl/optional.h>
 
 #include "arrays.h"
 #include "roles.h"
@@ -25,6 +28,7 @@ struct Frame {
   std::int64_t end;      // as recorded or borrowed; kForever: neither
   std::int64_t closes;   // never after the frame below: what makes popping by end exact
   std::int64_t inside;   // time of direct children
+  std::int32_t depth;
   bool timed;
 };
 
@@ -85,15 +89,16 @@ class TreeBuilder {
   }
 
   nb::tuple feed(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> thread,
-                 In<std::uint8_t> role) {
+                 In<std::uint8_t> role, std::optional<In<std::int32_t>> forward) {
     require(!finished_, "the tree is finished");
     const std::size_t n = start.shape(0);
     require_aligned(start, "start");
     require_column(end, n, "end");
     require_column(thread, n, "thread");
     require_column(role, n, "role");
-    Segment segment{start.data(), end.data(), thread.data(), role.data(), Buffer<std::int64_t>(n),
-                    Buffer<std::int32_t>(n), Buffer<std::int64_t>(n)};
+    if (forward) require_column(*forward, n, "forward");
+    Segment segment{start.data(), end.data(), thread.data(), role.data(), forward ? forward->data() : nullptr,
+                    Buffer<std::int64_t>(n), Buffer<std::int32_t>(n), Buffer<std::int64_t>(n)};
     {
       nb::gil_scoped_release release;
       check(segment, n);
@@ -141,6 +146,7 @@ class TreeBuilder {
     const std::int64_t* end;
     const std::int32_t* thread;
     const std::uint8_t* role;
+    const std::int32_t* forward;  // of a backward op the thread of its forward op; null: of none
     Buffer<std::int64_t> parent;
     Buffer<std::int32_t> depth;
     Buffer<std::int64_t> self;
@@ -153,6 +159,8 @@ class TreeBuilder {
       require(before <= segment.start[i], "rows are not in start order");
       require(segment.thread[i] < static_cast<std::int64_t>(threads_.size()),
               "a row names a thread that is not there");
+      require(!segment.forward || segment.forward[i] < static_cast<std::int64_t>(threads_.size()),
+              "a row names a forward thread that is not there");
       before = segment.start[i];
     }
   }
@@ -180,7 +188,7 @@ class TreeBuilder {
       if (!thread.stack.empty()) {
         Frame& parent = thread.stack.back();
         segment.parent[i] = parent.row;
-        segment.depth[i] = static_cast<std::int32_t>(thread.stack.size());
+        segment.depth[i] = parent.depth + 1;
         if (open_end) {
           end = parent.end;
         } else if (end > parent.closes) {
@@ -188,10 +196,15 @@ class TreeBuilder {
         }
         closes = std::min(end, parent.closes);
         parent.inside = plus(parent.inside, minus(closes, start));
+      } else if (const Frame* parent = forward_frame(segment, i)) {
+        // It runs beside that frame, which neither waits for it nor ends it.
+        segment.parent[i] = parent->row;
+        segment.depth[i] = parent->depth + 1;
+        if (open_end) closes = end = parent->end;
       }
       no_end_ += open_end;
       if ((role & kFrame) && closes > start) {
-        thread.stack.push_back({row, start, end, closes, 0, (role & kTimed) != 0});
+        thread.stack.push_back({row, start, end, closes, 0, segment.depth[i], (role & kTimed) != 0});
         segment.self[i] = kAbsent;  // until it closes
       }
     } else {
@@ -199,6 +212,16 @@ class TreeBuilder {
       thread.flat_end = end;
     }
     if (role) mark(thread, start, role, {row, role & kNests ? segment.depth[i] : -1});
+  }
+
+  // What a row on an empty stack inherits: what is open on the thread of its forward op.
+  const Frame* forward_frame(const Segment& segment, std::size_t i) const {
+    if (!segment.forward || segment.forward[i] < 0 || segment.forward[i] == segment.thread[i]) return nullptr;
+    const std::vector<Frame>& stack = threads_[segment.forward[i]].stack;
+    // Nothing is closed here: flow records of that thread may still bind to what ends now.
+    const auto closed = std::partition_point(stack.begin(), stack.end(),
+                                             [&](const Frame& frame) { return frame.closes > segment.start[i]; });
+    return closed == stack.begin() ? nullptr : &*(closed - 1);
   }
 
   void mark(Thread& thread, std::int64_t start, std::uint8_t role, Place place) {
@@ -242,7 +265,7 @@ class TreeBuilder {
     // Later rows start after this record, so what closed before it is closed for them too.
     while (!thread.stack.empty() && thread.stack.back().closes < flow.time) pop(thread, segment);
     if (!thread.stack.empty()) {
-      bound = {thread.stack.back().row, static_cast<std::int32_t>(thread.stack.size() - 1)};
+      bound = {thread.stack.back().row, thread.stack.back().depth};
     } else if (thread.flat.row != kNoRow && thread.flat_end >= flow.time) {
       bound = thread.flat;
     }
@@ -271,7 +294,7 @@ void bind_tree(nb::module_& m) {
            nb::arg("want").noconvert())
       .def("take_flows", &TreeBuilder::take_flows)
       .def("feed", &TreeBuilder::feed, nb::arg("start").noconvert(), nb::arg("end").noconvert(),
-           nb::arg("thread").noconvert(), nb::arg("role").noconvert())
+           nb::arg("thread").noconvert(), nb::arg("role").noconvert(), nb::arg("forward").noconvert() = nb::none())
       .def("advance", &TreeBuilder::advance, nb::arg("time"))
       .def("finish", &TreeBuilder::finish)
       .def_prop_ro("rows", &TreeBuilder::rows)

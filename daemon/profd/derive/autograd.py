@@ -15,11 +15,11 @@ import numpy as np
 
 from profd import _engine
 from profd.derive.ancestors import nearest
-from profd.events import NO_CODE, NO_END, NO_ROW, NO_SCOPE, EventTable, Flows, Kind, Scope, Tracks
+from profd.events import NO_END, NO_ROW, EventTable, Flows, Kind, Scope, Tracks
 from profd.events.table import Array
+from profd.tree.forward import engine_calls, engine_rows, plumbed
 
 AUTOGRAD_COLUMNS: Final = ("name", "kind", "start", "end", "process", "thread", "sequence", "fwd_thread", "scope")
-EVALUATE_PREFIX: Final = "autograd::engine::evaluate_function: "
 FLOW_CATEGORIES: Final = ("fwdbwd", "forward_backward")  # the second in 2021
 
 
@@ -41,9 +41,9 @@ def find_links(table: EventTable, flows: Flows | None = None, tracks: Tracks | N
     starts before it, of equal starts the later row. A flow that ends at a row
     says more than numbers do.
     """
-    sequence, fwd_thread = _plumbed(table)
+    sequence, fwd_thread = plumbed(table)
     backward = (fwd_thread != NO_END) & (fwd_thread != 0)
-    engine = _starting(table, EVALUATE_PREFIX)
+    engine = engine_rows(table)
     paired, origin = _by_flow(table, flows)
     thread = _forward_threads(table, fwd_thread, backward, (paired, origin), tracks or Tracks())
     last, first = _by_number(table, sequence, thread, backward)
@@ -53,55 +53,9 @@ def find_links(table: EventTable, flows: Flows | None = None, tracks: Tracks | N
     return Links(sequence, backward, function, last, first)
 
 
-def _starting(table: EventTable, prefix: str) -> Array:
-    known = table.dictionaries.get("name")
-    fits = [name.startswith(prefix) for name in known.values] if known is not None else []
-    found: Array = np.array([*fits, False], dtype=bool)[table.column("name")]
-    return found
-
-
-def _callees(table: EventTable) -> Array:
-    """For each name code that of the function which such an evaluate_function row calls, or NO_CODE."""
-    known = table.dictionaries.get("name")
-    names = known.values if known is not None else []
-    codes = {name: code for code, name in enumerate(names)}
-    skip = len(EVALUATE_PREFIX)
-    called = [codes.get(name[skip:], NO_CODE) if name.startswith(EVALUATE_PREFIX) else NO_CODE for name in names]
-    return np.array([*called, NO_CODE], dtype=np.int64)
-
-
-def _calls(table: EventTable, engine: Array) -> tuple[Array, Array]:
-    """(evaluate_function row, the next op of its thread) where that is the function it calls.
-
-    A recorded scope says whether an op is a function; without one the name must be the one that the engine's row has.
-    """
-    none = np.empty(0, dtype=np.int64)
-    if not engine.any():
-        return none, none
-    ops = np.flatnonzero(table.column("kind") == Kind.CPU_OP)
-    ops = ops[_engine.argsort(np.ascontiguousarray(table.column("thread")[ops], dtype=np.int64))]
-    outer, inner = ops[:-1], ops[1:]
-    thread, name = table.column("thread"), table.column("name")
-    fits = engine[outer] & (thread[outer] == thread[inner])
-    named = (_callees(table)[name[outer]] == name[inner]) & (name[inner] != NO_CODE)
-    scope = table.column("scope")[inner]
-    fits &= np.where(scope == NO_SCOPE, named, scope == Scope.BACKWARD_FUNCTION)
-    return outer[fits], inner[fits]
-
-
-def _plumbed(table: EventTable) -> tuple[Array, Array]:
-    """(sequence, fwd_thread), where the engine's rows have those of the functions they call."""
-    sequence, fwd_thread = table.column("sequence"), table.column("fwd_thread")
-    outer, inner = _calls(table, _starting(table, EVALUATE_PREFIX))
-    if len(outer):
-        sequence, fwd_thread = sequence.copy(), fwd_thread.copy()
-        sequence[outer], fwd_thread[outer] = sequence[inner], fwd_thread[inner]
-    return sequence, fwd_thread
-
-
 def _called_by_engine(table: EventTable, engine: Array) -> Array:
     called = np.zeros(len(table), dtype=bool)
-    called[_calls(table, engine)[1]] = True
+    called[engine_calls(table, engine)[1]] = True
     return called
 
 

@@ -10,6 +10,8 @@ is the row that is open on its thread when it starts. Where we say more than it:
 - zero-length rows and instants are leaves;
 - a row without an end lasts as long as its parent; an end before the start
   counts as the start;
+- a backward op on a thread where nothing is open is a child of what is open on
+  the thread of its forward op, whose self time stays its own;
 - partial overlap: the row is a child of the frame in which it starts, closes
   with it for the tree's purposes and takes from its self time what lies within;
   counted as `partial_overlap`.
@@ -34,6 +36,7 @@ from profd.collate.runs import FILE_COLUMN
 from profd.events import NO_ROW, Dictionary, EventTable, Flows, Tracks
 from profd.limits import TRACKS_MAX
 from profd.tree.flows import FlowFeed, FlowLinks
+from profd.tree.forward import forward_tracks
 from profd.tree.roles import MUST_LAUNCH, MUST_LINK, Roles, lacks_correlation
 
 Array = npt.NDArray[Any]
@@ -73,6 +76,7 @@ class TreePass:
         self._roles = Roles(dictionaries.setdefault("name", Dictionary()))
         self._bound = bound
         categories = dictionaries.setdefault("cat", Dictionary())
+        self._tracks = tracks
         self._thread_of = same_threads(tracks)
         self._flows = FlowFeed(flows, categories, self._thread_of)
         self._tree = _engine.TreeBuilder(len(tracks.threads), threads_max=TRACKS_MAX)
@@ -91,7 +95,9 @@ class TreePass:
         start = table.columns["start"]
         self._flows.supply(self._tree, int(start[-1]))
         thread = self._thread_of[table.column("thread")]
-        parent, depth, self_time = self._tree.feed(start, table.column("end"), thread, role)
+        forward = forward_tracks(table, self._tracks)
+        forward = None if forward is None else self._thread_of[forward]
+        parent, depth, self_time = self._tree.feed(start, table.column("end"), thread, role, forward)
         linked, depth = self._links.feed(table.column("correlation"), file, role, depth)
         table.columns["parent"] = np.where(linked == NO_ROW, parent, linked)
         table.columns["depth"] = depth

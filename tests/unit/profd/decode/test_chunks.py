@@ -124,10 +124,8 @@ def row_of(event: twin.Event) -> dict[str, Any]:
         if event.flags & flag:
             row["args"][name] = "true"
     if twin.TENSORS in attributes:
-        for name, column in zip(
-            ("impl_ptrs", "storage_ptrs"), zip(*attributes[twin.TENSORS], strict=True), strict=True
-        ):
-            row["args"][name] = [twin.signed(address) for address in column]
+        for number, name in enumerate(("impl_ptrs", "storage_ptrs")):
+            row["args"][name] = [twin.signed(pair[number]) for pair in attributes[twin.TENSORS]]
     return row
 
 

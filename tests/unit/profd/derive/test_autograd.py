@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.derive.autograd import EVALUATE_PREFIX, backward_times, find_links
+from profd.derive.autograd import backward_times, find_links
 from profd.events import DeviceType, Dictionary, EventTable, Flows, Kind, Tracks
 from profd.query.averages import Average, Grouping, averages
 from profd.query.view import nest
+from profd.tree.forward import EVALUATE_PREFIX
 
 from tests.support.tables import Event, table_of
 

@@ -20,7 +20,8 @@ ROLES = [
 ]
 TIME = st.integers(0, 15)
 ROWS = st.lists(
-    st.builds(Row, TIME, TIME | st.just(twins.ABSENT), st.integers(-1, 2), st.sampled_from(ROLES)), max_size=40
+    st.builds(Row, TIME, TIME | st.just(twins.ABSENT), st.integers(-1, 2), st.sampled_from(ROLES), st.integers(-1, 2)),
+    max_size=40,
 )
 FLOWS = st.lists(st.tuples(st.integers(-1, 2), TIME, st.integers(0, 2)), max_size=15)
 
@@ -55,6 +56,7 @@ def build(rows, flows, cuts):
             column([row.end for row in part]),
             column([row.thread for row in part], np.int32),
             column([row.role for row in part], np.uint8),
+            column([row.forward for row in part], np.int32),
         )
         parents += parent.tolist()
         depths += depth.tolist()

@@ -15,6 +15,7 @@ class Row:
     end: int
     thread: int
     role: int = NESTS | FRAME | TIMED
+    forward: int = -1
 
 
 def clamp(value: int) -> int:
@@ -77,14 +78,20 @@ def tree(rows: list[Row], flows: list[tuple[int, int, int]]) -> Tree:
         closes[i] = end[i]
         if row.role & NESTS and row.thread >= 0:
             result.no_end += end[i] == FOREVER
-            around = [
-                j
-                for j in placed
-                if rows[j].thread == row.thread
-                and rows[j].role & NESTS
-                and rows[j].role & FRAME
-                and closes[j] > row.start
-            ]
+
+            def open_on(thread: int, start: int = row.start) -> list[int]:
+                frames = (
+                    j for j in placed if rows[j].thread == thread and rows[j].role & NESTS and rows[j].role & FRAME
+                )
+                return [j for j in frames if closes[j] > start]
+
+            around = open_on(row.thread)
+            beside = open_on(row.forward) if not around and row.forward not in (-1, row.thread) else []
+            if beside:
+                parent[i] = beside[-1]
+                depth[i] = depth[beside[-1]] + 1
+                if end[i] == FOREVER:
+                    closes[i] = end[i] = end[beside[-1]]
             if around:
                 parent[i] = around[-1]
                 depth[i] = depth[around[-1]] + 1
@@ -98,7 +105,11 @@ def tree(rows: list[Row], flows: list[tuple[int, int, int]]) -> Tree:
         endless = end[i] == FOREVER or (row.end == ABSENT and not row.role & FRAME)
         if row.role & TIMED and not endless:
             result.self_time[i] = (
-                end[i] - row.start - sum(closes[c] - rows[c].start for c in range(count) if parent[c] == i)
+                end[i]
+                - row.start
+                - sum(
+                    closes[c] - rows[c].start for c in range(count) if parent[c] == i and rows[c].thread == row.thread
+                )
             )
     for thread, time, want in flows:
         result.flow_row.append(bind(rows, order, closes, thread, time, want))

@@ -23,6 +23,7 @@ class Event:
     correlation: int = NO_END
     phase: str = "X"
     is_async: int = 0
+    fwd_thread: int = NO_END
 
 
 @dataclass
@@ -47,6 +48,8 @@ def batch_of(events, flows, dictionaries):
         "end": column("end", [event.end for event in events]),
         "thread": column("thread", [event.thread for event in events]),
         "phase": column("phase", [ord(event.phase) for event in events]),
+        "process": column("process", [0 for _ in events]),
+        "fwd_thread": column("fwd_thread", [event.fwd_thread for event in events]),
         "is_async": column("is_async", [event.is_async for event in events]),
         "correlation": column("correlation", [event.correlation for event in events]),
         "device_type": column(

@@ -183,3 +183,26 @@ def test_patches_split_at_the_segment_that_is_still_in_memory():
     assert rest.rows.tolist() == [3, 9]
     assert rest.columns["depth"].tolist() == [1, 2]
     assert apply(Patch(np.array([10]), {"depth": np.array([5], dtype=np.int32)}), table) is None
+
+
+@pytest.mark.parametrize("segment_rows", [3, 100])
+def test_backward_ops_inherit_from_their_forward_thread(tmp_path, segment_rows):
+    events = [
+        Event("step", 0, 100, thread=0),
+        Event("backward", 10, 60, thread=0),
+        Event("autograd::engine::evaluate_function: MulBackward0", 20, 30, thread=1),  # as the function it calls
+        Event("MulBackward0", 21, 29, thread=1, fwd_thread=1),
+        Event("aten::mul", 22, 28, thread=1),
+        Event("later", 40, 50, thread=1),  # names no forward thread
+        Event("AddBackward0", 70, 80, thread=1, fwd_thread=1),  # `backward` has ended
+        Event("AddBackward0", 120, 130, thread=1, fwd_thread=1),  # so has everything
+        Event("Foreign", 140, 150, thread=1, fwd_thread=99),  # no thread has this id
+    ]
+    result = build(tmp_path, [(events, [])], segment_rows)
+    if segment_rows == 100:
+        assert result.columns["parent"] == [-1, 0, 1, 2, 3, -1, 0, -1, -1]
+        assert result.columns["depth"] == [0, 1, 2, 3, 4, 0, 1, 0, 0]
+    else:  # the engine's row ends its segment: what it calls is not seen with it
+        assert result.columns["parent"] == [-1, 0, -1, 2, 3, -1, 0, -1, -1]
+    # What runs beside a frame takes nothing from its self time.
+    assert result.columns["self_time"] == [50, 50, 2, 2, 6, 10, 10, 10, 10]
