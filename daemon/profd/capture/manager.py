@@ -121,10 +121,17 @@ class CaptureManager:
         # Held before the first await: no second request gets between.
         self._held.update(dict.fromkeys(processes, record))
         self._launching[record.id] = None
+        # A disk takes milliseconds. What forgets us by itself, should we die in them, need not wait for it.
+        for plan in plans:
+            if _lets_go(plan):
+                self._launch(record, plan, None)
         failure = await self._book.write(record)
         self._audit.write("capture.start", caller.uid, capture=record.id, **_audited(plans))
+        if failure is not None:
+            self._abandon_runs(record, *failure)
         for plan in plans:
-            self._launch(record, plan, failure)
+            if not _lets_go(plan):
+                self._launch(record, plan, failure)
         stop = self._launching.pop(record.id)
         if stop is not None:
             self._stop_runs(record, *stop)
@@ -253,6 +260,10 @@ class CaptureManager:
         for run in list(self._runs.get(record.id, {}).values()):
             run.stop(reason, message)
 
+    def _abandon_runs(self, record: CaptureRecord, reason: Reason, message: str) -> None:
+        for run in list(self._runs.get(record.id, {}).values()):
+            run.abandon(reason, message)
+
     # --- what callers do with theirs ---
 
     def get(self, caller: Identity, prefix: str = "") -> CaptureRecord:
@@ -371,6 +382,10 @@ class CaptureManager:
             for end in pending:
                 end.cancel()
         await self._book.close()
+
+
+def _lets_go(plan: TargetPlan) -> bool:
+    return plan.choice.source is not None and plan.choice.source.lets_go
 
 
 def _audited(plans: Sequence[TargetPlan]) -> dict[str, list[int]]:

@@ -90,7 +90,14 @@ class Planner:
         """What `CaptureManager.start` would do for each target; touches nothing. Raises what `start` raises."""
         admission.check_untrusted_options(request.options, self._settings.now_ns(), open_ended=request.open_ended)
         selectors.check_untrusted_selector(request.selector)
-        snapshot = await asyncio.to_thread(self._table.snapshot)
+        by_pid = bool(request.selector.pids) and not request.selector.children
+        if by_pid:  # a look at every process of the host takes longer than all the rest
+            plans = await self._estimate(caller, request, await asyncio.to_thread(self._named, request.selector))
+            if not any(_needs_family(plan) for plan in plans):
+                return plans
+        return await self._estimate(caller, request, await asyncio.to_thread(self._table.snapshot))
+
+    async def _estimate(self, caller: Identity, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
         selection = self._select(caller, request.selector, snapshot)
         if len(selection.allowed) > CAPTURE_TARGETS_MAX:
             raise Exhausted(
@@ -102,6 +109,10 @@ class Planner:
         plans = [self._plan(caller, request, process, families) for process in selection.allowed]
         plans += [self._forbidden(process) for process in selection.forbidden]
         return plans + [self._missing(pid) for pid in selection.missing]
+
+    def _named(self, selector: Selector) -> list[Process]:
+        found = (self._table.get(pid) for pid in selector.pids)
+        return [process for process in found if process is not None]
 
     async def _prepare(self, processes: Sequence[Process]) -> None:
         """Let sources look closer. One that fails says so in its offers."""
@@ -183,6 +194,11 @@ class Planner:
         offers = [(source.name, offer) for source, offer in in_turn(process, self._sources)]
         launcher = is_launcher(process) and bool(self._traceable_below(process, families))
         return Sighting(process, offers, holder.id if holder else "", launcher)
+
+
+def _needs_family(plan: TargetPlan) -> bool:
+    """Whether the answer could be another one if its children were known."""
+    return plan.process is not None and (plan.choice.source is None or is_launcher(plan.process))
 
 
 def forbidden(process: Process) -> str:

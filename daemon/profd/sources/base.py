@@ -66,6 +66,7 @@ class Source(ABC):
 
     name: ClassVar[str]
     can_stop: ClassVar[bool] = True  # False: a window runs to its end once accepted
+    lets_go: ClassVar[bool] = False  # True: a target ends recording by itself soon after the daemon has died
     can_guard: ClassVar[bool] = False  # True: it measures what it costs and keeps to max_overhead
 
     async def open(self) -> None:

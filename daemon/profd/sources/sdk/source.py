@@ -44,6 +44,7 @@ class SdkSource(Source):
 
     name: ClassVar[str] = "sdk"
     can_stop: ClassVar[bool] = True
+    lets_go: ClassVar[bool] = True
     can_guard: ClassVar[bool] = True
 
     def __init__(self, registry: Registry, parts: Parts, socket: Path, journal: Path) -> None:

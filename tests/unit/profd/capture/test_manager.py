@@ -620,3 +620,41 @@ async def test_a_daemon_that_dies_before_its_record_says_so_finds_what_was_being
             second.recovered(capture, target.process, [Loss("target", "arena_full", 2)])  # it ended otherwise
             second.recovered("c-unknown", target.process, [])
             assert second.get(ROOT, capture).terminal
+
+
+async def test_a_source_that_lets_go_by_itself_does_not_wait_for_the_disk(rig: Rig) -> None:
+    rig.source.lets_go = True  # type: ignore[misc]  # one class, several sources
+    rig.records.gate = threading.Event()
+    async with rig.running() as manager:
+        starting = asyncio.create_task(manager.start(ALICE, request(100)))
+        await rig.source.started(100)
+        assert not starting.done()
+        rig.records.gate.set()
+        capture = (await starting).id
+        rig.source.finish(100)
+        assert (await ended(manager, capture)).targets[0].state is State.STORED
+
+
+async def test_a_capture_that_cannot_be_recorded_is_ended_although_it_had_begun(rig: Rig) -> None:
+    rig.source.lets_go = True  # type: ignore[misc]  # as above
+    rig.records.fail = OSError(errno.ENOSPC, "No space left on device")
+    async with rig.running() as manager:
+        record = await manager.start(ALICE, request(100))
+        rig.records.fail = None
+        target = (await ended(manager, record.id)).targets[0]
+        assert (target.state, target.reason) == (State.FAILED, Reason.DISK_FULL)
+        async with asyncio.timeout(LONG):
+            while rig.source.sessions:
+                await asyncio.sleep(0)
+
+
+async def test_named_processes_are_looked_at_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    whole = rig.table.snapshot
+    monkeypatch.setattr(rig.table, "snapshot", lambda: looks.append("all") or whole())
+    async with rig.running() as manager:
+        capture = (await manager.start(ALICE, request(100))).id
+        assert looks == []
+        await manager.start(ALICE, request(101, 102))  # one of them is another user's
+        assert looks == ["all"]
+        manager.stop(ALICE, capture)
