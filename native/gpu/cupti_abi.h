@@ -83,7 +83,7 @@ inline constexpr size_t kKind = 4, kBytes = 8, kStart = 16, kEnd = 24, kDevice =
                         kCorrelation = 44, kGraphNode = 64, kGraph = 72;
 }
 namespace peer_copy {  // begins as copy does, as far as kStream
-inline constexpr size_t kCorrelation = 60, kGraphNode = 80, kGraph = 88;
+inline constexpr size_t kCorrelation = 60, kGraphNode = 72, kGraph = 80;
 }
 namespace set {
 inline constexpr size_t kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kContext = 36, kStream = 40, kCorrelation = 44,
