@@ -19,6 +19,7 @@ from profd._scan import ChromeWriter
 from profd.decode.chrome import base_ns_of
 from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable, Flows, Tracks
 from profd.events.table import Array
+from profd.export.links import flows_of
 from profd.export.rows import numbers, tables, without_lists
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
@@ -137,9 +138,9 @@ class _Export:
             self._known[dictionary] = len(values)
 
     def _flows(self) -> bytes:
-        if not self._reader.meta.flows:
+        flows = flows_of(self._reader)
+        if not len(flows.id):
             return b""
-        flows = self._reader.flows()
         kept = self._kept_flows(flows)
         columns: dict[str, Array] = {
             name: np.ascontiguousarray(getattr(flows, name)[kept])

@@ -16,6 +16,7 @@ import numpy as np
 from profd.events import NO_CODE, NO_END, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.export import wire
+from profd.export.links import flows_of
 from profd.export.perfetto_notes import NOTE_COLUMNS, Interned, Notes, counter_values
 from profd.export.perfetto_tracks import Lanes, TrackTable
 from profd.export.rows import numbers, tables, without_lists
@@ -165,7 +166,7 @@ class _Flows:
     """Flow ids of rows: the recorded flows, and launch to device work where no flow was recorded for it."""
 
     def __init__(self, reader: TraceReader) -> None:
-        flows = reader.flows()
+        flows = flows_of(reader)
         bound = np.flatnonzero(flows.row != NO_ROW)
         # An id means a flow within its category only.
         pairs = np.stack([flows.category[bound], flows.id[bound]], axis=1)

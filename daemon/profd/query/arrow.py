@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
-from profd.events import COLUMNS, NO_END, DeviceType, EventTable, Kind
+from profd.events import COLUMNS, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query.view import durations
 from profd.query.whole import check_size
@@ -31,7 +32,7 @@ _PHASES: Final = [chr(code) for code in range(128)]
 
 
 def events_arrow(reader: TraceReader) -> pa.Table:
-    """One row per event in start order: `row`, the columns of the trace, `duration_ns`.
+    """One row per event in start order: `row`, the columns of the trace, `duration_ns`, `op`.
 
     A column that no event has is there and null. Exhausted for a trace too large to be held at once.
     """
@@ -44,7 +45,19 @@ def events_arrow(reader: TraceReader) -> pa.Table:
         unended = table.column("end") == NO_END
         chunks["duration_ns"].append(pa.array(durations(table), mask=unended))
     columns = {RENAMED.get(name, name): _whole(reader, name, parts) for name, parts in chunks.items()}
+    columns["op"] = _operators(columns["parent"], columns["kind"])
     return pa.table(columns)
+
+
+def _operators(parent: pa.ChunkedArray, kind: pa.ChunkedArray) -> pa.Array:
+    """Row of the operator that each row is or lies below: what the reference inherits as a correlation id."""
+    parents = parent.fill_null(NO_ROW).to_numpy()
+    kinds = [chunk.indices.to_numpy() for chunk in kind.chunks]
+    is_op = np.concatenate(kinds) == Kind.CPU_OP if kinds else np.zeros(0, dtype=bool)
+    rows = np.arange(len(parents), dtype=np.int64)
+    above = _engine.nearest_above(np.ascontiguousarray(parents), is_op.view(np.uint8), rows)
+    op = np.where(is_op, rows, above)
+    return pa.array(op, mask=op == NO_ROW)
 
 
 def _column(table: EventTable, name: str) -> pa.Array:

@@ -236,3 +236,15 @@ def test_arguments_and_tensors_are_tables(tmp_path: Path) -> None:
     trace = store(table, tmp_path / "u")
     assert ask(trace, "from tensors")["rows"] == [[0, 0, 7, 64, 0], [0, 1, None, None, None]]
     assert ask(trace, "select key, value from args")["rows"] == [["impl_ptrs", "[7, 0]"], ["storage_ptrs", "[64, 0]"]]
+
+
+def test_the_operator_around_each_event(tmp_path: Path) -> None:
+    rows = [
+        Event("note", 0, 100, Kind.USER_ANNOTATION, fields={"parent": -1}),
+        Event("aten::mm", 10, 50, fields={"parent": 0}),
+        Event("cudaLaunchKernel", 20, 30, Kind.RUNTIME, fields={"parent": 1}),
+        Event("[memory]", 25, 25, Kind.MEMORY, fields={"parent": 2}),
+        Event("gemm", 60, 90, Kind.KERNEL, fields={"parent": 2}),
+    ]
+    trace = store(table_of(rows), tmp_path / "t", rows=2)
+    assert ask(trace, 'select op from events order by "row"')["rows"] == [[None], [1], [1], [1], [1]]
