@@ -96,6 +96,7 @@ class ChunkReader:
         id_base: int,
         start: int,
         slots: int,
+        events: int,
         body: bytes,
         /,
     ) -> bool:
@@ -111,6 +112,7 @@ class ChunkReader:
         id_base: int,
         start: int,
         slots: int,
+        events: int,
         body: bytes,
         /,
     ) -> bool:

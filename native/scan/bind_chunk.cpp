@@ -116,8 +116,8 @@ nb::dict take(ChunkReader& reader) {
 template <bool (ChunkReader::*read)(const ChunkPlace&, std::string_view)>
 bool call(ChunkReader& reader, std::uint32_t space, std::uint32_t pid, std::uint32_t stream, std::uint64_t sequence,
           std::uint64_t tid, std::uint32_t thread_name, std::uint64_t id_base, std::int64_t start, std::uint32_t slots,
-          const nb::bytes& body) {
-  const ChunkPlace place{space, pid, stream, sequence, tid, thread_name, id_base, start, slots};
+          std::uint32_t events, const nb::bytes& body) {
+  const ChunkPlace place{space, pid, stream, sequence, tid, thread_name, id_base, start, slots, events};
   const std::string_view view(body.c_str(), body.size());
   nb::gil_scoped_release unlocked;
   return (reader.*read)(place, view);

@@ -320,6 +320,8 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
   if (!others_before(0) || slot > place.slots) return false;
   // No step may be so large that the sum went around: times in order are then in range if the last one is.
   if (all_steps >= static_cast<std::uint64_t>(kTimeMax) || !in_time(moment)) return false;
+  // An event that the header counts and the body lacks would be lost without a word.
+  if (row - first != place.events) return false;
   if (labels.bad() || pops.bad() || times.bad() || !labels.done() || !pops.done() || !times.done()) return false;
   columns.resize(row);
   std::fill(columns.process.begin() + static_cast<std::ptrdiff_t>(first), columns.process.end(), process_);

@@ -31,7 +31,7 @@ struct ChunkPlace {
   std::uint32_t thread_name;
   std::uint64_t id_base;
   std::int64_t start;  // Unix ns of the base time
-  std::uint32_t slots;
+  std::uint32_t slots, events;
 };
 
 inline constexpr std::uint64_t kTensorsMax = 512;  // of one op; more than the extensions of a slot can hold

@@ -127,8 +127,9 @@ def section(tag: int, content: bytes) -> bytes:
 def pack(header: dict[str, int], body: bytes, *, compress: bool = False) -> bytes:
     """A whole chunk: lengths, codec and crc are filled in."""
     travels = zstd.compress(body, 1) if compress else body
-    known = {"magic": MAGIC, "version": 1, "flags": 0, "error": 0, "thread_name": 0, "codec": int(compress)}
-    values = {**known, **header, "length": HEADER.size + len(travels), "crc": 0, "body_bytes": len(body)}
+    known = {"magic": MAGIC, "version": 1, "flags": 0, "error": 0, "thread_name": 0}
+    sizes = {"length": HEADER.size + len(travels), "body_bytes": len(body)}
+    values = {**known, **header, **sizes, "crc": 0, "codec": int(compress)}
     raw = HEADER.pack(*(values[name] for name in FIELDS)) + travels
     return raw[:12] + struct.pack("<I", zlib.crc32(raw[16:])) + raw[16:]
 
@@ -387,7 +388,7 @@ def write_chunk(header: dict[str, int], events: list[Event], *, compress: bool =
     strings: dict[str, int] = {"": 0}
 
     def text(value: str) -> int:
-        return strings.setdefault(value, len(strings) * 5)
+        return strings.setdefault(value, header["sequence"] * 4096 + len(strings) * 5)
 
     labels: dict[tuple[int, ...], int] = {}
 

@@ -22,6 +22,7 @@ from profd._scan import ChunkReader
 from profd.decode.batch import Batch, Findings
 from profd.decode.chunk_args import Arguments
 from profd.decode.chunk_file import HEADER, ChunkFile, Header, inflate
+from profd.decode.chunk_frames import OpenFrames
 from profd.decode.op_inputs import Malformed, signature
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace, Exhausted
@@ -43,13 +44,14 @@ _CATEGORIES: Final = [
     "cuda_sync",
     "overhead",
 ]
+_NESTING: Final = 3  # categories before this one have children
 _STRINGS: Final = ("name", "module", "stack")
 _FLAGS: Final = (("failed", "failed"), ("open_at_start", "open at start"))
 _STEP_NS: Final = 1_000_000  # by less than that a wall clock may seem to step: two clocks are not read at once
 _STEPS_SAID: Final = 4
 _TIME_MAX: Final = 1 << 62
 
-_Place = tuple[int, int, int, int, int, int, int, int, int]
+_Place = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class ChunkDecoder:
         self._codes["cat"].extend(_CATEGORIES)
         self._arguments = Arguments()
         self._true = Dictionary(["true"])
+        self._frames = OpenFrames()
         self._shared_tracks = SharedTracks(self.tracks)
         self._processes, self._threads = Numbers(), Numbers()
         self._spaces: dict[tuple[int, int], int] = {}
@@ -150,7 +153,7 @@ class ChunkDecoder:
 
     def _place(self, header: Header, space: int, start: int) -> _Place:
         place = (space, header.pid, header.stream, header.sequence, header.tid, header.thread_name, header.id_base)
-        return (*place, start, header.slots)
+        return (*place, start, header.slots, header.events)
 
     def _add(self, at: int) -> None:
         """Second pass."""
@@ -170,6 +173,7 @@ class ChunkDecoder:
         self._arguments.extend(taken["arguments"])
         self._take_tracks(taken)
         columns = taken["columns"]
+        self._place_frames(columns, taken["open_at_start"])
         for name in ("cat", "inputs", *_STRINGS):
             if name in columns:
                 columns[name] = self._codes[name].map(columns[name])
@@ -191,6 +195,12 @@ class ChunkDecoder:
         self._threads.extend([tracks.thread(self._processes[process], _signed(n)) for process, n in taken["threads"]])
         for thread, name in taken["thread_names"]:
             self.tracks.threads[self._threads[thread]]["name"] = name
+
+    def _place_frames(self, columns: dict[str, Any], frames: Any) -> None:
+        nests = columns["cat"] < _NESTING
+        if "is_async" in columns:
+            nests &= columns["is_async"] == 0
+        self._frames.place(columns["thread"], columns["start"], columns["end"], nests, frames)
 
     def _args(self, taken: dict[str, Any]) -> dict[tuple[str, str], ArgColumn]:
         args = self._arguments.columns(*taken["args"])

@@ -31,7 +31,7 @@ def only(chunks: list[Chunk], strings: Strings | None = None, **header: Any) -> 
 
 
 @given(cases.chunks())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_round_trip(made: tuple[list[Chunk], Strings]) -> None:
     chunks, strings = made
     events = twin.read_file(encoded(chunks, strings))

@@ -1,0 +1,62 @@
+"""Where frames that were open when their tracer began stand among ranges that were open then, too.
+
+Ranges are recorded from the first moment of a window, Python calls only once the
+tracer has the GIL; frames that are open then begin at that moment, for want of a
+better one. But what ends after a range that began before must have been around
+it: such a frame begins just before the range, or it would partly overlap it and
+everything that it calls later would have lost its caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profd.events import NO_END
+
+Array = npt.NDArray[Any]
+
+_FOREVER: Final = np.iinfo(np.int64).max
+
+
+class OpenFrames:
+    """Feed it batch by batch, in order of time."""
+
+    def __init__(self) -> None:
+        nothing = np.empty(0, dtype=np.int64)
+        self._before = (nothing.astype(np.int32), nothing, nothing)  # thread, start, end of rows that reach beyond
+
+    def place(self, thread: Array, start: Array, end: Array, nests: Array, frames: Array) -> None:
+        """Move `start` of the rows `frames` (int64), which were open at the start. `nests`: rows that have children."""
+        reach = nests & (end > start[-1])
+        if len(frames):
+            first, last = start[frames].min(), start[frames].max()
+            around = np.flatnonzero(nests & (start < last) & (end > first) & np.isin(thread, thread[frames]))
+            rows = (thread[around], start[around], end[around])
+            known = [np.concatenate(both) for both in zip(self._before, rows, strict=True)]
+            for number in np.unique(thread[frames]):
+                mine = frames[thread[frames] == number]
+                of_thread = known[0] == number
+                start[mine] = _starts(start[mine], end[mine], known[1][of_thread], known[2][of_thread])
+        still = self._before[2] > start[-1]
+        self._before = (
+            np.concatenate((self._before[0][still], thread[reach])),
+            np.concatenate((self._before[1][still], start[reach])),
+            np.concatenate((self._before[2][still], end[reach])),
+        )
+
+
+def _starts(start: Array, end: Array, range_start: Array, range_end: Array) -> Array:
+    """Of frames of one thread, given the ranges on it."""
+    found = start.copy()
+    for moment in np.unique(start):
+        frames = np.flatnonzero(start == moment)
+        open_then = np.flatnonzero((range_start < moment) & (range_end > moment))
+        order = open_then[np.argsort(range_end[open_then], kind="stable")]
+        earliest = np.minimum.accumulate(range_start[order])
+        ended = np.searchsorted(range_end[order], np.where(end[frames] == NO_END, _FOREVER, end[frames]), "left")
+        inside = ended > 0
+        found[frames[inside]] = earliest[ended[inside] - 1] - 1
+    return found

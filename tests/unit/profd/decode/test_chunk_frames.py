@@ -1,0 +1,86 @@
+"""Frames that were open when their tracer began, against how a program really nested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from profd.decode.chunk_frames import OpenFrames
+from profd.events import NO_END
+
+
+@dataclass
+class Span:
+    """A call or a range of a program, as it really was; `end` None: it was open at the end."""
+
+    start: int
+    end: int | None
+    frame: bool
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[Span], int]:
+    """Properly nested spans at times of their own, and a moment between them."""
+    spans: list[Span] = []
+    stack: list[Span] = []
+    time = 0
+    for frame in draw(st.lists(st.sampled_from([True, False, None]), min_size=1, max_size=40)):
+        time += 10
+        if frame is None:
+            if stack:
+                stack.pop().end = time
+        else:
+            stack.append(Span(time, None, frame))
+            spans.append(stack[-1])
+    return spans, draw(st.integers(0, time // 10)) * 10 + 5
+
+
+def _rows(spans: list[Span], began: int) -> tuple[list[int], list[int], list[Span]]:
+    """Starts and ends as they are recorded, sorted. Open frames begin when the tracer does."""
+    kept = [span for span in spans if not (span.frame and span.end is not None and span.end < began)]
+    starts = [began if span.frame and span.start < began else span.start for span in kept]
+    order = sorted(range(len(kept)), key=lambda at: starts[at])
+    ends = [NO_END if kept[at].end is None else kept[at].end for at in order]
+    return [starts[at] for at in order], [end for end in ends if end is not None], [kept[at] for at in order]
+
+
+@given(program=programs(), batch=st.integers(1, 50))
+def test_no_frame_overlaps_a_range_that_it_was_around(program: tuple[list[Span], int], batch: int) -> None:
+    spans, began = program
+    starts, ends, kept = _rows(spans, began)
+    found: list[int] = []
+    frames = OpenFrames()
+    for at in range(0, len(kept), batch):
+        start = np.array(starts[at : at + batch], dtype=np.int64)
+        end = np.array(ends[at : at + batch], dtype=np.int64)
+        thread = np.zeros(len(start), dtype=np.int32)
+        opened = np.flatnonzero([span.frame and span.start < began for span in kept[at : at + batch]])
+        frames.place(thread, start, end, np.ones(len(start), dtype=bool), opened)
+        found += start.tolist()
+    for span, start in zip(kept, found, strict=True):
+        if not (span.frame and span.start < began):
+            assert start == span.start, "what began in the window stays where it is"
+            continue
+        assert start <= began
+        for other, other_start in zip(kept, found, strict=True):
+            if other.frame or other.end is None or not other.start < began < other.end:
+                continue
+            around = span.end is None or other.end < span.end
+            assert (start < other_start) == around
+
+
+def test_threads_do_not_mix() -> None:
+    start = np.array([10, 20, 50, 50], dtype=np.int64)
+    end = np.array([60, 70, NO_END, NO_END], dtype=np.int64)
+    thread = np.array([0, 1, 0, 1], dtype=np.int32)
+    OpenFrames().place(thread, start, end, np.ones(4, dtype=bool), np.array([2, 3]))
+    assert start.tolist() == [10, 20, 9, 19]
+
+
+def test_rows_without_children_move_nothing() -> None:
+    start = np.array([10, 50], dtype=np.int64)
+    end = np.array([60, NO_END], dtype=np.int64)
+    OpenFrames().place(np.zeros(2, dtype=np.int32), start, end, np.array([False, True]), np.array([1]))
+    assert start.tolist() == [10, 50]
