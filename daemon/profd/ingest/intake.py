@@ -123,7 +123,7 @@ class Intake:
         if self.closed:
             return
         self.closed = True
-        self._file.close()
+        self._ingest.syncer.close_file(self._file)
         self._ingest.forget(self)
         if self._holder is not None:
             self._holder.set()

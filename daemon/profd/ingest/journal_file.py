@@ -59,6 +59,7 @@ class JournalFile:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             self.bytes = os.fstat(self._fd).st_size
         self.dirty = False  # written since the last sync
+        self.refusing = False
 
     def recover(self, known: Callable[[Chunk], bool]) -> int:
         """Pass every whole chunk to `known` and cut the file before the first that is broken or that it denies.
@@ -82,7 +83,7 @@ class JournalFile:
     def append(self, data: memoryview) -> None:
         """Write whole chunks at the end. Raises JournalFull; nothing of `data` is in the file then."""
         with self._lock:
-            if self._fd < 0:
+            if self._fd < 0 or self.refusing:
                 raise JournalFull(f"{self.path} is closed")
             self._check_room(len(data))
             try:
@@ -93,6 +94,10 @@ class JournalFile:
                 raise JournalFull(f"{self.path} cannot be written: {error.strerror}") from error
             self.bytes += len(data)
             self.dirty = True
+
+    def refuse(self) -> None:
+        """Take nothing more. Does not wait for a write that runs: a disk may hold it for long."""
+        self.refusing = True
 
     def sync(self) -> None:
         """Fdatasync what has been written since the last time. Safe when closed. Raises OSError."""

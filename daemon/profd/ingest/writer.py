@@ -69,28 +69,34 @@ class Syncer:
             self._files.add(file)
         self._written.set()
 
+    def close_file(self, file: JournalFile) -> None:
+        """Sync a file for the last time and close it, soon; it refuses more at once. From any thread."""
+        file.refuse()
+        self.written(file)
+
     def close(self) -> None:
         """Sync what is left and end the thread."""
         self._closing.set()
         self._written.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._sync_all()
 
     def _run(self) -> None:
-        while True:
+        while not self._closing.is_set():
             self._written.wait()
             self._closing.wait(self._seconds)  # what is written meanwhile goes along
             self._written.clear()
-            with self._lock:
-                files, self._files = self._files, set()
-            for file in files:
-                self._sync(file)
-            if self._closing.is_set() and not self._files:
-                return
+            self._sync_all()
 
-    def _sync(self, file: JournalFile) -> None:
-        try:
-            file.sync()
-        except OSError as error:
-            self.failures += 1
-            log.error("a journal file could not be synced", extra={"path": str(file.path), "why": str(error)})
+    def _sync_all(self) -> None:
+        with self._lock:
+            files, self._files = self._files, set()
+        for file in files:
+            try:
+                file.sync()
+            except OSError as error:
+                self.failures += 1
+                log.error("a journal file could not be synced", extra={"path": str(file.path), "why": str(error)})
+            if file.refusing:
+                file.close()
