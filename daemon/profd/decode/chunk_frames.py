@@ -26,7 +26,11 @@ class OpenFrames:
 
     def __init__(self) -> None:
         nothing = np.empty(0, dtype=np.int64)
-        self._before = (nothing.astype(np.int32), nothing, nothing)  # thread, start, end of rows that reach beyond
+        self._before: tuple[Array, Array, Array] = (
+            nothing.astype(np.int32),
+            nothing,
+            nothing,
+        )  # thread, start, end of rows that reach beyond
 
     def place(self, thread: Array, start: Array, end: Array, nests: Array, frames: Array) -> None:
         """Move `start` of the rows `frames` (int64), which were open at the start. `nests`: rows that have children."""
@@ -34,8 +38,8 @@ class OpenFrames:
         if len(frames):
             first, last = start[frames].min(), start[frames].max()
             around = np.flatnonzero(nests & (start < last) & (end > first) & np.isin(thread, thread[frames]))
-            rows = (thread[around], start[around], end[around])
-            known = [np.concatenate(both) for both in zip(self._before, rows, strict=True)]
+            rows: tuple[Array, Array, Array] = (thread[around], start[around], end[around])
+            known = [np.concatenate((old, new)) for old, new in zip(self._before, rows, strict=True)]
             for number in np.unique(thread[frames]):
                 mine = frames[thread[frames] == number]
                 of_thread = known[0] == number
