@@ -126,7 +126,10 @@ def _refusal(source: Source, plan: Plan, options: Options, headroom: Headroom, *
         message = f"{source.name} cannot be stopped, so it needs --duration or --iterations"
         return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
     if options.max_overhead is not None and not source.can_guard:
-        message = f"{source.name} cannot bound what it costs the process, so it does not serve --max-overhead"
+        message = (
+            f"{source.name} cannot bound what it costs the process, so it does not serve --max-overhead; "
+            "source sdk does, in processes that call profclient.attach()"
+        )
         return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
     if not plan.serves:
         return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)

@@ -193,6 +193,8 @@ class Recorder:
     def _tell(self, arm: Arm, *, silent: bool) -> None:
         wanted = self._options.iterations
         doing = f"step {min(arm.status.steps, wanted)} of {wanted}" if wanted else "the window is open"
+        if self._guard is not None and self._guard.dropped:
+            doing += f", without {', '.join(each.kind for each in self._guard.dropped)}"
         self._session.report(State.RECORDING, "the process is silent; is it stopped?" if silent else doing)
 
     def _recording(self, armed: Armed, arm: Arm, intake: Intake, end_ns: int) -> Recording:
