@@ -6,16 +6,13 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from profd.sources.pyspy.permission import Rights
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
-
-TIMEOUT_SECONDS = 60.0
 
 
 def _may_sample() -> bool:
@@ -111,14 +108,6 @@ def process_of(job: subprocess.Popen[bytes]) -> Process:
     process = ProcessTable().get(job.pid)
     assert process is not None
     return process
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition of the outside world."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {TIMEOUT_SECONDS:.0f} s: {what}"
-        time.sleep(0.005)
 
 
 def counter_file(folder: Path) -> Path:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from profd.capture.model import Loss, Phase, Reason, Recording, State
 from profd.capture.records import TargetRecord
+from profd.capture.shortfall import missing_gpu_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,7 @@ def gpu_shortfall(trace: StoredTrace, target: TargetRecord) -> str:
     if target.source == "pyspy" or trace.gpu_events is None or trace.gpu_events > 0:
         return ""
     if trace.gpu_launches:
-        return (
-            f"{trace.gpu_launches} kernel launches and no kernels: CUPTI was probably held by another "
-            "profiler (Nsight, DCGM profiling, torch.profiler); stop it and capture again"
-        )
+        return missing_gpu_records(trace.gpu_launches)
     if target.cuda:
         return (
             "the process has CUDA loaded and no kernel was recorded: it was idle in the window, "

@@ -16,7 +16,7 @@ from profd.capture.machine import Graces
 from profd.capture.model import Options, Reason, State
 from profd.capture.ports import Identity, Processes
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.errors import Exhausted
+from profd.errors import BadInput, Exhausted
 from profd.limits import CAPTURE_TARGETS_MAX
 from profd.sources.base import Offer, Source
 from profd.targets import selector as selectors
@@ -97,7 +97,14 @@ class Planner:
                 return plans
         return await self._estimate(caller, request, await asyncio.to_thread(self._table.snapshot))
 
+    def _check_source(self, name: str) -> None:
+        """BadInput for a source that there is not: whoever asks mistyped it, and no process is to blame."""
+        known = [source.name for source in in_order(self._sources)]
+        if name and name not in known:
+            raise BadInput(f"there is no source {name!r}; there are: {', '.join(known) or 'none'}")
+
     async def _estimate(self, caller: Identity, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
+        self._check_source(request.options.source)
         selection = self._select(caller, request.selector, snapshot)
         if len(selection.allowed) > CAPTURE_TARGETS_MAX:
             raise Exhausted(

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from profd.capture.shortfall import missing_gpu_records
 from profd.events import NO_END, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
@@ -110,8 +111,4 @@ def gpu_shortfall(counts: EventCounts) -> str | None:
     """Why a trace with launches and no device records is not whole, as a sentence; None when it has what it should."""
     if counts.device_events or not counts.launches:
         return None
-    return (
-        f"{counts.launches:,} launches were recorded and nothing that they ran on the GPU: another tool held CUPTI in "
-        "this process (Nsight, DCGM profiling, another profiler), or the driver forbids profiling "
-        "(NVreg_RestrictProfilingToAdminUsers). Stop the other tool or lift the restriction, and capture again."
-    )
+    return missing_gpu_records(counts.launches)

@@ -35,10 +35,12 @@ def known(error: Exception) -> ProfdError:
     """The error as one of ours: full disks are Exhausted, what nobody foresaw is a Fault."""
     if isinstance(error, ProfdError):
         return error
+    # Writing to an open file names none.
+    where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Exhausted(f"the disk is full ({error.filename or 'no file named'}); free space, or `profctl rm` traces")
+        return Exhausted(f"the disk is full{where}; free space, or `profctl rm` traces")
     if isinstance(error, OSError):
-        return Fault(f"{error.strerror or error} ({error.filename or 'no file named'})")
+        return Fault(f"{error.strerror or error}{where}")
     return Fault(f"{type(error).__name__}: {error}. This is a fault of profd; its log says more.")
 
 

@@ -177,7 +177,8 @@ def sighting_message(sighting: Sighting) -> pb.Target:
         job=text(process.job),
         gpus=process.gpus,
         framework=process.framework,
-        sources=[name for name, offer in sighting.offers if offer.can],
+        # What a launcher offers is of no use: it is answered by its children.
+        sources=[] if sighting.launcher else [name for name, offer in sighting.offers if offer.can],
         ppid=process.ppid,
         uid=process.uid,
     )

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from tests.integration.cli.conftest import sources_of
-from tests.support.python_jobs import until
 from tests.support.torch_jobs import needs_torch
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 

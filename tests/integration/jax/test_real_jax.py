@@ -12,7 +12,7 @@ import pytest
 from tests.integration.cli.conftest import Host, sources_of
 from tests.support.daemon import running_daemon
 from tests.support.jax_jobs import XlaJob, jax_job, needs_jax, needs_tensorflow, tensorflow_job
-from tests.support.python_jobs import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jax")]
 

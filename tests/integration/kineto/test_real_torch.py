@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from profd.capture.model import Options, Reason, Recording, State
@@ -15,6 +14,7 @@ from profd.targets.table import ProcessTable
 
 from tests.integration.kineto.conftest import session
 from tests.support.torch_jobs import needs_torch, torch_job
+from tests.support.waiting import eventually
 
 pytestmark = needs_torch
 
@@ -22,16 +22,10 @@ PATIENCE = 60.0
 MS = 1_000_000
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def registered(source: KinetoSource, pid: int) -> Process:
     process = ProcessTable().get(pid)
     assert process is not None
-    await until(lambda: any(known.peer.id == process.id for known in source.registered()))
+    await eventually(lambda: any(known.peer.id == process.id for known in source.registered()))
     return process
 
 
@@ -93,7 +87,7 @@ async def test_two_processes_at_once_and_a_common_start(source: KinetoSource, so
             begun, _ = session(tmp_path, f"c{number}")
             options = Options(duration_ns=200 * MS, start_at_ns=start_at_ns)
             tasks.append(asyncio.create_task(source.record(process, options, begun)))
-        await until(lambda: source.offer(processes[0]).busy)
+        await eventually(lambda: source.offer(processes[0]).busy)
         third, _ = session(tmp_path, "third")
         refused = await source.record(processes[0], Options(duration_ns=200 * MS), third)
         assert refused.state is State.BUSY
@@ -113,9 +107,9 @@ async def test_exit_during_the_window(source: KinetoSource, socket_dir: Path, tm
         process = await registered(source, job.pid)
         begun, reports = session(tmp_path)
         task = asyncio.create_task(source.record(process, Options(duration_ns=20_000 * MS), begun))
-        await until(lambda: State.RECORDING in reports.states)
+        await eventually(lambda: State.RECORDING in reports.states)
         begun.stop.set()
-        await until(lambda: any("cannot be stopped" in detail for _, detail in reports))
+        await eventually(lambda: any("cannot be stopped" in detail for _, detail in reports))
         job.kill()
         async with asyncio.timeout(PATIENCE):
             recording = await task
@@ -129,14 +123,14 @@ async def test_the_jobs_own_profiler_comes_first(source: KinetoSource, socket_di
     with torch_job("profiling", tmp_path, socket_dir=socket_dir) as job:
         process = await registered(source, job.pid)
         job.say("profile")
-        await until(lambda: source.offer(process).busy)
+        await eventually(lambda: source.offer(process).busy)
         assert source.offer(process).why_code is Reason.OTHER_PROFILER
         begun, _ = session(tmp_path)
         recording = await source.record(process, Options(duration_ns=100 * MS), begun)
         assert (recording.state, recording.reason) == (State.BUSY, Reason.OTHER_PROFILER)
         assert source.statistics().get("configs", 0) == 0
         job.say("stop")
-        await until(lambda: source.offer(process).can)
+        await eventually(lambda: source.offer(process).can)
 
 
 async def test_a_process_that_has_just_started_is_waited_for(

@@ -21,7 +21,8 @@ from profd.sources.pyspy.target import Target
 from profd.sources.pyspy.where import stacks
 from profd.targets.table import ProcessTable
 
-from tests.support.python_jobs import SPIN, TWO_THREADS, needs_ptrace, process_of, running, until
+from tests.support.python_jobs import SPIN, TWO_THREADS, needs_ptrace, process_of, running
+from tests.support.waiting import until
 
 pytestmark = needs_ptrace
 

@@ -260,6 +260,11 @@ class TestSwitch:
         assert rig.audit.lines[-1][0] == "capture.switch.denied"
 
 
+async def test_a_source_that_there_is_not_is_the_callers_mistake(manager: CaptureManager) -> None:
+    with pytest.raises(BadInput, match="there is no source 'nope'; there are: kineto"):
+        await manager.start(ALICE, request(100, source="nope"))
+
+
 class TestStop:
     async def test_while_recording_keeps_what_there_is(self, rig: Rig, manager: CaptureManager) -> None:
         record = await manager.start(ALICE, request(100))

@@ -13,7 +13,8 @@ from profd.targets import table as table_module
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 
-from tests.support.python_jobs import UNTIL_TOLD, process_of, running, until
+from tests.support.python_jobs import UNTIL_TOLD, process_of, running
+from tests.support.waiting import until
 from tests.unit.profd.targets.proc_tree import Fake
 
 SITE = "/env/lib/python3.11/site-packages"

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from profd.targets.table import ProcessTable
 from tests.support import profiler_server
 from tests.support.captures import LONG, process
 from tests.support.profiler_server import FakeProfiler, answering, busy, empty, garbage, held, serving, whole
+from tests.support.waiting import eventually
 
 SHORT = Options(duration_ns=SECOND // 50)
 
@@ -57,12 +57,6 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose process it is does not matter here, nor how slow the machine is."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(finder, "PROBE_SECONDS", LONG)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LONG):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_one_window(tmp_path: Path) -> None:
@@ -100,7 +94,7 @@ async def test_a_long_window_is_several_and_the_gaps_are_told(tmp_path: Path, mo
     with serving(fake) as port:
         bench = Bench(tmp_path, port)
         task = asyncio.create_task(bench.record(Options(duration_ns=50 * SECOND)))
-        await until(lambda: len(fake.requests) > 2)
+        await eventually(lambda: len(fake.requests) > 2)
         bench.session.stop.set()
         brought = await task
     assert len(brought.files) == len({request.session_id for request in fake.requests}) == len(fake.requests)
@@ -129,7 +123,7 @@ async def test_a_stop_terminates_the_session_and_keeps_its_data(tmp_path: Path) 
     with serving(fake) as port:
         bench = Bench(tmp_path, port)
         recording = asyncio.create_task(bench.record(Options(duration_ns=50 * SECOND, force=True)))
-        await until(lambda: bool(fake.requests))
+        await eventually(lambda: bool(fake.requests))
         bench.session.stop.set()
         brought = await recording
     assert (brought.state, brought.reason, len(brought.files)) == (State.DRAINING, Reason.NONE, 1)
@@ -141,7 +135,7 @@ async def test_a_stop_ends_an_open_ended_recording(tmp_path: Path, monkeypatch: 
     with serving(fake) as port:
         bench = Bench(tmp_path, port)
         recording = asyncio.create_task(bench.record(Options()))
-        await until(lambda: len(fake.requests) > 2)
+        await eventually(lambda: len(fake.requests) > 2)
         bench.session.stop.set()
         brought = await recording
     assert brought.state is State.DRAINING
@@ -154,7 +148,7 @@ async def test_a_stop_before_the_start(tmp_path: Path) -> None:
         bench = Bench(tmp_path, port)
         ahead = Options(duration_ns=SECOND, start_at_ns=time.time_ns() + 3600 * SECOND)
         recording = asyncio.create_task(bench.record(ahead))
-        await until(lambda: bool(bench.said))
+        await eventually(lambda: bool(bench.said))
         bench.session.stop.set()
         brought = await recording
     assert (brought.state, brought.reason) == (State.CANCELLED, Reason.CANCELLED_BY_USER)
@@ -168,8 +162,8 @@ async def test_collecting_is_told_and_bounded_after_a_stop(tmp_path: Path, monke
     with serving(fake) as port:
         bench = Bench(tmp_path, port)
         task = asyncio.create_task(bench.record())
-        await until(fake.collecting.is_set)
-        await until(lambda: "hands over" in bench.words())
+        await eventually(fake.collecting.is_set)
+        await eventually(lambda: "hands over" in bench.words())
         bench.session.stop.set()
         brought = await task
     assert (brought.state, brought.reason, brought.files) == (State.FAILED, Reason.TIMEOUT, [])
@@ -194,7 +188,7 @@ async def test_a_capture_of_ours_is_busy(tmp_path: Path) -> None:
     with serving(fake) as port:
         bench = Bench(tmp_path, port)
         first = asyncio.create_task(bench.record())
-        await until(fake.collecting.is_set)
+        await eventually(fake.collecting.is_set)
         assert bench.source.offer(bench.job).why_code is Reason.CAPTURE_RUNNING
         second = await bench.record()
         assert (second.state, second.reason) == (State.BUSY, Reason.CAPTURE_RUNNING)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,14 +27,9 @@ from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 
 from tests.support.kineto_client import KinetoClient
+from tests.support.waiting import eventually
 
 PATIENCE = 60.0
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -72,12 +67,12 @@ def me() -> ProcessId:
 
 
 async def dropped(polls: SocketThread, reason: str, times: int = 1) -> None:
-    await until(lambda: polls.counts().get(f"dropped.{reason}", 0) >= times)
+    await eventually(lambda: polls.counts().get(f"dropped.{reason}", 0) >= times)
 
 
 async def test_identity_comes_from_the_kernel(polls, client) -> None:
     client.poll(pids=(1, 2, 3))
-    await until(lambda: polls.get(me()))
+    await eventually(lambda: polls.get(me()))
     (known,) = polls.all()
     assert (known.peer.id, known.peer.uid, known.peer.mode) == (me(), os.getuid(), "directory")
 
@@ -97,7 +92,7 @@ async def test_config_reaches_the_client_once(polls, client) -> None:
 async def test_stale_poll_gets_no_answer(endpoint, client) -> None:
     client.poll()
     sent = time.time_ns()
-    await until(lambda: time.time_ns() - sent > 100_000_000)
+    await eventually(lambda: time.time_ns() - sent > 100_000_000)
     thread = SocketThread()
     thread.start([endpoint])
     await dropped(thread, "stale")
@@ -111,7 +106,7 @@ async def test_only_the_newest_of_a_backlog_is_answered(endpoint, client) -> Non
     thread = SocketThread()
     thread.start([endpoint])
     await dropped(thread, "stale", times=4)
-    await until(lambda: thread.get(me()))
+    await eventually(lambda: thread.get(me()))
     thread.stop()
     known = thread.get(me())
     assert isinstance(known, Registered)
@@ -179,7 +174,7 @@ async def test_client_that_does_not_read(polls, client) -> None:
         client.socket.setblocking(True)
         client.poll()
     reasons = ("dropped.queue_full", "dropped.stale")
-    await until(lambda: sum(polls.counts().get(reason, 0) for reason in reasons) > 0)
+    await eventually(lambda: sum(polls.counts().get(reason, 0) for reason in reasons) > 0)
     with KinetoClient(client.directory) as other:
         assert await other.ask() == ""
 
@@ -196,11 +191,11 @@ async def test_flood_by_another_process_does_not_starve_others(polls, client, fo
     arguments = [str(address), client.daemon, wire.poll(3, 0, ()).hex()]
     flooder = subprocess.Popen([sys.executable, "-c", program, *arguments])
     try:
-        await until(lambda: any(key in polls.counts() for key in ("dropped.flood", "dropped.queue_full")))
+        await eventually(lambda: any(key in polls.counts() for key in ("dropped.flood", "dropped.queue_full")))
         client.socket.setblocking(True)
         client.socket.settimeout(PATIENCE)
         client.poll()
-        await until(lambda: polls.get(me()))
+        await eventually(lambda: polls.get(me()))
     finally:
         flooder.kill()
         flooder.wait()
@@ -319,7 +314,7 @@ async def test_ended_processes_are_forgotten(polls, client, folder, monkeypatch)
     arguments = [str(address), client.daemon, wire.poll(3, 0, ()).hex()]
     child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdin=subprocess.PIPE)
     try:
-        await until(polls.all)
+        await eventually(polls.all)
         assert polls.all()[0].peer.id.pid == child.pid
     finally:
         child.kill()
