@@ -2,7 +2,8 @@
 
 The events are written by native code (native/recorder/tracer.h). This module decides how the interpreter is to call
 it: CPython 3.11 by a profile function in each thread, later ones through sys.monitoring. It takes nothing over from a
-profiler of the program's own, and takes itself out completely when recording ends.
+profiler of the program's own, and takes itself out completely when recording ends. It is imported in the job when a
+capture begins: typing and collections.abc would be milliseconds.
 """
 
 from __future__ import annotations
@@ -10,31 +11,17 @@ from __future__ import annotations
 import os
 import site
 import sys
-import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
 
 from profclient import _recorder, agent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 class NotTraced(Exception):
     """A sentence about why Python calls cannot be recorded here, or not all of them."""
-
-
-class _Way(Protocol):
-    """How the interpreter is made to call the recorder. Everything under the GIL."""
-
-    def check(self) -> None:
-        """Raise NotTraced if somebody else is there."""
-
-    def install(self, c_calls: bool, but_caller: bool) -> str:
-        """Begin; returns a sentence about what is left out, or nothing."""
-
-    def leave_out_c_calls(self) -> None:
-        """C functions are no longer asked for."""
-
-    def remove(self) -> str:
-        """Undo `install`; returns a sentence about what had changed meanwhile, or nothing."""
 
 
 class _ProfileFunctions:
@@ -44,13 +31,18 @@ class _ProfileFunctions:
         self._hooked = False
 
     def check(self) -> None:
+        """Raise NotTraced if somebody else is there."""
         if found := _recorder.tracer_profilers():
             raise NotTraced(f"this process is being profiled by {_name(found[0])}; end that, then capture again")
 
     def install(self, c_calls: bool, but_caller: bool) -> str:
+        """Begin; returns a sentence about what is left out, or nothing. Raises NotTraced."""
         if _recorder.tracer_install(but_caller):
             _recorder.tracer_remove()  # and no hook for later threads: it would raise in them
             raise NotTraced("an audit hook of the program forbids sys.setprofile")
+        threading = sys.modules.get("threading")
+        if threading is None:  # importing it here would make this thread its main thread; later ones will be found
+            return ""
         theirs = threading.getprofile()
         if theirs is not None and theirs is not _recorder.tracer_hook:
             return f"calls on threads that start later: threading.setprofile() is {_name(theirs)}'s"
@@ -59,12 +51,15 @@ class _ProfileFunctions:
         return ""
 
     def leave_out_c_calls(self) -> None:
-        """It is told of them all the same."""
+        """C functions are no longer asked for; it is told of them all the same."""
 
     def remove(self) -> str:
-        if self._hooked and threading.getprofile() is _recorder.tracer_hook:
-            threading.setprofile(None)  # what it is without one
-        self._hooked = False
+        """Undo `install`; returns a sentence about what had changed meanwhile, or nothing."""
+        if self._hooked:
+            threading = sys.modules["threading"]
+            if threading.getprofile() is _recorder.tracer_hook:
+                threading.setprofile(None)
+            self._hooked = False
         kept, displaced = _recorder.tracer_remove()
         if kept:
             return f"{kept} threads keep an idle profile function: an audit hook of the program forbids to change it"
@@ -85,6 +80,7 @@ class _Monitoring:
         self._id: int | None = None
 
     def check(self) -> None:
+        """As of _ProfileFunctions; so are the others."""
         if all(self._monitoring.get_tool(number) is not None for number in self.IDS):
             taken = " and ".join(repr(self._monitoring.get_tool(number)) for number in self.IDS)
             raise NotTraced(f"the ids of sys.monitoring that are anybody's are taken by {taken}")
@@ -140,7 +136,8 @@ class Tracer:
     """The tracer of this process. One capture at a time: that which the recorder records."""
 
     def __init__(self) -> None:
-        self._way: _Way = _Monitoring() if sys.version_info >= (3, 12) else _ProfileFunctions()
+        monitored = sys.version_info >= (3, 12)
+        self._way: _Monitoring | _ProfileFunctions = _Monitoring() if monitored else _ProfileFunctions()
         self._running = False
 
     def start(self, c_calls: bool = False, modules: bool = False, but_caller: bool = False) -> tuple[int, str]:

@@ -261,3 +261,29 @@ def test_an_audit_hook_that_forbids_it() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     assert done.stdout == "an audit hook of the program forbids sys.setprofile None\n"
+
+
+def test_threading_is_not_imported_for_it() -> None:
+    """Its first importer becomes its main thread: that must not be the agent's."""
+    script = (
+        "import sys, _thread, time\n"
+        "sys.modules.pop('threading', None)\n"
+        "from profclient import _recorder\n"
+        "from profclient.tracer import Tracer\n"
+        "def leaf(): pass\n"
+        "def run():\n"
+        "    tracer = Tracer()\n"
+        "    _recorder.arm(sources=2); tracer.start(but_caller=True)\n"
+        "    running.release(); stop.acquire()\n"
+        "    tracer.stop(); _recorder.disarm(); done.release()\n"
+        "running, stop, done = (_thread.allocate_lock() for _ in range(3))\n"
+        "for lock in (running, stop, done): lock.acquire()\n"
+        "_thread.start_new_thread(run, ())\n"
+        "running.acquire(); leaf(); stop.release(); done.acquire()\n"
+        "print(_recorder.tracer_statistics()['events'] > 0, 'threading' in sys.modules)\n"
+        "import threading\n"
+        "print(threading.current_thread() is threading.main_thread())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout.split() == ["True", "False", "True"]
