@@ -47,6 +47,7 @@ class Examiner:
             "ptrace": self._ptrace,
             "processes": self._visible,
             "kineto sockets": self._kineto_directory,
+            "agent socket": self._agent_socket,
             "disk": self._disk,
             "store": self._store,
             "workers": self._workers,
@@ -103,6 +104,17 @@ class Examiner:
         if mode & wanted != wanted:
             return Finding("kineto sockets", "problem", f"{path} has mode {mode:o}", f"chmod {wanted:o} {path}")
         return Finding("kineto sockets", "ok", f"{path}, mode {mode:o}")
+
+    def _agent_socket(self) -> Finding:
+        path = self.config.agents
+        if not path.is_socket():
+            return Finding(
+                "agent socket",
+                "problem",
+                f"{path} is gone: processes that start now cannot attach",
+                "restart profd; it makes the socket",
+            )
+        return Finding("agent socket", "ok", f"{path}, mode {stat.S_IMODE(path.stat().st_mode):o}")
 
     def _disk(self) -> Finding:
         found = os.statvfs(self.config.state_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,3 +92,14 @@ def test_check_that_cannot_be_made_is_told(examiner: Examiner) -> None:
 def test_store_that_cannot_be_written(examiner: Examiner) -> None:
     examiner.config.state_dir.chmod(0o500)
     assert found(examiner)["store"].verdict == "problem"
+
+
+def test_agent_socket(examiner: Examiner) -> None:
+    path = examiner.config.agents
+    assert "restart" in found(examiner)["agent socket"].fix
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        assert found(examiner)["agent socket"].verdict == "ok"
+    path.unlink()
+    path.touch()
+    assert found(examiner)["agent socket"].verdict == "problem"
