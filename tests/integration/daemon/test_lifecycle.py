@@ -39,7 +39,7 @@ def test_status_of_the_host(daemon: RunningDaemon) -> None:
     found = status(daemon)
     assert (found.pid, found.mode, found.enabled) == (daemon.process.pid, "user", True)
     assert found.state_dir == str(daemon.state_dir)
-    assert {source.name for source in found.sources} == {"sdk", "kineto", "jax", "pyspy"}
+    assert {source.name for source in found.sources} == {"sdk", "kineto", "jax", "cuda", "pyspy"}
     assert {check.verdict for check in found.checks} <= {"ok", "warning", "problem"}
     assert all(check.fix for check in found.checks if check.verdict != "ok")
 
