@@ -57,3 +57,16 @@ def test_times_in_words():
     assert units.ago(None) == "-"
     assert units.size(1_234_567) == "1.2 MB"
     assert units.size(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("2%", 0.02), ("0.02", 0.02), (" 0.5 %", 0.005), ("100%", 1.0), ("1", 1.0)]
+)
+def test_shares(text: str, share: float) -> None:
+    assert units.parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "2", "%", "0", "0%", "-1%", "101%", "nan", "inf", "2%%", "2% of it", "0.05%"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(UsageError, match=r"2% or 0\.02"):
+        units.parse_share(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from profd.capture.choice import Choice, choose, is_launcher
+from profd.capture.choice import Choice, choose, in_order, in_turn, is_launcher
 from profd.capture.estimate import Headroom
 from profd.capture.model import Options, Reason, State
 from profd.limits import GiB, MiB
@@ -157,3 +157,36 @@ class TestLauncher:
     )
     def test_command_lines(self, command: str, launcher: bool) -> None:
         assert is_launcher(process(command=command)) == launcher
+
+
+def test_an_offer_may_put_a_better_source_first() -> None:
+    sdk, (kineto, pyspy) = FakeSource("sdk"), sources()
+    assert choice(sdk, kineto, pyspy).source is sdk
+    sdk.offered = Offer(True, after=("kineto",))
+    assert choice(sdk, kineto, pyspy).source is kineto
+    # One that cannot is no better one.
+    kineto.offered = Offer(False, "it has not registered")
+    assert choice(sdk, kineto, pyspy).source is sdk
+    # One that is busy is the answer, as ever.
+    kineto.offered = Offer(False, "torch.profiler runs", busy=True)
+    assert choice(sdk, kineto, pyspy).state is State.BUSY
+
+
+def test_who_comes_after_another_still_comes_before_the_rest() -> None:
+    sdk, (kineto, pyspy) = FakeSource("sdk"), sources()
+    sdk.offered = Offer(True, after=("kineto", "nothing-we-know"))
+    kineto.planned = Plan(False, "it is about to end", Reason.NOT_HONOURED)
+    assert choice(sdk, kineto, pyspy).source is sdk
+    named = [source.name for source, _ in in_turn(process(), in_order((pyspy, kineto, sdk)))]
+    assert named == ["kineto", "sdk", "pyspy"]
+
+
+def test_sources_that_cannot_bound_their_cost_do_not_serve_the_bound() -> None:
+    sdk, (kineto, pyspy) = FakeSource("sdk"), sources()
+    sdk.can_guard = True  # type: ignore[misc]  # one class, several sources
+    assert choice(kineto, pyspy, sdk, max_overhead=0.02).source is sdk
+    sdk.offered = Offer(False, "it is not attached")
+    refused = choice(kineto, pyspy, sdk, max_overhead=0.02)
+    assert (refused.source, refused.reason) == (None, Reason.NOT_HONOURED)
+    assert "--max-overhead" in refused.message
+    assert "profclient.attach()" in refused.message
