@@ -28,6 +28,7 @@ CHUNK_BODY_BYTES_MAX: Final = 1 * MiB  # after decompression
 CHUNK_WINDOW_LOG_MAX: Final = 23  # of zstd: it takes 8 MiB at most to decompress
 CHUNK_SLOTS_MAX: Final = 65_536
 CHUNKS_MAX: Final = 2_000_000  # of one file: some 300 bytes each while it is read
+CHUNK_BODIES_BYTES: Final = 64 * MiB  # kept between the two passes, some 10 million events: inflating takes 10 ns each
 CHUNK_RESYNCS_MAX: Final = 1000  # places in a file where its chunks have to be looked for again
 
 # XSpace (protobuf)
@@ -72,6 +73,9 @@ INGEST_GAPS_MAX: Final = 4096  # chunks of one incarnation that others have over
 INGEST_LOSSES_MAX: Final = 64  # entries of one Finish
 INGEST_JOURNAL_BYTES_MAX: Final = 4 * GiB  # of one target of one capture
 INGEST_FREE_BYTES_MIN: Final = 256 * MiB  # of the journal's filesystem; below it nothing more is taken
+INGEST_PUSHED_MAX: Final = 16  # streams at once that no capture asked for: each holds a file on the store's disk
+INGEST_PUSHED_PER_UID_MAX: Final = 8
+INGEST_LABEL_CHARS_MAX: Final = 255
 STREAMER_RESTARTS_MAX: Final = 5  # of the streamer of one drain, in a row: acked chunks start the count anew
 STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, JSON
 

@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 
 # An argument in fewer than one of so many rows is sorted, otherwise scattered over all rows.
 _SPARSE: Final = 16
+_RUN_ROWS: Final = 16  # rows in order, on average, from which merging is faster than a radix sort
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,18 @@ class Piece:
     run: Run
     low: int
     high: int
+
+
+def _stable_order(starts: Array) -> Array:
+    """The rows in start order, ties as they are.
+
+    Chunks of threads, and runs that were sorted before, are long stretches in order: numpy's stable sort merges
+    those (2 ns a row), the radix sort does not care (23 ns).
+    """
+    descents = int(np.count_nonzero(starts[1:] < starts[:-1]))
+    if descents * _RUN_ROWS < len(starts):
+        return np.argsort(starts, kind="stable")
+    return _engine.argsort(starts)
 
 
 class Gathering:
@@ -39,7 +52,7 @@ class Gathering:
         self.rows: int = self._offsets[-1]
         starts = [piece.run.column("start", piece.low, piece.high) for piece in self._pieces]
         self._starts = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
-        self._order = _engine.argsort(self._starts)
+        self._order = _stable_order(self._starts)
         self._place: Array | None = None
         # A dictionary instead of a set: columns keep the order in which they came.
         self.columns = list(dict.fromkeys(name for piece in self._pieces for name in piece.run.columns))

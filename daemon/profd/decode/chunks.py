@@ -102,6 +102,8 @@ class ChunkDecoder:
         self._offset: int | None = None  # of Unix time from CLOCK_MONOTONIC
         self._steps: list[int] = []
         self._order: list[tuple[int, int]] = []  # (time, offset in the file) of the chunks to read
+        self._bodies: dict[int, bytes] = {}  # by offset: those that there is room to keep until they are read again
+        self._bodies_bytes = 0
 
     def batches(self) -> Iterator[Batch]:
         """Yield batches of about BATCH_ROWS. Raises BadTrace if no chunk is readable, Exhausted beyond a limit."""
@@ -137,8 +139,14 @@ class ChunkDecoder:
             self._lose("inflate" if body is None else "bad_time", header.events)
         elif self._reader.index(*self._place(header, space, start), body):
             self._order.append((start, at))
+            self._keep(at, body)
         else:
             self._lose("malformed", header.events)
+
+    def _keep(self, at: int, body: bytes) -> None:
+        if self._bodies_bytes + len(body) <= limits.CHUNK_BODIES_BYTES:
+            self._bodies[at] = body
+            self._bodies_bytes += len(body)
 
     def _time(self, header: Header) -> int:
         offset = header.real_ns - header.base_ns
@@ -159,7 +167,7 @@ class ChunkDecoder:
         """Second pass."""
         self._file.seek(at)
         header = Header._make(HEADER.unpack(self._file.read(HEADER.size)))
-        body = inflate(header, self._file.read(header.length - HEADER.size))
+        body = self._bodies.pop(at, None) or inflate(header, self._file.read(header.length - HEADER.size))
         space = self._spaces[header.incarnation, header.epoch]
         start = header.base_ns + (self._offset or 0)
         if body is None or not self._reader.add(*self._place(header, space, start), body):
