@@ -17,22 +17,20 @@ PEERS = {  # how they get here: pip install --target .bench/NAME PACKAGE
     "viztracer": "viztracer",
     "opentelemetry": "opentelemetry-sdk",
 }
-PEER_WAYS = ("torch record_function", "torch _RecordFunctionFast", "viztracer log_event", "OpenTelemetry")
 Loop = Callable[[range], None]
+Way = tuple[Callable[[], Any], Loop]  # what surrounds a loop, and the loop
 
 
-def per_range(count: int, rounds: int, recording: bool) -> dict[str, float]:
+def per_range(count: int, rounds: int, recording: bool, peers: bool) -> dict[str, float]:
     """Nanoseconds of CPU of one empty range, by way, net of the loop: the median over `rounds` of `count` ranges each.
 
-    Of the peers three rounds: starting and stopping torch's profiler takes seconds.
+    `peers`: of those instead of ours. Not in one process: what viztracer leaves behind slows every bytecode down.
     """
-    ways = dict(_ways(recording))
+    ways = dict([("nothing", (_plain, _loop_of_nothing)), *(_peers if peers else _ours)(recording)])
     times: dict[str, list[float]] = {name: [] for name in ways}
     numbers = range(count)
-    for turn in range(rounds):
+    for _ in range(rounds):
         for name, (around, loop) in ways.items():
-            if turn >= 3 and name in PEER_WAYS:
-                continue
             with around():
                 start = time.thread_time_ns()
                 loop(numbers)
@@ -51,10 +49,9 @@ def missing() -> list[str]:
     ]
 
 
-def _ways(recording: bool) -> Iterator[tuple[str, tuple[Callable[[], Any], Loop]]]:
+def _ours(recording: bool) -> Iterator[tuple[str, Way]]:
     floor = floors.extension("recorder")
     ours = _recorded if recording else _plain
-    yield "nothing", (_plain, _loop_of_nothing)
     yield "bare pair", (_plain, _loop_of_calls(floor.begin, floor.end))
     yield "bare with", (_plain, _loop_of_reused(floor.nothing))
     from profclient import range_pop, range_push, record_function
@@ -64,9 +61,12 @@ def _ways(recording: bool) -> Iterator[tuple[str, tuple[Callable[[], Any], Loop]
     yield "with, reused", (ours, _loop_of_reused(record_function("x")))
     yield "decorator", (ours, _loop_of_function(record_function("x")(_nothing)))
     yield "function", (_plain, _loop_of_function(_nothing))
+
+
+def _peers(recording: bool) -> Iterator[tuple[str, Way]]:
     yield from _torch(recording)
-    yield from _viztracer(recording)
     yield from _opentelemetry(recording)
+    yield from _viztracer(recording)
 
 
 # --- what surrounds a loop ---
@@ -147,7 +147,7 @@ def _loop_of_function(function: Callable[[], None]) -> Loop:
 # --- peers ---
 
 
-def _torch(recording: bool) -> Iterator[tuple[str, tuple[Callable[[], Any], Loop]]]:
+def _torch(recording: bool) -> Iterator[tuple[str, Way]]:
     try:
         import torch
     except ImportError:
@@ -164,7 +164,7 @@ def _torch(recording: bool) -> Iterator[tuple[str, tuple[Callable[[], Any], Loop
     yield "torch _RecordFunctionFast", (around, _loop_of_with(fast))
 
 
-def _viztracer(recording: bool) -> Iterator[tuple[str, tuple[Callable[[], Any], Loop]]]:
+def _viztracer(recording: bool) -> Iterator[tuple[str, Way]]:
     if not (SCRATCH / "viztracer").is_dir():
         return
     sys.path.append(str(SCRATCH / "viztracer"))
@@ -184,7 +184,7 @@ def _viztracer(recording: bool) -> Iterator[tuple[str, tuple[Callable[[], Any], 
     yield "viztracer log_event", (traced if recording else _plain, _loop_of_with(tracer.log_event))
 
 
-def _opentelemetry(recording: bool) -> Iterator[tuple[str, tuple[Callable[[], Any], Loop]]]:
+def _opentelemetry(recording: bool) -> Iterator[tuple[str, Way]]:
     if not (SCRATCH / "opentelemetry").is_dir():
         return
     sys.path.append(str(SCRATCH / "opentelemetry"))
