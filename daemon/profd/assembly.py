@@ -28,6 +28,7 @@ from profd.errors import BadInput, ProfdError
 from profd.gpu.gauges import GpuGauges
 from profd.gpu.nvml import Nvml
 from profd.ingest.intake import Ingest
+from profd.ingest.pushed import Pushed
 from profd.ingest.streamers import Streamers
 from profd.instance import Lock, clear_socket, make_directory
 from profd.journal.journal import Journal
@@ -290,6 +291,8 @@ class Daemon:
                 raise BadInput(f"socket_group: there is no group {self._config.socket_group!r}") from error
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
+        pushed = Pushed(self._ingest, self._library)
+        self._closing.callback(pushed.close)
         # One worker stays free for what captures bring, whatever exports are being read.
         streams = max(1, self._pool.size - 1)
         return {
@@ -303,7 +306,7 @@ class Daemon:
             ),
             "profd.v1.IngestService": (
                 ingest_pb2_grpc.add_IngestServiceServicer_to_server,
-                IngestServicer(self._ingest),
+                IngestServicer(self._ingest, pushed),
             ),
             "profd.v1.HostService": (
                 host_pb2_grpc.add_HostServiceServicer_to_server,

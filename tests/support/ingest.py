@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
+import tempfile
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import grpc
+from profd.capture.model import Loss
 from profd.ingest.chunk import Chunk, split_untrusted
 from profd.ingest.intake import Ingest
+from profd.ingest.pushed import Pushed
 from profd.ingest.streamers import Streamers
 from profd.metrics import Metrics
 from profd.rpc.guard import Guard
 from profd.rpc.ingest import IngestServicer
 from profd.rpc.server import RpcServer
+from profd.store.catalog import TraceRecord
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens
@@ -42,6 +48,23 @@ class Audit:
         """Nothing."""
 
 
+class Shelf:
+    """Keeps what was pushed as it is."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[int, str, bytes, list[Loss], list[str]]] = []
+
+    def spool(self) -> BinaryIO:
+        return tempfile.TemporaryFile()
+
+    async def import_stream(
+        self, caller: Caller, fd: int, label: str, lost: Sequence[Loss], warnings: Sequence[str]
+    ) -> TraceRecord:
+        data = os.pread(fd, os.fstat(fd).st_size, 0)
+        self.kept.append((caller.uid, label, data, list(lost), list(warnings)))
+        return TraceRecord(id=f"t{len(self.kept)}", owner_uid=caller.uid, title=label)
+
+
 class IngestRig:
     """The daemon's side of ingest."""
 
@@ -51,12 +74,15 @@ class IngestRig:
         self.tokens = Tokens()
         self.ingest = Ingest()
         self.streamers = Streamers(self.socket, self.ingest.find, change_identity=False)
+        self.shelf = Shelf()
+        self.pushed = Pushed(self.ingest, self.shelf)
         self._channels: list[grpc.aio.Channel] = []
         self._open_server()
 
     def _open_server(self) -> None:
         guard = Guard(self.tokens, Audit(), Metrics())
-        servicer = (ingest_pb2_grpc.add_IngestServiceServicer_to_server, IngestServicer(self.ingest))
+        ours = IngestServicer(self.ingest, self.pushed)
+        servicer = (ingest_pb2_grpc.add_IngestServiceServicer_to_server, ours)
         self.server = RpcServer(self.socket, guard, {"profd.v1.IngestService": servicer})
 
     async def open(self) -> None:
@@ -80,6 +106,7 @@ class IngestRig:
             await channel.close()
         self.control.close()
         await self.server.close(0)
+        self.pushed.close()
         self.ingest.close()
 
     def stub(self) -> ingest_pb2_grpc.IngestServiceStub:

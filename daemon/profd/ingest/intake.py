@@ -171,12 +171,16 @@ class Ingest:
 
     def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> Intake:
         """Take chunks of this process for this capture. Raises Exhausted, or BadInput if it is expected already."""
+        return self.expect_in(incarnation, epoch, uid, directory / FILE_NAME)
+
+    def expect_in(self, incarnation: int, epoch: int, uid: int, path: Path, fd: int | None = None) -> Intake:
+        """The same into a file, or into an open descriptor, which is taken over; `path` is then what it is called."""
         key = (incarnation, epoch)
         if key in self._expected:
             raise BadInput(f"process {incarnation:016x} is recorded already (epoch {epoch:016x})")
         if len(self._expected) >= INGEST_EXPECTED_MAX:
             raise Exhausted(f"{len(self._expected)} processes are recorded already; wait for their captures to end")
-        intake = Intake(self, incarnation, epoch, uid, JournalFile(directory / FILE_NAME))
+        intake = Intake(self, incarnation, epoch, uid, JournalFile(path, fd=fd))
         self._expected[key] = intake
         if intake.bytes:
             intake.recover()

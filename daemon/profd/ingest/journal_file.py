@@ -47,8 +47,9 @@ class JournalFile:
         bytes_max: int = INGEST_JOURNAL_BYTES_MAX,
         free_min: int = INGEST_FREE_BYTES_MIN,
         free: FreeBytes = free_bytes,
+        fd: int | None = None,
     ) -> None:
-        """Open or make it, mode 0600. Raises Exhausted when the disk refuses."""
+        """Open or make it, mode 0600, or take an open descriptor over. Raises Exhausted when the disk refuses."""
         self.path = path
         self._bytes_max = bytes_max
         self._free_min = free_min
@@ -56,7 +57,8 @@ class JournalFile:
         self._lock = threading.Lock()
         self._look_again_at = 0  # bytes at which the free space is looked at again
         with disk(path, "Opening"):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(path, flags, 0o600) if fd is None else fd
             self.bytes = os.fstat(self._fd).st_size
         self.dirty = False  # written since the last sync
         self.refusing = False

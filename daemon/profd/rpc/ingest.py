@@ -20,6 +20,7 @@ from profproto.v1 import ingest_pb2_grpc
 from profd.errors import BadInput, Exhausted, Unavailable
 from profd.ingest.chunk import VERSIONS
 from profd.ingest.intake import Ingest, Intake
+from profd.ingest.pushed import Pushed
 from profd.limits import (
     INGEST_CHUNK_BYTES_MAX,
     INGEST_CREDIT_BYTES,
@@ -34,8 +35,9 @@ OPEN_SECONDS: Final = 30.0  # from the call to its first message
 class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
     """The calls that stream now."""
 
-    def __init__(self, ingest: Ingest) -> None:
+    def __init__(self, ingest: Ingest, pushed: Pushed) -> None:
         self._ingest = ingest
+        self._pushed = pushed
         self._calls = 0
 
     async def Stream(self, requests: AsyncIterator[pb.IngestRequest], context: object) -> AsyncIterator[pb.IngestReply]:
@@ -47,17 +49,32 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
                 # The reply to its Finish was lost on the way.
                 yield pb.IngestReply(version=version, finished=True)
                 return
-            intake = self._ingest.find(opened.incarnation, opened.epoch)
-            intake.require(callers.current())
-            with _holding(intake) as ended:
-                credit = self._credit()
-                yield pb.IngestReply(version=version, credit_bytes=credit)
-                async with (
-                    contextlib.aclosing(_until(ended, requests)) as wanted,
-                    contextlib.aclosing(_served(intake, wanted, credit)) as replies,
-                ):
-                    async for reply in replies:
-                        yield reply
+            async with contextlib.aclosing(self._taken(opened, version, requests)) as replies:
+                async for reply in replies:
+                    yield reply
+
+    async def _taken(
+        self, opened: pb.IngestOpen, version: int, requests: AsyncIterator[pb.IngestRequest]
+    ) -> AsyncGenerator[pb.IngestReply, None]:
+        caller = callers.current()
+        with contextlib.ExitStack() as stack:
+            push = None
+            if opened.label:
+                push = await self._pushed.open(caller, opened.incarnation, opened.epoch, opened.label)
+                stack.enter_context(push.call())
+            intake = push.intake if push is not None else self._ingest.find(opened.incarnation, opened.epoch)
+            intake.require(caller)
+            ended = stack.enter_context(_holding(intake))
+            credit = self._credit()
+            yield pb.IngestReply(version=version, credit_bytes=credit)
+            async with (
+                contextlib.aclosing(_until(ended, requests)) as wanted,
+                contextlib.aclosing(_served(intake, wanted, credit)) as replies,
+            ):
+                async for reply in replies:
+                    if reply.finished and push is not None:
+                        reply.trace = await push.stored()
+                    yield reply
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from profd.capture.model import Loss
 from profd.errors import BadInput, Denied, NotFound
 from profd.store.access import may_read, require_owner
 from profd.store.catalog import TraceRecord
@@ -175,10 +176,22 @@ class Library:
 
         `form`: a name of `decode/open.py`, or empty for what its content says. The descriptor stays the caller's.
         """
-        check_raw(fd, label)
         name = Path(label).name or "import"
-        meta = TraceMeta(owner_uid=caller.uid, owner=caller.user, source="import", title=name, host=self._host)
-        record, _ = await ingest(self.store, self._run_job, [Input(fd, form, name)], meta, on_progress)
+        return await self._import(caller, fd, form, on_progress, source="import", title=name)
+
+    async def import_stream(
+        self, caller: Caller, fd: int, label: str, lost: Sequence[Loss], warnings: Sequence[str]
+    ) -> TraceRecord:
+        """Store a file of event chunks that came over gRPC as the caller's. The descriptor stays the caller's."""
+        said = {"lost": list(lost), "warnings": list(warnings)}
+        return await self._import(caller, fd, "chunks", None, source="sdk", title=label, **said)
+
+    async def _import(
+        self, caller: Caller, fd: int, form: str, on_progress: OnProgress | None, *, title: str, **said: Any
+    ) -> TraceRecord:
+        check_raw(fd, title)
+        meta = TraceMeta(owner_uid=caller.uid, owner=caller.user, title=title, host=self._host, **said)
+        record, _ = await ingest(self.store, self._run_job, [Input(fd, form, title)], meta, on_progress)
         return record
 
     def spool(self) -> BinaryIO:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19profproto/v1/ingest.proto\x12\x08profd.v1\"Z\n\nIngestOpen\x12\x13\n\x0bversion_min\x18\x01 \x01(\r\x12\x13\n\x0bversion_max\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\r\n\x05\x65poch\x18\x04 \x01(\x06\"-\n\x0cIngestChunks\x12\x0f\n\x07message\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\":\n\nIngestLoss\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"Y\n\x0cIngestFinish\x12\"\n\x04lost\x18\x01 \x03(\x0b\x32\x14.profd.v1.IngestLoss\x12\x10\n\x08recorded\x18\x02 \x01(\x04\x12\x13\n\x0btarget_died\x18\x03 \x01(\x08\"\x91\x01\n\rIngestRequest\x12$\n\x04open\x18\x01 \x01(\x0b\x32\x14.profd.v1.IngestOpenH\x00\x12(\n\x06\x63hunks\x18\x02 \x01(\x0b\x32\x16.profd.v1.IngestChunksH\x00\x12(\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x16.profd.v1.IngestFinishH\x00\x42\x06\n\x04part\"/\n\x0eIngestRejected\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x81\x01\n\x0bIngestReply\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x14\n\x0c\x63redit_bytes\x18\x02 \x01(\x04\x12\r\n\x05\x61\x63ked\x18\x03 \x01(\x04\x12*\n\x08rejected\x18\x04 \x03(\x0b\x32\x18.profd.v1.IngestRejected\x12\x10\n\x08\x66inished\x18\x05 \x01(\x08\x32M\n\rIngestService\x12<\n\x06Stream\x12\x17.profd.v1.IngestRequest\x1a\x15.profd.v1.IngestReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19profproto/v1/ingest.proto\x12\x08profd.v1\"i\n\nIngestOpen\x12\x13\n\x0bversion_min\x18\x01 \x01(\r\x12\x13\n\x0bversion_max\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\r\n\x05\x65poch\x18\x04 \x01(\x06\x12\r\n\x05label\x18\x05 \x01(\t\"-\n\x0cIngestChunks\x12\x0f\n\x07message\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\":\n\nIngestLoss\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"Y\n\x0cIngestFinish\x12\"\n\x04lost\x18\x01 \x03(\x0b\x32\x14.profd.v1.IngestLoss\x12\x10\n\x08recorded\x18\x02 \x01(\x04\x12\x13\n\x0btarget_died\x18\x03 \x01(\x08\"\x91\x01\n\rIngestRequest\x12$\n\x04open\x18\x01 \x01(\x0b\x32\x14.profd.v1.IngestOpenH\x00\x12(\n\x06\x63hunks\x18\x02 \x01(\x0b\x32\x16.profd.v1.IngestChunksH\x00\x12(\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x16.profd.v1.IngestFinishH\x00\x42\x06\n\x04part\"/\n\x0eIngestRejected\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x90\x01\n\x0bIngestReply\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x14\n\x0c\x63redit_bytes\x18\x02 \x01(\x04\x12\r\n\x05\x61\x63ked\x18\x03 \x01(\x04\x12*\n\x08rejected\x18\x04 \x03(\x0b\x32\x18.profd.v1.IngestRejected\x12\x10\n\x08\x66inished\x18\x05 \x01(\x08\x12\r\n\x05trace\x18\x06 \x01(\t2M\n\rIngestService\x12<\n\x06Stream\x12\x17.profd.v1.IngestRequest\x1a\x15.profd.v1.IngestReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,19 +32,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'profproto.v1.ingest_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_INGESTOPEN']._serialized_start=39
-  _globals['_INGESTOPEN']._serialized_end=129
-  _globals['_INGESTCHUNKS']._serialized_start=131
-  _globals['_INGESTCHUNKS']._serialized_end=176
-  _globals['_INGESTLOSS']._serialized_start=178
-  _globals['_INGESTLOSS']._serialized_end=236
-  _globals['_INGESTFINISH']._serialized_start=238
-  _globals['_INGESTFINISH']._serialized_end=327
-  _globals['_INGESTREQUEST']._serialized_start=330
-  _globals['_INGESTREQUEST']._serialized_end=475
-  _globals['_INGESTREJECTED']._serialized_start=477
-  _globals['_INGESTREJECTED']._serialized_end=524
-  _globals['_INGESTREPLY']._serialized_start=527
-  _globals['_INGESTREPLY']._serialized_end=656
-  _globals['_INGESTSERVICE']._serialized_start=658
-  _globals['_INGESTSERVICE']._serialized_end=735
+  _globals['_INGESTOPEN']._serialized_end=144
+  _globals['_INGESTCHUNKS']._serialized_start=146
+  _globals['_INGESTCHUNKS']._serialized_end=191
+  _globals['_INGESTLOSS']._serialized_start=193
+  _globals['_INGESTLOSS']._serialized_end=251
+  _globals['_INGESTFINISH']._serialized_start=253
+  _globals['_INGESTFINISH']._serialized_end=342
+  _globals['_INGESTREQUEST']._serialized_start=345
+  _globals['_INGESTREQUEST']._serialized_end=490
+  _globals['_INGESTREJECTED']._serialized_start=492
+  _globals['_INGESTREJECTED']._serialized_end=539
+  _globals['_INGESTREPLY']._serialized_start=542
+  _globals['_INGESTREPLY']._serialized_end=686
+  _globals['_INGESTSERVICE']._serialized_start=688
+  _globals['_INGESTSERVICE']._serialized_end=765
 # @@protoc_insertion_point(module_scope)

@@ -6,16 +6,18 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class IngestOpen(_message.Message):
-    __slots__ = ("version_min", "version_max", "incarnation", "epoch")
+    __slots__ = ("version_min", "version_max", "incarnation", "epoch", "label")
     VERSION_MIN_FIELD_NUMBER: _ClassVar[int]
     VERSION_MAX_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
     version_min: int
     version_max: int
     incarnation: int
     epoch: int
-    def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    label: str
+    def __init__(self, version_min: _Optional[int] = ..., version_max: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., label: _Optional[str] = ...) -> None: ...
 
 class IngestChunks(_message.Message):
     __slots__ = ("message", "data")
@@ -64,15 +66,17 @@ class IngestRejected(_message.Message):
     def __init__(self, index: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class IngestReply(_message.Message):
-    __slots__ = ("version", "credit_bytes", "acked", "rejected", "finished")
+    __slots__ = ("version", "credit_bytes", "acked", "rejected", "finished", "trace")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     version: int
     credit_bytes: int
     acked: int
     rejected: _containers.RepeatedCompositeFieldContainer[IngestRejected]
     finished: bool
-    def __init__(self, version: _Optional[int] = ..., credit_bytes: _Optional[int] = ..., acked: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[IngestRejected, _Mapping]]] = ..., finished: bool = ...) -> None: ...
+    trace: str
+    def __init__(self, version: _Optional[int] = ..., credit_bytes: _Optional[int] = ..., acked: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[IngestRejected, _Mapping]]] = ..., finished: bool = ..., trace: _Optional[str] = ...) -> None: ...

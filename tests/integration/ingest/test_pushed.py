@@ -1,0 +1,166 @@
+"""Streams that no capture asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from profclient.streamer.arena import Arena
+from profclient.streamer.compress import compressor
+from profd.capture.model import Loss
+from profproto.v1 import ingest_pb2 as pb
+from profproto.v1 import ingest_pb2_grpc, trace_pb2, trace_pb2_grpc
+
+from tests.support import arena_writer as writer
+from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, chunk_bytes, ingest_rig, until
+
+pytestmark = pytest.mark.slow
+UID = 1000
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[IngestRig]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with ingest_rig(Path(folder)) as rig:
+            yield rig
+
+
+def opening(label: str = "mine", incarnation: int = INCARNATION) -> pb.IngestRequest:
+    return pb.IngestRequest(
+        open=pb.IngestOpen(version_min=1, version_max=1, incarnation=incarnation, epoch=EPOCH, label=label)
+    )
+
+
+class Sender:
+    """A client that pushes."""
+
+    def __init__(self, rig: IngestRig, uid: int = UID) -> None:
+        self.call: Any = rig.stub().Stream(metadata=rig.metadata(uid))
+        self._messages = 0
+
+    async def open(self, label: str = "mine", incarnation: int = INCARNATION) -> Any:
+        await self.call.write(opening(label, incarnation))
+        return await self._reply()
+
+    async def send(self, data: bytes) -> Any:
+        self._messages += 1
+        await self.call.write(pb.IngestRequest(chunks=pb.IngestChunks(message=self._messages, data=data)))
+        return await self._reply()
+
+    async def finish(self, recorded: int) -> Any:
+        lost = [pb.IngestLoss(stage="target", reason="arena_full", count=3)]
+        await self.call.write(pb.IngestRequest(finish=pb.IngestFinish(lost=lost, recorded=recorded)))
+        return await self._reply()
+
+    async def _reply(self) -> Any:
+        async with asyncio.timeout(LONG):
+            return await self.call.read()
+
+
+async def test_becomes_a_trace_of_the_caller(rig: IngestRig) -> None:
+    sender = Sender(rig)
+    assert (await sender.open("from afar")).version == 1
+    await sender.send(chunk_bytes(0, 0, 10) + chunk_bytes(0, 1, 10))
+    last = await sender.finish(25)
+    assert (last.finished, last.trace) == (True, "t1")
+    ((uid, label, data, lost, warnings),) = rig.shelf.kept
+    assert (uid, label, warnings) == (UID, "from afar", [])
+    assert data == chunk_bytes(0, 0, 10) + chunk_bytes(0, 1, 10)
+    assert lost == [Loss("target", "arena_full", 3), Loss("ingest", "missing", 5)]
+
+
+async def test_sender_that_comes_back_goes_on(rig: IngestRig) -> None:
+    first = Sender(rig)
+    await first.open()
+    await first.send(chunk_bytes(0, 0))
+    first.call.cancel()
+    second = Sender(rig)
+    await second.open()
+    await second.send(chunk_bytes(0, 0) + chunk_bytes(0, 1))
+    await second.finish(20)
+    assert rig.shelf.kept[0][2] == chunk_bytes(0, 0) + chunk_bytes(0, 1)
+
+
+async def test_sender_that_stays_away_leaves_what_it_sent(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.ingest.pushed.UNFINISHED_SECONDS", 0.0)
+    sender = Sender(rig)
+    await sender.open()
+    await sender.send(chunk_bytes(0, 0))
+    sender.call.cancel()
+    await until(lambda: rig.shelf.kept)
+    ((_, _, data, _, warnings),) = rig.shelf.kept
+    assert data == chunk_bytes(0, 0)
+    assert "went away" in warnings[0]
+
+
+async def test_nobody_else_may_add_to_it(rig: IngestRig) -> None:
+    await Sender(rig).open()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await Sender(rig, uid=UID + 1).open()
+    assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_stream_without_events_is_no_trace(rig: IngestRig) -> None:
+    sender = Sender(rig)
+    await sender.open()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await sender.finish(0)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no event came" in (raised.value.details() or "")
+
+
+async def test_streams_of_one_user_are_bounded(rig: IngestRig) -> None:
+    senders = [Sender(rig) for _ in range(8)]
+    for number, sender in enumerate(senders):
+        await sender.open(incarnation=number)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await Sender(rig).open(incarnation=99)
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await Sender(rig, uid=UID + 1).open(incarnation=100)
+
+
+async def test_process_that_a_capture_waits_for_cannot_be_taken_over(rig: IngestRig) -> None:
+    intake = rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await Sender(rig, uid=UID + 1).open()
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    intake.close()
+
+
+@pytest.fixture
+def daemon() -> Iterator[RunningDaemon]:
+    with running_daemon() as daemon:
+        yield daemon
+
+
+def test_pushed_to_a_real_daemon_and_read_back(daemon: RunningDaemon) -> None:
+    strings = writer.Strings()
+    names = [strings.id("forward"), strings.id("backward")]
+    slots = [writer.Slot(10_000 * n, 10_000 * n + 4_000, name=names[n % 2]) for n in range(1, 101)]
+    chunk = writer.Chunk(slots, opened=(1, 1, 10**18), sealed=(2_000_000, 2_000_000, 10**18 + 2_000_000))
+    fd = writer.arena_fd([chunk], strings, armed=(1, 1, 10**18), latest=(2_000_000, 2_000_000, 10**18 + 2_000_000))
+    arena = Arena(fd, compressor())
+    batch = arena.batch(1 << 20, last=True)
+    assert batch is not None
+    arena.close()
+    requests = [
+        opening("a loop"),
+        pb.IngestRequest(chunks=pb.IngestChunks(message=1, data=batch.data)),
+        pb.IngestRequest(finish=pb.IngestFinish(recorded=100)),
+    ]
+    replies = list(
+        daemon.stub(ingest_pb2_grpc.IngestServiceStub).Stream(iter(requests), metadata=daemon.metadata(), timeout=LONG)
+    )
+    assert replies[-1].finished
+    traces = daemon.stub(trace_pb2_grpc.TraceServiceStub)
+    trace = traces.GetTrace(trace_pb2.TraceRef(id=replies[-1].trace), metadata=daemon.metadata())
+    assert (trace.source, trace.title, trace.events, trace.owner_uid) == ("sdk", "a loop", 100, os.getuid())
+    rows = traces.KeyAverages(trace_pb2.KeyAveragesRequest(id=trace.id), metadata=daemon.metadata()).rows
+    assert sorted((row.name, row.count) for row in rows) == [("backward", 50), ("forward", 50)]
