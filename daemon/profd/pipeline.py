@@ -17,12 +17,14 @@ import msgspec
 from profd.capture.model import Loss
 from profd.collate.collator import Collator
 from profd.decode.batch import Findings
+from profd.decode.nvprof import NvprofDecoder
 from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
 from profd.events import Dictionary, Tracks
 from profd.limits import TRACE_EVENTS_MAX
 from profd.store.handover import ORIGIN_FIELDS
 from profd.store.meta import TraceMeta
+from profd.store.read_ahead import read_ahead
 from profd.store.writer import TraceWriter
 from profd.tree.build import Patch, TreePass, apply
 from profd.workers.jobs import Progress
@@ -112,7 +114,10 @@ class _Import:
     def _decode(self, kind: str, fd: int, number: int, label: str) -> None:
         size = max(1, os.fstat(fd).st_size)
         decoder = open_decoder(kind, fd, self._dictionaries, self._tracks, self._staging)
-        for batch in decoder.batches():
+        batches = decoder.batches()
+        if not isinstance(decoder, NvprofDecoder):  # SQLite's objects keep to their thread
+            batches = read_ahead(batches)  # the next one is decoded while this one is sorted and spilled
+        for batch in batches:
             self._stages.end("decode")
             self._collator.add(batch, number)
             if self._collator.rows > TRACE_EVENTS_MAX:
