@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
 from typing import Final
 
 from profd.agents.registry import Registry
 
+_PAUSE_SECONDS: Final = 1.0
+_EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _ACCEPT_BATCH: Final = 64  # per wake-up, so that a flood of connections cannot hold the loop
+
+log = logging.getLogger("profd.agents")
 
 
 class AgentServer:
@@ -17,22 +23,37 @@ class AgentServer:
     def __init__(self, listener: socket.socket, registry: Registry) -> None:
         self._listener = listener
         self._registry = registry
+        self._resume: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Start serving on the running loop."""
         self._listener.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+        self._listen()
 
     def close(self) -> None:
         """Stop serving and close every connection; the socket's file stays for whoever bound it."""
+        if self._resume is not None:
+            self._resume.cancel()
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
         self._listener.close()
         self._registry.close()
+
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPT_BATCH):
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # nothing more, or the peer is gone already
-                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._pause(error)
+                return  # or nothing more, or the peer is gone already
             self._registry.accept(connection)
+
+    def _pause(self, error: OSError) -> None:
+        """Leave connections waiting for a moment: the socket stays readable, and would keep the loop busy."""
+        log.warning("agents have to wait", extra={"why": error.strerror})
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener.fileno())
+        self._resume = loop.call_later(_PAUSE_SECONDS, self._listen)

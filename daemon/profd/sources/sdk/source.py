@@ -93,6 +93,14 @@ class SdkSource(Source):
                 Reason.CAPTURE_RUNNING,
                 busy=True,
             )
+        if agent.uid != process.uid:
+            # It called a program of another user's, or gave up root: whoever attached must not speak for it.
+            return Offer(
+                False,
+                f"what attached in it was uid {agent.uid}'s, and it is uid {process.uid}'s now",
+                "call profclient.attach() after it has changed its user",
+                Reason.NOT_PERMITTED,
+            )
         if agent.armed:
             return Offer(
                 False,

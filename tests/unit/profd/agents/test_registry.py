@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from profd.agents import registry as registry_module
+from profd.agents import server as server_module
 from profd.agents.agent import Agent, ArmOrder, NotArmed
 from profd.agents.protocol import Kind, encode
 from profd.agents.registry import Registry
@@ -354,6 +356,37 @@ async def test_one_that_comes_back_armed_with_a_wrong_descriptor_is_cut_off(serv
     os.close(fd)
     assert await fake.cut_off()
     assert served.registry.get(ME) is None
+    fake.close()
+
+
+async def test_without_descriptors_connections_wait_and_the_loop_is_not_busy(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_PAUSE_SECONDS", 0.01)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fake = FakeAgent(served.path)
+    fake.hello()
+    accepts = 0
+    listener = served.server._listener
+
+    class Counting:
+        def accept(self) -> object:
+            nonlocal accepts
+            accepts += 1
+            return listener.accept()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(listener, name)
+
+    served.server._listener = Counting()  # type: ignore[assignment]  # counts
+    resource.setrlimit(resource.RLIMIT_NOFILE, (listener.fileno() + 1, hard))
+    try:
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert accepts < 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await fake.expect(Kind.WELCOME)
     fake.close()
 
 

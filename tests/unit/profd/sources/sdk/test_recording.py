@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -429,6 +429,13 @@ async def test_processes_that_are_not_attached_or_stopped_are_told_what_to_do(ri
     assert not offer.can
     assert "profclient.attach()" in offer.fix
     assert (await rig.record()).state is State.REFUSED
+
+
+async def test_who_attached_as_another_user_does_not_speak_for_the_process(rig: Rig) -> None:
+    fake = await rig.attach()
+    offer = rig.source.offer(replace(rig.process, uid=os.getuid() + 1))
+    assert (offer.can, offer.why_code) == (False, Reason.NOT_PERMITTED)
+    fake.close()
 
 
 async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> None:
