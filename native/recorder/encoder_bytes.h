@@ -25,6 +25,30 @@ inline std::uint8_t* put_varint(std::uint8_t* out, std::uint64_t value) {
   return out;
 }
 
+// Numbers of which there are at most so many: written without asking for room each time.
+class Column {
+ public:
+  void begin(std::size_t numbers) {
+    if (buffer_.size() < numbers * kVarintMax) buffer_.resize(numbers * kVarintMax);
+    at_ = buffer_.data();
+  }
+  std::size_t size() const { return static_cast<std::size_t>(at_ - buffer_.data()); }
+  std::string_view bytes() const { return {reinterpret_cast<const char*>(buffer_.data()), size()}; }
+
+  void varint(std::uint64_t value) {
+    if (value < 0x80) {
+      *at_++ = static_cast<std::uint8_t>(value);
+    } else {
+      at_ = put_varint(at_, value);
+    }
+  }
+  void svarint(std::uint64_t value) { varint(zigzag(value)); }
+
+ private:
+  std::vector<std::uint8_t> buffer_;
+  std::uint8_t* at_ = nullptr;
+};
+
 // Bytes that grow, and keep their memory from chunk to chunk.
 class Bytes {
  public:

@@ -79,7 +79,10 @@ void SlotEncoder::encode(const ChunkCopy& chunk, const ChunkClock& clock, std::u
   labels_.clear();
   attributes_.clear();
   strings_.clear();
-  for (Bytes* bytes : {&nested_labels_, &pops_, &times_, &rows_}) bytes->clear();
+  rows_.clear();
+  nested_labels_.begin(chunk.count);
+  pops_.begin(chunk.count);
+  times_.begin(std::size_t{2} * chunk.count);
   open_.clear();
   moment_ = pending_pops_ = row_time_ = 0;
   gpu_time_ = static_cast<std::uint64_t>(clock.real_at_base());
@@ -258,9 +261,7 @@ void SlotEncoder::write_nested(Bytes& body) {
   section_.varint(nested_);
   section_.varint(nested_labels_.size());
   section_.varint(pops_.size());
-  section_.append(nested_labels_);
-  section_.append(pops_);
-  section_.append(times_);
+  for (const Column* column : {&nested_labels_, &pops_, &times_}) section_.append(column->bytes());
   body.section(kNested, section_);
 }
 

@@ -88,7 +88,7 @@ class SlotEncoder {
   Bytes section_;
 
   // NESTED. `open_` are the ends of the ranges that are open, innermost last; `moment_` the last one written.
-  Bytes nested_labels_, pops_, times_;
+  Column nested_labels_, pops_, times_;
   std::vector<std::uint64_t> open_;
   std::uint64_t moment_ = 0, pending_pops_ = 0;
   std::uint32_t nested_ = 0;
