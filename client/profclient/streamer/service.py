@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,7 @@ class Service:
         self._path = socket_path
         self._compress = compressor()
         self._drains: dict[Key, _Drain] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Until the daemon is gone, or wants nothing for IDLE_SECONDS."""
@@ -63,9 +65,9 @@ class Service:
                 while (order := await self._next()) is not None:
                     self._obey(order, stub)
             finally:
-                for drain in self._drains.values():
-                    drain.task.cancel()
-                await asyncio.gather(*(drain.task for drain in self._drains.values()), return_exceptions=True)
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _next(self) -> Order | None:
         while True:
@@ -78,18 +80,28 @@ class Service:
         drain = self._drains.get(order.key)
         if order.do == "drain" and order.fd is not None and drain is None:
             self._begin(order.key, order.fd, stub)
-        elif order.do == "finish" and drain is not None:
+            return
+        if order.fd is not None:
+            os.close(order.fd)
+        if drain is None:
+            return
+        if order.do == "finish":
             drain.finish(target_died=order.target_died)
-        elif order.do == "drop" and drain is not None:
+        elif order.do == "drop":
+            del self._drains[order.key]
             drain.task.cancel()
 
     def _begin(self, key: Key, fd: int, stub: Any) -> None:
-        drain = self._drains[key] = _Drain(key, stub, self._path)
-        drain.task = asyncio.create_task(drain.run(fd, self._compress))
-        drain.task.add_done_callback(lambda task: self._ended(key, task))
+        drain = self._drains[key] = _Drain(key, fd, stub, self._path)
+        drain.task = asyncio.create_task(drain.run(self._compress))
+        self._tasks.add(drain.task)
+        drain.task.add_done_callback(lambda task: self._ended(drain, key, task))
 
-    def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
-        del self._drains[key]
+    def _ended(self, drain: _Drain, key: Key, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        os.close(drain.fd)
+        if self._drains.get(key) is drain:
+            del self._drains[key]
         if task.cancelled():
             return
         error = task.exception()
@@ -104,7 +116,8 @@ class _Drain:
 
     task: asyncio.Task[None]
 
-    def __init__(self, key: Key, stub: Any, path: Path) -> None:
+    def __init__(self, key: Key, fd: int, stub: Any, path: Path) -> None:
+        self.fd = fd  # closed by the service, when the task has ended: a task that never ran could not
         self._key = key
         self._stub = stub
         self._path = path
@@ -121,9 +134,9 @@ class _Drain:
         if self._stream is not None:
             self._stream.wake()
 
-    async def run(self, fd: int, compress: Callable[[bytes], bytes] | None) -> None:
+    async def run(self, compress: Callable[[bytes], bytes] | None) -> None:
         """Returns when the daemon has everything. Raises GaveUp."""
-        arena = await self._opened(fd, compress)
+        arena = await self._opened(compress)
         try:
             self._acked_at = time.monotonic()
             while True:
@@ -135,11 +148,11 @@ class _Drain:
         finally:
             arena.close()
 
-    async def _opened(self, fd: int, compress: Callable[[bytes], bytes] | None) -> Arena:
+    async def _opened(self, compress: Callable[[bytes], bytes] | None) -> Arena:
         deadline = time.monotonic() + TAKEN_SECONDS
         while True:
             try:
-                arena = Arena(fd, compress)
+                arena = Arena(os.dup(self.fd), compress)
             except ArenaTaken:
                 if time.monotonic() > deadline:
                     raise GaveUp("another process reads the arena and does not let go of it") from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator
@@ -211,6 +213,27 @@ async def test_two_arenas_share_a_streamer(rig: IngestRig) -> None:
             totals = await asyncio.to_thread(job.stop)
             await drained(intake, drain)
             assert intake.events == totals["recorded"]
+
+
+async def test_predecessor_that_still_reads_is_waited_for(rig: IngestRig) -> None:
+    fd = writer.arena_fd(list(arena_chunks(1, 5)), recording=0, recorded=40)
+    script = "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", script, str(fd)], pass_fds=[fd], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    await asyncio.to_thread(other.stdout.readline)
+    intake, drain = begin(rig, fd)
+    await until(lambda: rig.streamers.pids)
+    open_files = Path(f"/proc/{rig.streamers.pids[0]}/fd")
+    await until(
+        lambda: any("memfd:arena" in str(file.readlink()) for file in open_files.iterdir() if file.is_symlink())
+    )
+    assert intake.chunks == 0
+    other.communicate()
+    await drained(intake, drain)
+    assert drain.restarts == 0
+    assert intake.events == 40
 
 
 async def test_hundreds_of_arenas_while_the_streamer_does_not_listen(rig: IngestRig) -> None:
