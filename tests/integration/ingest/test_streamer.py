@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -68,6 +69,14 @@ async def drained(intake: Intake, drain: Drain, *, target_died: bool = False) ->
 
 def lost(intake: Intake) -> dict[str, int]:
     return {f"{loss.stage}.{loss.reason}": loss.count for loss in intake.losses}
+
+
+def holds_an_arena(pid: int) -> bool:
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if "memfd:arena" in str(file.readlink()):
+                return True
+    return False
 
 
 def nothing_twice(intake: Intake) -> None:
