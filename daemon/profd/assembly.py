@@ -108,9 +108,9 @@ class Daemon:
             metrics.open()
         rpc = await self._serve_calls()
         self._serve_agents()
+        self._serve_tokens()  # until the captures have ended: their streamers ask for one
         # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
         self._closing.push_async_callback(self._manager.close)
-        self._serve_tokens()
         self._closing.push_async_callback(rpc.refuse)
         self._audit.write("daemon.start", os.geteuid(), pid=os.getpid(), mode=config.mode)
         self._notifier.ready(f"listening on {config.socket}")

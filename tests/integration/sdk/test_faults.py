@@ -206,6 +206,25 @@ def test_a_daemon_that_is_killed_in_a_capture(own_daemon: RunningDaemon, tmp_pat
         job.check_results()
 
 
+def test_a_daemon_that_is_stopped_in_a_capture(own_daemon: RunningDaemon, tmp_path: Path) -> None:
+    with attached(own_daemon, tmp_path) as job:
+        capture = Captures(own_daemon).recording(job.pid)
+        before = job.count
+        job.counts_on()
+        during = job.count
+        assert own_daemon.stop() == 0
+        own_daemon.process = start_daemon(own_daemon.directory).process
+        [target] = Captures(own_daemon).get(capture).targets
+        assert target.state == pb.STATE_STORED, target.message
+        assert any("profd was stopped" in warning for warning in target.warnings)
+        found = values(own_daemon, target.trace)
+        assert whole(found)
+        assert found[0] <= before
+        assert found[-1] >= during - 1
+        until(lambda: "sdk" in sources(own_daemon, job.pid), "it is ready again")
+        job.check_results()
+
+
 def test_a_daemon_and_its_process_that_are_both_killed(own_daemon: RunningDaemon, tmp_path: Path) -> None:
     with attached(own_daemon, tmp_path) as job:
         captures = Captures(own_daemon)
