@@ -12,7 +12,7 @@ from tests.support.sdk_jobs import eventually
 HOOKS = """
 import os, sys, threading, profclient
 from profclient.agent import finish, note, register_hook
-def say(*what): print(*what, flush=True)
+def say(*what): os.write(1, (" ".join(map(str, what)) + "\\n").encode())  # one line in one piece
 main = threading.get_ident()
 def start(options):
     note("started_with", sorted(options))
