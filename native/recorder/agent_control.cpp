@@ -189,7 +189,8 @@ void Control::publish_recording() {
 // Doubles from time to time; spread, so that the processes of a host do not come back in one moment.
 Milliseconds Control::backoff() {
   const Milliseconds first = settings_.retry_first_ms, most = settings_.retry_most_ms;
-  backoff_ = backoff_ ? std::min(backoff_ * 2, most) : first;
+  // What is recorded waits no longer than grace_ms for its daemon.
+  backoff_ = backoff_ && recording_.idle() ? std::min(backoff_ * 2, most) : first;
   return backoff_ - backoff_ / 4 * static_cast<Milliseconds>(recorder::incarnation() % 256) / 256;
 }
 

@@ -193,14 +193,20 @@ def test_a_daemon_that_is_killed_in_a_capture(own_daemon: RunningDaemon, tmp_pat
         again = start_daemon(own_daemon.directory, environ={"PROFD_SDK_ARENA_BYTES": "24MiB"})
         own_daemon.process = again.process
         captures = Captures(again)
-        until(lambda: captures.get(capture).targets[0].trace != "", "what was recorded is stored")
+        until(lambda: "sdk" in sources(again, job.pid), "it is ready again")
         [target] = captures.ended(capture).targets
-        assert (target.state, target.reason) == (pb.STATE_PARTIAL, pb.REASON_DAEMON_RESTARTED), target.message
+        if target.state == pb.STATE_FAILED:
+            # The daemon was not back within 15 s: what had arrived before is there.
+            assert target.reason == pb.REASON_DAEMON_RESTARTED, target.message
+            captures.call("RetryCapture", pb.CaptureRef(id=capture))
+            [target] = captures.ended(capture).targets
+        else:
+            assert target.reason == pb.REASON_DAEMON_RESTARTED, target.message
+            assert values(again, target.trace)[-1] >= during  # what was recorded without a daemon is there, too
+        assert target.state == pb.STATE_PARTIAL, target.message
         found = values(again, target.trace)
         assert whole(found)
         assert found[0] <= before
-        assert found[-1] >= during  # what was recorded without a daemon is there, too
-        until(lambda: "sdk" in sources(again, job.pid), "it is ready again")
         [target] = captures.record(job.pid).targets
         assert target.state == pb.STATE_STORED, target.message
         job.check_results()
@@ -289,12 +295,11 @@ def test_a_full_disk_ends_the_recording_and_keeps_what_there_is(tmp_path: Path) 
     if mounted.returncode:
         shutil.rmtree(folder)
         pytest.skip(f"tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
-    fast = COUNT.replace("    if i % 20 == 0:\n        time.sleep(0.002)\n", "")
     try:
         daemon = start_daemon(folder, environ={"PROFD_SDK_ARENA_BYTES": "24MiB"})
         with contextlib.ExitStack() as ending:
             ending.callback(daemon.stop)
-            job = ending.enter_context(attached(daemon, tmp_path, fast))
+            job = ending.enter_context(attached(daemon, tmp_path))
             captures = Captures(daemon)
             capture = captures.recording(job.pid, force=True)
             # Nothing is written below 256 MiB, so that the rest of the daemon goes on.
