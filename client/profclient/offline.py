@@ -68,9 +68,9 @@ class OfflineTraces:
         """The steps one by one."""
         return dict(self._ask("steps", id=trace))
 
-    def timeline(self, trace: str, lines: Sequence[str]) -> Iterator[bytes]:
+    def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
         """Derived lines as JSON lines in pieces."""
-        return self._pieces("timeline", id=trace, lines=list(lines))
+        return self._pieces("timeline", id=trace, lines=list(lines), rules=rules)
 
     def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
         """What became of `trace` in `other`."""

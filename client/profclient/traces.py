@@ -60,7 +60,7 @@ class Traces(Protocol):
         """The steps one by one (docs/json.md)."""
         ...
 
-    def timeline(self, trace: str, lines: Sequence[str]) -> Iterator[bytes]:
+    def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
         """Derived lines of these kinds, or of all, as JSON lines (docs/json.md) in pieces."""
         ...
 
@@ -141,9 +141,9 @@ class RemoteTraces:
         """The steps one by one."""
         return self._json(self._stub.Steps, trace_pb2.TraceRef(id=trace))
 
-    def timeline(self, trace: str, lines: Sequence[str]) -> Iterator[bytes]:
+    def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
         """Derived lines as JSON lines in pieces."""
-        request = trace_pb2.TimelineRequest(id=trace, lines=lines)
+        request = trace_pb2.TimelineRequest(id=trace, lines=lines, rules=rules)
         for chunk in self._daemon.stream(self._stub.Timeline, request):
             yield chunk.data
 

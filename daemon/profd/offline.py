@@ -18,7 +18,7 @@ empty means the latest. A trace is an object with the fields of
                "min_duration_ns", "gzip", "redact",
                "first_step", "last_step"}
     steps     {"id"}                                            JSON as of `profctl steps --json`
-    timeline  {"id", "lines": [kind, …]}                        JSON lines as of `profctl timeline --json`
+    timeline  {"id", "lines": [kind, …], "rules"}               JSON lines as of `profctl timeline --json`
     diff      {"id", "other", "by"}                             JSON as of `profctl diff --json`
     sql       {"id", "sql", "limit"}                            JSON as of `profctl sql --json`
     import    {"path", "format", "dialect"}                     trace
@@ -181,7 +181,7 @@ async def _steps(library: Library, me: Caller, request: Request) -> None:
 
 
 async def _timeline(library: Library, me: Caller, request: Request) -> None:
-    await library.timeline(me, request.text("id"), _STDOUT, lines=request.texts("lines"))
+    await library.timeline(me, request.text("id"), _STDOUT, lines=request.texts("lines"), rules=request.text("rules"))
 
 
 async def _diff(library: Library, me: Caller, request: Request) -> None:

@@ -61,7 +61,7 @@ def timeline(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[s
     """Derived lines as JSON lines to `fds[0]`: `{"rows": n}`."""
     written = 0
     with os.fdopen(os.dup(fds[0]), "wb") as out:
-        for count, lines in timeline_lines(_open(args), args.get("lines") or ()):
+        for count, lines in timeline_lines(_open(args), args.get("lines") or (), args.get("rules") or ""):
             out.write(lines)
             written += count
             progress("timeline", -1)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from profd.derive.timeline.classic import derive_classic
 from profd.derive.timeline.current import NAMES, DerivedLine, What, derive
 from profd.derive.timeline.groups import Groups
 from profd.errors import BadInput
@@ -15,6 +16,9 @@ from profd.events import NO_END
 from profd.query.space import derived_lines, read_space
 from profd.store.reader import TraceReader
 
+CURRENT: Final = "current"
+CLASSIC: Final = "classic"
+RULES: Final = (CURRENT, CLASSIC)
 _EVENTS_AT_ONCE: Final = 1 << 14
 _ENCODER: Final = msgspec.json.Encoder()
 _COLUMNS: Final = ("name", "start", "end", "start_ps", "end_ps", "thread")
@@ -40,17 +44,24 @@ class Event(msgspec.Struct, gc=False):
     args: dict[str, Any]
 
 
-def timeline_lines(reader: TraceReader, wanted: Collection[str]) -> Iterator[tuple[int, bytes]]:
+def timeline_lines(reader: TraceReader, wanted: Collection[str], rules: str = "") -> Iterator[tuple[int, bytes]]:
     """(number of events, their JSON lines) piece by piece; all kinds of lines if `wanted` is empty.
 
-    BadInput if the trace is no XSpace, or a kind of line is unknown.
+    `rules` is one of RULES, empty: the first. BadInput if the trace is no XSpace, or a
+    kind of line or rule set is unknown.
     """
+    if rules not in ("", *RULES):
+        raise BadInput(f"there is no rule set {rules!r}; there are: {', '.join(RULES)}")
     unknown = set(wanted) - {what.value for what in What}
     if unknown:
         known = ", ".join(what.value for what in What)
         raise BadInput(f"there are no lines {', '.join(sorted(unknown))!r}; there are: {known}")
     kinds = {what for what in What if not wanted or what.value in wanted}
-    lines, groups = derive(read_space(reader))
+    space = read_space(reader)
+    if rules == CLASSIC:
+        lines, groups = derive_classic(space, step_info_only=not kinds - {What.STEPS, What.LAUNCHES})
+    else:
+        lines, groups = derive(space)
     zero = reader.meta.start_ns or 0
     shown = sorted((line for line in lines if line.what in kinds), key=_place)
     yield from _pieces(event for line in shown for event in _events(line, groups, zero))

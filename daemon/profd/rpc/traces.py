@@ -150,7 +150,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         caller = callers.current()
 
         async def produce(fd: int) -> int:
-            return await self._library.timeline(caller, request.id, fd, lines=list(request.lines))
+            return await self._library.timeline(caller, request.id, fd, lines=list(request.lines), rules=request.rules)
 
         async with contextlib.aclosing(self._chunks(produce)) as chunks:
             async for chunk in chunks:

@@ -150,10 +150,10 @@ class Library:
         record = await self.get(caller, trace)
         return int((await self._run_job("steps", self._directory(record), [fd]))["steps"])
 
-    async def timeline(self, caller: Caller, trace: str, fd: int, *, lines: Sequence[str] = ()) -> int:
+    async def timeline(self, caller: Caller, trace: str, fd: int, *, lines: Sequence[str] = (), rules: str = "") -> int:
         """Write the JSON lines of `profctl timeline` to `fd`, which stays the caller's; returns the rows."""
         record = await self.get(caller, trace)
-        arguments = {**self._directory(record), "lines": [*lines]}
+        arguments = {**self._directory(record), "lines": [*lines], "rules": rules}
         return int((await self._run_job("timeline", arguments, [fd]))["rows"])
 
     async def diff(self, caller: Caller, trace: str, other: str, fd: int, *, by: str = "") -> int:

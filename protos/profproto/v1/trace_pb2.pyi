@@ -208,12 +208,14 @@ class SqlRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., sql: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class TimelineRequest(_message.Message):
-    __slots__ = ("id", "lines")
+    __slots__ = ("id", "lines", "rules")
     ID_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
     id: str
     lines: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., lines: _Optional[_Iterable[str]] = ...) -> None: ...
+    rules: str
+    def __init__(self, id: _Optional[str] = ..., lines: _Optional[_Iterable[str]] = ..., rules: _Optional[str] = ...) -> None: ...
 
 class DataChunk(_message.Message):
     __slots__ = ("data",)

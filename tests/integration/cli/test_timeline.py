@@ -41,6 +41,7 @@ def test_lines_of_a_trace(profctl, tmp_path):
     assert shown.code == 0, shown.err
     assert "/device:GPU:0  Framework Ops - from #0  [derived]" in shown.out
     assert "Mul  [train 1]" in shown.out
+    assert "/device:GPU:0  TensorFlow Ops  [derived]" in profctl("timeline", trace, "--rules", "classic").out
 
 
 def test_no_lines(profctl, tmp_path):

@@ -21,15 +21,17 @@ LINES = ("steps", "modules", "xla-ops", "scopes", "ops", "launches", "graphs")
 @click.command()
 @click.argument("trace", default="")
 @click.option("--line", "wanted", type=click.Choice(LINES), multiple=True, help="Only these; may be repeated.")
+@click.option("--rules", type=click.Choice(("current", "classic")), default="current", show_default=True)
 @json_option
-def timeline(trace: str, wanted: tuple[str, ...], as_json: bool) -> None:
+def timeline(trace: str, wanted: tuple[str, ...], rules: str, as_json: bool) -> None:
     """Steps, modules, name scopes and operators on the devices of a trace.
 
     They are derived from what the kernels of a JAX or TensorFlow trace say of
-    themselves, as XProf does it: docs/timeline.md has the rules.
+    themselves, as XProf does it, or (classic) as TensorFlow did in 2021:
+    docs/timeline.md has both rule sets.
     """
     with traces() as source:
-        pieces = source.timeline(trace, wanted)
+        pieces = source.timeline(trace, wanted, rules)
         if as_json:
             for piece in pieces:
                 sys.stdout.buffer.write(piece)

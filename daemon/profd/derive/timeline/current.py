@@ -20,7 +20,7 @@ _DELIMITER: Final = "::"
 _ROWS_PER_STREAM: Final = 7  # the stream and six derived lines
 _NO_STREAMS: Final = ("_counters_", "CUPTI overhead")
 _US: Final = 1_000_000  # ps
-_parse: Final = cache(parse_op)
+parse: Final = cache(parse_op)
 
 
 class What(StrEnum):
@@ -181,7 +181,7 @@ class _Stream:
                 if graph != MISSING:
                     self._graph(graph, correlation, span, within)
             elif op == NO_TEXT and framework != NO_TEXT:
-                put_framework(_parse(words[framework]), span, within, self.scopes, self.ops)
+                put_framework(parse(words[framework]), span, within, self.scopes, self.ops)
         return {
             What.SCOPES: self.scopes.events,
             What.OPS: self.ops.events,
@@ -252,7 +252,7 @@ def _tpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedL
     order = in_time_order(space, kept)
     for (start, end, group), text in zip(_spans(space, order, groups.of), framework[order].tolist(), strict=True):
         within = None if group == NO_GROUP else group
-        put_framework(_parse(space.words[text]), (start, end), within, scopes, ops)
+        put_framework(parse(space.words[text]), (start, end), within, scopes, ops)
     scopes.close()
     return [
         _steps(space, plane, rows, groups),

@@ -16,9 +16,9 @@ from tests.support.timeline_cases import case, xspace_of
 from tests.support.xspace import store
 
 
-def _asked(reader: TraceReader, *wanted: str) -> list[dict[str, Any]]:
+def _asked(reader: TraceReader, *wanted: str, rules: str = "") -> list[dict[str, Any]]:
     events = []
-    for count, lines in timeline_lines(reader, wanted):
+    for count, lines in timeline_lines(reader, wanted, rules):
         some = [json.loads(line) for line in lines.splitlines()]
         assert len(some) == count
         events += some
@@ -55,6 +55,19 @@ def test_lines_of_the_plane_precede_those_of_streams(tmp_path: Path) -> None:
         ("/device:GPU:0", "XLA Ops - from #7"),
         ("/host:CPU", "Steps"),
     ]
+
+
+def test_by_the_rules_of_2021(tmp_path: Path) -> None:
+    reader = store(xspace_of(case("nested_roots_same_level")["input"]), tmp_path / "trace")
+    assert [(event["plane"], event["line"]) for event in _asked(reader, rules="classic")] == [
+        ("/device:GPU:0", "Steps"),
+        ("/device:GPU:0", "Launch Stats"),
+        ("/device:GPU:0", "XLA Modules"),
+        ("/device:GPU:0", "XLA Ops"),
+    ]
+    assert [event["what"] for event in _asked(reader, "steps", rules="classic")] == ["steps"]
+    with pytest.raises(BadInput, match="there is no rule set 'new'; there are: current, classic"):
+        _asked(reader, rules="new")
 
 
 def test_lines_that_came_with_the_file(tmp_path: Path) -> None:
