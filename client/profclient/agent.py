@@ -34,6 +34,7 @@ except ImportError as error:  # a platform that it was not built for
 # Beside the module of native code; profclient.gpu loads it.
 _COLLECTOR = os.path.join(os.path.dirname(getattr(_recorder, "__file__", "")), "libprofd_cupti.so")
 
+EXIT_SECONDS = 30.0  # that a hook may keep the interpreter from ending
 VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
 
 # Who registers the hooks of an option, imported when it is first asked for.
@@ -110,7 +111,8 @@ def attach(address: str | None = None, *, quiet: bool = False) -> Attachment:
 
     `address`: the daemon's socket (`unix:/run/profd/profd.sock`) where it is not at `PROFD_ADDRESS` or its usual
     places. Without a daemon one line is written to stderr (not with `quiet`), and the process attaches when one
-    appears. `PROFD_ATTACH=0` in the environment makes this do nothing. Children made by fork attach by themselves.
+    appears. `PROFD_ATTACH=0` in the environment makes this do nothing. Children made by fork attach by themselves. A
+    second call changes nothing.
     """
     try:
         _attach(address, quiet, {})
@@ -304,7 +306,7 @@ def _at_exit() -> None:
     """Before the interpreter finalizes: after this no thread of ours enters Python."""
     global _ending
     _ending = True
-    _stop_hooks()
+    _stop_hooks(EXIT_SECONDS)
     _recorder.agent_stop("exit")
     _off("the interpreter is ending")
 
@@ -383,10 +385,14 @@ def _limit(dropped: list[str]) -> None:
                 _stop_hook(option)
 
 
-def _stop_hooks() -> None:
-    with _lock:
+def _stop_hooks(timeout: float = -1) -> None:
+    if not _lock.acquire(timeout=timeout):
+        return  # a hook hangs; the interpreter shall not hang with it
+    try:
         while _active:
             _stop_hook(next(reversed(_active)))  # the last one first: it may build on those before
+    finally:
+        _lock.release()
 
 
 def _released() -> None:
