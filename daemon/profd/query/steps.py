@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS, Steps, find_steps
-from profd.events import EventTable, Kind
+from profd.events import NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.devices import is_launch_name
@@ -25,7 +25,7 @@ NO_STEPS: Final = (
 NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
 
 _STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)
-_WORK_COLUMNS: Final = ("name", "kind", "device_type", "start", "end")
+_WORK_COLUMNS: Final = ("name", "kind", "device_type", "start", "end", "linked")
 _DEVICE_WORK: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _CALLS: Final = (Kind.RUNTIME, Kind.DRIVER)
 _HOST_WORK: Final = (Kind.CPU_OP, *_CALLS)
@@ -43,6 +43,8 @@ class Step:
     device_idle_ns: int | None
     launches: int  # runtime and driver calls that start work on a device
     host_share: float | None  # share in operators and runtime calls on any thread; None for a step of no length
+    launch_delay_p50_ns: int | None  # from a launch in the step to the begin of what it launched; None without any
+    launch_delay_max_ns: int | None
 
 
 class StepMarks:
@@ -86,7 +88,7 @@ def steps_of_trace(reader: TraceReader) -> dict[str, Any]:
 
 
 def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:
-    device, host, launches = _Busy(steps), _Busy(steps), _Count(steps)
+    device, host, launches, delays = _Busy(steps), _Busy(steps), _Count(steps), _Delays(steps)
     launching = rules.Named(is_launch_name)
     on_device = 0
     for table in reader.iterate(_WORK_COLUMNS, args=False):
@@ -97,10 +99,13 @@ def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:
         device.add(start[work], lasting[work])
         calls = np.flatnonzero(rules.is_kind(kinds, *_HOST_WORK) & cpu)
         host.add(start[calls], lasting[calls])
-        launches.add(start[np.flatnonzero(rules.is_kind(kinds, *_CALLS) & launching.of(table))])
+        launched_by = np.flatnonzero(rules.is_kind(kinds, *_CALLS))
+        launches.add(start[launched_by[launching.of(table)[launched_by]]])
+        delays.add(table, launched_by, work)
     columns = (steps.start, steps.durations, device.within, launches.within, host.within)
-    for name, values in zip(steps.name, zip(*(column.tolist() for column in columns), strict=True), strict=True):
-        begin, lasts, busy, launched, host_busy = values
+    waits = delays.within()
+    for name, values in zip(steps.name, zip(*(column.tolist() for column in columns), waits, strict=True), strict=True):
+        begin, lasts, busy, launched, host_busy, delay = values
         known = on_device > 0
         yield Step(
             name,
@@ -110,6 +115,7 @@ def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:
             lasts - busy if known else None,
             launched,
             host_busy / lasts if lasts else None,
+            *delay,
         )
 
 
@@ -151,3 +157,41 @@ class _Count:
     def add(self, time: Array) -> None:
         """Take in more of them."""
         self.within += np.searchsorted(time, self._steps.end) - np.searchsorted(time, self._steps.start)
+
+
+class _Delays:
+    """How long what was launched in each step waited for its device. 32 bytes for each launch that did something."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._calls: list[tuple[Array, Array]] = []  # row, start
+        self._work: list[tuple[Array, Array]] = []  # row of its call, start
+
+    def add(self, table: EventTable, calls: Array, work: Array) -> None:
+        """Take in the next stretch: its runtime and driver calls, and its device work."""
+        start, linked = table.columns["start"], table.column("linked")[work]
+        self._calls.append((calls + table.first_row, start[calls]))
+        known = linked != NO_ROW
+        self._work.append((linked[known], start[work[known]]))
+
+    def within(self) -> list[tuple[int | None, int | None]]:
+        """(median, largest) of each step in ns; clocks that disagree make no delay negative."""
+        row, begun = (np.concatenate(parts) for parts in zip(*self._calls, strict=True))
+        call, start = (np.concatenate(parts) for parts in zip(*self._work, strict=True))
+        if not len(row) or not len(call):
+            return [(None, None)] * len(self._steps)
+        place = np.minimum(np.searchsorted(row, call), len(row) - 1)
+        met = row[place] == call
+        launched, start = begun[place[met]], start[met]
+        order = np.argsort(launched, kind="stable")
+        launched, delay = launched[order], np.maximum(start[order] - launched[order], 0)
+        low, high = (np.searchsorted(launched, edge) for edge in (self._steps.start, self._steps.end))
+        return [_middle_and_most(delay[first:last]) for first, last in zip(low.tolist(), high.tolist(), strict=True)]
+
+
+def _middle_and_most(delays: Array) -> tuple[int | None, int | None]:
+    if not len(delays):
+        return None, None
+    # The smallest that at least half of them do not exceed, as everywhere in summaries.
+    middle = np.partition(delays, (len(delays) - 1) // 2)[(len(delays) - 1) // 2]
+    return int(middle), int(delays.max())

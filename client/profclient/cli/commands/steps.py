@@ -18,8 +18,8 @@ from profclient.cli.units import duration
 def steps(trace: str, as_json: bool) -> None:
     """The training steps of a trace, one by one.
 
-    LAUNCHES are calls that start work on a device; HOST is the share of the step in
-    operators and runtime calls, waiting ones included.
+    LAUNCHES are calls that start work on a device, DELAY is the median time until what they
+    launched began; HOST is the share of the step in operators and runtime calls, waiting ones included.
     """
     with traces() as source:
         answer = source.steps(trace)
@@ -32,7 +32,7 @@ def steps(trace: str, as_json: bool) -> None:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    numbers = ["AT", "DURATION", "DEVICE BUSY", "DEVICE IDLE", "LAUNCHES", "HOST"]
+    numbers = ["AT", "DURATION", "DEVICE BUSY", "DEVICE IDLE", "LAUNCHES", "DELAY", "HOST"]
     first = rows[0]["start_ns"]
     table(["STEP", *numbers], (_cells(row, first) for row in rows), right=numbers, wide=["STEP"])
 
@@ -44,5 +44,6 @@ def _cells(row: dict[str, Any], first_ns: int) -> list[str]:
         row["name"],
         *(duration(ns) for ns in times),
         f"{row['launches']:,}",
+        duration(row.get("launch_delay_p50_ns")),  # older daemons do not say
         "-" if share is None else f"{share:.0%}",
     ]

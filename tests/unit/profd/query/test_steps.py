@@ -49,9 +49,31 @@ def test_each_step_by_hand(rows: int, tmp_path: Path) -> None:
         "device_idle_ns": 35,
         "launches": 1,
         "host_share": 0.7,  # 10..70 and 80..90
+        "launch_delay_p50_ns": None,  # nothing is linked
+        "launch_delay_max_ns": None,
     }
     assert (second["device_busy_ns"], second["device_idle_ns"]) == (30, 170)  # 100..120 and 290..300
     assert (second["launches"], second["host_share"]) == (2, 0.05)
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_launch_delays_by_hand(rows: int, tmp_path: Path) -> None:
+    events = [
+        Event("ProfilerStep#1", 0, 100, STEP),
+        Event("cudaLaunchKernel", 10, 12, Kind.RUNTIME),
+        Event("cudaLaunchKernel", 20, 22, Kind.RUNTIME),
+        Event("a", 40, 50, Kind.KERNEL, 9, fields={"linked": 1}),  # 30 after its launch
+        Event("b", 60, 70, Kind.KERNEL, 9, fields={"linked": 2}),  # 40
+        Event("alone", 80, 90, Kind.KERNEL, 9),
+        Event("cudaLaunchKernel", 90, 95, Kind.RUNTIME),
+        Event("ProfilerStep#2", 100, 300, STEP),
+        Event("late", 190, 200, Kind.KERNEL, 9, fields={"linked": 6}),  # 100, of the step in which it was launched
+        Event("skewed", 200, 210, Kind.KERNEL, 9, fields={"linked": 10}),  # before its launch: 0
+        Event("cudaLaunchKernel", 205, 215, Kind.RUNTIME),
+    ]
+    first, second = steps_of_trace(TraceReader(store(table_of(events), tmp_path / "t", rows=rows)))["steps"]
+    assert (first["launch_delay_p50_ns"], first["launch_delay_max_ns"]) == (40, 100)
+    assert (second["launch_delay_p50_ns"], second["launch_delay_max_ns"]) == (0, 0)
 
 
 def test_without_device_records_nothing_is_said_of_devices(tmp_path: Path) -> None:
