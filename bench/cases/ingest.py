@@ -1,7 +1,7 @@
 """Ingest: four processes that record at once, live, through everything there is; and the streamer's work alone.
 
 PROFD_BENCH_INGEST_SECONDS (60) is the length of the window, PROFD_BENCH_INGEST_RATE (2.4e6) the events per second of
-all processes together.
+all processes together. With PROFD_BENCH_SOAK_SECONDS ingest alone, without storing traces, runs for so long as well.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from bench.live import Live, profd, wait_until
 from bench.measure import Row, child
 
 JOBS = 4
+SOAK_SECONDS = float(os.environ.get("PROFD_BENCH_SOAK_SECONDS", "0"))
+SOAK_PAUSE_SECONDS = 0.007  # 3M events a second where nothing else runs
 SECONDS = float(os.environ.get("PROFD_BENCH_INGEST_SECONDS", "60"))
 RATE = float(os.environ.get("PROFD_BENCH_INGEST_RATE", "2.4e6"))
 BAR_RATE = 2e6
@@ -51,6 +53,8 @@ def rows(events: int) -> Iterator[Row]:
     yield _encoding(events)
     with profd() as live:
         yield from _live(live)
+    if SOAK_SECONDS:
+        yield _soak()
 
 
 def _encoding(events: int) -> Row:
@@ -63,6 +67,21 @@ def _encoding(events: int) -> Row:
         bar=f"<= {BAR_ENCODE_NS} ns",
         met=took["ours_ns"] <= BAR_ENCODE_NS,
         note=f"{took['bytes']:.2f} bytes an event on the wire; CPU time, best of 7",
+    )
+
+
+def _soak() -> Row:
+    arguments = {"seconds": SOAK_SECONDS, "pause_seconds": SOAK_PAUSE_SECONDS}
+    took = child("bench.ours.soaking:soak", arguments)["result"]
+    first, last, most = _thirds(took["memory"])
+    return Row(
+        "ingest",
+        f"ingest alone, {SOAK_SECONDS:g} s: events a second, memory",
+        f"{took['rate'] / 1e6:.2f}M, {took['lost']} of {took['recorded']} lost, {most / 1e6:.0f} MB at most",
+        bar=">= 2M, none lost, <= 400 MB and flat",
+        met=took["rate"] >= BAR_RATE and took["stored"] == took["recorded"] and most <= BAR_RSS_BYTES,
+        note=f"first third {first / 1e6:.0f} MB, last third {last / 1e6:.0f} MB; "
+        f"cores used: daemon {took['daemon_cores']:.2f}, streamer {took['streamer_cores']:.2f}",
     )
 
 
