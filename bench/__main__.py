@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bench.measure import SCRATCH, Row
 
-CASES = ("importing", "engine", "idle", "capturing", "recording", "tracing", "arming", "ingest", "collecting")
+CASES = ("importing", "engine", "idle", "capturing", "recording", "tracing", "arming", "ingest", "wire", "collecting")
 
 
 def main() -> None:

@@ -39,16 +39,17 @@ void push_idle() {
 }
 
 PyObject* range_push(PyObject*, PyObject* name) {
-  if (__builtin_expect(!PyUnicode_Check(name), 0)) return need_name("range_push", name);
   const Session session = session_of(api, kRanges);
+  uint32_t id = session ? recent_id(session, name) : arena::kNoName;
+  if (id == arena::kNoName && !PyUnicode_Check(name)) return need_name("range_push", name);
   if (!session) {
     push_idle();
     Py_RETURN_NONE;
   }
   Thread* thread = current_thread();
   if (__builtin_expect(!thread || !make_room(thread), 0)) Py_RETURN_NONE;
-  Handle* handle = &thread->open[thread->open_count++];
-  begin(api, thread, session, name_id(thread, session, name), Kind::Range, 0, handle);
+  if (__builtin_expect(id == arena::kNoName, 0)) id = name_id(thread, session, name);
+  begin(api, thread, session, id, Kind::Range, 0, &thread->open[thread->open_count++]);
   Py_RETURN_NONE;
 }
 

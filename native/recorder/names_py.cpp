@@ -5,9 +5,12 @@
 
 namespace profd::recorder {
 
+RecentNames recent_names;
+
 namespace {
 
-// Interned str objects by address, each with a reference: a freed address could become another name's.
+// Interned str objects by address, each with a reference: a freed address could become another name's. `recent_names`
+// speaks of these.
 class Names {
  public:
   uint32_t* find(Session session, PyObject* name) {
@@ -18,11 +21,12 @@ class Names {
     }
   }
 
-  void add(Session session, PyObject* name, uint32_t id) {
+  bool add(Session session, PyObject* name, uint32_t id) {
     if (session != session_) clear(session);
-    if (used_ >= kMost || (2 * (used_ + 1) > capacity() && !grow())) return;
+    if (used_ >= kMost || (2 * (used_ + 1) > capacity() && !grow())) return false;
     place(Py_NewRef(name), id);
     used_++;
+    return true;
   }
 
  private:
@@ -60,6 +64,7 @@ class Names {
   }
 
   void clear(Session session) {
+    recent_names.session = 0;
     for (uint32_t i = 0; i < capacity(); i++) Py_CLEAR(entries_[i].name);
     entries_.reset();
     mask_ = used_ = 0;
@@ -73,6 +78,15 @@ class Names {
 };
 
 Names names;
+
+// Of names in `names`, which keeps them alive as long as the session lasts.
+void note_recent(Session session, PyObject* name, uint32_t id) {
+  if (recent_names.session != session) {
+    for (RecentName& entry : recent_names.entries) entry = {};
+    recent_names.session = session;
+  }
+  recent_names.entries[recent_slot(name)] = {name, id};
+}
 
 uint32_t id_by_bytes(Thread* thread, Session session, PyObject* name) {
   Py_ssize_t bytes;
@@ -101,9 +115,14 @@ const char* utf8_of(PyObject* text, Py_ssize_t* bytes, PyObject** owner) {
 }
 
 uint32_t name_id(Thread* thread, Session session, PyObject* name) {
-  if (const uint32_t* id = names.find(session, name)) return *id;
+  if (const uint32_t id = recent_id(session, name)) return id;
+  if (const uint32_t* id = names.find(session, name)) {
+    note_recent(session, name, *id);
+    return *id;
+  }
   const uint32_t id = id_by_bytes(thread, session, name);
-  if (id != arena::kNoName && PyUnicode_CHECK_INTERNED(name)) names.add(session, name, id);
+  if (id == arena::kNoName || !PyUnicode_CHECK_INTERNED(name)) return id;
+  if (names.add(session, name, id)) note_recent(session, name, id);
   return id;
 }
 

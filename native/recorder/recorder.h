@@ -26,7 +26,7 @@ struct Totals {
 };
 
 // The one of this process. `state` is what every event reads; the rest are the slow paths.
-extern Api api;
+[[gnu::visibility("hidden")]] extern Api api;  // said here too: else it is reached through the GOT
 
 // This thread's queue; null (counted) where none can be had.
 extern __thread Thread* this_thread __attribute__((visibility("hidden")));

@@ -29,7 +29,7 @@ struct Arena {
   }
 };
 
-extern Arena mapped;
+[[gnu::visibility("hidden")]] extern Arena mapped;
 
 // Counters of chunks.cpp for a new session, and what they are.
 void reset_chunks();

@@ -39,13 +39,15 @@ struct Span {
   vectorcallfunc call;  // () enters, (type, value, traceback) exits, (function) decorates
   PyObject* name;
   Handle handle;
+  Session id_session;    // in which the name's id is `id`
+  uint32_t id;
   Handle* outer;         // of entries that were open when it was entered again
   uint32_t outer_room;
-  uint32_t entered;
+  uint32_t entered;      // times, without having been left
   Detail* detail;
 };
 
-extern PyTypeObject SpanType;
+[[gnu::visibility("hidden")]] extern PyTypeObject SpanType;
 
 // A new one; takes over `detail`, which may be null. Null with MemoryError.
 PyObject* make_span(PyObject* name, Detail* detail);

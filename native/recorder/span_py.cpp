@@ -32,10 +32,24 @@ bool keep_outer(Span* span) {
   return true;
 }
 
+inline void begin_span(Span* span) {
+  span->handle.place.hold = kNotRecorded;
+  const Session session = session_of(api, kRanges);
+  if (!session) return;
+  if (__builtin_expect(span->detail != nullptr, 0)) return begin_range(span->name, span->detail, &span->handle);
+  Thread* thread = current_thread();
+  if (__builtin_expect(!thread, 0)) return;
+  if (__builtin_expect(span->id_session != session || span->id == arena::kNoName, 0)) {
+    span->id = name_id(thread, session, span->name);
+    span->id_session = session;
+  }
+  begin(api, thread, session, span->id, Kind::Range, 0, &span->handle);
+}
+
 inline PyObject* enter(Span* span) {
   if (__builtin_expect(span->entered != 0, 0) && !keep_outer(span)) return PyErr_NoMemory();
   span->entered++;
-  begin_range(span->name, span->detail, &span->handle);
+  begin_span(span);
   return Py_NewRef(reinterpret_cast<PyObject*>(span));
 }
 
@@ -63,6 +77,24 @@ Span* new_span() {
   return span;
 }
 
+// One range for each of the names used of late. It is given out again when nobody else has it: nothing to make, nothing
+// to free, and the name's id is known.
+Span* kept_spans[kRecentNames];
+
+Span* kept_span(PyObject* name) {
+  Span* span = kept_spans[recent_slot(name)];
+  const bool free = span && span->name == name && Py_REFCNT(span) == 1 && span->entered == 0;
+  return __builtin_expect(free, 1) ? span : nullptr;
+}
+
+void keep_span(Span* span) {
+  if (!PyUnicode_CHECK_INTERNED(span->name)) return;
+  Span*& kept = kept_spans[recent_slot(span->name)];
+  Span* before = kept;
+  kept = reinterpret_cast<Span*>(Py_NewRef(reinterpret_cast<PyObject*>(span)));
+  Py_XDECREF(reinterpret_cast<PyObject*>(before));
+}
+
 void free_span(PyObject* self) {
   Span* span = reinterpret_cast<Span*>(self);
   Py_DECREF(span->name);
@@ -78,6 +110,9 @@ void free_span(PyObject* self) {
 
 PyObject* make_from_call(PyObject*, PyObject* const* args, size_t nargsf, PyObject* keywords) {
   const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (__builtin_expect(count == 1 && !keywords, 1)) {
+    if (Span* span = kept_span(args[0])) return Py_NewRef(reinterpret_cast<PyObject*>(span));
+  }
   if (__builtin_expect(count != 1 || !PyUnicode_Check(args[0]), 0)) {
     PyErr_Format(PyExc_TypeError, "record_function takes a name (str) and keyword arguments, not %s",
                  count == 0 ? "nothing" : count > 1 ? "several positional ones" : Py_TYPE(args[0])->tp_name);
@@ -88,7 +123,9 @@ PyObject* make_from_call(PyObject*, PyObject* const* args, size_t nargsf, PyObje
     detail = make_detail(args + 1, keywords);
     if (!detail) return nullptr;
   }
-  return make_span(args[0], detail);
+  PyObject* made = make_span(args[0], detail);
+  if (made && !detail) keep_span(reinterpret_cast<Span*>(made));
+  return made;
 }
 
 PyObject* call_span(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* keywords) {
@@ -258,6 +295,7 @@ PyObject* make_span(PyObject* name, Detail* detail) {
     return nullptr;
   }
   span->name = Py_NewRef(name);
+  span->id_session = 0;
   span->detail = detail;
   return reinterpret_cast<PyObject*>(span);
 }

@@ -26,7 +26,7 @@ def run(*targets) -> None:
         thread.join()
 
 
-def test_ten_thousand_threads_one_after_the_other_need_a_few_chunks(session: Recording) -> None:
+def test_ten_thousand_threads_one_after_the_other_need_a_few_chunks() -> None:
     def one() -> None:
         with record_function("thread"):
             pass
@@ -37,15 +37,17 @@ def test_ten_thousand_threads_one_after_the_other_need_a_few_chunks(session: Rec
         tids.add(threading.get_native_id())
         one()
 
-    for _ in range(10_000):
-        run(named)
-    arena = session.stop()
+    with recording(chunks=64) as session:
+        for _ in range(10_000):
+            run(named)
+        arena = session.stop()
     found = arena.named("thread")
     assert len(found) == 10_000
     assert all(event.end for event in found)
     assert {event.tid for event in found} == tids
-    # Each takes two slots: itself, and the note that another thread writes from here on.
-    assert len(arena.chunks) <= 2 + 2 * 10_000 // SLOTS_PER_CHUNK
+    # Each takes two slots: itself, and the note that another thread writes from here on. Some threads are still
+    # on their way out when the next one needs a chunk.
+    assert len(arena.chunks) <= 8 + 2 * 10_000 // SLOTS_PER_CHUNK
     assert sum(arena.lost.values()) == 0
 
 
