@@ -47,9 +47,12 @@ class Link:
         fd = fds.pop() if fds else None
         for surplus in fds:
             os.close(surplus)
-        message = json.loads(data)
-        key = (int(message["incarnation"], 16), int(message["epoch"], 16))
-        return Order(str(message["do"]), key, fd, bool(message.get("target_died", False)))
+        try:
+            message = json.loads(data)
+            key = (int(message["incarnation"], 16), int(message["epoch"], 16))
+            return Order(str(message["do"]), key, fd, bool(message.get("target_died", False)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"the daemon said {data!r:.200}") from error
 
     def say(self, said: str, key: Key, why: str = "") -> None:
         """Tell the daemon; when it is gone, `order` says so."""

@@ -68,6 +68,7 @@ class Service:
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
+                self._link.close()
 
     async def _next(self) -> Order | None:
         while True:
