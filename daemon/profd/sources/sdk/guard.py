@@ -1,8 +1,9 @@
 """`--max-overhead`: what is left out, and when recording must end, so that the job is not slowed more than allowed.
 
 Pure: STATUS in, a decision out. Two measures: the seconds that recording took
-per second of wall time, which are counted and steady; and the steps, which are
-what the user cares about, and noisy: they must be slow three times running.
+per second of wall time, an upper estimate from counted events, and steady; and
+the steps, which are what the user cares about, and noisy: they must be slow
+three times running.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Guard:
     def sentences(self) -> list[str]:
         """What was left out, each beginning with the option's name."""
         return [
-            f"{each.kind}: left out from {each.after_s:.1f} s on, because recording took {each.share * 100:.1f} % "
-            f"and --max-overhead is {self._limit * 100:g} %"
+            f"{each.kind}: left out from {each.after_s:.1f} s on, because recording took about "
+            f"{each.share * 100:.1f} % and --max-overhead is {self._limit * 100:g} %"
             for each in self.dropped
         ]
 

@@ -85,12 +85,13 @@ def _explain_itself(recording: Recording, reason: str) -> None:
 
 
 def cost(status: Status) -> Cost:
-    """What the agent measured."""
+    """What it cost: steps are measured; the seconds are events times what one was measured to take."""
     ratio = None
     if status.step_ns and status.step_ns_before:
         ratio = status.step_ns / status.step_ns_before
-    parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in sorted(status.by_source.items()))
-    return Cost("measured", ratio, status.seconds, parts)
+    parts = [f"{name} {seconds:.3f} s" for name, seconds in sorted(status.by_source.items())]
+    detail = ", ".join([*parts, f"{status.events} events, each at what it was measured to take at most"])
+    return Cost("estimated" if ratio is None else "measured", ratio, status.seconds, detail)
 
 
 def versions(hello: Hello) -> dict[str, str]:

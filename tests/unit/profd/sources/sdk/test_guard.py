@@ -24,7 +24,7 @@ def test_what_has_most_events_goes_first_and_gets_a_second_to_show() -> None:
     assert guard.judge(Status(seconds=0.24), 5.0) == ""
     assert guard.judge(Status(seconds=0.30), 6.0) == ABORT
     first, second = guard.sentences()
-    assert first == ("c_calls: left out from 1.0 s on, because recording took 10.0 % and --max-overhead is 2 %")
+    assert first == ("c_calls: left out from 1.0 s on, because recording took about 10.0 % and --max-overhead is 2 %")
     assert second.startswith("stacks: left out from 4.0 s on")
 
 
