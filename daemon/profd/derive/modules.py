@@ -2,6 +2,8 @@
 
 Frames of imported traces carry a class and a counter, not the attribute a
 module is stored in; TorchScript names attributes, and only its top by class.
+Frames of our tracer carry the module's name in its model (`named_modules()`),
+which follows the model's own: `Model_0.layers.3.attn.q_proj`.
 """
 
 from __future__ import annotations
@@ -87,15 +89,23 @@ def _chains(table: EventTable, parent: Array, frames: Array, names: list[str]) -
     above = nearest(parent.copy(), frames)
     # What encloses comes before what it encloses: by start, the longer first.
     rows = rows[np.lexsort((~table.column("end")[rows], table.columns["start"][rows]))]
-    chains: dict[tuple[int, int], int] = {}
+    chains: dict[tuple[int, int, int], int] = {}
     texts = [""]
+    bases = [""]  # of each chain: what attribute paths inside of it start from
     chain_of: dict[int, int] = {NO_ROW: 0}
-    for row, outer, name in zip(rows.tolist(), above[rows].tolist(), table.column("name")[rows].tolist(), strict=True):
-        key = (chain_of.get(outer, 0), name)
+    attributes = [*(table.dictionaries["module"].values if "module" in table.columns else ()), ""]  # the last: no code
+    columns = (above[rows], table.column("name")[rows], table.column("module")[rows])
+    for row, outer, name, attribute in zip(rows.tolist(), *(column.tolist() for column in columns), strict=True):
+        key = (chain_of.get(outer, 0), name, attribute)
         number = chains.get(key)
         if number is None:
             number = chains[key] = len(texts)
-            texts.append(_joined([texts[key[0]], names[name].removeprefix(MODULE_FRAME)]))
+            if path := attributes[attribute]:
+                texts.append(_joined([bases[key[0]], path]))
+                bases.append(bases[key[0]])
+            else:
+                texts.append(_joined([texts[key[0]], names[name].removeprefix(MODULE_FRAME)]))
+                bases.append(texts[-1])
         chain_of[row] = number
     chain = np.zeros(len(parent) + 1, dtype=np.int64)  # the last answers for NO_ROW
     chain[rows] = [chain_of[row] for row in rows.tolist()]

@@ -72,6 +72,32 @@ def test_frames_around_calls() -> None:
     assert [row.module for row in raw if row.name == "aten::linear"] == ["Net_0.Linear_0", "Net_0.Linear_1"]
 
 
+def test_frames_with_names_in_their_model() -> None:
+    """As our tracer records them: the outermost module has no name, a part that is called alone has its own."""
+    events = [
+        Event("nn.Module: Net_0", 0, 50, FRAME),
+        Event("nn.Module: Block_0", 1, 49, FRAME, fields={"module": "layers.0"}),
+        Event("nn.Module: Linear_0", 2, 20, FRAME, fields={"module": "layers.0.attn.q_proj"}),
+        Event("aten::linear", 3, 19),
+        Event("nn.Module: Hidden_0", 20, 40, FRAME),
+        Event("nn.Module: Linear_1", 21, 39, FRAME, fields={"module": "inner"}),
+        Event("nn.Module: Block_1", 60, 70, FRAME, fields={"module": "layers.1"}),
+        Event("aten::add", 61, 62),
+    ]
+    table = table_of(events)
+    code, texts = module_paths(table, nest(table, np.ones(len(table), dtype=bool))[0])
+    assert [texts[number] for number in code] == [
+        "Net_0",
+        "Net_0.layers.0",
+        "Net_0.layers.0.attn.q_proj",
+        "Net_0.layers.0.attn.q_proj",
+        "Net_0.layers.0.Hidden_0",
+        "Net_0.layers.0.Hidden_0.inner",
+        "layers.1",
+        "layers.1",
+    ]
+
+
 def test_device_work_has_the_module_of_its_launch() -> None:
     events = [
         Event("nn.Module: Net_0", 0, 50, FRAME),
