@@ -79,6 +79,15 @@ def capture_options(function: Function) -> Function:
             ),
             click.option("--max-overhead", help="Slow the steps by at most this much: 2%. Leaves out what costs most."),
             click.option("--source", default="", help="Force a source: sdk, kineto, jax, pyspy."),
+            click.option(
+                "--port",
+                type=click.IntRange(1, 65535),
+                help="Which profiler server of a JAX or TensorFlow process that has several (means --source jax).",
+            ),
+            click.option(
+                "--collect-timeout",
+                help="How long a JAX or TensorFlow process may take to hand over a window (means --source jax).",
+            ),
             click.option("--sample-hz", type=click.FloatRange(1, 1000), help="Rate of a sampling source."),
             click.option("--native", is_flag=True, help="Native frames in samples."),
             click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
@@ -111,6 +120,12 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
             )
         },
     )
+    message.port = values.pop("port", None) or 0
+    patience = values.pop("collect_timeout", None)
+    if patience is not None:
+        message.collect_timeout_ns = parse_duration_ns(patience)
+    if (message.port or message.collect_timeout_ns) and not message.source:
+        message.source = "jax"
     recorder = values.pop("torch")
     if recorder != "auto":
         message.torch = recorder

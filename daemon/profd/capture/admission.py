@@ -11,6 +11,8 @@ from profd.limits import CAPTURE_ITERATIONS_MAX, CAPTURE_WINDOW_MAX_NS, REQUEST_
 SAMPLE_HZ_MAX = 1000.0
 OVERHEAD_MIN = 0.001
 TORCH_RECORDERS = ("", "auto", "observer", "profiler")
+PORT_MAX = (1 << 16) - 1
+COLLECT_MAX_NS = 3600 * 1_000_000_000
 START_AHEAD_MAX_NS = 3600 * 1_000_000_000
 """A window may begin this far ahead: its targets are held until then."""
 
@@ -24,6 +26,10 @@ def check_untrusted_options(options: Options, now_ns: int, *, open_ended: bool) 
     share = options.max_overhead
     if share is not None and not (math.isfinite(share) and OVERHEAD_MIN <= share <= 1):
         raise BadInput(f"max overhead {share:g}: give a share from {OVERHEAD_MIN:g} to 1 (0.02 is 2 %)")
+    if not 0 <= options.port <= PORT_MAX:
+        raise BadInput(f"port {options.port}: give one from 1 to {PORT_MAX}")
+    if not 0 <= options.collect_timeout_ns <= COLLECT_MAX_NS:
+        raise BadInput(f"collect timeout {options.collect_timeout_ns / 1e9:g} s: give up to {COLLECT_MAX_NS / 1e9:g} s")
     if options.torch not in TORCH_RECORDERS:
         raise BadInput(f"torch {options.torch!r}: give auto, observer or profiler")
     if options.start_at_ns is not None:

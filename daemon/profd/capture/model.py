@@ -93,6 +93,8 @@ class Options:
     c_calls: bool = False
     torch: str = ""
     max_overhead: float | None = None  # share of the step time; None: no guard
+    port: int = 0  # of a profiler server; 0: whichever answers
+    collect_timeout_ns: int = 0  # for handing over a window; 0: by its length
 
 
 STAGES_BEFORE: Final = frozenset(("target", "streamer", "ingest", "source"))

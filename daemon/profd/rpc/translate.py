@@ -37,6 +37,8 @@ def options_from_untrusted(message: pb.Options) -> Options:
         c_calls=message.c_calls,
         torch=_word(message.torch, "torch recorder"),
         max_overhead=message.max_overhead if message.HasField("max_overhead") else None,
+        port=message.port,
+        collect_timeout_ns=message.collect_timeout_ns,
     )
 
 
@@ -77,6 +79,8 @@ def options_message(options: Options) -> pb.Options:
         native=options.native,
         c_calls=options.c_calls,
         torch=options.torch,
+        port=options.port,
+        collect_timeout_ns=options.collect_timeout_ns,
     )
     if options.start_at_ns is not None:
         message.start_at_ns = options.start_at_ns

@@ -31,10 +31,19 @@ class Answer(Enum):
 class Found:
     """What is known of one process."""
 
-    server: Listener | None = None
+    servers: tuple[Listener, ...] = ()  # by port
     silent: tuple[int, ...] = ()  # ports
     shared: tuple[int, ...] = ()  # ports that other processes listen on as well
     other_network: bool = False
+
+    @property
+    def server(self) -> Listener | None:
+        """The first one."""
+        return self.servers[0] if self.servers else None
+
+    def at(self, port: int) -> Listener | None:
+        """The server at a port; the first one for port 0."""
+        return next((one for one in self.servers if port in (0, one.port)), None)
 
 
 class Finder:
@@ -91,7 +100,7 @@ class Finder:
             answers[listener] = answer, self._clock()
         servers = sorted(listener for listener, (answer, _) in answers.items() if answer is Answer.PROFILER)
         silent = sorted(listener.port for listener, (answer, _) in answers.items() if answer is Answer.SILENT)
-        found = Found(servers[0] if servers else None, tuple(silent), where.shared, where.other_network)
+        found = Found(tuple(servers), tuple(silent), where.shared, where.other_network)
         self._keep(process.id, answers, found)
         return found
 

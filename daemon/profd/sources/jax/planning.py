@@ -32,6 +32,7 @@ class Windows:
     one_ns: int  # longest of one request
     period_ns: int  # from the begin of a window to the next, at least
     open_ended: bool = False
+    collect_ns: int = 0  # for handing over a window; 0: by its length
 
     @property
     def single(self) -> bool:
@@ -45,17 +46,20 @@ class Windows:
 
     def collect_seconds(self, window_ns: int) -> float:
         """How long the process may take to hand over a window."""
+        if self.collect_ns:
+            return self.collect_ns / SECOND
         return _COLLECT_BASE_SECONDS + _COLLECT_PER_SECOND * window_ns / SECOND
 
 
 def windows(options: Options) -> Windows:
     """One window up to 500 ms, or of any length with --force; else repeated ones, spread where they would be many."""
+    patience = options.collect_timeout_ns
     if not options.duration_ns:
-        return Windows(CAPTURE_WINDOW_MAX_NS, WINDOW_NS, WINDOW_NS, open_ended=True)
+        return Windows(CAPTURE_WINDOW_MAX_NS, WINDOW_NS, WINDOW_NS, open_ended=True, collect_ns=patience)
     if options.force or options.duration_ns <= WINDOW_NS:
-        return Windows(options.duration_ns, options.duration_ns, options.duration_ns)
+        return Windows(options.duration_ns, options.duration_ns, options.duration_ns, collect_ns=patience)
     period = max(WINDOW_NS, -(-options.duration_ns // JAX_WINDOWS_MAX))
-    return Windows(options.duration_ns, WINDOW_NS, period)
+    return Windows(options.duration_ns, WINDOW_NS, period, collect_ns=patience)
 
 
 def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:

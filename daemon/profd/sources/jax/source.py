@@ -75,6 +75,9 @@ class JaxSource(Source):
 
     def plan(self, process: Process, options: Options) -> Plan:
         """What the windows would cost; from an earlier trace of the process, or at worst."""
+        found = self._finder.known(process.id)
+        if found is not None and found.server is not None and found.at(options.port) is None:
+            return Plan(False, _not_there(found, options.port), Reason.NO_SOURCE)
         return planning.plan(options, self._rates.get(process.id), _ahead_ns(options))
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
@@ -87,11 +90,14 @@ class JaxSource(Source):
         offer = self.offer(process)
         if not offer.can or found.server is None:
             return self._refused(process, offer)
+        server = found.at(options.port)
+        if server is None:
+            return Recording(State.REFUSED, Reason.NO_SOURCE, _not_there(found, options.port))
         self._running[process.id] = session.capture
         try:
             recorder = Recorder(
                 process,
-                found.server.address,
+                server.address,
                 options,
                 planning.windows(options),
                 session,
@@ -125,6 +131,11 @@ class JaxSource(Source):
             self._rates.pop(next(iter(self._rates)))
         with contextlib.suppress(OSError):
             self._rates[process] = sum(Path(file.path).stat().st_size for file in recording.files) / recorded_ns
+
+
+def _not_there(found: Found, port: int) -> str:
+    ports = ", ".join(str(server.port) for server in found.servers)
+    return f"no profiler server of the process answers at port {port}; one does at {ports}"
 
 
 def _may_have_one(process: Process) -> bool:

@@ -79,3 +79,10 @@ def test_an_agreed_start_is_waited_for() -> None:
     near, far = plan(HALF, None, 0), plan(HALF, None, 100 * SECOND)
     assert far.latency_ns == 100 * SECOND
     assert far.deadline_ns == near.deadline_ns + 100 * SECOND
+
+
+def test_how_long_collecting_may_take_can_be_said() -> None:
+    patient = Options(duration_ns=SECOND, force=True, collect_timeout_ns=300 * SECOND)
+    assert windows(patient).collect_seconds(SECOND) == 300
+    usual = plan(Options(duration_ns=SECOND, force=True), None, 0)
+    assert plan(patient, None, 0).deadline_ns == usual.deadline_ns + (300 - 45) * SECOND

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from profd.capture.choice import in_order
-from profd.capture.model import Options, Reason
+from profd.capture.model import Options, Reason, State
 from profd.capture.planner import Request
+from profd.sources.base import Session
 from profd.sources.jax.finder import Answer, Finder
 from profd.sources.jax.listeners import Listener, Listening
 from profd.sources.jax.source import JaxSource
@@ -150,3 +151,15 @@ async def test_closing_ends_a_look(world: World) -> None:
     await world.source.close()
     with pytest.raises(asyncio.CancelledError):
         await looking
+
+
+async def test_a_port_says_which_of_several_servers(world: World, tmp_path: Path) -> None:
+    world.where = Listening(tuple(Listener(n, f"ipv4:127.0.0.1:{n}", frozenset((n,))) for n in (9, 11)))
+    await world.source.prepare([JOB])
+    assert world.source.plan(JOB, Options(duration_ns=10**9, port=11)).serves
+    refused = world.source.plan(JOB, Options(duration_ns=10**9, port=12))
+    assert (refused.serves, refused.refusal_code) == (False, Reason.NO_SOURCE)
+    assert refused.refusal == "no profiler server of the process answers at port 12; one does at 9, 11"
+    session = Session("c1", tmp_path, asyncio.Event(), lambda state, doing: None)
+    gone = await world.source.record(JOB, Options(duration_ns=10**9, port=12), session)
+    assert (gone.state, gone.reason) == (State.REFUSED, Reason.NO_SOURCE)
