@@ -114,7 +114,7 @@ def read(directory: Path) -> Build:
         return Build(directory, key, **said)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unusable(
-            f"{directory} is no build of the observer ({error}); make it again: profctl torch build"
+            f"{directory} is no build of the observer ({error}), make it again: profctl torch build"
         ) from None
 
 
@@ -146,7 +146,7 @@ def _check_owner(path: Path) -> None:
     except OSError as error:
         raise Unusable(f"{path} cannot be read: {error.strerror}") from None
     if info.st_uid not in (0, os.geteuid()):
-        raise Unusable(f"{path} belongs to uid {info.st_uid}; only builds of root and of this user are loaded")
+        raise Unusable(f"{path} belongs to uid {info.st_uid}, and only builds of root and of this user are loaded")
     if stat.S_ISLNK(info.st_mode):
         raise Unusable(f"{path} is a symbolic link, which is not followed")
     if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

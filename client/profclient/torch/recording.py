@@ -67,7 +67,7 @@ def start_memory(options: Mapping[str, str]) -> None:
     if "torch" not in sys.modules:
         raise RuntimeError("torch has not been imported")
     if _profiler is not None:
-        raise RuntimeError("torch's own profiler records none on all threads; the observer does")
+        raise RuntimeError("torch's own profiler records none on all threads, the observer does")
     found, why = _observer()
     if found is None:
         raise RuntimeError(why)
@@ -88,7 +88,7 @@ def _start_profiler(library: observer.Observer | None, options: Mapping[str, str
     cost = profiler.start()
     _profiler = profiler
     if options["torch"] != "profiler":
-        agent.note("not_honoured", f"torch: recorded by torch's own profiler, because {why}; {cost}")
+        agent.note("not_honoured", f"torch: recorded by torch's own profiler, because {why}, and {cost}")
 
 
 def _observer() -> tuple[observer.Observer | None, str]:

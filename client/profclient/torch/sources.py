@@ -18,7 +18,7 @@ def directory() -> str:
     for candidate in (_CHECKOUT, _SHIPPED):
         if os.path.isfile(os.path.join(candidate, "torch", "all.cpp")):
             return candidate
-    raise FileNotFoundError("this installation of profclient has no sources of the observer; install it again")
+    raise FileNotFoundError("this installation of profclient has no sources of the observer, install it again")
 
 
 def files() -> list[str]:

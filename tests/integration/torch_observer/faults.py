@@ -1,0 +1,256 @@
+"""Run as a program: what must hold while ops are recorded, in one process, one function after the other.
+
+Prints the name of each that held; ends with an error at the first that did not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+import pytest
+import torch
+from profclient import _recorder
+from profclient.torch import observer
+from profclient.torch.profiler import Profiler, forget_files
+
+from tests.integration.torch_observer.observed import INPUTS, MEMORY, OPS, RANGES, TENSOR_IDS, observed
+from tests.support.arena_reader import Kind, read_arena
+
+
+def nothing_is_recorded_after_the_stop() -> None:
+    loaded = observer.load()
+    assert loaded is not None
+    descriptor = _recorder.arm(sources=RANGES | OPS)
+    loaded.start(0)
+    torch.ones(2)
+    loaded.stop()
+    before = _recorder.totals()["recorded"]
+    for _ in range(100):
+        torch.ones(2)
+    assert _recorder.totals()["recorded"] == before
+    _recorder.disarm()
+    assert [event.name for event in read_arena(descriptor).events].count("aten::ones") == 1
+    while not _recorder.release():
+        pass
+
+
+def threads_come_and_go() -> None:
+    def work() -> None:
+        torch.ones(2).add(1)
+
+    with observed(0) as found:
+        for _ in range(300):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+    [arena] = found
+    adds = arena.named("aten::add")
+    assert len(adds) == 300
+    assert all(event.end for event in arena.events)
+    assert not any(arena.lost.values())
+    assert len(arena.chunks) < 10  # a thread that ended leaves its chunk to the next
+
+
+def an_op_ends_with_the_session_of_its_begin() -> None:
+    """A range that is open at the stop, and ends in a later session, belongs to neither end."""
+    left_open = torch.profiler.record_function("left open")
+    with observed(0) as first:
+        left_open.__enter__()
+    with observed(0) as second:
+        left_open.__exit__(None, None, None)
+        torch.ones(1)
+    assert first[0].one("left open").end == 0
+    assert "left open" not in second[0].names()
+    assert second[0].named("aten::ones")
+
+
+def a_throwing_backward_ends_its_ops() -> None:
+    class Bad(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, *gradients: torch.Tensor) -> torch.Tensor:
+            raise ValueError("bad")
+
+    def work() -> None:
+        try:
+            Bad.apply(torch.ones(1, requires_grad=True)).backward()
+        except ValueError:
+            failed.append(True)
+
+    failed: list[bool] = []
+    with observed(INPUTS) as found:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert failed
+    assert all(event.end for event in found[0].events)
+    assert any(event.name == "BadBackward" for event in found[0].events)
+
+
+def a_fork_records_nothing_of_the_child() -> None:
+    with observed(0) as found:
+        torch.ones(1)
+        child = os.fork()
+        if child == 0:
+            torch.ones(1).mul(3)
+            os._exit(7 if _recorder.sources() else 0)
+        assert os.waitpid(child, 0)[1] == 0
+        torch.ones(1).sub(1)
+    assert not found[0].named("aten::mul")
+    assert found[0].one("aten::sub").end
+
+
+def torch_profiler_comes_and_goes_meanwhile() -> None:
+    with observed(0) as found:
+        for _ in range(3):
+            with torch.profiler.profile() as profiler:
+                torch.ones(2).add(2)
+            assert any(event.name == "aten::add" for event in profiler.events())
+        torch.ones(2).sub(2)
+    assert len(found[0].named("aten::add")) == 3
+    assert found[0].one("aten::sub").end
+
+
+def a_toggling_observer_disturbs_nobody() -> None:
+    loaded = observer.load()
+    assert loaded is not None
+    done = threading.Event()
+    counts = [0, 0]
+
+    def work(number: int) -> None:
+        while not done.is_set():
+            assert float(torch.ones(2).add(1).sum()) == 4.0
+            counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        descriptor = _recorder.arm(arena_bytes=4 << 20, sources=RANGES | OPS)
+        loaded.start(INPUTS)
+        loaded.stop()
+        _recorder.disarm()
+        read_arena(descriptor)
+        while not _recorder.release():
+            pass
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert all(counts)
+
+
+def memory_is_told_on_every_thread() -> None:
+    loaded = observer.load()
+    assert loaded is not None
+    older = torch.empty(1000)
+    kept = []
+    with observed(INPUTS | TENSOR_IDS) as found:
+        loaded.start_memory()
+        thread = threading.Thread(target=lambda: kept.append(torch.empty(5000)))
+        thread.start()
+        thread.join()
+        block = torch.empty(3000)
+        del older, block
+        loaded.stop_memory()
+        unseen = torch.empty(7000)
+    events = [event for event in found[0].events if event.kind is Kind.ALLOC]
+    sizes = [event.payload - (1 << 64) if event.payload >> 63 else event.payload for event in events]
+    assert [size for size in sizes if abs(size) >= 12000] == [20000, 12000, -12000]
+    addresses = {size: event.end for size, event in zip(sizes, events, strict=True)}
+    assert addresses[12000] == addresses[-12000]
+    assert kept[0].data_ptr() == addresses[20000]
+    assert unseen.numel() == 7000
+    kept.clear()  # a block that came through us dies after the stop
+
+
+def out_of_memory_is_told() -> None:
+    loaded = observer.load()
+    assert loaded is not None
+    with observed(0) as found:
+        loaded.start_memory()
+        try:
+            torch.empty(1 << 60, dtype=torch.uint8)
+        except RuntimeError:
+            pass
+        finally:
+            loaded.stop_memory()
+    [event] = [event for event in found[0].events if event.kind is Kind.OUT_OF_MEMORY]
+    assert event.payload == 1 << 60
+
+
+def profilers_of_torch_do_not_meet() -> None:
+    with torch.profiler.profile(), pytest.raises(RuntimeError, match="another torch profiler"):
+        Profiler(observer.load(), {"torch": "profiler"}).start()
+
+
+def a_profiler_that_was_overtaken_is_not_exported() -> None:
+    ours = Profiler(observer.load(), {"torch": "profiler", "window": "1000000000"})
+    ours.start()
+    with torch.profiler.profile() as theirs:
+        torch.ones(2)
+    assert any(event.name == "aten::ones" for event in theirs.events())
+    with pytest.raises(RuntimeError, match="another torch profiler"):
+        ours.stop()
+
+
+def a_long_window_of_the_profiler_is_refused() -> None:
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.is_set():
+            torch.ones(2).add(1)
+            time.sleep(0)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        with pytest.raises(RuntimeError, match=r"hold the GIL.*profctl torch build"):
+            Profiler(None, {"torch": "auto", "window": str(600 * 10**9)}).start()
+    finally:
+        done.set()
+        thread.join()
+
+
+def the_profiler_writes_a_file() -> None:
+    for library in (observer.load(), None):
+        ours = Profiler(library, {"torch": "profiler", "window": "1000000", "force": "", "shapes": ""})
+        ours.start()
+        torch.ones(2).add(1)
+        written = Path(ours.stop())
+        assert '"aten::add"' in written.read_text()
+        forget_files()
+        assert not written.parent.exists()
+
+
+CASES = (
+    nothing_is_recorded_after_the_stop,
+    threads_come_and_go,
+    an_op_ends_with_the_session_of_its_begin,
+    a_throwing_backward_ends_its_ops,
+    a_fork_records_nothing_of_the_child,
+    torch_profiler_comes_and_goes_meanwhile,
+    a_toggling_observer_disturbs_nobody,
+    memory_is_told_on_every_thread,
+    out_of_memory_is_told,
+    the_profiler_writes_a_file,
+    profilers_of_torch_do_not_meet,
+    a_long_window_of_the_profiler_is_refused,
+    a_profiler_that_was_overtaken_is_not_exported,
+)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    assert MEMORY
+    for case in CASES:
+        case()
+        print(case.__name__, flush=True)

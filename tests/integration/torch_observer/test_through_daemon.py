@@ -1,0 +1,121 @@
+"""Operators of a running PyTorch process in a stored trace: by the observer, by torch's own profiler, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from profproto.v1 import capture_pb2 as pb
+
+from tests.support.attached import Attached, Captures, attached, sql
+from tests.support.daemon import RunningDaemon, running_daemon
+
+pytestmark = pytest.mark.slow
+
+# torch is imported after attach(): the daemon learns of it, and of the observer, when it is.
+TRAIN = """
+import mmap, os, sys, threading
+import profclient
+profclient.attach()
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+inputs, labels = torch.randn(8, 16), torch.randint(0, 4, (8,))
+shared = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 8)
+done = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
+print("ready", flush=True)
+steps = 0
+while not done.is_set():
+    loss = nn.functional.cross_entropy(model(inputs), labels)
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    steps += 1
+    shared[:8] = steps.to_bytes(8, "little")
+    done.wait(0.002)
+print(steps, flush=True)
+"""
+STEP_OPS = {"aten::addmm": 2, "AddmmBackward0": 2, "aten::relu": 1, "Optimizer.step#SGD.step": 1}
+
+
+@pytest.fixture(scope="module")
+def daemon(torch_builds: Path) -> Iterator[RunningDaemon]:
+    with running_daemon(environ={"PROFD_SDK_ARENA_BYTES": "64MiB"}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def job(daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
+    with attached(daemon, tmp_path_factory.mktemp("job"), TRAIN) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def unbuilt(daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
+    """The same where nothing has been built."""
+    folder = tmp_path_factory.mktemp("unbuilt")
+    places = {"PROFD_TORCH_DIR": str(folder / "none"), "XDG_CACHE_HOME": str(folder / "cache")}
+    with attached(daemon, folder, TRAIN, environ=places) as found:
+        yield found
+
+
+def captured(daemon: RunningDaemon, job: Attached, **options: object) -> pb.TargetStatus:
+    """A capture of some steps, stored."""
+    captures = Captures(daemon)
+    capture = captures.recording(job.pid, **options)
+    job.counts_on()
+    [target] = captures.stop(capture).targets
+    assert target.state in (pb.STATE_STORED, pb.STATE_PARTIAL), (target.message, list(target.not_honoured))
+    return target
+
+
+def calls(daemon: RunningDaemon, trace: str) -> dict[str, int]:
+    rows = sql(daemon, trace, "select name, count(*) from events group by name")
+    return {str(name): int(count) for name, count in rows}
+
+
+def check_steps(found: dict[str, int]) -> None:
+    """Whole steps, but for those that the window cut."""
+    steps = found["Optimizer.step#SGD.step"]
+    assert steps > 2
+    for name, times in STEP_OPS.items():
+        assert abs(found[name] - times * steps) <= 2 * times, (name, found[name], steps)
+
+
+def test_the_observer_records_what_runs(daemon: RunningDaemon, job: Attached) -> None:
+    target = captured(daemon, job)
+    assert not target.lost
+    assert not target.not_honoured
+    check_steps(calls(daemon, target.trace))
+
+
+def test_shapes_memory_and_backward_links(daemon: RunningDaemon, job: Attached) -> None:
+    target = captured(daemon, job, shapes=True, memory=True)
+    assert not target.not_honoured, list(target.not_honoured)
+    [[shaped, of_all]] = sql(
+        daemon, target.trace, "select count(inputs), count(*) from events where name = 'aten::addmm'"
+    )
+    assert shaped == of_all > 0
+    [[allocated, freed]] = sql(
+        daemon, target.trace, "select count(*) filter (bytes > 0), count(*) filter (bytes < 0) from events"
+    )
+    assert allocated > 0
+    assert freed > 0
+    [[linked]] = sql(
+        daemon, target.trace, "select count(*) from events where name = 'AddmmBackward0' and sequence is not null"
+    )
+    assert linked > 0
+
+
+def test_torchs_own_profiler_on_request(daemon: RunningDaemon, job: Attached) -> None:
+    target = captured(daemon, job, torch="profiler")
+    check_steps(calls(daemon, target.trace))
+
+
+def test_without_a_build_it_says_so_and_how_to_change_it(daemon: RunningDaemon, unbuilt: Attached) -> None:
+    target = captured(daemon, unbuilt, force=True)
+    check_steps(calls(daemon, target.trace))
+    [said] = target.not_honoured
+    assert "profctl torch build" in said
