@@ -286,9 +286,9 @@ def _register() -> None:
     if _registered:
         return
     _registered = True
-    os.register_at_fork(
-        before=_recorder.agent_pause, after_in_parent=_recorder.agent_resume, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+    if sys.version_info >= (3, 12):  # which warns of forks beside other threads
+        os.register_at_fork(before=_recorder.agent_pause, after_in_parent=_recorder.agent_resume)
     watch(_FRAMEWORKS, describe)
     atexit.register(_at_exit)
 

@@ -1,8 +1,9 @@
 #include "agent.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
@@ -26,6 +27,7 @@ constexpr int kYields = 10'000;
 // Never destroyed: its thread may outlive the destructors of static objects.
 struct Agent {
   Requests requests;
+  Settings settings;
   Control* control = nullptr;  // made by the first start
   int wake_fd = -1;
   bool running = false;  // there is a thread
@@ -86,6 +88,19 @@ bool join(int seconds) {
   return !agent().running;
 }
 
+// Of this process, as CPython counts them; 0: unknown.
+int threads() {
+  char text[1024];
+  const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[std::max<ssize_t>(length, 0)] = 0;
+  const char* at = std::strrchr(text, ')');
+  for (int field = 2; at && field < 20; ++field) at = std::strchr(at + 1, ' ');
+  return at ? std::atoi(at) : 0;
+}
+
 // A thread that was joined is counted by the kernel a little longer.
 void wait_until_uncounted() {
   const pid_t tid = agent().tid;
@@ -117,7 +132,8 @@ bool start(Settings settings, std::string* why) {
   one.requests.hello = settings.hello;
   one.requests.snapshot.state = State::Looking;
   delete one.control;
-  one.control = new Control(std::move(settings), one.requests);
+  one.settings = std::move(settings);
+  one.control = new Control(one.settings, one.requests);
   return launch(why);
 }
 
@@ -132,7 +148,7 @@ void stop(const char* reason) {
 
 void pause() {
   Agent& one = agent();
-  if (!one.running || one.requests.leave != Leave::Stay) return;
+  if (!one.running || one.requests.leave != Leave::Stay || threads() != 2) return;
   one.requests.leave = Leave::Pause;
   wake();
   if (join(kEndSeconds)) wait_until_uncounted();
@@ -151,6 +167,8 @@ void resume() {
 void start_in_child() {
   Agent& one = agent();
   if (!one.control || one.running || one.requests.leave == Leave::Quit) return;
+  // The parent's thread may have been in the middle of anything when it was copied: its state is left where it is.
+  one.control = new Control(one.settings, one.requests);
   one.control->delay(kChildDelay);
   one.requests.snapshot.state = State::Looking;
   launch(nullptr);

@@ -15,7 +15,7 @@
 namespace profd::agent {
 namespace {
 
-constexpr Milliseconds kGreeting = 10'000;  // for the daemon's answer to HELLO
+constexpr Milliseconds kGreeting = 60'000;  // for the daemon's answer to HELLO
 constexpr Milliseconds kRefused = 60'000;
 constexpr Milliseconds kLostRetry = 1'000;  // while a recording waits for its daemon
 
@@ -60,7 +60,11 @@ void Control::delay(Milliseconds by) { next_attempt_ = now_ms() + by; }
 void Control::connect() {
   int why = ENOENT;
   for (const std::string& path : settings_.sockets) {
-    const int error = link_.connect(path.c_str());
+    int error;
+    {
+      std::lock_guard no_fork(requests_.mutex);  // else a child might inherit a socket that nobody knows yet
+      error = link_.connect(path.c_str());
+    }
     if (error == 0) return greet();
     if (error != ENOENT) why = error;
   }

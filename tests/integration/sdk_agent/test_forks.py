@@ -161,16 +161,21 @@ if __name__ == "__main__":
 
 
 def test_nobody_is_there_during_a_fork(agents):
-    """CPython >= 3.12 warns of forks in processes with several threads; ours is not to be one of them."""
+    """CPython >= 3.12 warns of forks in processes with several threads; ours is not to be the only reason."""
     job = agents.job(
         """
 import os, sys
+from profclient import _recorder
 threads = []
-# Hooks run in reverse order: this one after the agent's.
-os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
+if sys.version_info >= (3, 12):
+    # Hooks run in reverse order: this one after the agent's.
+    os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
 """
         + ATTACH.replace("GRACE", "1000")
         + """
+if sys.version_info < (3, 12):  # there the agent does not do it
+    os.register_at_fork(after_in_parent=_recorder.agent_resume)
+    os.register_at_fork(before=lambda: (_recorder.agent_pause(), threads.append(len(os.listdir("/proc/self/task")))))
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(20):
@@ -190,3 +195,36 @@ sys.stdin.read()
     assert job.end() == 0
     assert job.process.stderr is not None
     assert job.process.stderr.read() == ""
+
+
+def test_forks_while_it_is_busy(agents):
+    """The thread is copied in the middle of whatever it does; the children register all the same."""
+    job = agents.job(
+        """
+import os, sys
+print("ready", flush=True)
+sys.stdin.readline()
+children = []
+for _ in range(30):
+    child = os.fork()
+    if child == 0:
+        sys.stdin.close()
+        import signal; signal.pause()
+    children.append(child)
+print(*children, flush=True)
+sys.stdin.readline()
+for child in children: os.kill(child, 9)
+for child in children: os.waitpid(child, 0)
+"""
+    )
+    parent = agents.daemon.accept()
+    job.say("go")
+    for epoch in range(1, 21):
+        os.close(parent.arm("ranges,stacks", epoch=epoch).fd)
+        parent.stop(epoch)
+        parent.release(epoch)
+    children = {int(pid) for pid in job.line().split()}
+    assert len(children) == 30
+    assert {agents.daemon.accept().pid for _ in children} == children
+    job.say("end")
+    assert job.end() == 0
