@@ -68,7 +68,7 @@ class Collator:
             self._share_dictionary(key, arg)
         if file:
             table.columns[FILE_COLUMN] = np.full(len(table), file, dtype=np.int32)
-        self._events.add(table)
+        self._events.add(table, batch.before)
 
     def _share_dictionary(self, key: ArgKey, arg: ArgColumn) -> None:
         """One dictionary per argument in the whole trace, whatever each input brought."""

@@ -30,13 +30,15 @@ class Piece:
     high: int
 
 
-def _stable_order(starts: Array) -> Array:
-    """The rows in start order, ties as they are.
+def _stable_order(starts: Array) -> Array | None:
+    """The rows in start order, ties as they are; None where they are in order already.
 
     Chunks of threads, and runs that were sorted before, are long stretches in order: numpy's stable sort merges
     those (2 ns a row), the radix sort does not care (23 ns).
     """
     descents = int(np.count_nonzero(starts[1:] < starts[:-1]))
+    if descents == 0:
+        return None
     if descents * _RUN_ROWS < len(starts):
         return np.argsort(starts, kind="stable")
     return _engine.argsort(starts)
@@ -63,21 +65,24 @@ class Gathering:
     def column(self, name: str) -> Array:
         """A column in start order; absent where a piece does not have it."""
         if name == "start":
-            return self._starts[self._order]
+            return self._ordered(self._starts)
         parts = [
             piece.run.column(name, piece.low, piece.high)
             if name in piece.run.columns
             else absent_column(name, piece.high - piece.low)
             for piece in self._pieces
         ]
-        values: Array = np.concatenate(parts)[self._order]
-        return values
+        return self._ordered(np.concatenate(parts) if len(parts) != 1 else parts[0])
+
+    def _ordered(self, values: Array) -> Array:
+        return values if self._order is None else values[self._order]
 
     def arg(self, key: ArgKey) -> tuple[Array, Array]:
         """(rows ascending, values) of an argument."""
         if self._place is None:
-            self._place = np.empty(self.rows, dtype=np.int64)
-            self._place[self._order] = np.arange(self.rows)
+            self._place = np.arange(self.rows)
+            if self._order is not None:
+                self._place[self._order] = np.arange(self.rows)
         rows, values = [], []
         for piece, offset in zip(self._pieces, self._offsets, strict=False):
             if key in piece.run.args:
@@ -104,6 +109,10 @@ class Gathering:
             if len(rows):
                 args[key] = ArgColumn(key[1], rows, values, dictionary)
         return EventTable(columns, dictionaries, args, first_row)
+
+    def rows_before(self, time: int) -> int:
+        """How many of the rows start before a time."""
+        return int(np.searchsorted(self.column("start"), np.int64(time)))
 
     def spill(self, file: SpillFile) -> SpilledRun:
         """All of it in a run on disk, holding one column in memory at a time."""

@@ -100,6 +100,7 @@ class SpilledRun:
         self._columns: dict[str, Stretch] = {}
         self._args: dict[ArgKey, _SpilledArg] = {}
         self._some_starts: Array = np.empty(0, dtype=np.int64)
+        self._first_start = self._last_start = 0
         self.rows = 0
         self.args: dict[ArgKey, Dictionary | None] = {}
 
@@ -114,6 +115,8 @@ class SpilledRun:
         if name == "start":
             self.rows = len(values)
             self._some_starts = values[::_START_ROWS].copy()
+            if len(values):
+                self._first_start, self._last_start = int(values[0]), int(values[-1])
 
     def write_arg(self, key: ArgKey, rows: Array, values: Array, dictionary: Dictionary | None) -> None:
         """Add an argument column; rows ascending."""
@@ -123,6 +126,11 @@ class SpilledRun:
 
     def before(self, time: int) -> int:
         """How many rows start before this time."""
+        # Most runs lie wholly before or behind the time that is asked for, and nothing need be read.
+        if time > self._last_start:
+            return self.rows
+        if time <= self._first_start:
+            return 0
         # Of the rows whose start is in memory, the last that starts before it: its stretch has the answer.
         stretch = int(np.searchsorted(self._some_starts, np.int64(time))) - 1
         if stretch < 0:

@@ -21,14 +21,20 @@ class Sorter:
         self._waiting_rows = 0
         self._runs: list[SpilledRun] = []
         self._file: SpillFile | None = None
+        self._before: int | None = None
         self.rows = 0
 
-    def add(self, table: EventTable) -> None:
-        """Take a table; it belongs to the sorter from now on."""
+    def add(self, table: EventTable, before: int | None = None) -> None:
+        """Take a table; it belongs to the sorter from now on.
+
+        `before`: few rows of later tables, if any, start before this time (Unix ns). Runs then
+        hardly overlap, and merging them is reading them.
+        """
         if len(table) == 0:
             return
         if self._waiting and self._waiting_rows + len(table) > self._rows_max:
             self._spill()
+        self._before = before
         self._waiting.append(table)
         self._waiting_rows += len(table)
         self.rows += len(table)
@@ -52,4 +58,15 @@ class Sorter:
     def _spill(self) -> None:
         if self._file is None:
             self._file = SpillFile(self._directory)
-        self._runs.append(self._gather_waiting().spill(self._file))
+        gathering = self._gather_waiting()
+        ready = gathering.rows if self._before is None else gathering.rows_before(self._before)
+        if ready * 2 > gathering.rows > ready:
+            gathering = self._keep(gathering, ready)
+        self._runs.append(gathering.spill(self._file))
+
+    def _keep(self, gathering: Gathering, ready: int) -> Gathering:
+        """The first `ready` rows; the others go on waiting."""
+        run = MemoryRun(gathering.table({}, 0))
+        rest = Gathering([Piece(run, ready, run.rows)])
+        self._waiting, self._waiting_rows = [rest.table({}, 0)], rest.rows
+        return Gathering([Piece(run, 0, ready)])

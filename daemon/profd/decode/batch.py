@@ -16,6 +16,7 @@ class Batch:
 
     events: EventTable
     flows: Flows | None = None
+    before: int | None = None  # Unix ns: few events of later batches, if any, start before it. Only for speed
 
 
 @dataclass(slots=True)

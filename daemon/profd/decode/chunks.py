@@ -113,10 +113,10 @@ class ChunkDecoder:
             self._take_damage()
             raise BadTrace("no event chunk in it is readable", 0)
         self._order.sort()
-        for _, at in self._order:
+        for number, (_, at) in enumerate(self._order, 1):
             self._add(at)
             if self._reader.rows >= BATCH_ROWS or self._reader.tensors >= BATCH_TENSORS:
-                yield self._batch()
+                yield self._batch(self._order[number][0] if number < len(self._order) else None)
         if self._reader.rows:
             yield self._batch()
         self._conclude()
@@ -173,7 +173,7 @@ class ChunkDecoder:
         if body is None or not self._reader.add(*self._place(header, space, start), body):
             self._lose("malformed", header.events)
 
-    def _batch(self) -> Batch:
+    def _batch(self, before: int | None = None) -> Batch:
         taken = self._reader.take()
         for name in _STRINGS:
             self._codes[name].extend(taken["strings"][name])
@@ -188,7 +188,7 @@ class ChunkDecoder:
         for name, numbers in (("process", self._processes), ("thread", self._threads), ("end_thread", self._threads)):
             if name in columns:
                 columns[name] = numbers.map(columns[name])
-        return Batch(EventTable(columns, self.dictionaries, self._args(taken)))
+        return Batch(EventTable(columns, self.dictionaries, self._args(taken)), before=before)
 
     def _signature(self, blob: bytes) -> str:
         try:

@@ -103,7 +103,9 @@ class TreePass:
         table.columns["depth"] = depth
         table.columns["self_time"] = self_time
         table.columns["linked"] = linked
-        alone = np.flatnonzero(((role & MUST_LINK) != 0) & lacks_correlation(table))
+        alone = np.flatnonzero(role & MUST_LINK)
+        if len(alone):
+            alone = alone[lacks_correlation(table)[alone]]
         self._flow_links.add_rows(alone + table.first_row)
         self._collect_flows()
 

@@ -50,7 +50,7 @@ _ON_DEVICE: Final[dict[Kind, int]] = {
     | (0 if kind in (Kind.GPU_USER_ANNOTATION, Kind.COUNTER, Kind.TRACE, Kind.OVERHEAD) else DEVICE)
     for kind, role in _ON_HOST.items()
 }
-_ASYNC_PHASES: Final = np.frombuffer(b"bneSTpF", dtype=np.uint8)
+_IS_ASYNC: Final = np.isin(np.arange(256), np.frombuffer(b"bneSTpF", dtype=np.uint8))  # by phase
 # What a device row must come of; cudaLaunchHostFunc runs on the host.
 _LAUNCH_NAME: Final = re.compile(r"(?!.*HostFunc)(?:cuda|cu|hip|musa|mtia)\w*Launch")
 
@@ -80,7 +80,7 @@ class Roles:
         role: Array = np.where(on_host, _HOST_TABLE[kind], _DEVICE_TABLE[kind])
         # Async events overlap freely, also on one track.
         if "phase" in table.columns:
-            role[np.isin(table.columns["phase"], _ASYNC_PHASES)] &= TIMED
+            role[_IS_ASYNC[table.columns["phase"]]] &= TIMED
         if "is_async" in table.columns:
             role[table.columns["is_async"] != 0] &= TIMED
         calls = np.flatnonzero(role & LAUNCH)
