@@ -180,13 +180,9 @@ def test_iterations_are_the_programs_own_steps(daemon: RunningDaemon, tmp_path: 
 
 
 _WORK = "checksum = (checksum * 31 + i) % 1000003"
-CALLS = (
-    COUNT.replace(_WORK, f"{_WORK}; calls()")
-    .replace(
-        "done = threading.Event()",
-        "done = threading.Event()\ndef leaf(): pass\ndef calls():\n    for _ in range(100): leaf()\n",
-    )
-    .replace("    if i % 20 == 0:\n        time.sleep(0.002)\n", "")
+CALLS = COUNT.replace(_WORK, f"{_WORK}; calls()").replace(
+    "done = threading.Event()",
+    "done = threading.Event()\ndef leaf(): pass\ndef calls():\n    for _ in range(50): leaf()\n",
 )
 
 
@@ -194,7 +190,7 @@ def test_what_costs_too_much_is_left_out_and_said(daemon: RunningDaemon, tmp_pat
     captures = Captures(daemon)
     with attached(daemon, tmp_path, CALLS) as job:
         # GIVEN more calls than the limit bears, and ranges that alone cost far less
-        capture = captures.recording(job.pid, stacks=True, max_overhead=0.1)
+        capture = captures.recording(job.pid, stacks=True, max_overhead=0.01)
         # WHEN the first seconds have shown that
         captures.until(capture, lambda c: "without stacks" in c.targets[0].doing)
         job.counts_on()
