@@ -57,15 +57,18 @@ class Push:
         self._keep = keep
         self._storing: asyncio.Future[str] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._calls = 0
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
         """For as long as a call sends; then the sender has some time to come back."""
         self._stop_timer()
+        self._calls += 1  # a sender that connects again may be sooner than the end of its older call
         try:
             yield
         finally:
-            if self._storing is None and not self.intake.closed:
+            self._calls -= 1
+            if not self._calls and self._storing is None and not self.intake.closed:
                 self._timer = asyncio.get_running_loop().call_later(UNFINISHED_SECONDS, self._start)
 
     async def stored(self) -> str:

@@ -65,7 +65,7 @@ class StreamerProcess:
         if identity is not None:
             # Set between fork and exec, in C: the program never runs with what the daemon may.
             who = {"user": identity[0], "group": identity[1], "extra_groups": _groups(grpc_socket)}
-        command = [sys.executable, "-m", "profclient.streamer", "--link", str(theirs.fileno())]
+        command = [sys.executable, "-P", "-m", "profclient.streamer", "--link", str(theirs.fileno())]
         try:
             with theirs:
                 process = subprocess.Popen(

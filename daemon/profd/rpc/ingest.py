@@ -17,7 +17,7 @@ from typing import Final
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc
 
-from profd.errors import BadInput, Exhausted, Unavailable
+from profd.errors import BadInput, Unavailable
 from profd.ingest.chunk import VERSIONS
 from profd.ingest.intake import Ingest, Intake
 from profd.ingest.pushed import Pushed
@@ -25,15 +25,14 @@ from profd.limits import (
     INGEST_CHUNK_BYTES_MAX,
     INGEST_CREDIT_BYTES,
     INGEST_CREDITS_BYTES,
-    INGEST_STREAMS_MAX,
 )
 from profd.trust import caller as callers
 
-OPEN_SECONDS: Final = 30.0  # from the call to its first message
+OPEN_SECONDS: Final = 10.0  # from the call to its first message
 
 
 class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
-    """The calls that stream now."""
+    """The calls that stream now: one for each process that is expected, or that pushes."""
 
     def __init__(self, ingest: Ingest, pushed: Pushed) -> None:
         self._ingest = ingest
@@ -42,16 +41,15 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
 
     async def Stream(self, requests: AsyncIterator[pb.IngestRequest], context: object) -> AsyncIterator[pb.IngestReply]:
         """Open, then Chunks within the credit, then Finish."""
-        with self._place():
-            opened = await _opened(requests)
-            version = _agreed(opened)
-            if self._ingest.has_finished(opened.incarnation, opened.epoch):
-                # The reply to its Finish was lost on the way.
-                yield pb.IngestReply(version=version, finished=True)
-                return
-            async with contextlib.aclosing(self._taken(opened, version, requests)) as replies:
-                async for reply in replies:
-                    yield reply
+        opened = await _opened(requests)
+        version = _agreed(opened)
+        if self._ingest.has_finished(opened.incarnation, opened.epoch):
+            # The reply to its Finish was lost on the way.
+            yield pb.IngestReply(version=version, finished=True)
+            return
+        async with contextlib.aclosing(self._taken(opened, version, requests)) as replies:
+            async for reply in replies:
+                yield reply
 
     async def _taken(
         self, opened: pb.IngestOpen, version: int, requests: AsyncIterator[pb.IngestRequest]
@@ -65,7 +63,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             intake = push.intake if push is not None else self._ingest.find(opened.incarnation, opened.epoch)
             intake.require(caller)
             ended = stack.enter_context(_holding(intake))
-            credit = self._credit()
+            credit = stack.enter_context(self._credit())
             yield pb.IngestReply(version=version, credit_bytes=credit)
             async with (
                 contextlib.aclosing(_until(ended, requests)) as wanted,
@@ -77,18 +75,13 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
                     yield reply
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        if self._calls >= INGEST_STREAMS_MAX:
-            raise Exhausted(f"{self._calls} processes stream already; try again when one has ended")
+    def _credit(self) -> Iterator[int]:
+        """What one more call may have on its way: a message at least, however many there are."""
         self._calls += 1
         try:
-            yield
+            yield max(INGEST_CHUNK_BYTES_MAX, min(INGEST_CREDIT_BYTES, INGEST_CREDITS_BYTES // self._calls))
         finally:
             self._calls -= 1
-
-    def _credit(self) -> int:
-        """What one more call may have on its way: a message at least, however many there are."""
-        return max(INGEST_CHUNK_BYTES_MAX, min(INGEST_CREDIT_BYTES, INGEST_CREDITS_BYTES // self._calls))
 
 
 async def _opened(requests: AsyncIterator[pb.IngestRequest]) -> pb.IngestOpen:

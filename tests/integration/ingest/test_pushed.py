@@ -88,6 +88,20 @@ async def test_sender_that_comes_back_goes_on(rig: IngestRig) -> None:
     assert rig.shelf.kept[0][2] == chunk_bytes(0, 0) + chunk_bytes(0, 1)
 
 
+async def test_older_call_that_ends_later_does_not_end_the_stream(
+    rig: IngestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profd.ingest.pushed.UNFINISHED_SECONDS", 0.0)
+    first, second = Sender(rig), Sender(rig)
+    await first.open()
+    await second.open()
+    async with asyncio.timeout(LONG):
+        assert await first.call.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await second.send(chunk_bytes(0, 0))
+    await second.finish(10)
+    assert [kept[4] for kept in rig.shelf.kept] == [[]]
+
+
 async def test_sender_that_stays_away_leaves_what_it_sent(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profd.ingest.pushed.UNFINISHED_SECONDS", 0.0)
     sender = Sender(rig)
