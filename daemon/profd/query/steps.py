@@ -20,7 +20,7 @@ from profd.store.reader import TraceReader
 
 NO_STEPS: Final = (
     "none found: the trace has no ProfilerStep# range and fewer than two optimizer steps. "
-    "Call prof.step(), or capture a longer window."
+    "Call profclient.step() (or that of torch's profiler) after each, or capture a longer window."
 )
 NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
 

@@ -71,8 +71,9 @@ def _remarks(targets: list[capture_pb2.Target]) -> None:
     """Each reason once, with the processes it holds for: hundreds of them share a few."""
     grouped: dict[tuple[str, str], list[int]] = {}
     for target in targets:
-        # A plain Python program is sampled; that it is not PyTorch needs no remark.
-        if target.reason and (target.fix or not target.sources):
+        # A plain Python program is sampled; that it is not PyTorch needs no remark. Nor do attached ones: they are
+        # recorded from the inside.
+        if target.reason and (target.fix or not target.sources) and "sdk" not in target.sources:
             grouped.setdefault((target.reason, target.fix), []).append(target.pid)
     for (reason, fix), pids in grouped.items():
         who = ", ".join(str(pid) for pid in pids[:6]) + (f" and {len(pids) - 6} more" if len(pids) > 6 else "")

@@ -1,0 +1,26 @@
+"""What `profctl ps` says beside its table."""
+
+from __future__ import annotations
+
+import pytest
+from profclient.cli.commands.ps import _remarks
+from profproto.v1 import capture_pb2
+
+
+def _target(pid: int, sources: list[str], reason: str = "", fix: str = "") -> capture_pb2.Target:
+    return capture_pb2.Target(pid=pid, sources=sources, reason=reason, fix=fix)
+
+
+def test_a_reason_is_said_once_for_all_that_share_it(capsys: pytest.CaptureFixture[str]) -> None:
+    _remarks([_target(pid, ["pyspy"], "no daemon mode", "start it again") for pid in (1, 2)])
+    assert capsys.readouterr().out.strip() == "1, 2: no daemon mode\n  → start it again"
+
+
+def test_processes_that_are_served_best_need_no_remark(capsys: pytest.CaptureFixture[str]) -> None:
+    _remarks([_target(1, ["sdk", "pyspy"], "no daemon mode", "start it again"), _target(2, ["pyspy"], "not PyTorch")])
+    assert capsys.readouterr().out == ""
+
+
+def test_what_cannot_be_profiled_at_all_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    _remarks([_target(1, [], "it belongs to somebody else")])
+    assert "somebody else" in capsys.readouterr().out
