@@ -13,14 +13,14 @@ def _target(pid: int, sources: list[str], reason: str = "", fix: str = "") -> ca
 
 def test_a_reason_is_said_once_for_all_that_share_it(capsys: pytest.CaptureFixture[str]) -> None:
     _remarks([_target(pid, ["pyspy"], "no daemon mode", "start it again") for pid in (1, 2)])
-    assert capsys.readouterr().out.strip() == "1, 2: no daemon mode\n  → start it again"
+    assert capsys.readouterr().err.strip() == "1, 2: no daemon mode\n  → start it again"
 
 
 def test_processes_that_are_served_best_need_no_remark(capsys: pytest.CaptureFixture[str]) -> None:
     _remarks([_target(1, ["sdk", "pyspy"], "no daemon mode", "start it again"), _target(2, ["pyspy"], "not PyTorch")])
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_what_cannot_be_profiled_at_all_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     _remarks([_target(1, [], "it belongs to somebody else")])
-    assert "somebody else" in capsys.readouterr().out
+    assert "somebody else" in capsys.readouterr().err
