@@ -7,6 +7,9 @@
 namespace profd::scan {
 namespace {
 
+// Lines that our own export draws beside what was recorded (daemon/profd/export/derived.py): they are no events.
+constexpr std::string_view kDerived = "profd.derived";
+
 // What an open async id holds beside its rows, in the unit of ChromeEvents::open_.
 std::size_t key_cost(const std::string& key) { return 2 + key.size() / sizeof(ArgValue); }
 
@@ -28,6 +31,10 @@ void ChromeEvents::begin(std::int64_t base_ns, DeviceType accelerator) {
 
 void ChromeEvents::accept(Record& record, std::string_view text) {
   if (record.fault == RecordFault::kTooLarge) return lose("too_large");
+  if (record.cat.text == kDerived) {
+    ++counted["derived_left_out"];
+    return;
+  }
   const std::string_view phase = record.phase.type == Type::kStr ? record.phase.text : std::string_view();
   const char p = phase.size() == 1 ? phase[0] : '\0';
   if (p == 's' || p == 't' || p == 'f') return flow(record);

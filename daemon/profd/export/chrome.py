@@ -19,6 +19,7 @@ from profd._scan import ChromeWriter
 from profd.decode.chrome import base_ns_of
 from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable, Flows, Tracks
 from profd.events.table import Array
+from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
 from profd.export.links import flows_of
 from profd.export.rows import numbers, tables, without_lists
 from profd.store.reader import TraceReader, Window
@@ -93,12 +94,27 @@ class _Export:
                 out.write(text)
             count += len(table)
             progress("exporting", min(1.0, count / total))
+        begun = count > 0
+        for line in drawn_lines(self._reader, self._window, self._min_duration):
+            out.write((b",\n" if begun else b"") + self._drawn(line))
+            begun = True
         flows = self._flows()
-        out.write(flows)
+        # The writer sets commas between what it has written itself.
+        out.write(b",\n" + flows if flows and begun and not count else flows)
         metadata = self._metadata()
-        out.write(b",\n" + metadata if metadata and (count or flows) else metadata)
+        out.write(b",\n" + metadata if metadata and (begun or flows) else metadata)
         out.write(b"\n]\n}\n")
         return count
+
+    def _drawn(self, line: DrawnLine) -> bytes:
+        """A derived line, on a thread of its own of its process."""
+        place = {"cat": CATEGORY, "pid": self._reader.tracks.processes[line.process]["id"], "tid": line.title}
+        base, where = base_ns_of(self._top_level.get("baseTimeNanoseconds")), json.dumps(place)[1:-1]
+        records = (
+            f'{{"ph": "X", {where}, "name": {json.dumps(name)}, "ts": {_us(start - base)}, "dur": {_us(end - start)}}}'
+            for name, start, end in line.spans
+        )
+        return ",\n".join(records).encode("ascii")
 
     def _set_tracks(self) -> None:
         tracks = self._reader.tracks
@@ -181,6 +197,11 @@ class _Export:
                 if key in thread:
                     records.append({"ph": "M", "name": name, **place, "args": {key: thread[key]}})
         return ",\n".join(map(json.dumps, records)).encode()
+
+
+def _us(ns: int) -> str:
+    """Nanoseconds as decimal microseconds, exactly: Unix times have too many digits for a float."""
+    return f"{'-' if ns < 0 else ''}{abs(ns) // 1000}.{abs(ns) % 1000:03}"
 
 
 class _Pairs:

@@ -16,6 +16,7 @@ import numpy as np
 from profd.events import NO_CODE, NO_END, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.export import wire
+from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
 from profd.export.links import flows_of
 from profd.export.perfetto_notes import NOTE_COLUMNS, Interned, Notes, counter_values
 from profd.export.perfetto_tracks import Lanes, TrackTable
@@ -67,6 +68,8 @@ class _Export:
             progress("exporting", min(1.0, count / total))
         for lanes in self._lanes.values():
             self._close(lanes, lanes.close())
+        for line in drawn_lines(self._reader, window, min_duration_ns):
+            self._draw(line)
         self._flush(0)
         return count
 
@@ -100,6 +103,20 @@ class _Export:
                 self._event(begins[at], _INSTANT + track + body)
             else:
                 self._slice(begins[at], _NO_END if unended[at] else ends[at], thread[at], is_async[at], body)
+
+    def _draw(self, line: DrawnLine) -> None:
+        """A derived line under its process."""
+        owner = self._tracks.process(line.process)
+        lanes, category = Lanes([]), wire.integer(3, self._interned.category(CATEGORY))
+        for name, start, end in line.spans:
+            lane, _, closed = lanes.place(start, end)
+            while lane >= len(lanes.uuids):
+                number = f" {len(lanes.uuids) + 1}" if lanes.uuids else ""
+                lanes.uuids.append(self._tracks.under(owner, line.title + number))
+            self._close(lanes, closed)
+            body = wire.integer(10, self._interned.name(name)) + category
+            self._event(start, _BEGIN + wire.integer(11, lanes.uuids[lane]) + body)
+        self._close(lanes, lanes.close())
 
     def _name(self, table: EventTable, at: int) -> str:
         code = int(table.column("name")[at])

@@ -36,6 +36,10 @@ class TrackTable:
             return self.under(0, "no thread" if lane == 0 else f"no thread, {among} {lane}")
         return self._threads[thread] if lane == 0 else self.under(self._threads[thread], f"{among} {lane}")
 
+    def process(self, process: int) -> int:
+        """The uuid of a process."""
+        return self._processes[process]
+
     def process_of(self, thread: int) -> int:
         """The uuid of the process of a thread; 0 where there is none."""
         return self._owners[thread] if 0 <= thread < len(self._owners) else 0
