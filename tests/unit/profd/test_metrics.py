@@ -14,8 +14,12 @@ from profd import metrics as metrics_module
 from profd.capture.model import Loss, State
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
+from profd.ingest import arena as arena_module
+from profd.ingest.chunk import Refusal
+from profd.ingest.intake import IngestStatistics
 from profd.metrics import Metrics, MetricsServer
 from profd.observe import LiveCollector, ObservedAudit, Reading
+from profd.sources.sdk.source import SdkStatistics
 
 
 def scrape(server: MetricsServer) -> str:
@@ -123,3 +127,41 @@ async def test_live_values_are_read_on_the_loop() -> None:
         "profd_kineto_processes 4.0",
     ):
         assert line in text.splitlines()
+
+
+async def test_attached_processes_and_what_arrives_from_them() -> None:
+    metrics = Metrics()
+    reading = Reading(
+        sdk=SdkStatistics(attached=3, armed=1, refused={"hostile": 2}, seconds={"all": 0.5}),
+        ingest=IngestStatistics(expected=1, chunks=7, events=1000, bytes=4000, again=2, sync_failures=0),
+    )
+    metrics.registry.register(LiveCollector(asyncio.get_running_loop(), lambda: reading))
+    server = MetricsServer(metrics, "127.0.0.1", 0)
+    server.open()
+    text = await asyncio.to_thread(scrape, server)
+    server.close()
+    for line in (
+        "profd_sdk_processes 3.0",
+        "profd_sdk_armed 1.0",
+        'profd_sdk_connections_refused_total{why="hostile"} 2.0',
+        'profd_sdk_connections_refused_total{why="refused"} 0.0',
+        'profd_sdk_record_seconds_total{kind="all"} 0.5',
+        "profd_ingest_streams 1.0",
+        "profd_ingest_chunks_total 7.0",
+        "profd_ingest_bytes_total 4000.0",
+        "profd_ingest_chunks_again_total 2.0",
+    ):
+        assert line in text.splitlines(), line
+
+
+def test_losses_of_a_recording_have_their_labels() -> None:
+    metrics = Metrics()
+    metrics.count_losses([Loss("target", "arena_full", 3), Loss("ingest", "missing", 2), Loss("streamer", "crc", 1)])
+    value = metrics.registry.get_sample_value
+    assert value("profd_events_dropped_total", {"stage": "target", "reason": "arena_full"}) == 3
+    assert value("profd_events_dropped_total", {"stage": "ingest", "reason": "missing"}) == 2
+
+
+def test_reasons_of_ingest_and_arenas_are_known() -> None:
+    said = {*arena_module._REASONS, *(refusal.value for refusal in Refusal), "missing"}
+    assert said <= metrics_module._LOSS_REASONS
