@@ -27,8 +27,10 @@ def rows(events: int) -> Iterator[Row]:
     growth = max(per_event) / min(per_event)
     shown = " / ".join(f"{seconds * 1e9:.1f}" for seconds in per_event)
     yield Row("engine", "tree, ns a row at 1e5 / 1e6 / 1e7", shown, ratio=growth, bar="within 2x", met=growth <= 2)
-    linked = child("bench.ours.kernels:links", {"count": events})["result"]
-    yield _row(f"links of {events / 1e6:g}M rows", linked, floors.run("tree", str(events), str(THREADS))[2], events, 25)
+    correlate = floors.run("tree", str(events), str(THREADS))[2]
+    for what, kernel in (("links", "links"), ("tensor ids", "tensors")):
+        taken = child(f"bench.ours.kernels:{kernel}", {"count": events})["result"]
+        yield _row(f"{what} of {events / 1e6:g}M rows", taken, correlate, events, 25)
     yield from _averages(events)
 
 

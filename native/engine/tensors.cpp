@@ -1,8 +1,6 @@
 // Which records speak of the same tensor: a union-find over storages, told apart where an address is used again.
 #include "tensors.h"
 
-#include <unordered_map>
-
 #include "arrays.h"
 
 namespace profd {
@@ -10,23 +8,54 @@ namespace {
 
 enum Action : std::uint8_t { kInput = 0, kAllocate = 1, kFree = 2 };
 
-// An address in a process.
-struct Address {
-  std::int64_t pointer;
-  std::int32_t process;
-  bool operator==(const Address&) const = default;
-};
+constexpr std::int64_t kNothing = -1;
 
-struct AddressHash {
-  std::size_t operator()(const Address& address) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(address.pointer) ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(address.process)) << 40);
+// What is known of an address in a process; kNothing of one that is new. Entries stay: a freed address comes back.
+class AddressTable {
+ public:
+  AddressTable() : slots_(kLeast) {}
+
+  std::int64_t& at(std::int64_t pointer, std::int32_t process) {
+    if ((used_ + 1) * 2 > slots_.size()) grow();
+    Slot& slot = slots_[place(pointer, process)];
+    used_ += !slot.used;
+    slot.pointer = pointer, slot.process = process, slot.used = true;
+    return slot.value;
+  }
+
+ private:
+  static constexpr std::size_t kLeast = 1024;
+
+  struct Slot {  // open addressing, linear probing
+    std::int64_t pointer = 0;
+    std::int64_t value = kNothing;
+    std::int32_t process = 0;
+    bool used = false;
+  };
+
+  std::size_t place(std::int64_t pointer, std::int32_t process) const {
+    std::uint64_t hash = static_cast<std::uint64_t>(pointer) ^
+                         (static_cast<std::uint64_t>(static_cast<std::uint32_t>(process)) << 40);
     hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
     hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
-    return hash ^ (hash >> 31);
+    hash ^= hash >> 31;
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = hash & mask;
+    while (slots_[at].used && (slots_[at].pointer != pointer || slots_[at].process != process)) at = (at + 1) & mask;
+    return at;
   }
-};
 
-using Addresses = std::unordered_map<Address, std::int64_t, AddressHash>;
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.used) slots_[place(slot.pointer, slot.process)] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
 
 class Islands {
  public:
@@ -66,7 +95,7 @@ Out<std::int64_t> tensor_islands(In<std::int32_t> process, In<std::uint8_t> acti
   {
     nb::gil_scoped_release release;
     Islands islands;
-    Addresses live, impls;  // storage of an address now; first storage that an impl had
+    AddressTable live, impls;  // storage of an address now; first storage that an impl had
     std::vector<bool> of_tensor;
     for (std::size_t i = 0; i < n; ++i) {
       const std::int32_t owner = process.data()[i];
@@ -74,17 +103,18 @@ Out<std::int64_t> tensor_islands(In<std::int32_t> process, In<std::uint8_t> acti
       require(what <= kFree, "an action is unknown");
       island[i] = kNoRow;
       if (storage.data()[i] == 0 || (what == kInput && impl.data()[i] == 0)) continue;  // undefined
-      const auto [place, is_new] = live.try_emplace({storage.data()[i], owner}, static_cast<std::int64_t>(islands.size()));
-      if (is_new) {
-        islands.add();
+      std::int64_t& now = live.at(storage.data()[i], owner);
+      if (now == kNothing) {
+        now = islands.add();
         of_tensor.push_back(false);
       }
-      island[i] = place->second;
-      if (what == kFree) live.erase(place);
+      island[i] = now;
+      if (what == kFree) now = kNothing;
       if (what != kInput) continue;
       of_tensor[static_cast<std::size_t>(island[i])] = true;
-      const auto known = impls.try_emplace({impl.data()[i], owner}, island[i]).first;
-      islands.join(known->second, island[i]);
+      std::int64_t& first = impls.at(impl.data()[i], owner);
+      if (first == kNothing) first = island[i];
+      islands.join(first, island[i]);
     }
     std::vector<std::int64_t> number(islands.size(), kNoRow);
     std::int64_t next = 0;
