@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,7 +19,10 @@ from typing import Final, Protocol
 from profd.ingest.arena import Counters, counters_untrusted
 from profd.ingest.streamer_process import NotStarted, Said, StreamerProcess
 from profd.limits import STREAMER_RESTARTS_MAX
+from profd.workers.identity import unreadable
 
+_LOOK_AGAIN_SECONDS: Final = 60.0  # at whether an identity can run our Python: some 100 stat(2)
+_IDENTITIES_KEPT: Final = 256
 RESTART_SECONDS: Final = 0.2  # between two starts, times the starts before
 
 log = logging.getLogger("profd.ingest")
@@ -105,17 +109,33 @@ class Streamers:
         self._find = find
         self._change_identity = change_identity
         self._uids: dict[int, _Uid] = {}
+        self._unreadable: dict[tuple[int, int], tuple[float, str]] = {}  # by identity: good until, and a path
 
     def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> Drain:
         """Have an arena drained by the streamer of this uid. Raises NotFound, or OSError without descriptors."""
         intake = self._find(incarnation, epoch)
         owner = self._uids.get(uid)
         if owner is None:
-            identity = (uid, gid) if self._change_identity and uid != os.geteuid() else None
+            identity = (uid, gid) if self._changes(uid) else None
             owner = self._uids[uid] = _Uid(self._socket, identity, lambda: self._uids.pop(uid, None))
         drain = Drain(owner, (incarnation, epoch), os.dup(fd), intake)
         owner.add(drain)
         return drain
+
+    def why_not(self, uid: int, gid: int) -> str:
+        """A sentence when no streamer can run with this identity, else empty."""
+        if not self._changes(uid):
+            return ""
+        known = self._unreadable.get((uid, gid))
+        if known is None or known[0] < time.monotonic():
+            known = self._unreadable[uid, gid] = (time.monotonic() + _LOOK_AGAIN_SECONDS, unreadable(uid, gid))
+            while len(self._unreadable) > _IDENTITIES_KEPT:
+                del self._unreadable[next(iter(self._unreadable))]
+        path = known[1]
+        return f"uid {uid} cannot read {path}, which the streamer of its events needs to run" if path else ""
+
+    def _changes(self, uid: int) -> bool:
+        return self._change_identity and uid != os.geteuid()
 
     @property
     def pids(self) -> list[int]:

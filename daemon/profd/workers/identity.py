@@ -66,9 +66,9 @@ def choose(name: str = "") -> WorkerIdentity:
     entry = _user(name)
     if entry is None:
         return WorkerIdentity(why_same=f"none of the users {', '.join(WORKER_USERS)} exists")
-    unreadable = _unreadable(entry.pw_uid, entry.pw_gid)
-    if unreadable:
-        return WorkerIdentity(why_same=f"user {entry.pw_name} cannot read {unreadable}, which workers need to run")
+    path = unreadable(entry.pw_uid, entry.pw_gid)
+    if path:
+        return WorkerIdentity(why_same=f"user {entry.pw_name} cannot read {path}, which workers need to run")
     return WorkerIdentity(entry.pw_uid, entry.pw_gid, entry.pw_name)
 
 
@@ -140,7 +140,7 @@ def _missing_capabilities(status: Path = Path("/proc/self/status")) -> list[str]
     return []
 
 
-def _unreadable(uid: int, gid: int) -> str:
+def unreadable(uid: int, gid: int) -> str:
     """The first path of our interpreter and packages that this uid cannot reach; empty if none."""
     needed = {Path(sys.executable).resolve(), Path(os.__file__), Path(__file__).resolve()}
     needed |= {Path(entry) for entry in sys.path if entry and Path(entry).is_dir()}

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from profd.ingest.streamers import Streamers
-from profd.workers.identity import _unreadable
+from profd.workers.identity import unreadable
 
 from tests.support import arena_writer as writer
 from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, until
@@ -63,7 +63,7 @@ async def test_streamer_has_no_privileges_less_weight_and_nothing_of_ours(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing identity takes root")
-@pytest.mark.skipif(bool(_unreadable(NOBODY, NOBODY)), reason=f"uid {NOBODY} cannot read this Python")
+@pytest.mark.skipif(bool(unreadable(NOBODY, NOBODY)), reason=f"uid {NOBODY} cannot read this Python")
 async def test_streamer_of_another_user_has_its_identity(rig: IngestRig) -> None:
     rig.folder.chmod(0o755)
     for path in (rig.socket, rig.folder / "control.sock"):
@@ -99,6 +99,18 @@ async def test_python_that_cannot_be_run_ends_the_drain_with_its_reason(
         assert [(loss.reason, loss.count) for loss in intake.losses] == [("missing", 40)]
         drain.close()
         intake.close()
+
+
+async def test_users_who_cannot_run_our_python_are_known_before(
+    rig: IngestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streamers = Streamers(rig.socket, rig.ingest.find, change_identity=True)
+    monkeypatch.setattr("profd.ingest.streamers.unreadable", lambda uid, gid: "/root" if uid == NOBODY else "")
+    assert "uid 65534 cannot read /root" in streamers.why_not(NOBODY, NOBODY)
+    assert streamers.why_not(NOBODY - 1, NOBODY) == ""
+    assert streamers.why_not(os.geteuid(), os.getegid()) == ""
+    assert rig.streamers.why_not(NOBODY, NOBODY) == ""  # it changes no identity
+    await streamers.close()
 
 
 async def test_drop_lets_go_of_the_arena_and_the_streamer_stays_for_the_next(rig: IngestRig) -> None:

@@ -84,3 +84,7 @@ class Streamers(Protocol):
     def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> Drain:
         """Begin; `fd` stays the caller's."""
         ...
+
+    def why_not(self, uid: int, gid: int) -> str:
+        """Why nothing of this identity can be drained; empty if it can."""
+        ...

@@ -85,6 +85,7 @@ class Rig:
         self.drains: list[TestDrain] = []
         self.prepare: Callable[[TestDrain], None] = lambda drain: None
         self.refuse: Exception | None = None
+        self.unable = ""
         self.said: list[tuple[State, str]] = []
         self.kept: list[RawFile] = []
         self.recovered: list[tuple[str, ProcessId, list[Loss]]] = []
@@ -107,6 +108,9 @@ class Rig:
         assert (incarnation, uid) == (0xAA, os.getuid())
         self.intakes.append(TestIntake(directory / "chunks.pfc"))
         return self.intakes[-1]
+
+    def why_not(self, uid: int, gid: int) -> str:
+        return self.unable
 
     def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> TestDrain:
         self.drains.append(TestDrain(self.intakes[-1], os.fstat(fd).st_size))
@@ -435,6 +439,16 @@ async def test_who_attached_as_another_user_does_not_speak_for_the_process(rig: 
     fake = await rig.attach()
     offer = rig.source.offer(replace(rig.process, uid=os.getuid() + 1))
     assert (offer.can, offer.why_code) == (False, Reason.NOT_PERMITTED)
+    fake.close()
+
+
+async def test_a_process_whose_owner_cannot_run_a_streamer_is_left_to_other_sources(rig: Rig) -> None:
+    fake = await rig.attach()
+    rig.unable = "uid 1000 cannot read /root"
+    offer = rig.source.offer(rig.process)
+    assert (offer.can, offer.busy, offer.why_code) == (False, False, Reason.NOT_PERMITTED)
+    assert "/root" in offer.reason
+    assert "install profd" in offer.fix
     fake.close()
 
 
