@@ -34,10 +34,11 @@ class Timer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A source was chosen; `deadline_ns` is the longest its whole recording may take."""
+    """A source was chosen; `deadline_ns` is the longest its whole recording may take, `stop_ns` ending it early."""
 
     source: str
     deadline_ns: int
+    stop_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ class Machine:
         self.can_stop = True
         self.ignored = 0
         self._graces = graces or Graces()
+        self._stopping_ns = self._graces.stopping_ns
         self._open_ended = open_ended
         self._begun = False
         self._stop: Stop | None = None
@@ -210,6 +212,7 @@ class Machine:
         if self._begun:
             return None
         self._begun = True
+        self._stopping_ns = max(self._stopping_ns, event.stop_ns)
         self.target.source = event.source
         return [StartRecording(), StartTimer(Timer.RECORDING, event.deadline_ns + self._graces.overrun_ns)]
 
@@ -231,7 +234,7 @@ class Machine:
         if not self._begun:
             return self._end(State.CANCELLED, event.reason, event.message)
         if self.can_stop:
-            return [SignalStop(), StartTimer(Timer.STOPPING, self._graces.stopping_ns)]
+            return [SignalStop(), StartTimer(Timer.STOPPING, self._stopping_ns)]
         self.target.doing = f"stopping; once accepted, a window of {self.target.source} runs to its end"
         return [SignalStop()]
 
@@ -249,7 +252,7 @@ class Machine:
             return [AbortRecording(), *self._give_up()]
         if event.timer is Timer.RECORDING and self._stop is None:
             self._stop = Stop(Reason.TIMEOUT, "it took longer than it may")
-        return [SignalStop(), StartTimer(Timer.STOPPING, self._graces.stopping_ns)]
+        return [SignalStop(), StartTimer(Timer.STOPPING, self._stopping_ns)]
 
     def _give_up(self) -> list[Action]:
         if self._ended:

@@ -187,7 +187,8 @@ class CaptureManager:
         target.not_honoured = list(choice.plan.not_honoured)
         target.risks = list(choice.plan.risks)
         order = Order(choice.source, process, record.options)
-        self._new_run(record, target).begin(order, self._deadline_ns(record.options, choice.plan))
+        deadline_ns = self._deadline_ns(record.options, choice.plan)
+        self._new_run(record, target).begin(order, deadline_ns, choice.plan.stop_ns)
 
     def _deadline_ns(self, options: Options, plan: Plan) -> int:
         """From now; plans count from the agreed start, where there is one."""

@@ -85,11 +85,11 @@ class TargetRun:
         """Events that meant nothing when they came."""
         return self._machine.ignored
 
-    def begin(self, order: Order, deadline_ns: int) -> None:
-        """Record with the chosen source; `deadline_ns` is its plan's."""
+    def begin(self, order: Order, deadline_ns: int, stop_ns: int = 0) -> None:
+        """Record with the chosen source; `deadline_ns` and `stop_ns` are its plan's."""
         self._order = order
         self._machine.can_stop = order.source.can_stop
-        self.send(m.Begin(order.source.name, deadline_ns))
+        self.send(m.Begin(order.source.name, deadline_ns, stop_ns))
 
     def retry(self) -> None:
         """Decode the raw files in the journal again."""

@@ -46,6 +46,7 @@ class Plan:
     trace_bytes: int | None = None  # written by the target
     risks: tuple[str, ...] = ()
     deadline_ns: int = 0  # longest the whole recording may take
+    stop_ns: int = 0  # longest it may take to end when it is stopped; 0: what every source is given
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ SECOND: Final = 1_000_000_000
 ARM_SECONDS: Final = 20.0  # for the answer to ARM: the arena's memory is touched first
 STOP_SECONDS: Final = 5.0  # for the answer to STOP; a process that is stopped gives none
 TORCH_STOP_SECONDS: Final = 65.0  # where torch's own profiler has to be stopped and write its file first
-DRAIN_SECONDS: Final = 20.0  # for what is left in the arena; with STOP_SECONDS less than the manager waits
+DRAIN_SECONDS: Final = 20.0  # for what is left in the arena
 EVENT_BYTES: Final = 5  # in the journal
 KINDS: Final = frozenset(("all", "ranges", "ops", "stacks", "torch", "inputs"))  # of seconds spent recording
 _LATENCY_NS: Final = 2_000_000
@@ -75,6 +75,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
         risks=tuple(_risks(options, hello)),
         # The manager adds what lies ahead of an agreed start itself.
         deadline_ns=window_ns + round((ARM_SECONDS + stop_s + DRAIN_SECONDS) * SECOND) + _SPARE_NS,
+        stop_ns=round((stop_s + DRAIN_SECONDS) * SECOND) + _SPARE_NS,
     )
 
 

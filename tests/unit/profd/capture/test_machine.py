@@ -306,3 +306,10 @@ def test_random_events_settle_exactly_once_per_try(names: list[str]) -> None:
         if not was.terminal and not machine.target.state.terminal:
             assert machine.target.state >= was
     assert machine.target.state.terminal
+
+
+def test_a_source_may_need_longer_to_stop() -> None:
+    for asked_ns, given_ns in ((0, 30 * m.SECOND_NS), (90 * m.SECOND_NS, 90 * m.SECOND_NS), (1, 30 * m.SECOND_NS)):
+        machine = m.Machine(target(), m.Graces())
+        machine.handle(m.Begin("sdk", 100, asked_ns))
+        assert machine.handle(EVENTS["stop"]) == [m.SignalStop(), m.StartTimer(m.Timer.STOPPING, given_ns)]
