@@ -74,6 +74,7 @@ INGEST_JOURNAL_BYTES_MAX: Final = 4 * GiB  # of one target of one capture
 INGEST_FREE_BYTES_MIN: Final = 256 * MiB  # of the journal's filesystem; below it nothing more is taken
 INGEST_PUSHED_MAX: Final = 16  # streams at once that no capture asked for: each holds a file on the store's disk
 INGEST_PUSHED_PER_UID_MAX: Final = 8
+INGEST_PUSHED_BYTES_MAX: Final = 1 * GiB  # of one of them
 INGEST_LABEL_CHARS_MAX: Final = 255
 STREAMER_RESTARTS_MAX: Final = 5  # of the streamer of one drain, in a row: acked chunks start the count anew
 STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, JSON

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -171,16 +171,16 @@ class Ingest:
 
     def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> Intake:
         """Take chunks of this process for this capture. Raises Exhausted, or BadInput if it is expected already."""
-        return self.expect_in(incarnation, epoch, uid, directory / FILE_NAME)
+        return self.expect_in(incarnation, epoch, uid, lambda: JournalFile(directory / FILE_NAME))
 
-    def expect_in(self, incarnation: int, epoch: int, uid: int, path: Path, fd: int | None = None) -> Intake:
-        """The same into a file, or into an open descriptor, which is taken over; `path` is then what it is called."""
+    def expect_in(self, incarnation: int, epoch: int, uid: int, file: Callable[[], JournalFile]) -> Intake:
+        """The same into a file of the caller's making, which is asked for when all else is well."""
         key = (incarnation, epoch)
         if key in self._expected:
             raise BadInput(f"process {incarnation:016x} is recorded already (epoch {epoch:016x})")
         if len(self._expected) >= INGEST_EXPECTED_MAX:
             raise Exhausted(f"{len(self._expected)} processes are recorded already; wait for their captures to end")
-        intake = Intake(self, incarnation, epoch, uid, JournalFile(path, fd=fd))
+        intake = Intake(self, incarnation, epoch, uid, file())
         self._expected[key] = intake
         if intake.bytes:
             intake.recover()

@@ -18,7 +18,13 @@ from typing import BinaryIO, Final, Protocol
 from profd.capture.model import Loss
 from profd.errors import BadInput, Exhausted
 from profd.ingest.intake import Ingest, Intake
-from profd.limits import INGEST_LABEL_CHARS_MAX, INGEST_PUSHED_MAX, INGEST_PUSHED_PER_UID_MAX
+from profd.ingest.journal_file import JournalFile
+from profd.limits import (
+    INGEST_LABEL_CHARS_MAX,
+    INGEST_PUSHED_BYTES_MAX,
+    INGEST_PUSHED_MAX,
+    INGEST_PUSHED_PER_UID_MAX,
+)
 from profd.store.catalog import TraceRecord
 from profd.trust.caller import Caller
 
@@ -126,14 +132,13 @@ class Pushed:
         self._open.clear()
 
     def _begin(self, caller: Caller, incarnation: int, epoch: int, label: str, file: BinaryIO) -> Push:
+        def journal() -> JournalFile:
+            name = Path(f"the stream {label!r}")
+            return JournalFile(name, INGEST_PUSHED_BYTES_MAX, fd=os.dup(file.fileno()))
+
         try:
             self._check_room(caller)
-            fd = os.dup(file.fileno())
-            try:
-                intake = self._ingest.expect_in(incarnation, epoch, caller.uid, Path(f"the stream {label!r}"), fd)
-            except BaseException:
-                os.close(fd)
-                raise
+            intake = self._ingest.expect_in(incarnation, epoch, caller.uid, journal)
         except BaseException:
             file.close()
             raise
