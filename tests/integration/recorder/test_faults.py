@@ -327,3 +327,50 @@ def test_states_are_as_documented_after_death() -> None:
         assert states == {State.OPEN, State.SEALED}
     finally:
         writer.close()
+
+
+def test_without_membarrier_nothing_is_ever_mapped_anew_where_a_thread_could_write() -> None:
+    """GIVEN a sandbox that forbids membarrier(2) THEN arenas are covered by private memory, and recording works."""
+    run("""
+        import ctypes, os, struct, sys, threading
+
+        if os.uname().machine != "x86_64":
+            raise SystemExit
+        MEMBARRIER, ALLOW, EPERM = 324, 0x7FFF0000, 0x00050001
+        code = [(0x20, 0, 0, 0), (0x15, 0, 1, MEMBARRIER), (0x06, 0, 0, EPERM), (0x06, 0, 0, ALLOW)]
+        filters = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in code))
+        program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(filters)))
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        assert prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+        assert prctl(22, 2, ctypes.byref(program)) == 0, ctypes.get_errno()  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+        assert ctypes.CDLL(None).syscall(MEMBARRIER, 0, 0, 0) == -1
+
+        from profclient import _recorder
+        from profclient._recorder import record_function
+        from tests.support.arena_reader import read_arena
+
+        def arenas():
+            return sum("profd-arena" in line for line in open("/proc/self/maps"))
+
+        stop = threading.Event()
+        def work():
+            while not stop.is_set():
+                with record_function("x"):
+                    pass
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        sys.setswitchinterval(1e-5)
+        for epoch in range(1, 20):
+            fd = os.dup(_recorder.arm(arena_bytes=1 << 20, strings_bytes=1 << 16, epoch=epoch))
+            assert arenas()
+            assert _recorder.release()
+            assert not arenas()
+            arena = read_arena(fd)
+            assert arena.header["epoch"] == epoch
+            os.close(fd)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        """)
