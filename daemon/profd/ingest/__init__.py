@@ -39,6 +39,10 @@ finished; the chunks it had not freed come again and are removed as duplicates.
 - `restarts`: how often its streamer had to be started again;
 - `close()`: idempotent; the streamer lets go of the arena whatever is left.
 
-Parts: `chunk` (the header, checked), `ledger` (what has been seen, what is
-missing; pure), `journal_file`, `writer` (the threads), `intake`, `streamers`.
+`Streamers.why_not(uid, gid)` says beforehand whether a streamer can run as the owner of a process.
+
+Parts: `chunk` (the header, checked), `ledger` (what has been seen; pure),
+`journal_file`, `sink` (both together), `writer` (the threads), `intake`;
+`streamers`, `streamer_process`, `arena` (its counters, without a streamer);
+`pushed` (streams that no capture asked for).
 """
