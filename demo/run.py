@@ -1,4 +1,4 @@
-"""`make demo`: profd, a real training loop, a 3 s capture, its summary and what to try next.
+"""`make demo`: profd, a real training loop, captures of it from the outside and from the inside, and what to try next.
 
 Everything runs as you, in a folder of its own that is removed at the end.
 """
@@ -57,19 +57,38 @@ def profctl(environment: dict[str, str], *arguments: str) -> int:
     return subprocess.run([str(BIN / "profctl"), *arguments], env=environment, check=False).returncode
 
 
-def traceable(environment: dict[str, str], pid: int) -> bool:
-    """The daemon can trace the process through kineto."""
+def trains(environment: dict[str, str], state: Path, pid: int, source: str) -> bool:
+    """The loop has begun (its first step imports half of PyTorch), and the daemon can record it through this source."""
+    if "training" not in (state / "train.log").read_text():
+        return False
     done = subprocess.run(
         [str(BIN / "profctl"), "ps", "--json", "--pid", str(pid)],
         env=environment,
         capture_output=True,
         check=False,
     )
-    return done.returncode == 0 and any("kineto" in target["sources"] for target in json.loads(done.stdout))
+    return done.returncode == 0 and any(source in target["sources"] for target in json.loads(done.stdout))
 
 
 def show(environment: dict[str, str], state: Path, daemon: subprocess.Popen[bytes]) -> int:
-    """The training loop, its capture, and the answer."""
+    """The training loop, its captures, and the answers."""
+    code = show_kineto(environment, state) or show_attached(environment, state)
+    if code:
+        return code
+    print(f"""
+Those were real captures of running processes. To go on with jobs of your own:
+
+  {BIN}/profd --user &                                     the daemon, for you alone
+  {BIN}/profctl run -- python train.py &                   any Python job
+  {BIN}/profctl ps                                         what can be profiled
+  {BIN}/profctl start --pid PID --duration 5s              op by op (a program that was started otherwise: sampled)
+  {BIN}/profctl where --pid PID                            its stacks right now
+  {BIN}/profctl export -f chrome -o trace.json             for https://ui.perfetto.dev""")
+    return daemon.poll() or 0
+
+
+def show_kineto(environment: dict[str, str], state: Path) -> int:
+    """The loop as it is, recorded by PyTorch's own profiler."""
     job_environment = environment | {
         "KINETO_USE_DAEMON": "1",
         "KINETO_IPC_SOCKET_DIR": str(state / "kineto"),
@@ -77,22 +96,26 @@ def show(environment: dict[str, str], state: Path, daemon: subprocess.Popen[byte
     }
     print("A PyTorch training loop (demo/train.py) starts with KINETO_USE_DAEMON=1 and knows nothing else of profd.")
     with running([sys.executable, str(HERE / "train.py")], job_environment, state / "train.log") as job:
-        wait_until("the training loop registers", lambda: traceable(environment, job.pid), job)
+        wait_until("the training loop registers", lambda: trains(environment, state, job.pid, "kineto"), job)
         profctl(environment, "ps", "--pid", str(job.pid))
         code = profctl(environment, "start", "--pid", str(job.pid), "--duration", "3s")
         if code:
             return code
-        profctl(environment, "top", "--limit", "12")
-    print(f"""
-That was a real capture of a running process. To go on with jobs of your own:
+        return profctl(environment, "top", "--limit", "12")
 
-  {BIN}/profd --user &                                     the daemon, for you alone
-  KINETO_USE_DAEMON=1 python train.py &                  any PyTorch job
-  {BIN}/profctl ps                                         what can be profiled
-  {BIN}/profctl start --pid PID --duration 5s              op by op (any other Python program: sampled)
-  {BIN}/profctl where --pid PID                            its stacks right now
-  {BIN}/profctl export -f chrome -o trace.json             for https://ui.perfetto.dev""")
-    return daemon.poll() or 0
+
+def show_attached(environment: dict[str, str], state: Path) -> int:
+    """The same loop, recorded from the inside."""
+    print("\nThe same loop, started with `profctl run`: recorded from the inside, operators by an observer of ours.")
+    if code := profctl(environment, "torch", "build"):
+        return code
+    print(f"\n$ profctl run -- python {HERE.name}/train.py &", flush=True)
+    command = [str(BIN / "profctl"), "run", "--", sys.executable, str(HERE / "train.py")]
+    with running(command, environment, state / "train.log") as job:
+        wait_until("the training loop attaches", lambda: trains(environment, state, job.pid, "sdk"), job)
+        profctl(environment, "ps", "--pid", str(job.pid))
+        code = profctl(environment, "start", "--pid", str(job.pid), "--duration", "1s", "--stacks", "--modules")
+        return code or profctl(environment, "top", "--group-by", "module", "--limit", "12")
 
 
 def main() -> int:
@@ -103,6 +126,7 @@ def main() -> int:
         environment = os.environ | {
             "PROFD_ADDRESS": f"unix:{socket}",
             "PROFD_KINETO_SOCKET_DIR": str(state / "kineto"),
+            "XDG_CACHE_HOME": str(state / "cache"),
         }
         command = [str(BIN / "profd"), "--user", "--state-dir", str(state / "state"), "--socket", str(socket)]
         command += ["--metrics", "off"]
