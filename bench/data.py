@@ -19,3 +19,43 @@ def trace(events: int) -> Path:
         subprocess.run([*command, "--truth", str(path.with_suffix(".npz"))], cwd=ROOT, check=True)
         partial.rename(path)
     return path
+
+
+def xspace(events: int) -> Path:
+    """A generated XSpace of so many events: launches on a host thread, and as many kernels on two streams of a GPU."""
+    SCRATCH.mkdir(exist_ok=True)
+    path = SCRATCH / f"generated-{events}.xplane.pb"
+    if not path.exists():
+        partial = path.with_suffix(".part")
+        partial.write_bytes(_xspace(events))
+        partial.rename(path)
+    return path
+
+
+def _xspace(events: int) -> bytes:
+    from profproto.xspace import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    device, host = space.planes.add(id=1, name="/device:GPU:0"), space.planes.add(id=2, name="/host:CPU")
+    stats = {"correlation_id": 1, "kernel_details": 2, "tf_op": 3, "group_id": 4, "device_id": 5}
+    ops = [f"model/layer_{number}/MatMul:MatMul" for number in range(20)]
+    for plane in (device, host):
+        for name, number in stats.items():
+            plane.stat_metadata[number].id, plane.stat_metadata[number].name = number, name
+        for number, op in enumerate(ops, 10):
+            plane.stat_metadata[number].id, plane.stat_metadata[number].name = number, op
+            plane.event_metadata[number].id, plane.event_metadata[number].name = number, f"gemm_{number}"
+    streams = [device.lines.add(id=7, name="Stream #7(Compute)"), device.lines.add(id=8, name="Stream #8")]
+    thread = host.lines.add(id=1, name="python")
+    for number in range(events // 2):
+        at, op, step = number * 10_000_000, 10 + number // 4 % len(ops), number // 1000
+        call = thread.events.add(metadata_id=op, offset_ps=at, duration_ps=4_000_000)
+        call.stats.add(metadata_id=1, int64_value=number + 1)
+        call.stats.add(metadata_id=5, int64_value=0)
+        call.stats.add(metadata_id=4, int64_value=step)
+        work = streams[number & 1].events.add(metadata_id=op, offset_ps=at + 5_000_000, duration_ps=8_000_000)
+        work.stats.add(metadata_id=1, int64_value=number + 1)
+        work.stats.add(metadata_id=2, str_value="regs:32 grid:1,1,1 block:128,1,1")
+        work.stats.add(metadata_id=3, ref_value=op)
+        work.stats.add(metadata_id=4, int64_value=step)
+    return bytes(space.SerializeToString())

@@ -10,19 +10,27 @@ import time
 from pathlib import Path
 from typing import Any
 
-from profd.workers.jobs import find
+from profd.workers.jobs import JOBS, find
+
+# A worker imports what its jobs need before the first one comes (workers/process.py).
+for _name in JOBS:
+    find(_name)
 
 
 def _quiet(what: str, share: float) -> None:
     """Progress that nobody follows."""
 
 
-def store(path: str, out: str) -> dict[str, Any]:
+def nothing() -> None:
+    """What a process takes that has imported all this."""
+
+
+def store(path: str, out: str, kind: str = "chrome") -> dict[str, Any]:
     """A trace file to a stored trace in directory `out`, which is made anew."""
     shutil.rmtree(out, ignore_errors=True)
     Path(out).mkdir(parents=True)
     with Path(path).open("rb") as file:
-        files = [{"format": "chrome", "label": Path(path).name, "fd": 0}]
+        files = [{"format": kind, "label": Path(path).name, "fd": 0}]
         meta = {"trace": "bench", "source": "import", "title": path}
         return find("store_trace")({"files": files, "staging": out, "meta": meta}, [os.dup(file.fileno())], _quiet)
 
