@@ -72,17 +72,23 @@ def forward_tracks(table: EventTable, tracks: Tracks) -> Array | None:
 
     None: there are no such ops. Kineto's own numbers, which are no ids, name no track.
     """
-    if "fwd_thread" not in table.columns:
+    named = _named_tracks(table, table.column("fwd_thread"), tracks) if "fwd_thread" in table.columns else None
+    if named is None:
         return None
-    _, fwd_thread = plumbed(table)
+    outer, inner = engine_calls(table, engine_rows(table))
+    named[outer] = named[inner]
+    return named
+
+
+def _named_tracks(table: EventTable, fwd_thread: Array, tracks: Tracks) -> Array | None:
     rows = np.flatnonzero((fwd_thread != NO_END) & (fwd_thread != 0))
-    if not len(rows):
-        return None
     process = np.ascontiguousarray(table.column("process")[rows], dtype=np.int64)
     group, first = _engine.group_rows([process, np.ascontiguousarray(fwd_thread[rows])])
     ids = {(track.get("process"), track.get("id")): number for number, track in enumerate(tracks.threads)}
-    named = zip(process[first].tolist(), fwd_thread[rows[first]].tolist(), strict=True)
-    meant = np.array([ids.get(key, NO_ROW) for key in named], dtype=np.int32)
+    keys = zip(process[first].tolist(), fwd_thread[rows[first]].tolist(), strict=True)
+    meant = np.array([ids.get(key, NO_ROW) for key in keys], dtype=np.int32)
+    if not (meant != NO_ROW).any():
+        return None
     forward = np.full(len(table), NO_ROW, dtype=np.int32)
     forward[rows] = meant[group]
     return forward
