@@ -37,18 +37,69 @@ uint8_t type_by_name(const char* text, size_t bytes) {
   return kOtherType;
 }
 
+// Attribute names, made once.
+struct AttributeNames {
+  PyObject* dtype = PyUnicode_InternFromString("dtype");
+  PyObject* shape = PyUnicode_InternFromString("shape");
+  PyObject* stride = PyUnicode_InternFromString("stride");
+  PyObject* layout = PyUnicode_InternFromString("layout");
+  PyObject* cdata = PyUnicode_InternFromString("_cdata");
+  PyObject* untyped_storage = PyUnicode_InternFromString("untyped_storage");
+  PyObject* data_ptr = PyUnicode_InternFromString("data_ptr");
+  PyObject* array_interface = PyUnicode_InternFromString("__array_interface__");
+  PyObject* cuda_array_interface = PyUnicode_InternFromString("__cuda_array_interface__");
+  PyObject* dlpack = PyUnicode_InternFromString("__dlpack__");
+};
+
+const AttributeNames& names() {
+  static const AttributeNames made;
+  return made;
+}
+
 // A new reference or null, never an exception.
-PyObject* attribute(PyObject* of, const char* name) {
-  PyObject* found = PyObject_GetAttrString(of, name);
+PyObject* attribute(PyObject* of, PyObject* name) {
+  PyObject* found = name ? PyObject_GetAttr(of, name) : nullptr;
   if (!found) PyErr_Clear();
   return found;
 }
 
-PyObject* call(PyObject* of, const char* name) {
-  PyObject* result = PyObject_CallMethod(of, name, nullptr);
+PyObject* call(PyObject* of, PyObject* name) {
+  PyObject* result = name ? PyObject_CallMethodNoArgs(of, name) : nullptr;
   if (!result) PyErr_Clear();
   return result;
 }
+
+// What this file needs of torch, once it has been imported by somebody else.
+struct Torch {
+  PyTypeObject* tensor = nullptr;
+  PyTypeObject* parameter = nullptr;
+  PyObject* strided = nullptr;
+
+  // False: torch is not there (yet).
+  bool found() {
+    if (tensor) return true;
+    PyObject* modules = PyImport_GetModuleDict();
+    PyObject* torch = PyDict_GetItemString(modules, "torch");
+    PyObject* parameters = PyDict_GetItemString(modules, "torch.nn.parameter");
+    if (!torch || !parameters) return false;
+    PyObject* type = PyObject_GetAttrString(torch, "Tensor");
+    PyObject* parameter_type = PyObject_GetAttrString(parameters, "Parameter");
+    PyObject* layout = PyObject_GetAttrString(torch, "strided");
+    if (!type || !parameter_type || !layout || !PyType_Check(type) || !PyType_Check(parameter_type)) {
+      PyErr_Clear();
+      Py_XDECREF(type);
+      Py_XDECREF(parameter_type);
+      Py_XDECREF(layout);
+      return false;
+    }
+    parameter = reinterpret_cast<PyTypeObject*>(parameter_type);
+    strided = layout;
+    tensor = reinterpret_cast<PyTypeObject*>(type);
+    return true;
+  }
+};
+
+Torch torch;
 
 class Reference {
  public:
@@ -81,6 +132,35 @@ uint8_t type_number(PyObject* dtype) {
   const uint8_t number = type_by_name(name, static_cast<size_t>(end - name));
   Py_XDECREF(owner);
   return number;
+}
+
+// The same, remembered by address for the few dtype objects that torch has; each is kept alive.
+uint8_t known_type(PyObject* dtype) {
+  struct Known {
+    PyObject* dtype = nullptr;
+    uint8_t number = 0;
+  };
+  static Known known[32];
+  if (!dtype) return kOtherType;
+  for (Known& entry : known) {
+    if (entry.dtype == dtype) return entry.number;
+    if (entry.dtype) continue;
+    entry = {Py_NewRef(dtype), type_number(dtype)};
+    return entry.number;
+  }
+  return type_number(dtype);
+}
+
+// Of a format as struct(5) of Python writes it, for native byte order. 255: of the rest.
+uint8_t type_of_format(const char* format, Py_ssize_t bytes) {
+  if (!format) return kOtherType;
+  if (format[0] == 'Z' && format[1] && !format[2]) return bytes == 8 ? 9 : bytes == 16 ? 10 : kOtherType;
+  if (format[0] == 0 || format[1] != 0) return kOtherType;
+  if (format[0] == '?') return 11;
+  if (std::strchr("efd", format[0])) return bytes == 2 ? 5 : bytes == 4 ? 6 : 7;
+  if (std::strchr("bhilq", format[0])) return bytes == 1 ? 1 : bytes == 2 ? 2 : bytes == 4 ? 3 : 4;
+  if (std::strchr("BHILQ", format[0])) return bytes == 1 ? 0 : bytes == 2 ? 27 : bytes == 4 ? 28 : 29;
+  return kOtherType;
 }
 
 // Integers of a tuple; -1: it is none, or holds something else.
@@ -197,54 +277,62 @@ class Inputs {
   }
 
   bool put_array(PyObject* value) {
-    return put_tensor(value) || put_interface(value, "__array_interface__") ||
-           put_interface(value, "__cuda_array_interface__") || put_exchangeable(value);
+    return put_tensor(value) || put_buffer(value) || put_interface(value, names().array_interface) ||
+           put_interface(value, names().cuda_array_interface) || put_exchangeable(value);
   }
 
   // torch's own tensors; of subclasses only the type is noted, since their sizes may be answered by Python code.
   bool put_tensor(PyObject* value) {
-    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
-    const Reference base(torch_attribute("torch", "Tensor"));
-    if (!base || !PyType_Check(base.get()) ||
-        !PyType_IsSubtype(Py_TYPE(value), reinterpret_cast<PyTypeObject*>(base.get()))) return false;
-    const Reference parameter(torch_attribute("torch.nn.parameter", "Parameter"));
-    if (type != base.get() && type != parameter.get()) {
+    if (!torch.found() || !PyType_IsSubtype(Py_TYPE(value), torch.tensor)) return false;
+    if (Py_TYPE(value) != torch.tensor && Py_TYPE(value) != torch.parameter) {
       out_.tag(Tag::Unsized);
       out_.byte(kOtherType);
       add_ids(reinterpret_cast<uintptr_t>(value), 0);
       return true;
     }
-    const Reference dtype(attribute(value, "dtype"));
-    const uint8_t number = type_number(dtype.get());
-    if (is_strided(value)) {
-      const Reference shape(attribute(value, "shape")), strides(call(value, "stride"));
+    const Reference dtype(attribute(value, names().dtype)), layout(attribute(value, names().layout));
+    const uint8_t number = known_type(dtype.get());
+    if (layout.get() == torch.strided) {
+      const Reference shape(attribute(value, names().shape)), strides(call(value, names().stride));
       put_strided(number, shape.get(), strides.get(), 1);
     } else {  // sparse and nested ones answer with sizes that mean something else, or not at all
       out_.tag(Tag::Unsized);
       out_.byte(number);
     }
-    const Reference impl(attribute(value, "_cdata")), data(storage_of(value));
+    const Reference impl(attribute(value, names().cdata)), data(storage_of(value));
     add_ids(address(impl.get()), address(data.get()));
     return true;
   }
 
   static PyObject* storage_of(PyObject* tensor) {
-    const Reference storage(call(tensor, "untyped_storage"));
-    return storage ? call(storage.get(), "data_ptr") : nullptr;
+    const Reference storage(call(tensor, names().untyped_storage));
+    return storage ? call(storage.get(), names().data_ptr) : nullptr;
   }
 
-  static bool is_strided(PyObject* tensor) {
-    const Reference layout(attribute(tensor, "layout")), strided(torch_attribute("torch", "strided"));
-    return layout && layout.get() == strided.get();
-  }
-
-  static PyObject* torch_attribute(const char* module_name, const char* name) {
-    PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), module_name);  // never imports
-    return module ? attribute(module, name) : nullptr;
+  // numpy's by the buffer protocol, a quarter of what its dictionary costs.
+  bool put_buffer(PyObject* value) {
+    if (!PyObject_CheckBuffer(value) || !has_type_attribute(value, names().array_interface)) return false;
+    Py_buffer view;
+    if (PyObject_GetBuffer(value, &view, PyBUF_RECORDS_RO) < 0) {  // types that buffers cannot say
+      PyErr_Clear();
+      return false;
+    }
+    const uint8_t type = type_of_format(view.format, view.itemsize);
+    const bool usual = type != kOtherType && view.itemsize > 0 && view.ndim <= kDimensionsMost && view.strides;
+    if (usual) {
+      out_.tag(Tag::Tensor);
+      out_.byte(type);
+      out_.varint(static_cast<uint64_t>(view.ndim));
+      for (int i = 0; i < view.ndim; i++) out_.svarint(view.shape[i]);
+      for (int i = 0; i < view.ndim; i++) out_.svarint(view.strides[i] / view.itemsize);
+      add_ids(reinterpret_cast<uintptr_t>(value), reinterpret_cast<uintptr_t>(view.buf));
+    }
+    PyBuffer_Release(&view);
+    return usual;
   }
 
   // numpy's and cupy's: a dictionary of shape, typestr, strides in bytes (None: contiguous) and the address.
-  bool put_interface(PyObject* value, const char* name) {
+  bool put_interface(PyObject* value, PyObject* name) {
     if (!has_type_attribute(value, name)) return false;
     const Reference interface(attribute(value, name));
     if (!interface || !PyDict_Check(interface.get())) return false;
@@ -260,17 +348,16 @@ class Inputs {
 
   // Whatever else can be exchanged by DLPack. It is not asked for its capsule: making one may wait for the device.
   bool put_exchangeable(PyObject* value) {
-    if (!has_type_attribute(value, "__dlpack__")) return false;
-    const Reference dtype(attribute(value, "dtype")), shape(attribute(value, "shape"));
+    if (!has_type_attribute(value, names().dlpack)) return false;
+    const Reference dtype(attribute(value, names().dtype)), shape(attribute(value, names().shape));
     put_strided(type_number(dtype.get()), shape.get(), nullptr, 0);
     add_ids(reinterpret_cast<uintptr_t>(value), 0);
     return true;
   }
 
-  static bool has_type_attribute(PyObject* value, const char* name) {
-    PyTypeObject* type = Py_TYPE(value);
-    const Reference found(attribute(reinterpret_cast<PyObject*>(type), name));
-    return bool(found);
+  // Looked up along the type's bases only: no __getattr__ of the object or its metaclass runs.
+  static bool has_type_attribute(PyObject* value, PyObject* name) {
+    return name && _PyType_Lookup(Py_TYPE(value), name);
   }
 
   // "<f4": 4. 0: unknown.
