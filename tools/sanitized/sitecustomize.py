@@ -1,4 +1,4 @@
-"""On the path of `tools/sanitize`'s interpreters: takes profd's native modules from PROFD_SANITIZED.
+"""On the path of `tools/sanitize`'s interpreters: takes the native modules from PROFD_SANITIZED.
 
 The installed ones stay as they are: other processes have them mapped.
 """
@@ -13,12 +13,15 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+PACKAGES = {"_engine": "profd", "_scan": "profd", "_recorder": "profclient"}
+
 
 class SanitizedModules:
-    """Finds `profd._name` as the one file of that name below a build directory."""
+    """Finds each module as the one file of that name below a build directory."""
 
     def __init__(self, build: Path) -> None:
-        self._files = {f"profd.{file.name.partition('.')[0]}": file for file in build.glob("native/*/_*.so")}
+        files = {file.name.partition(".")[0]: file for file in build.glob("native/*/_*.so")}
+        self._files = {f"{PACKAGES[name]}.{name}": file for name, file in files.items() if name in PACKAGES}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

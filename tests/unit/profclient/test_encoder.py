@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from hypothesis import given, settings
+from hypothesis import given
 from profclient._recorder import Drainer
 
 from tests.support import arena_writer as arena
@@ -31,15 +31,13 @@ def only(chunks: list[Chunk], strings: Strings | None = None, **header: Any) -> 
 
 
 @given(cases.chunks())
-@settings(deadline=None, max_examples=40)
-def test_round_trip(made: tuple[list[Chunk], Strings]) -> None:
+def test_property_round_trip(made: tuple[list[Chunk], Strings]) -> None:
     chunks, strings = made
     events = twin.read_file(encoded(chunks, strings))
     assert [cases.view(event) for event in events] == [cases.view(event) for event in cases.expected(chunks, strings)]
 
 
 @given(cases.chunks())
-@settings(deadline=None, max_examples=20)
 def test_compressed_bodies_are_the_same_events(made: tuple[list[Chunk], Strings]) -> None:
     chunks, strings = made
     events = twin.read_file(encoded(chunks, strings, compressor=compress))

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from profd.decode.chunks import ChunkDecoder
 from profd.decode.op_inputs import signature
 from profd.events import COLUMNS, EventTable, Kind
@@ -136,8 +136,7 @@ def bare(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(cases.chunks())
-@settings(deadline=None, max_examples=40)
-def test_what_slots_hold_is_what_rows_say(made: tuple[list[Chunk], Strings]) -> None:
+def test_property_what_slots_hold_is_what_rows_say(made: tuple[list[Chunk], Strings]) -> None:
     chunks, strings = made
     found, _ = decoded(encoded(chunks, strings))
     events = cases.expected(chunks, strings)
@@ -150,8 +149,7 @@ def in_some_order(found: Iterable[dict[str, Any]]) -> list[str]:
 
 
 @given(cases.chunks())
-@settings(deadline=None, max_examples=40)
-def test_what_the_twin_writes_is_read(made: tuple[list[Chunk], Strings]) -> None:
+def test_property_what_the_twin_writes_is_read(made: tuple[list[Chunk], Strings]) -> None:
     chunks, strings = made
     events = cases.expected(chunks, strings)
     for number, chunk in enumerate(chunks):

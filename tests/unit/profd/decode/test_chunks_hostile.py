@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from profd import limits
 from profd.decode import chunks
@@ -299,8 +299,9 @@ class TestBodies:
 
 
 @given(cases.chunks(), st.data())
-@settings(deadline=None, max_examples=40)
-def test_mutated_bodies_are_read_or_refused_as_a_whole(made: tuple[list[Chunk], Strings], data: st.DataObject) -> None:
+def test_fuzz_mutated_bodies_are_read_or_refused_as_a_whole(
+    made: tuple[list[Chunk], Strings], data: st.DataObject
+) -> None:
     """WHEN any byte of a body changes and the crc fits THEN rows come from whole chunks only."""
     originals = twin.split(encoded(*made))
     mutated = []
@@ -319,16 +320,14 @@ def test_mutated_bodies_are_read_or_refused_as_a_whole(made: tuple[list[Chunk], 
 
 @given(st.binary(max_size=300))
 @example(b"")
-@settings(deadline=None, max_examples=40)
-def test_any_body(body: bytes) -> None:
+def test_fuzz_any_body(body: bytes) -> None:
     found, reader = decoded(chunk(0) + twin.pack({**HEADER, "sequence": 1, "slots": 40, "events": 3}, body))
     assert names(found)[0] == "range 0"
     assert reader.findings.lost.get("malformed", 0) in (0, 3)
 
 
 @given(st.lists(st.sampled_from([chunk(0), chunk(1), chunk(2)]), min_size=1), st.data())
-@settings(deadline=None, max_examples=40)
-def test_any_damage_to_a_file(parts: list[bytes], data: st.DataObject) -> None:
+def test_fuzz_any_damage_to_a_file(parts: list[bytes], data: st.DataObject) -> None:
     whole = bytearray(b"".join(parts))
     for _ in range(data.draw(st.integers(0, 4))):
         at = data.draw(st.integers(0, len(whole)))
