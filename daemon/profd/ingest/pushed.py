@@ -116,12 +116,21 @@ class Pushed:
         """The stream of these ids: a new one, or one whose sender comes back. Raises Exhausted, BadInput or Denied."""
         found = self._open.get((incarnation, epoch))
         if found is None:
-            file = await asyncio.to_thread(self._shelf.spool)
+            file = await self._spooled()
             found = self._open.get((incarnation, epoch)) or self._begin(caller, incarnation, epoch, label, file)
             if found.file is not file:
                 file.close()
         found.intake.require(caller)
         return found
+
+    async def _spooled(self) -> BinaryIO:
+        """A file, closed again when its caller goes away meanwhile."""
+        making = asyncio.ensure_future(asyncio.to_thread(self._shelf.spool))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            (await making).close()
+            raise
 
     def close(self) -> None:
         """End all; what has not finished is dropped."""
