@@ -22,7 +22,7 @@ from tests.support.arena_reader import Ext, Kind, State, read_arena
 PATIENCE_S = 60
 
 WRITER = """
-    import mmap, os, socket, struct, sys, threading
+    import ctypes, mmap, os, socket, sys, threading
     from profclient import _recorder
     from profclient._recorder import counter, record_function
 
@@ -35,11 +35,12 @@ WRITER = """
 
     def write(thread):
         i = 0
+        claim = ctypes.c_uint64.from_buffer(claimed, 8 * thread)  # one store; struct.pack_into clears the bytes first
         while True:
             with record_function(f"{thread}:{i}", number=i):
                 counter(f"{thread}:{i}", i)
             i += 1
-            struct.pack_into("<Q", claimed, 8 * thread, i)
+            claim.value = i
 
     threading.Thread(target=write, args=(1,), daemon=True).start()
     write(0)
