@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +28,6 @@ struct Agent {
   Requests requests;
   Settings settings;
   Control* control = nullptr;  // made by the first start
-  int wake_fd = -1;
   bool running = false;  // there is a thread
   pthread_t thread{};
   std::atomic<pid_t> tid{0};
@@ -40,14 +38,14 @@ Agent& agent() {
   return *one;
 }
 
-void wake() {
-  const uint64_t one = 1;
-  if (agent().wake_fd >= 0 && write(agent().wake_fd, &one, sizeof one) < 0) return;  // full: it will wake anyway
+bool wake() {
+  std::lock_guard lock(agent().requests.mutex);
+  return agent().requests.wake.signal();
 }
 
 void* run(void*) {
   agent().tid = gettid();
-  agent().control->run(agent().wake_fd);
+  agent().control->run();
   return nullptr;
 }
 
@@ -73,8 +71,12 @@ int create_thread() {
 
 bool launch(std::string* why) {
   Agent& one = agent();
-  if (one.wake_fd < 0) one.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  const int error = one.wake_fd < 0 ? errno : (one.requests.leave = Leave::Stay, create_thread());
+  bool awakes;
+  {
+    std::lock_guard lock(one.requests.mutex);
+    awakes = one.requests.wake.open();
+  }
+  const int error = awakes ? (one.requests.leave = Leave::Stay, create_thread()) : errno;
   one.running = error == 0;
   if (error && why) *why = std::string("its thread could not be started: ") + std::strerror(error);
   return one.running;
@@ -114,8 +116,7 @@ void in_parent() { agent().requests.mutex.unlock(); }
 void in_child() {
   Agent& one = agent();
   if (one.control) one.control->forget();
-  if (one.wake_fd >= 0) close(one.wake_fd);
-  one.wake_fd = -1;
+  one.requests.wake.close();
   one.running = false;
   one.requests.snapshot.state = State::Off;
   one.requests.snapshot.epoch = 0;
@@ -142,16 +143,19 @@ void stop(const char* reason) {
   if (!one.running) return;
   one.requests.quit_reason = reason;
   one.requests.leave = Leave::Quit;
-  wake();
-  join(kEndSeconds);  // or it is left to itself: it touches nothing that goes away
+  // A thread that cannot be woken, or takes too long, is left to itself: it touches nothing that goes away.
+  if (wake() || one.requests.snapshot.epoch) join(kEndSeconds);
 }
 
 void pause() {
   Agent& one = agent();
   if (!one.running || one.requests.leave != Leave::Stay || threads() != 2) return;
   one.requests.leave = Leave::Pause;
-  wake();
-  if (join(kEndSeconds)) wait_until_uncounted();
+  if (!wake()) {
+    one.requests.leave = Leave::Stay;
+  } else if (join(kEndSeconds)) {
+    wait_until_uncounted();
+  }
 }
 
 void resume() {

@@ -17,6 +17,8 @@ namespace {
 
 constexpr Milliseconds kGreeting = 60'000;  // for the daemon's answer to HELLO
 constexpr Milliseconds kRefused = 60'000;
+constexpr Milliseconds kLongest = 3'600'000;
+constexpr Milliseconds kBlind = 1'000;      // between looks for requests, where nobody can wake us
 constexpr Milliseconds kLostRetry = 1'000;  // while a recording waits for its daemon
 
 std::atomic<bool> said_something{false};  // of this process and the children it forks
@@ -37,12 +39,12 @@ uint64_t start_time() {
 
 }  // namespace
 
-void Control::run(int wake_fd) {
+void Control::run() {
   recorder::prepare();
   while (requests_.leave == Leave::Stay) {
     if (!link_.connected() && now_ms() >= next_attempt_) connect();
     const Milliseconds due = link_.connected() ? greeting_end_ : next_attempt_;
-    wait(wake_fd, std::min(due, recording_.keep()));
+    wait(std::min(due, recording_.keep()));
     if (link_.connected()) receive();
     if (link_.connected() && now_ms() >= greeting_end_) lose(backoff());
     tell_changes();
@@ -89,16 +91,23 @@ void Control::greet() {
     packet_.add_lines(requests_.hello);
     requests_.changed.clear();
   }
-  if (!recording_.idle()) packet_.add_hex("armed", recording_.epoch());
-  if (!link_.send(packet_, recording_.idle() ? -1 : recording_.descriptor())) lose(backoff());
+  const int arena = recording_.idle() ? -1 : recording_.descriptor();
+  if (arena >= 0) packet_.add_hex("armed", recording_.epoch());
+  if (!link_.send(packet_, arena)) lose(backoff());
 }
 
-void Control::wait(int wake_fd, Milliseconds until) {
-  pollfd files[2] = {{wake_fd, POLLIN, 0}, {link_.fd(), POLLIN, 0}};  // a negative descriptor is left out
-  const Milliseconds left = until == kNever ? -1 : std::clamp<Milliseconds>(until - now_ms(), 0, 3'600'000);
+void Control::wait(Milliseconds until) {
+  Milliseconds left = until == kNever ? -1 : std::clamp<Milliseconds>(until - now_ms(), 0, kLongest);
+  pollfd files[2] = {{-1, POLLIN, 0}, {link_.fd(), POLLIN, 0}};  // a negative descriptor is left out
+  {
+    std::lock_guard lock(requests_.mutex);
+    if (requests_.wake.open()) files[0].fd = requests_.wake.fd();
+  }
+  if (files[0].fd < 0) left = left < 0 ? kBlind : std::min(left, kBlind);  // no descriptor is to be had
   poll(files, 2, static_cast<int>(left));
-  uint64_t wakes;
-  if (files[0].revents && read(wake_fd, &wakes, sizeof wakes) < 0) return;  // nothing to read: woken for the link
+  if (!files[0].revents) return;
+  std::lock_guard lock(requests_.mutex);
+  requests_.wake.drain();
 }
 
 void Control::receive() {

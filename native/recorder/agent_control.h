@@ -11,7 +11,7 @@ class Control {
       : settings_(std::move(settings)), requests_(requests), recording_(link_, packet_, requests, settings_) {}
 
   // Until Requests::leave says otherwise. May be run again after Leave::Pause: everything stays as it was.
-  void run(int wake_fd);
+  void run();
   // The first attempt to connect waits so long.
   void delay(Milliseconds by);
   // In a fork child: all that was the parent's is let go of; async-signal-safe.
@@ -20,7 +20,7 @@ class Control {
  private:
   void connect();
   void greet();
-  void wait(int wake_fd, Milliseconds until);
+  void wait(Milliseconds until);
   void receive();
   bool obey(const Frame& frame);
   bool welcome(const Frame& frame);

@@ -46,33 +46,29 @@ int Link::connect(const char* path) {
     ::close(fd);
     return why;
   }
-  fd_ = fd;
+  socket_.take(fd);
   return 0;
 }
 
 bool Link::send(const Packet& packet, int descriptor) {
-  if (fd_ >= 0 && send_packet(fd_, packet, descriptor) >= 0) return true;
+  if (socket_.ours() && send_packet(fd(), packet, descriptor) >= 0) return true;
   close();
   return false;
 }
 
-bool Link::try_send(const Packet& packet) { return fd_ >= 0 && send_packet(fd_, packet, -1) >= 0; }
+bool Link::try_send(const Packet& packet) { return socket_.ours() && send_packet(fd(), packet, -1) >= 0; }
 
 Link::Received Link::receive(std::size_t* bytes) {
+  if (!socket_.ours()) return Received::Closed;
   ssize_t length;
   // Descriptors sent to us have no room to arrive in: the kernel closes them.
-  do length = recv(fd_, buffer_, sizeof buffer_, MSG_DONTWAIT | MSG_TRUNC);
+  do length = recv(fd(), buffer_, sizeof buffer_, MSG_DONTWAIT | MSG_TRUNC);
   while (length < 0 && errno == EINTR);
   if (length < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Received::Nothing : Received::Closed;
   if (length == 0) return Received::Closed;  // also an empty packet, which no daemon sends
   if (static_cast<std::size_t>(length) > sizeof buffer_) return Received::Malformed;
   *bytes = static_cast<std::size_t>(length);
   return Received::Packet;
-}
-
-void Link::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
 }
 
 }  // namespace profd::agent

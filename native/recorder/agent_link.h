@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "agent_frames.h"
+#include "descriptor.h"
 
 namespace profd::agent {
 
@@ -11,8 +12,8 @@ class Link {
  public:
   enum class Received { Packet, Nothing, Closed, Malformed };
 
-  bool connected() const { return fd_ >= 0; }
-  int fd() const { return fd_; }
+  bool connected() const { return socket_.open(); }
+  int fd() const { return socket_.number(); }
 
   // errno of the attempt, 0 when it is connected.
   int connect(const char* path);
@@ -23,10 +24,10 @@ class Link {
   // The next packet; its bytes stay valid until the next call.
   Received receive(std::size_t* bytes);
   const char* packet() const { return buffer_; }
-  void close();  // async-signal-safe
+  void close() { socket_.close(); }  // async-signal-safe
 
  private:
-  int fd_ = -1;
+  Descriptor socket_;
   char buffer_[kFrameBytesMax];
 };
 

@@ -103,7 +103,7 @@ bool Recording::arm(const Frame& frame) {
 bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings_bytes) {
   const std::string_view options = frame.fields.text("options");
   std::string why;
-  if (recorder::arena_fd() >= 0) recorder::release();  // of an agent that was stopped while a thread was writing
+  recorder::release();  // of an agent that was stopped while a thread was writing
   sources_ = sources_of(options);
   if (!recorder::arm({frame.epoch, arena_bytes, strings_bytes, sources_}, &why))
     return fail(frame.epoch, why.c_str()), false;

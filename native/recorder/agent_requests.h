@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent.h"
+#include "agent_wake.h"
 
 namespace profd::agent {
 
@@ -21,6 +22,7 @@ struct Requests {
   std::atomic<bool> records_at_stop{false};
 
   std::mutex mutex;  // of all below
+  Wake wake;
   std::string changed;  // lines to be told
   std::string hello;
   std::vector<std::pair<std::string, std::string>> notes;

@@ -173,7 +173,7 @@ void cover() {
 }
 
 void forget_arena() {
-  close(mapped.fd);
+  mapped.memory.close();
   mapped = Arena{};
 }
 
@@ -212,9 +212,11 @@ void prepare_locked() {
   api.state.clock = choose_clock();
   barriers = register_barriers();
   own_pid.store(getpid(), std::memory_order_relaxed);
-  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   prepared = true;
 }
+
+// When this is loaded: a fork while a thread prepares would leave its child a lock that nobody unlocks.
+const int fork_handlers = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 
 bool check(const ArmRequest& request, std::string* why) {
   if (mapped.base) {
@@ -254,9 +256,10 @@ bool arm(const ArmRequest& request, std::string* why) {
   mapped = Arena{.base = base,
                  .bytes = bytes,
                  .where = arena::layout(bytes, arena::round_up(request.strings_bytes, arena::kPage)),
-                 .fd = fd,
+                 .memory = {},
                  .session = ++sessions,
                  .first_hold = next_hold()};
+  mapped.memory.take(fd);
   reset_chunks();
   populate(0, mapped.where.strings_offset + std::min(mapped.where.strings_bytes, kPopulateAtArm));
   populate(mapped.where.chunks_offset, kPopulateAtArm);
@@ -277,7 +280,7 @@ bool populate_more() {
 
 int arena_fd() {
   Locked lock;
-  return mapped.fd;
+  return mapped.memory.ours() ? mapped.memory.number() : -1;
 }
 
 void set_sources(uint32_t sources) {

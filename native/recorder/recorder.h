@@ -52,7 +52,7 @@ bool arm(const ArmRequest& request, std::string* why);
 // after arm has been answered, so that recording threads meet no page faults.
 bool populate_more();
 
-// The arena's memfd, -1 while there is none. It stays the recorder's: duplicate or send it.
+// The arena's memfd, -1 while there is none, or where the job has closed it. It stays the recorder's: duplicate or send it.
 int arena_fd();
 
 // Changes which sources record, without ending the session (backing off).

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "descriptor.h"
 #include "recorder.h"
 
 namespace profd::recorder {
@@ -13,7 +14,7 @@ struct Arena {
   uint8_t* base = nullptr;
   uint64_t bytes = 0;
   arena::Layout where{};
-  int fd = -1;
+  Descriptor memory;
   Session session = 0;
   uint32_t first_hold = 0;  // holds of this session start here
 

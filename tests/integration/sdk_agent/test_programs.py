@@ -160,3 +160,37 @@ def test_an_argument_of_any_kind_does_not_raise():
         code = f"import profclient\nprint(repr(profclient.attach({argument}, quiet=True)))\nprofclient.detach()"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), (argument, done)
+
+
+CLOSES_ALL = """
+import os, sys, profclient
+print("ready", flush=True)
+for line in sys.stdin:
+    os.closerange(3, 4096)
+    # The same numbers, other files: what the agent sends or closes now would be the job's.
+    files = [open("/dev/zero", "rb+", buffering=0) for _ in range(16)]
+    print("closed", flush=True)
+    sys.stdin.readline()
+    print(all(os.readlink(f"/proc/self/fd/{file.fileno()}") == "/dev/zero" for file in files), flush=True)
+    break
+sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("armed", [False, True])
+def test_a_program_that_closes_every_descriptor(agents, armed):
+    job = agents.job(CLOSES_ALL)
+    link = agents.daemon.accept()
+    if armed:
+        os.close(link.arm().fd)
+    job.say("close")
+    assert job.line() == "closed"
+    again = agents.daemon.accept()
+    assert "armed" not in again.hello.fields  # its arena's descriptor is gone, too
+    if not armed:
+        assert again.arm(epoch=2).kind == ARMED
+        again.stop(2)
+        again.release(2)
+    job.say("look")
+    assert job.line() == "True"
+    assert job.end() == 5
