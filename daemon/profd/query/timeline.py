@@ -13,7 +13,8 @@ from profd.derive.timeline.current import NAMES, DerivedLine, What, derive
 from profd.derive.timeline.groups import Groups
 from profd.errors import BadInput
 from profd.events import NO_END
-from profd.query.space import derived_lines, read_space
+from profd.query.space import derived_lines, is_xspace, read_space
+from profd.query.torch_space import torch_space
 from profd.store.reader import TraceReader
 
 CURRENT: Final = "current"
@@ -47,8 +48,8 @@ class Event(msgspec.Struct, gc=False):
 def timeline_lines(reader: TraceReader, wanted: Collection[str], rules: str = "") -> Iterator[tuple[int, bytes]]:
     """(number of events, their JSON lines) piece by piece; all kinds of lines if `wanted` is empty.
 
-    `rules` is one of RULES, empty: the first. BadInput if the trace is no XSpace, or a
-    kind of line or rule set is unknown.
+    `rules` is one of RULES, empty: the first. BadInput if the trace is no XSpace and has no
+    device work, or a kind of line or rule set is unknown.
     """
     if rules not in ("", *RULES):
         raise BadInput(f"there is no rule set {rules!r}; there are: {', '.join(RULES)}")
@@ -57,7 +58,7 @@ def timeline_lines(reader: TraceReader, wanted: Collection[str], rules: str = ""
         known = ", ".join(what.value for what in What)
         raise BadInput(f"there are no lines {', '.join(sorted(unknown))!r}; there are: {known}")
     kinds = {what for what in What if not wanted or what.value in wanted}
-    space = read_space(reader)
+    space = read_space(reader) if is_xspace(reader) else torch_space(reader)
     if rules == CLASSIC:
         lines, groups = derive_classic(space, step_info_only=not kinds - {What.STEPS, What.LAUNCHES})
     else:
@@ -65,7 +66,8 @@ def timeline_lines(reader: TraceReader, wanted: Collection[str], rules: str = ""
     zero = reader.meta.start_ns or 0
     shown = sorted((line for line in lines if line.what in kinds), key=_place)
     yield from _pieces(event for line in shown for event in _events(line, groups, zero))
-    yield from _pieces(_recorded(reader, kinds))
+    if is_xspace(reader):
+        yield from _pieces(_recorded(reader, kinds))
 
 
 def _place(line: DerivedLine) -> tuple[str, bool, int]:

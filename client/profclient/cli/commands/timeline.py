@@ -27,7 +27,7 @@ def timeline(trace: str, wanted: tuple[str, ...], rules: str, as_json: bool) -> 
     """Steps, modules, name scopes and operators on the devices of a trace.
 
     They are derived from what the kernels of a JAX or TensorFlow trace say of
-    themselves, as XProf does it, or (classic) as TensorFlow did in 2021:
+    themselves (of PyTorch, from what launched them), as XProf does it, or (classic) as TensorFlow did in 2021:
     docs/timeline.md has both rule sets.
     """
     with traces() as source:
