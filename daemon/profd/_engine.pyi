@@ -17,7 +17,9 @@ UInt8 = npt.NDArray[np.uint8]
 def argsort(keys: Int64) -> Int64:
     """The stable order that sorts `keys` ascending: `keys[argsort(keys)]`."""
 
-def nest(start: Int64, end: Int64, thread: Int32, include: UInt8, *, threads_max: int = 4194304) -> tuple[Int64, Int64, int]:
+def nest(
+    start: Int64, end: Int64, thread: Int32, include: UInt8, *, threads_max: int = 4194304
+) -> tuple[Int64, Int64, int]:
     """Strict interval nesting: (parent row or -1, self time in ns, partial overlaps).
 
     Rows are in start order. A row's parent is the innermost row on the same
@@ -53,7 +55,6 @@ def fill_nulls(values: Int64, valid: UInt8, offset: int, absent: int) -> None:
 
 @overload
 def fill_nulls(values: Int32, valid: UInt8, offset: int, absent: int) -> None: ...
-
 def tensor_islands(process: Int32, action: UInt8, impl: Int64, storage: Int64) -> Int64:
     """The island of each record (0 an input of an op, 1 an allocation, 2 a free), in time order; -1: no tensor.
 

@@ -51,9 +51,7 @@ def _injected(environ: os._Environ[str]) -> dict[str, str]:
     given = environ.get(_INJECTION, "")
     collector = _collector()
     if given not in ("", str(collector)):
-        raise click.UsageError(
-            f"{_INJECTION} is set to {given}: CUDA loads one tool. Unset it, or leave out --cuda."
-        )
+        raise click.UsageError(f"{_INJECTION} is set to {given}: CUDA loads one tool. Unset it, or leave out --cuda.")
     if not collector.exists():
         raise click.UsageError(f"this installation has no {collector.name}; install profd with its native part.")
     return {**environ, _INJECTION: str(collector)}
