@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 from bench.measure import SCRATCH, Row
 
-CASES = ("importing", "engine", "idle", "capturing", "recording", "tracing", "arming", "ingest", "wire", "collecting")
+CASES = (
+    *("importing", "engine", "idle", "capturing", "recording", "tracing", "arming", "ingest", "wire"),
+    *("collecting", "observer", "xspace"),
+)
 
 
 def main() -> None:

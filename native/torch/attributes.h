@@ -1,5 +1,5 @@
 // What an op has besides name and times: its inputs and tensor ids, TorchScript's stack and module hierarchy, a debug
-// handle. Collected on the stack of the callback, as the extension records of arena.h.
+// handle; as the extension records of arena.h, in memory of the caller.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -7,29 +7,44 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../recorder/writer.h"
+#include "../recorder/arena.h"
 
 namespace profd::torch_observer {
 
+// Where in TorchScript an op runs, as string ids; 0 outside of it.
+struct ScriptPlace {
+  uint32_t stack = arena::kNoName;
+  uint32_t module = arena::kNoName;
+};
+
 class Attributes {
  public:
-  // `wanted` as in observer.h. What cannot be had is left out; what does not fit is counted as TooLarge.
-  void collect(const recorder::Api& api, recorder::Thread* thread, recorder::Session session,
-               const at::RecordFunction& fn, uint32_t wanted);
+  Attributes(arena::Slot* slots, uint32_t count)
+      : bytes_(reinterpret_cast<uint8_t*>(slots)), capacity_(count * sizeof(arena::Slot)) {}
+
+  // `wanted` as in observer.h. False: they do not fit, and nothing of them is to be used.
+  bool collect(const at::RecordFunction& fn, const ScriptPlace& place, uint32_t wanted);
+
+  // The records of the last collect() without what takes most of it.
+  void keep_small() { used_ = small_; }
+
+  // How many slots they take. What is left of the last one is zeroed, which ends the records.
+  uint32_t close();
 
   const uint8_t* data() const { return bytes_; }
   size_t bytes() const { return used_; }
 
  private:
-  static constexpr size_t kBytes = arena::kExtensionsMax * sizeof(arena::Slot);
   static constexpr size_t kRecordHeader = 4;  // u8 type, u8 0, u16 length
 
   bool add_inputs(const at::RecordFunction& fn, bool with_ids);
   bool add(arena::Ext type, const void* from, size_t bytes);
-  void head(size_t at, arena::Ext type, size_t bytes);
+  void head(arena::Ext type, size_t bytes);
 
+  uint8_t* const bytes_;
+  const size_t capacity_;
   size_t used_ = 0;
-  uint8_t bytes_[kBytes];
+  size_t small_ = 0;
 };
 
 }  // namespace profd::torch_observer

@@ -13,6 +13,7 @@
 #include "contexts.h"
 #include "forward_threads.h"
 #include "names.h"
+#include "script.h"
 
 namespace profd::torch_observer {
 namespace {
@@ -59,15 +60,58 @@ Thread* thread_in(Session session) {
 
 using Begun = std::unique_ptr<at::ObserverContext>;
 
-bool write_with_attributes(Thread* thread, Session session, const at::RecordFunction& fn, recorder::Handle* handle) {
-  Attributes attributes;
-  attributes.collect(*api, thread, session, fn, wanted_now.load(std::memory_order_relaxed));
+// As torch.profiler does: where a backward op came from is known by its forward op.
+ScriptPlace script_place(Thread* thread, Session session, const at::RecordFunction& fn, uint32_t wanted) {
+  ScriptPlace place;
+  if (!(wanted & (kStacks | kModules)) || fn.scope() == at::RecordScope::BACKWARD_FUNCTION) return place;
+  if (wanted & kStacks) place.stack = script_stack(*api, thread, session);
+  if (wanted & kModules) place.module = script_module(*api, thread, session);
+  return place;
+}
+
+Slot head_of(const at::RecordFunction& fn, uint32_t name, uint32_t extensions) {
   Slot head{};
-  recorder::set_head(&head, name_of(thread, session, fn), kind_of(fn.scope()), flags_of(fn),
-                     static_cast<uint8_t>(fn.scope()), 0);
+  recorder::set_head(&head, name, kind_of(fn.scope()), flags_of(fn), static_cast<uint8_t>(fn.scope()),
+                     static_cast<uint8_t>(extensions));
   head.payload = payload_of(fn);
   head.start = recorder::ticks(*api);
-  return recorder::append(*api, thread, session, head, attributes.data(), attributes.bytes(), handle);
+  return head;
+}
+
+// Attributes beyond kInPlace slots: lists of dozens of tensors.
+bool write_large(Thread* thread, Session session, const at::RecordFunction& fn, uint32_t name, const ScriptPlace& place,
+                 uint32_t wanted, recorder::Handle* handle) {
+  Slot slots[arena::kExtensionsMax];
+  Attributes attributes(slots, arena::kExtensionsMax);
+  if (!attributes.collect(fn, place, wanted)) {
+    api->lose(recorder::Lost::TooLarge, 1);
+    attributes.keep_small();
+  }
+  return recorder::append(*api, thread, session, head_of(fn, name, 0), attributes.data(), attributes.bytes(), handle);
+}
+
+// Encodes straight into the arena: reading bytes again that were just written one by one would stall the processor.
+bool write_with_attributes(Thread* thread, Session session, const at::RecordFunction& fn, recorder::Handle* handle) {
+  constexpr uint32_t kInPlace = 16;
+  const uint32_t wanted = wanted_now.load(std::memory_order_relaxed);
+  const uint32_t name = name_of(thread, session, fn);  // before the window: strings have their own
+  const ScriptPlace place = script_place(thread, session, fn, wanted);
+  {
+    recorder::Window window(thread);
+    Slot* slot = recorder::reserve(*api, thread, session, 1 + kInPlace);
+    if (__builtin_expect(!slot, 0)) return false;
+    Attributes attributes(slot + 1, kInPlace);
+    if (__builtin_expect(attributes.collect(fn, place, wanted), 1)) {
+      const uint32_t extensions = attributes.close();
+      handle->slot = slot;
+      handle->place = thread->place;
+      thread->extensions += extensions;
+      *slot = head_of(fn, name, extensions);
+      recorder::publish(thread, 1 + extensions);
+      return true;
+    }
+  }
+  return write_large(thread, session, fn, name, place, wanted, handle);
 }
 
 bool write_plain(Thread* thread, Session session, const at::RecordFunction& fn, recorder::Handle* handle) {
