@@ -86,7 +86,8 @@ struct ChunkHeader {
   uint32_t reserved0;
   Anchor opened;  // of a chunk that follows another: that one's `sealed`, so that times go on without a step
   Anchor sealed;  // all zero while OPEN
-  uint64_t reserved1[5];
+  uint64_t extensions;  // of an ORPHAN: slots of `count` that are no events; for the thread that goes on
+  uint64_t reserved1[4];
 };
 static_assert(sizeof(ChunkHeader) == 128);
 

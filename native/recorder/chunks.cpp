@@ -94,7 +94,7 @@ bool adopt_orphan(Thread* thread, Session session) {
   thread->place.sequence = chunk->sequence;
   thread->first_hold = thread->place.hold;
   thread->id_base = chunk->id_base;
-  thread->extensions = static_cast<uint32_t>(chunk->reserved1[0]);
+  thread->extensions = static_cast<uint32_t>(chunk->extensions);
   Slot* slot = thread->next;
   slot->start = ticks(api);
   slot->end = thread->tid;
@@ -229,7 +229,7 @@ void leave_chunk(Thread* thread) {
     seal_chunk(thread);
     return;
   }
-  thread->chunk->reserved1[0] = thread->extensions;  // for whoever goes on
+  thread->chunk->extensions = thread->extensions;  // for whoever goes on
   set_state(thread->chunk, State::Orphan);
   orphans.fetch_add(1, std::memory_order_relaxed);
   drop_chunk(thread);
