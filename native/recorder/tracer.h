@@ -36,6 +36,7 @@ struct Open {
 // The open calls of a thread, the outermost first. entry 0 is no call: it matches no identity.
 struct Calls {
   Session session = 0;  // an older one's calls are forgotten at the next event
+  uint64_t python_thread = 0;  // PyThreadState id
   Open* first = nullptr;
   Open* top = nullptr;  // one beyond the innermost
   Open* limit = nullptr;
@@ -46,7 +47,9 @@ struct Calls {
   size_t depth() const { return static_cast<size_t>(top - first) - 1; }
 };
 
-inline constexpr Session kMuted = ~Session{0};  // Calls::session of a thread that shall not be traced
+// Calls::session of a thread that shall not be traced, and of one where ends may have been missed.
+inline constexpr Session kMuted = ~Session{0};
+inline constexpr Session kInterrupted = ~Session{1};
 
 struct Tracer {
   Session session = 0;  // that is traced; 0: none
@@ -54,7 +57,7 @@ struct Tracer {
   CodeNames names;
   CallNames calls;
   Modules modules;
-  // Threads that were there at the start, by PyThreadState id: when recording began for them.
+  // Threads that were there when they began to be traced, by PyThreadState id: since when they are.
   std::unordered_map<uint64_t, uint64_t> started;
 };
 
@@ -129,6 +132,9 @@ inline void close_call(Calls* calls, Identity identity, uint8_t flags) {
 // A C function is called from `caller`, and comes back.
 void open_c_call(Calls* calls, Session session, Identity caller, PyObject* callable);
 inline void close_c_call(Calls* calls, Identity caller, uint8_t flags) { close_call(calls, caller + 1, flags); }
+
+// This thread was not traced for a while: at its next event its calls are set right.
+void interrupted(uint64_t python_thread);
 
 // A thread that does our own work is not traced.
 void mute_this_thread();

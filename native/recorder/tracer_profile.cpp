@@ -45,15 +45,17 @@ bool set_profile(PyThreadState* thread, Py_tracefunc function, PyObject* object)
 }
 
 // The number of threads where that was forbidden.
-size_t set_where_free(const PyThreadState* except) {
+size_t set_where_free(const PyThreadState* except, bool again) {
   size_t forbidden = 0;
   each_thread([&](PyThreadState* thread) {
     if (thread == except || thread->c_profilefunc) return;
-    if (set_profile(thread, on_event, hook_object)) {
-      tracer.started.try_emplace(PyThreadState_GetID(thread), recorder::ticks(recorder::api));
-    } else {
+    if (!set_profile(thread, on_event, hook_object)) {
       ++forbidden;
+      return;
     }
+    const uint64_t id = PyThreadState_GetID(thread);
+    const bool is_new = tracer.started.insert_or_assign(id, recorder::ticks(recorder::api)).second;
+    if (again && !is_new) interrupted(id);  // the program had set a profile function of its own, and unset it
   });
   return forbidden;
 }
@@ -63,7 +65,7 @@ void called(PyFrameObject* frame) {
   if (!session) return;
   Calls* calls = calls_at(session, true);
   if (!calls) return;
-  if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0)) set_where_free(nullptr);
+  if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0)) set_where_free(nullptr, true);
   open_call(calls, session, reinterpret_cast<Identity>(frame), code_of(frame), [frame] {
     PyObject* self = frame->f_frame->localsplus[0];
     return self ? Py_NewRef(self) : nullptr;
@@ -141,7 +143,7 @@ PyObject* tracer_profilers(PyObject*, PyObject*) {
 
 PyObject* tracer_install(PyObject*, PyObject* but_caller) {
   displaced = 0;
-  return PyLong_FromSize_t(set_where_free(PyObject_IsTrue(but_caller) ? PyThreadState_Get() : nullptr));
+  return PyLong_FromSize_t(set_where_free(PyObject_IsTrue(but_caller) ? PyThreadState_Get() : nullptr, false));
 }
 
 PyObject* tracer_remove(PyObject*, PyObject*) {

@@ -76,6 +76,7 @@ Calls* make_calls() {
 
 void begin_anew(Calls* calls, Session session) {
   calls->session = session;
+  calls->python_thread = PyThreadState_GetID(PyThreadState_Get());
   calls->first->identity = 0;
   calls->first->root = nullptr;
   calls->top = calls->first + 1;
@@ -145,7 +146,8 @@ uint64_t recording_since() {
 Calls* first_event(Session session, bool is_new) {
   Calls* calls = this_calls ? this_calls : make_calls();
   if (!calls || calls->session == kMuted) return nullptr;
-  if (calls->session != session) begin_anew(calls, session);
+  if (calls->session != session && calls->session != kInterrupted) begin_anew(calls, session);
+  calls->session = session;
   try {
     reconcile(calls, session, is_new, recording_since());
   } catch (const std::bad_alloc&) {  // then without what was open
@@ -186,6 +188,14 @@ void resynchronise(Calls* calls, Thread* thread, Identity identity, uint8_t flag
   calls->top = kept;
 }
 
+void interrupted(uint64_t python_thread) {
+  pthread_mutex_lock(&list_lock);
+  for (Calls* calls = all_calls; calls; calls = calls->all) {
+    if (calls->python_thread == python_thread && calls->session == tracer.session) calls->session = kInterrupted;
+  }
+  pthread_mutex_unlock(&list_lock);
+}
+
 void mute_this_thread() {
   Calls* calls = this_calls ? this_calls : make_calls();
   if (calls) calls->session = kMuted;
@@ -199,7 +209,7 @@ Counts counts() {
   pthread_mutex_lock(&list_lock);
   Counts found = ended;
   for (const Calls* calls = all_calls; calls; calls = calls->all) {
-    if (calls->session != counted) continue;
+    if (calls->session != counted && calls->session != kInterrupted) continue;
     found.events += calls->events;
     found.resynchronised += calls->resynchronised;
   }

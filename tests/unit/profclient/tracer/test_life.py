@@ -210,6 +210,36 @@ def test_a_program_may_put_back_what_it_found() -> None:
 
 
 @profiled
+def test_a_thread_that_was_taken_over_for_a_while_is_found_again() -> None:
+    """Returns that were missed end when it is found; nothing of it stays open."""
+
+    def outer() -> None:
+        inner()
+        leaf()  # nobody is told
+
+    def inner() -> None:
+        sys.setprofile(_ignore)
+        sys.setprofile(None)
+
+    def others() -> None:
+        for _ in range(3000):  # a thread looks for others every 4096 events
+            leaf()
+
+    with tracing() as recording:
+        outer()
+        thread = threading.Thread(target=others)
+        thread.start()
+        thread.join()
+        leaf()
+    calls = recording.calls()
+    (found,) = (event for event in calls if event.name == name_of(leaf.__code__))
+    for function in (outer, inner):
+        (event,) = (event for event in calls if event.name == name_of(function.__code__))
+        assert 0 < event.end < found.start
+    assert recording.statistics["resynchronised"] == 0
+
+
+@profiled
 def test_what_is_put_back_after_the_stop_takes_itself_out() -> None:
     with tracing():
         before = sys.getprofile()
