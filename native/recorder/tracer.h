@@ -2,6 +2,7 @@
 //
 // CPython 3.11 calls a profile function (tracer_profile.cpp), later ones have sys.monitoring (tracer_monitoring.cpp);
 // both end in open_call and close_call below. Everything here runs under the GIL. Free-threaded builds are refused.
+// What CPython does: docs/facts/python-tracing.md.
 #pragma once
 
 #include <cstdint>
