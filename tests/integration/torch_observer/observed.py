@@ -118,7 +118,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if "RANK" in os.environ:
-        torch.distributed.init_process_group("gloo")
+        meeting = f"file://{os.environ['MEETING']}"
+        torch.distributed.init_process_group("gloo", meeting, rank=int(os.environ["RANK"]), world_size=2)
     arguments.output.write_text(json.dumps({name: recorded(name, arguments) for name in arguments.workloads}))
     if "RANK" in os.environ:
         torch.distributed.destroy_process_group()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,9 +26,7 @@ def run(output: Path, *arguments: str, **environment: str) -> dict[str, Any]:
 
 def run_ranks(workload: str, folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """The same of two ranks that talk over gloo."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    meeting = folder / f"store{'-'.join(arguments)}"  # a file: no port that somebody else may take meanwhile
     outputs = [folder / f"rank{rank}{'-'.join(arguments)}.json" for rank in range(2)]
     ranks = [
         subprocess.Popen(
@@ -37,16 +34,18 @@ def run_ranks(workload: str, folder: Path, *arguments: str) -> list[dict[str, An
             env={
                 **os.environ,
                 "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
+                "MEETING": str(meeting),
             },
             stderr=subprocess.PIPE,
             text=True,
         )
         for rank, output in enumerate(outputs)
     ]
-    for process in ranks:
-        _, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode == 0, errors[-3000:]
+    try:
+        said = [process.communicate(timeout=SECONDS)[1] for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in ranks] == [0, 0], "\n".join(errors[-3000:] for errors in said)
     return [json.loads(output.read_text())[workload] for output in outputs]
