@@ -394,6 +394,43 @@ def test_a_child_is_a_process_of_its_own(daemon: RunningDaemon, tmp_path: Path) 
         job.check_results()
 
 
+EXECS = f"""
+import os, sys, threading
+import profclient
+profclient.attach()
+print("ready", flush=True)
+told = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True).start()
+i = 0
+while not told.is_set():
+    with profclient.record_function("before exec"):
+        profclient.counter("n", i)
+    i += 1
+    told.wait(0.001)
+os.execv(sys.executable, [sys.executable, "-c", {COUNT!r}, sys.argv[1]])
+"""
+
+
+def test_another_program_in_the_same_process(daemon: RunningDaemon, tmp_path: Path) -> None:
+    captures = Captures(daemon)
+    with attached(daemon, tmp_path, EXECS) as job:
+        assert job.process.stdin is not None
+        assert job.process.stdout is not None
+        capture = captures.recording(job.pid)
+        job.process.stdin.write("exec\n")
+        job.process.stdin.flush()
+        [target] = captures.ended(capture).targets
+        assert (target.state, target.reason) == (pb.STATE_PARTIAL, pb.REASON_TARGET_ENDED), target.message
+        assert whole(values(daemon, target.trace))
+        # What runs there now is recorded like any other.
+        assert job.process.stdout.readline() == "ready\n"
+        until(lambda: "sdk" in sources(daemon, job.pid), "it has attached")
+        [target] = captures.record(job.pid).targets
+        assert target.state == pb.STATE_STORED, target.message
+        assert whole(values(daemon, target.trace))
+        job.check_results()
+
+
 THREADS = """
 import sys, threading
 import profclient
