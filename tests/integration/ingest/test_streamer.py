@@ -208,6 +208,7 @@ async def test_arena_that_is_none_is_refused_with_its_reason(rig: IngestRig) -> 
         await drain.ended.wait()
         await drain.finish(target_died=False)
     assert "the arena cannot be read" in drain.problem
+    drain.close()
     intake.close()
 
 

@@ -23,10 +23,19 @@ LONG = 60.0
 KEY = {"incarnation": f"{0xABCDEF:016x}", "epoch": f"{7:016x}"}
 
 
+def memory_files() -> set[str]:
+    found = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(f"{file.name} {file.readlink()}")
+    return {one for one in found if "memfd" in one}
+
+
 class Daemon:
     """The other end of the link, by hand."""
 
     def __init__(self, folder: Path) -> None:
+        self.before = memory_files()
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
         self.service = Service(Link(theirs), folder / "nobody")
@@ -44,6 +53,10 @@ class Daemon:
         answer: dict[str, Any] = json.loads(data)
         return answer
 
+    def left_open(self) -> set[str]:
+        """Arenas, or what was to be one, that are open and were not before."""
+        return memory_files() - self.before
+
     async def ended(self) -> None:
         async with asyncio.timeout(LONG):
             await self.task
@@ -59,19 +72,11 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
         await daemon.task
 
 
-def descriptors() -> set[str]:
-    found = set()
-    for file in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found.add(f"{file.name} {file.readlink()}")
-    return {one for one in found if "memfd" in one}
-
-
 async def test_ends_with_its_daemon(daemon: Daemon) -> None:
     daemon.send({"do": "drain", **KEY}, writer.arena_fd([]))
     daemon.socket.close()
     await daemon.ended()
-    assert not descriptors()
+    assert not daemon.left_open()
 
 
 async def test_ends_when_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +91,7 @@ async def test_something_that_is_no_arena_fails_with_its_reason(daemon: Daemon) 
     answer = await daemon.said()
     assert (answer["said"], answer["incarnation"], answer["epoch"]) == ("failed", KEY["incarnation"], KEY["epoch"])
     assert "no arena" in answer["why"]
-    assert not descriptors()
+    assert not daemon.left_open()
 
 
 async def test_arena_of_another_process_fails(daemon: Daemon) -> None:
@@ -107,7 +112,7 @@ async def test_dropped_arena_is_let_go_of_and_may_come_again(daemon: Daemon, mon
     daemon.send({"do": "drop", **KEY})
     daemon.send({"do": "drain", **KEY}, os.memfd_create("nothing"))
     assert "no arena" in (await daemon.said())["why"]
-    assert not descriptors()
+    assert not daemon.left_open()
 
 
 async def test_orders_that_mean_nothing_leave_no_descriptors(daemon: Daemon) -> None:
@@ -119,7 +124,7 @@ async def test_orders_that_mean_nothing_leave_no_descriptors(daemon: Daemon) -> 
     daemon.send({"do": "drop", **KEY})
     daemon.socket.close()
     await daemon.ended()
-    assert not descriptors()
+    assert not daemon.left_open()
 
 
 @pytest.mark.parametrize("packet", [b"{", b"[]", b'{"do": "drain"}', b'{"do": "x", "incarnation": 1, "epoch": "z"}'])
