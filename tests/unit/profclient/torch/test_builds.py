@@ -1,0 +1,110 @@
+"""Which builds of the observer are loaded: those for this torch that nobody else could have written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from profclient.cli.commands.torch import torch
+from profclient.torch import builds, sources
+from profclient.torch.builds import Build, Key, Unusable
+
+KEY = Key("2.13.0+cpu", "cf30153c4c131c81", True, "x86_64", "0123abcd")
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    """One that is as it should be, in the only place that is looked at."""
+    place = tmp_path / "builds"
+    directory = place / KEY.directory
+    directory.mkdir(parents=True, mode=0o755)
+    (directory / builds.LIBRARY).write_bytes(b"a library")
+    made = Build(directory, KEY, builds.digest_of(directory / builds.LIBRARY), "python", "c++ 12", "2026-01-01")
+    builds.write_manifest(made)
+    monkeypatch.setattr(builds, "places", lambda: [place])
+    return made
+
+
+def test_a_build_is_found_again(build: Build) -> None:
+    assert builds.find(KEY) == build
+
+
+@pytest.mark.parametrize(
+    "change", [{"torch": "2.12.0"}, {"git": "aaaaaaaaaaaaaaaa"}, {"machine": "aarch64"}, {"sources": "ffffffff"}]
+)
+def test_another_torch_has_no_build(build: Build, change: dict[str, str]) -> None:
+    assert builds.find(dataclasses.replace(KEY, **change)) is None
+
+
+def test_a_build_of_another_abi_is_refused_though_its_name_fits(build: Build) -> None:
+    with pytest.raises(Unusable, match="profctl torch build"):
+        builds.find(dataclasses.replace(KEY, cxx11_abi=False))
+
+
+def test_a_library_that_was_changed_is_refused(build: Build) -> None:
+    build.library.write_bytes(b"another library")
+    with pytest.raises(Unusable, match="SHA-256"):
+        builds.find(KEY)
+
+
+@pytest.mark.parametrize("which", ["library", "directory", "place"])
+def test_what_others_may_write_is_refused(build: Build, which: str) -> None:
+    {"library": build.library, "directory": build.path, "place": build.path.parent}[which].chmod(0o777)
+    with pytest.raises(Unusable, match="writable by others"):
+        builds.find(KEY)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_what_belongs_to_others_is_refused(build: Build) -> None:
+    os.chown(build.library, 12345, 12345)
+    with pytest.raises(Unusable, match="uid 12345"):
+        builds.find(KEY)
+
+
+def test_a_link_is_not_followed(build: Build, tmp_path: Path) -> None:
+    build.library.rename(tmp_path / "elsewhere.so")
+    build.library.symlink_to(tmp_path / "elsewhere.so")
+    with pytest.raises(Unusable, match="symbolic link"):
+        builds.find(KEY)
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"key": 5}', '{"key": {}, "extra": 1}'])
+def test_a_manifest_that_says_nothing_is_refused(build: Build, manifest: str) -> None:
+    (build.path / builds.MANIFEST).write_text(manifest)
+    with pytest.raises(Unusable, match="no build of the observer"):
+        builds.find(KEY)
+
+
+def test_a_place_that_was_named_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROFD_TORCH_DIR", "/image/layer")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    found = builds.places()
+    assert (found[0], found[-1]) == (Path("/image/layer"), Path("/cache/profd/torch"))
+
+
+def test_the_digest_is_of_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, name in (("torch", "all.cpp"), ("torch", "names.h"), ("recorder", "writer.h"), ("recorder", "other.cpp")):
+        (tmp_path / part).mkdir(exist_ok=True)
+        (tmp_path / part / name).write_text("one")
+    monkeypatch.setattr(sources, "directory", lambda: str(tmp_path))
+    before = sources.digest()
+    (tmp_path / "recorder" / "other.cpp").write_text("two")  # the observer does not include it
+    assert sources.digest() == before
+    (tmp_path / "recorder" / "writer.h").write_text("two")
+    assert sources.digest() != before
+
+
+def test_torch_list_shows_what_cannot_be_used_and_why(build: Build) -> None:
+    build.library.write_bytes(b"another library")
+    answer = CliRunner().invoke(torch, ["list", "--json"])
+    [row] = json.loads(answer.stdout)
+    assert "SHA-256" in row["problem"]
+
+
+def test_torch_list_without_builds_names_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds, "places", lambda: [tmp_path / "none"])
+    assert "profctl torch build" in CliRunner().invoke(torch, ["list"]).stdout
