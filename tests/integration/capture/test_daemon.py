@@ -23,6 +23,7 @@ from tests.support import python_jobs
 from tests.support.captures import needs_ptrace
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
 from tests.support.torch_jobs import needs_torch, torch_job
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +95,7 @@ def test_a_python_process(daemon: RunningDaemon) -> None:
 def test_a_torch_process(daemon: RunningDaemon, tmp_path: Path) -> None:
     captures = Captures(daemon)
     with torch_job("train", tmp_path, socket_dir=daemon.kineto_dir) as job:
-        python_jobs.until(lambda: "kineto" in sources(captures, job.pid), "torch registers")
+        until(lambda: "kineto" in sources(captures, job.pid), "torch registers")
         capture = captures.start(job.pid, memory=True)
         busy = captures.start(job.pid, source="pyspy")
         if not captures.get(capture.id).HasField("finished_ns"):  # it was held all the time then

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support import python_jobs, torch_jobs
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 PROFCTL_SECONDS = 240.0
 PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
@@ -78,7 +79,7 @@ def trainer(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[in
     """The pid of a PyTorch training loop that is registered with the daemon."""
     folder: Path = tmp_path_factory.mktemp("job")
     with torch_jobs.torch_job("train", folder, socket_dir=host.daemon.kineto_dir) as job:
-        python_jobs.until(lambda: "kineto" in sources_of(host, job.pid), "the training loop registers")
+        until(lambda: "kineto" in sources_of(host, job.pid), "the training loop registers")
         yield job.pid
 
 

@@ -61,6 +61,8 @@ def test_steps(profctl, traces):
         "device_busy_ns": 300_000,
         "device_idle_ns": 700_000,
         "launches": 1,
+        "launch_delay_p50_ns": 80_000,
+        "launch_delay_max_ns": 80_000,
         "host_share": 0.2,
     }
     shown = profctl("steps", traces[0])

@@ -26,7 +26,6 @@ from profd.targets.table import ProcessTable
 from tests.support.python_jobs import (
     COUNTER,
     SPIN,
-    TIMEOUT_SECONDS,
     TWO_THREADS,
     UNTIL_TOLD,
     count_in,
@@ -34,8 +33,8 @@ from tests.support.python_jobs import (
     needs_ptrace,
     process_of,
     running,
-    until,
 )
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = needs_ptrace
 
@@ -65,7 +64,7 @@ class Watch:
         self.changed.set()
 
     async def reaches(self, state: State) -> None:
-        async with asyncio.timeout(TIMEOUT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while state not in self.states:
                 self.changed.clear()
                 await self.changed.wait()
@@ -106,7 +105,7 @@ def pyspy_of(process: Process) -> list[Process]:
 
 
 async def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.005)
@@ -347,7 +346,7 @@ async def test_death_of_the_daemon_ends_py_spy_and_not_the_target(tmp_path: Path
         command = [sys.executable, "-c", DAEMON, str(job.pid), str(tmp_path)]
         daemon = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         assert daemon.stdout is not None
-        async with asyncio.timeout(TIMEOUT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await daemon.stdout.readline() != b"recording\n":
                 assert daemon.returncode is None
         daemon.kill()
