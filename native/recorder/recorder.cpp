@@ -52,7 +52,6 @@ bool barriers = false;  // membarrier(2) works
 uint64_t populated = 0;
 Session sessions = 0;
 std::atomic<uint64_t> own_incarnation{0};
-ForkHook fork_hook = nullptr;
 std::atomic<pid_t> own_pid{0};
 
 class Locked {
@@ -204,7 +203,6 @@ void after_fork_in_parent() {
 void after_fork_in_child() {
   in_child();
   after_fork_in_parent();
-  if (fork_hook) fork_hook();
 }
 
 void prepare_locked() {
@@ -341,8 +339,6 @@ uint64_t incarnation() {
   }
   return value;
 }
-
-void set_fork_hook(ForkHook hook) { fork_hook = hook; }
 
 Anchor anchor() { return read_anchor(api.state.clock, 10); }
 

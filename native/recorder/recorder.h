@@ -72,10 +72,6 @@ Totals totals();
 // Random, never 0; a fork child gets its own. Stays the same for the process image.
 uint64_t incarnation();
 
-// Called in the child of a fork after the recorder has let go of the parent's arena; async-signal-safe work only.
-using ForkHook = void (*)();
-void set_fork_hook(ForkHook hook);
-
 // Now, on the three clocks.
 Anchor anchor();
 
