@@ -12,6 +12,7 @@ from bench.measure import SCRATCH, Row, child
 BAR_BYTES = 4
 BAR_ENCODE_NS = 40
 BAR_STORE = 2.2
+TIMES = 3
 SIZES = (1_000_000, 10_000_000)
 FLOOR_READ_NS = 9.6  # of varint rows with zstd-1: docs/performance.md
 
@@ -53,11 +54,15 @@ def _stored(size: int) -> Row:
     if not path.exists():
         SCRATCH.mkdir(exist_ok=True)
         child("bench.ours.wire:write_file", {"path": str(path), "events": size})
-    found = child("bench.ours.wire:store", {"path": str(path)}, environment=ALLOCATOR)
-    result = found["result"]
-    count = result["events"]
+    # By turns, and the least of each: others use these cores too.
+    runs, writes = [], []
+    for _ in range(TIMES):
+        runs.append(child("bench.ours.wire:store", {"path": str(path)}, environment=ALLOCATOR))
+        count = runs[0]["result"]["events"]
+        writes.append(child("bench.ours.wire:parquet", {"events": count}, environment=ALLOCATOR)["result"])
+    found = min(runs, key=lambda run: run["result"]["seconds"])
+    result, parquet = found["result"], min(writes)
     tree = floors.run("tree", str(count), "4")[0]
-    parquet = child("bench.ours.wire:parquet", {"events": count}, environment=ALLOCATOR)["result"]
     floor = tree + parquet + FLOOR_READ_NS * 1e-9 * count
     stages = ", ".join(f"{name} {ns / count:.0f}" for name, ns in result["stages"].items())
     return Row(
