@@ -254,10 +254,10 @@ def _abilities() -> str:
 
 def _has_observer() -> bool:
     """There is a build for this torch (`profctl torch build`). It is not loaded before it is used."""
-    from profclient.torch import builds  # brings nothing that torch has not brought
+    from profclient.torch import builds, observer  # brings next to nothing that torch has not brought
 
     try:
-        return builds.find(builds.key_of(sys.modules["torch"])) is not None
+        return observer.find() is not None
     except (builds.Unusable, OSError, AttributeError):
         return False
 
@@ -340,7 +340,8 @@ def _armed(options: dict[str, str]) -> None:
             return
         _options = options
         _not_honoured.clear()
-        for option in options:
+        # Steps are counted from when everything that was asked for is recorded.
+        for option in sorted(options, key=lambda option: option == "iterations"):
             if why := _start_hook(option):
                 note("not_honoured", f"{option}: {why}")
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))

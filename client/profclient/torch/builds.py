@@ -8,6 +8,7 @@ written is not loaded. This module is imported inside targets: it brings nothing
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -70,8 +71,13 @@ class Build:
         return self.path / LIBRARY
 
 
+@functools.cache
 def key_of(torch: Any) -> Key:
-    """What a build for this imported torch has to be."""
+    """What a build for this imported torch has to be.
+
+    Kept: the daemon is told of it when torch is imported, and at the next arm nothing has to be read, where every
+    file costs the job a switch of the GIL.
+    """
     return Key(
         str(torch.__version__),
         str(torch.version.git_version),

@@ -60,10 +60,24 @@ class Observer:
             raise RuntimeError(f"the observer of PyTorch: {said.decode(errors='replace')}")
 
 
+_found: builds.Build | None = None
+
+
+def find() -> builds.Build | None:
+    """The build for the torch that is imported; None where none was made. Raises builds.Unusable, OSError.
+
+    One that was found is not looked for again: reading a file costs a job that holds the GIL a switch of it, 5 ms, and
+    this is done when torch is imported and once more when a capture begins.
+    """
+    global _found
+    if _found is None:
+        _found = builds.find(builds.key_of(sys.modules["torch"]))
+    return _found
+
+
 def load() -> Observer | None:
     """The observer for the torch that is imported; None where none was built. Raises builds.Unusable, OSError."""
-    torch = sys.modules["torch"]
-    build = builds.find(builds.key_of(torch))
+    build = find()
     return None if build is None else Observer(build)
 
 
