@@ -123,6 +123,7 @@ def _no_collector() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.slow
 @given(node=_nodes)
 @settings(max_examples=150)
 def test_calls_nest_as_the_interpreter_says(node: Node) -> None:
@@ -136,6 +137,7 @@ def test_calls_nest_as_the_interpreter_says(node: Node) -> None:
     assert recording.statistics["resynchronised"] == 0
 
 
+@pytest.mark.slow
 @given(node=_nodes)
 @settings(max_examples=50)
 def test_calls_of_c_functions_do_not_disturb_those_of_python(node: Node) -> None:
@@ -281,6 +283,7 @@ def test_coroutines_that_take_turns() -> None:
     assert recording.statistics["resynchronised"] == 0
 
 
+@pytest.mark.slow
 def test_deep_recursion() -> None:
     depth = 100_000
 

@@ -226,6 +226,7 @@ def test_a_forward_that_raises() -> None:
     assert recording.statistics["resynchronised"] == 0
 
 
+@pytest.mark.slow
 def test_names_agree_with_torch_profiler() -> None:
     model, x = Model(layers=2), _input()
     with torch.profiler.profile(with_stack=True, with_modules=True) as profiler:
