@@ -18,8 +18,9 @@ from profclient.cli.units import duration
 def steps(trace: str, as_json: bool) -> None:
     """The training steps of a trace, one by one.
 
-    LAUNCHES are calls that start work on a device, DELAY is the median time until what they
-    launched began; HOST is the share of the step in operators and runtime calls, waiting ones included.
+    BUSY and IDLE are of the devices. LAUNCHES are calls that start work on one, DELAY is the
+    median time until what they launched began. HOST is the share of the step in operators and
+    runtime calls, waiting ones included.
     """
     with traces() as source:
         answer = source.steps(trace)
@@ -32,7 +33,7 @@ def steps(trace: str, as_json: bool) -> None:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    numbers = ["AT", "DURATION", "DEVICE BUSY", "DEVICE IDLE", "LAUNCHES", "DELAY", "HOST"]
+    numbers = ["AT", "DURATION", "BUSY", "IDLE", "LAUNCHES", "DELAY", "HOST"]
     first = rows[0]["start_ns"]
     table(["STEP", *numbers], (_cells(row, first) for row in rows), right=numbers, wide=["STEP"])
 
