@@ -268,6 +268,8 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
     if (!row_of_slot_.empty()) row_of_slot_[slot] = static_cast<std::int32_t>(row - first);
     if (!looks.plain) particulars(place, label, static_cast<std::uint32_t>(slot), row);
   };
+  // Modulo 2^64: whether a moment is one at all is known when all of them have been read.
+  const auto unix_time = [&](std::uint64_t at) { return static_cast<std::int64_t>(static_cast<std::uint64_t>(place.start) + at); };
   const auto step = [&] {
     const std::uint64_t more = times.varint();
     all_steps |= more;
@@ -299,7 +301,7 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
     if (!label.is_range() || (label.flags & (kAsyncFlag | kBackendFlag)) != 0) return false;
     for (std::uint64_t pop = 0; pop < ended; ++pop) {
       step();
-      columns.end[open_.back()] = place.start + static_cast<std::int64_t>(moment);
+      columns.end[open_.back()] = unix_time(moment);
       open_.pop_back();
     }
     if (i == 0) {
@@ -308,14 +310,14 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
     } else {
       step();
     }
-    columns.start[row] = place.start + static_cast<std::int64_t>(moment);
+    columns.start[row] = unix_time(moment);
     own_row(label, looks_[number]);
     open_.push_back(row++);
     slot += 1u + label.extensions;
   }
   for (; !open_.empty(); open_.pop_back()) {
     step();
-    columns.end[open_.back()] = place.start + static_cast<std::int64_t>(moment);
+    columns.end[open_.back()] = unix_time(moment);
   }
   if (!others_before(0) || slot > place.slots) return false;
   // No step may be so large that the sum went around: times in order are then in range if the last one is.
