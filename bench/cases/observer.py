@@ -14,13 +14,13 @@ STOP_BAR_S = 0.005
 def rows(events: int) -> Iterator[Row]:
     """The rows of this case."""
     del events
-    op = child("bench.ours.observer:per_op", {"count": 10_000, "rounds": 11})["result"]
+    op = child("bench.ours.observer:per_op", {"count": 10_000, "rounds": 7})["result"]
     yield _row(op, "an op in a loop (add_ of 4 floats)", "observer", "kineto", 0.35)
     yield _row(op, "an op in a loop, with shapes", "observer shapes", "kineto shapes", 0.5)
-    scripted = child("bench.ours.observer:per_module_op", {"count": 2_000, "rounds": 11})["result"]
+    scripted = child("bench.ours.observer:per_module_op", {"count": 2_000, "rounds": 7})["result"]
     yield _row(scripted, "a TorchScript module's call, with shapes and module path", "modules", "kineto modules", 0.6)
     for model, steps in STEPS.items():
-        arguments = {"model": model, "steps": steps, "rounds": 9}
+        arguments = {"model": model, "steps": steps, "rounds": 7}
         step = child("bench.ours.observer:per_step", arguments)["result"]
         yield _row(step, f"a training step, {model}", "observer", "kineto", 0.5)
         yield _row(step, f"a training step, {model}, with shapes", "observer shapes", "kineto shapes", 0.65)
