@@ -67,9 +67,10 @@ def start(
         request = capture_pb2.StartCaptureRequest(
             request_id=request_id or uuid.uuid4().hex, selector=chosen, options=asked, open_ended=open_ended
         )
-        capture = daemon.call(daemon.captures.StartCapture, request)
-        if not detach:
-            capture = _follow(daemon, capture, as_json, waiting)
+        if detach:
+            capture = daemon.call(daemon.captures.StartCapture, request)
+        else:
+            capture = _record(daemon, request, as_json, waiting)
         _answer(daemon, capture, as_json)
     ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
 
@@ -83,15 +84,23 @@ def _dry_run(daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Op
         print_estimates(estimates)
 
 
-def _follow(daemon: Daemon, capture: capture_pb2.Capture, as_json: bool, timeout: float | None) -> capture_pb2.Capture:
+def _record(
+    daemon: Daemon, request: capture_pb2.StartCaptureRequest, as_json: bool, timeout: float | None
+) -> capture_pb2.Capture:
     """Until it is over. Ctrl-C ends an open-ended capture; a bounded one goes on without us."""
+    capture = None
     try:
+        capture = daemon.call(daemon.captures.StartCapture, request)
         return follow.until_over(daemon, capture, quiet=as_json, lease=capture.open_ended, timeout=timeout)
     except KeyboardInterrupt:
-        if not capture.open_ended:
+        if not request.open_ended:
+            if capture is None:
+                raise
             raise Interrupted(
                 f"capture {capture.id} goes on; `profctl wait {capture.id}` waits, `profctl stop {capture.id}` ends it."
             ) from None
+        # It may record already, although its answer has not come: the same id never begins a second one.
+        capture = capture or daemon.call(daemon.captures.StartCapture, request)
     if not as_json:
         say("stopping; what was recorded is being stored …")
     capture = daemon.call(daemon.captures.StopCapture, capture_pb2.CaptureRef(id=capture.id))
