@@ -18,7 +18,7 @@ from profclient.cli.units import duration
 def steps(trace: str, as_json: bool) -> None:
     """The training steps of a trace, one by one.
 
-    BUSY and IDLE are of the devices. LAUNCHES are calls that start work on one, DELAY is the
+    BUSY and IDLE are of the devices. CALLS are those that start work on one, DELAY is the
     median time until what they launched began. HOST is the share of the step in operators and
     runtime calls, waiting ones included.
     """
@@ -33,7 +33,7 @@ def steps(trace: str, as_json: bool) -> None:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    numbers = ["AT", "DURATION", "BUSY", "IDLE", "LAUNCHES", "DELAY", "HOST"]
+    numbers = ["AT", "DURATION", "BUSY", "IDLE", "CALLS", "DELAY", "HOST"]
     first = rows[0]["start_ns"]
     table(["STEP", *numbers], (_cells(row, first) for row in rows), right=numbers, wide=["STEP"])
 
