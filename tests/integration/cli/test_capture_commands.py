@@ -137,12 +137,18 @@ def test_stop_keeps_what_was_recorded(host, program):
 
 
 def test_where(host, program):
-    done = host.profctl("where", "--pid", str(program))
-    assert done.code == 0, done.err
-    assert "outer" in done.out
-    (process,) = host.profctl("where", "--pid", str(program), "--json").json
-    functions = [frame["function"] for thread in process["threads"] for frame in thread["frames"]]
-    assert "outer" in functions
+    def shown():
+        done = host.profctl("where", "--pid", str(program))
+        assert done.code == 0, done.err
+        return "outer" in done.out
+
+    def functions():
+        (process,) = host.profctl("where", "--pid", str(program), "--json").json
+        return [frame["function"] for thread in process["threads"] for frame in thread["frames"]]
+
+    # A process that is looked at is not stopped for it: now and then a stack is read while it changes.
+    until(shown, "a whole stack is shown")
+    until(lambda: "outer" in functions(), "a whole stack is in the JSON")
 
 
 def test_the_operator_can_refuse_captures(host, program):
