@@ -46,12 +46,15 @@ class Live:
             raise RuntimeError(f"{' '.join(arguments)}: {done.stderr}")
         return json.loads(done.stdout)
 
-    def job(self, script: str, enabled: bool = True) -> subprocess.Popen[str]:
-        """A Python process that runs `script`, with Kineto's daemon mode on or off; ended with the daemon."""
+    def job(self, script: str, enabled: bool = True, *, alone: bool = False) -> subprocess.Popen[str]:
+        """A Python process that runs `script`, with Kineto's daemon mode on or off; ended with the daemon.
+
+        `alone`: the mode is on, and where it looks there is no daemon.
+        """
         environment = {**self.environment, "OMP_NUM_THREADS": "1"}
         if enabled:
             environment["KINETO_USE_DAEMON"] = "1"
-            environment["KINETO_IPC_SOCKET_DIR"] = str(self.folder / "k")
+            environment["KINETO_IPC_SOCKET_DIR"] = str(self.folder / ("nobody" if alone else "k"))
             environment["KINETO_CONFIG"] = str(ROOT / "deploy" / "libkineto.conf")
         with (self.folder / "job.log").open("ab") as log:
             process = subprocess.Popen(
