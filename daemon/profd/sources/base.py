@@ -29,6 +29,18 @@ class Offer:
     fix: str = ""
     why_code: Reason = Reason.NO_SOURCE  # used when it cannot
     busy: bool = False  # it could, were it not held by somebody (named in reason)
+
+    @classmethod
+    def recording(cls, capture: str, pid: int) -> Offer:
+        """What a source answers of a process that it records already."""
+        return cls(
+            False,
+            f"capture {capture} is recording pid {pid}",
+            f"wait for it: profctl wait {capture}",
+            Reason.CAPTURE_RUNNING,
+            busy=True,
+        )
+
     after: tuple[str, ...] = ()  # sources that see more of this process: they come first where they can
 
 

@@ -50,13 +50,7 @@ class JaxSource(Source):
         """Whether a server was found; `prepare` looks."""
         capture = self._running.get(process.id)
         if capture:
-            return Offer(
-                False,
-                f"capture {capture} is recording pid {process.id.pid}",
-                f"wait for it: profctl wait {capture}",
-                Reason.CAPTURE_RUNNING,
-                busy=True,
-            )
+            return Offer.recording(capture, process.id.pid)
         if not process.xla:
             return Offer(False, "it is neither a JAX nor a TensorFlow process")
         if os.geteuid() not in (0, process.uid):

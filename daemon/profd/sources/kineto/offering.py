@@ -37,13 +37,7 @@ def offer(
     that is going to ask would not have had to by now.
     """
     if capture:
-        return Offer(
-            False,
-            f"capture {capture} is recording pid {process.id.pid}",
-            f"wait for it: profctl wait {capture}",
-            Reason.CAPTURE_RUNNING,
-            busy=True,
-        )
+        return Offer.recording(capture, process.id.pid)
     if known is None:
         return _unregistered(process, abstract, directory, off, expected)
     if process.stopped:

@@ -86,13 +86,7 @@ class SdkSource(Source):
         """Whether nothing is in the way of recording it now."""
         capture = self._running.get(process.id)
         if capture:
-            return Offer(
-                False,
-                f"capture {capture} is recording pid {process.id.pid}",
-                f"wait for it: profctl wait {capture}",
-                Reason.CAPTURE_RUNNING,
-                busy=True,
-            )
+            return Offer.recording(capture, process.id.pid)
         if agent.uid != process.uid:
             # It called a program of another user's, or gave up root: whoever attached must not speak for it.
             return Offer(
