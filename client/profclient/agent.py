@@ -32,7 +32,7 @@ except ImportError as error:  # a platform that it was not built for
     _missing = f"the native part of profclient cannot be loaded: {error}"
 
 # Beside the module of native code; profclient.gpu loads it.
-_COLLECTOR = os.path.join(os.path.dirname(getattr(_recorder, "__file__", "")), "libprofd_cupti.so")
+COLLECTOR = os.path.join(os.path.dirname(_recorder.__file__ if _recorder else __file__), "libprofd_cupti.so")
 
 EXIT_SECONDS = 30.0  # that a hook may keep the interpreter from ending
 VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
@@ -245,7 +245,7 @@ def _framework() -> str:
 
 def _abilities() -> str:
     found = ["ranges", "stacks", "modules", "torch"]
-    if os.path.exists(_COLLECTOR):
+    if os.path.exists(COLLECTOR):
         found.append("cuda")
     if "torch" in sys.modules and _has_observer():
         found.append("observer")

@@ -7,16 +7,14 @@ and stays: CUPTI may call it as long as the process lives. While nothing is reco
 from __future__ import annotations
 
 import ctypes
-import os
 
 from profclient import _recorder
-from profclient.agent import note, register_hook
+from profclient.agent import COLLECTOR, note, register_hook
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from profclient.agent import Options
 
-_LIBRARY = os.path.join(os.path.dirname(_recorder.__file__), "libprofd_cupti.so")
 _TEXT_BYTES = 4096
 
 _library: ctypes.CDLL | None = None
@@ -50,7 +48,7 @@ def _loaded() -> ctypes.CDLL:
     global _library
     if _library is None:
         try:
-            _library = ctypes.CDLL(_LIBRARY)
+            _library = ctypes.CDLL(COLLECTOR)
         except OSError as error:
             raise CuptiUnavailable(f"libprofd_cupti.so cannot be loaded: {error}") from error
         _library.profd_gpu_arm.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,19 +48,14 @@ def run(ctx: click.Context, command: tuple[str, ...], cuda: bool) -> None:
 def _injected(environ: os._Environ[str]) -> dict[str, str]:
     """With our collector for CUDA's driver to load. Raises UsageError where that place is taken."""
     given = environ.get(_INJECTION, "")
-    collector = _collector()
+    from profclient.agent import COLLECTOR  # brings the native module, which other commands can do without
+
+    collector = Path(COLLECTOR)
     if given not in ("", str(collector)):
         raise click.UsageError(f"{_INJECTION} is set to {given}: CUDA loads one tool. Unset it, or leave out --cuda.")
     if not collector.exists():
         raise click.UsageError(f"this installation has no {collector.name}; install profd with its native part.")
     return {**environ, _INJECTION: str(collector)}
-
-
-def _collector() -> Path:
-    """Beside the module of native code, which is not imported for this."""
-    module = find_spec("profclient._recorder")
-    folder = Path(module.origin).parent if module is not None and module.origin else STARTUP.parent
-    return folder / "libprofd_cupti.so"
 
 
 def environment(environ: os._Environ[str] | dict[str, str]) -> dict[str, str]:
