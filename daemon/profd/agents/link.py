@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from profd.agents.protocol import Hostile
 from profd.limits import AGENT_PACKET_BYTES_MAX, AGENT_PACKETS_PER_SECOND_MAX
+from profd.rights import received_descriptors
 
 _BATCH: Final = 16  # packets per wake-up: an agent that floods us must not hold the loop
 # Room for one descriptor exactly (CMSG_SPACE would leave room for two).
@@ -94,7 +95,7 @@ class Link:
             except OSError as error:
                 self._end(error.strerror or "read failed")
                 return
-            fds = _descriptors(ancillary)
+            fds = received_descriptors(ancillary)
             if not packet and not fds:
                 self._end("")
                 return
@@ -125,15 +126,6 @@ class Link:
     def _end(self, why: str) -> None:
         self.close()
         self.receiver.ended(why)
-
-
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    """Every descriptor that came: all are open now, whatever else is wrong with the packet."""
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    return list(fds)
 
 
 def _close(fds: list[int]) -> None:

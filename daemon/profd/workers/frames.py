@@ -15,6 +15,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
+from profd.rights import received_descriptors
+
 HEADER: Final = struct.Struct(">II")
 FRAME_BYTES_MAX: Final = 64 << 20  # JSON of one job's arguments or result
 FDS_MAX: Final = 128  # the kernel's bound per message is 253
@@ -66,7 +68,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     # socket.recv_fds loses MSG_CMSG_CLOEXEC on 3.11 (docs/facts), so recvmsg itself.
     space = socket.CMSG_SPACE(FDS_MAX * array.array("i").itemsize)
     head, ancillary, flags, _ = sock.recvmsg(HEADER.size, space, socket.MSG_CMSG_CLOEXEC)
-    fds = _descriptors(ancillary)
+    fds = received_descriptors(ancillary)
     try:
         if not head:
             return None
@@ -81,14 +83,6 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         for fd in fds:
             os.close(fd)
         raise
-
-
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    return list(fds)
 
 
 def _exactly(sock: socket.socket, count: int) -> bytes:
