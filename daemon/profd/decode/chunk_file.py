@@ -6,60 +6,21 @@ by its magic when there is no header where one should be.
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 
 from profd import limits
+from profd.chunk_header import CODEC_NONE, CODEC_ZSTD, CRC_FROM, HEADER, MAGIC, Header
 
 try:
     from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14
 except ImportError:
     from backports import zstd
 
-MAGIC: Final = b"PFC1"
-VERSIONS: Final = (1,)  # that are understood: the last two there are
-HEADER: Final = struct.Struct("<4sHBBIIQIIQQQqIIIIIIQ")
-_CRC_FROM: Final = 16
-_ZSTD: Final = 1
 _TIME_MAX: Final = 1 << 61  # 73 years after 1970: no sum of a few such times overflows
 _OPTIONS: Final = {zstd.DecompressionParameter.window_log_max: limits.CHUNK_WINDOW_LOG_MAX}
-
-
-class Header(NamedTuple):
-    """The fields as they stand in the file."""
-
-    magic: bytes
-    version: int
-    codec: int
-    flags: int
-    length: int
-    crc: int
-    incarnation: int
-    stream: int
-    tid: int
-    sequence: int
-    id_base: int
-    base_ns: int  # CLOCK_MONOTONIC
-    real_ns: int  # CLOCK_REALTIME at that moment
-    error_ns: int
-    pid: int
-    events: int
-    body_bytes: int
-    slots: int
-    thread_name: int
-    epoch: int
-
-    @property
-    def problem(self) -> str:
-        """Why the chunk cannot be read, as a reason of a loss; empty if its header is in order."""
-        if self.version not in VERSIONS:
-            return "version"
-        sizes = self.body_bytes <= limits.CHUNK_BODY_BYTES_MAX and self.slots <= limits.CHUNK_SLOTS_MAX
-        times = self.base_ns < _TIME_MAX and 0 <= self.real_ns < _TIME_MAX
-        return "" if sizes and times and self.codec in (0, _ZSTD) and self.events <= self.slots else "header"
 
 
 @dataclass(slots=True)
@@ -112,12 +73,13 @@ class ChunkFile:
             self.damage.lose("header")
             return 0, None, b""
         raw = self._file.read(header.length - HEADER.size)
-        if zlib.crc32(raw, zlib.crc32(whole[_CRC_FROM:])) != header.crc:
+        if zlib.crc32(raw, zlib.crc32(whole[CRC_FROM:])) != header.crc:
             self.damage.lose("crc")
             follows = self._read(at + header.length, len(MAGIC))
             return header.length if follows in (b"", MAGIC) else 0, None, b""
-        if header.problem:
-            self.damage.lose(header.problem)
+        problem = _problem(header)
+        if problem:
+            self.damage.lose(problem)
             return header.length, None, b""
         return header.length, header, raw
 
@@ -141,9 +103,19 @@ class ChunkFile:
         self.damage.lose("truncated")
 
 
+def _problem(header: Header) -> str:
+    """Why the chunk cannot be read, as a reason of a loss; empty if its header is in order."""
+    if not header.of_known_version:
+        return "version"
+    sizes = header.body_bytes <= limits.CHUNK_BODY_BYTES_MAX and header.slots <= limits.CHUNK_SLOTS_MAX
+    times = header.base_ns < _TIME_MAX and 0 <= header.real_ns < _TIME_MAX
+    codec = header.codec in (CODEC_NONE, CODEC_ZSTD)
+    return "" if sizes and times and codec and header.events <= header.slots else "header"
+
+
 def inflate(header: Header, raw: bytes) -> bytes | None:
     """The body of a chunk; None when it is not what its header says."""
-    if header.codec != _ZSTD:
+    if header.codec != CODEC_ZSTD:
         return raw if len(raw) == header.body_bytes else None
     decompressor: Any = zstd.ZstdDecompressor(options=_OPTIONS)
     try:

@@ -19,9 +19,10 @@ import numpy as np
 
 from profd import limits
 from profd._scan import ChunkReader
+from profd.chunk_header import HEADER, Header
 from profd.decode.batch import Batch, Findings
 from profd.decode.chunk_args import Arguments
-from profd.decode.chunk_file import HEADER, ChunkFile, Header, inflate
+from profd.decode.chunk_file import ChunkFile, inflate
 from profd.decode.chunk_frames import OpenFrames
 from profd.decode.op_inputs import Malformed, signature
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import BinaryIO, Final
 
-from profd.decode.chunk_file import MAGIC as CHUNK_MAGIC
+from profd.chunk_header import MAGIC as CHUNK_MAGIC
 from profd.decode.inflate import GZIP_MAGIC
 from profd.decode.sqlite_file import MAGIC
 from profd.decode.xspace_sniff import looks_like

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from profd.chunk_header import CODEC_NONE, CODEC_ZSTD, CRC_FROM, HEADER, MAGIC, Header
 from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_CHUNK_EVENTS_MAX
 
-VERSIONS: Final = (1, 1)  # of the wire format: the oldest and the newest that are taken
-_MAGIC: Final = 0x31434650
-_CODECS: Final = (0, 1)
-_CRC_FROM: Final = 16  # what the crc covers begins here
-# magic version codec flags | length crc | incarnation stream tid sequence id base | base real error pid | events
-# raw slots reserved | epoch
-_HEADER: Final = struct.Struct("<IHBBIIQIIQQQqIIIIIIQ")
-HEADER_BYTES: Final = _HEADER.size  # 96
+HEADER_BYTES: Final = HEADER.size  # 96
+_CODECS: Final = (CODEC_NONE, CODEC_ZSTD)
 
 
 class Refusal(StrEnum):
@@ -63,22 +57,29 @@ def _read(data: memoryview, at: int) -> Chunk:
     rest = len(data) - at
     if rest < HEADER_BYTES:
         return _unreadable(data, at)
-    (magic, version, codec, _, length, crc, incarnation, stream, _, sequence, *_, events, _, _, _, epoch) = (
-        _HEADER.unpack_from(data, at)
-    )
-    if magic != _MAGIC or not HEADER_BYTES <= length <= min(rest, INGEST_CHUNK_BYTES_MAX):
+    header = Header._make(HEADER.unpack_from(data, at))
+    if header.magic != MAGIC or not HEADER_BYTES <= header.length <= min(rest, INGEST_CHUNK_BYTES_MAX):
         return _unreadable(data, at)
-    end = at + length
+    end = at + header.length
     refusal = None
-    if zlib.crc32(data[at + _CRC_FROM : end]) != crc:
+    if zlib.crc32(data[at + CRC_FROM : end]) != header.crc:
         refusal = Refusal.CRC
-    elif not VERSIONS[0] <= version <= VERSIONS[1]:
+    elif not header.of_known_version:
         refusal = Refusal.VERSION
-    elif codec not in _CODECS or events > INGEST_CHUNK_EVENTS_MAX:
+    elif header.codec not in _CODECS or header.events > INGEST_CHUNK_EVENTS_MAX:
         refusal = Refusal.HEADER
     # What a broken header says of its events is worth nothing; that there was one is sure.
-    counted = events if refusal is None or refusal is Refusal.VERSION else 1
-    return Chunk(at, end, incarnation, epoch, stream, sequence, min(counted, INGEST_CHUNK_EVENTS_MAX), refusal)
+    counted = header.events if refusal is None or refusal is Refusal.VERSION else 1
+    return Chunk(
+        at,
+        end,
+        header.incarnation,
+        header.epoch,
+        header.stream,
+        header.sequence,
+        min(counted, INGEST_CHUNK_EVENTS_MAX),
+        refusal,
+    )
 
 
 def _unreadable(data: memoryview, at: int) -> Chunk:

@@ -17,8 +17,8 @@ from typing import Final
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc
 
+from profd.chunk_header import VERSIONS
 from profd.errors import BadInput, Unavailable
-from profd.ingest.chunk import VERSIONS
 from profd.ingest.intake import Ingest, Intake
 from profd.ingest.pushed import Pushed
 from profd.limits import (
