@@ -20,8 +20,20 @@ namespace {
 constexpr int kFlushSeconds = 1;
 constexpr int64_t kClockTolerance = 1'000'000;  // ns by which CUPTI's clock may differ from CLOCK_REALTIME
 
-constexpr Activity kCounted[] = {Activity::Runtime, Activity::Driver, Activity::Kernel, Activity::Memcpy, Activity::MemcpyPeer,
-                                 Activity::Memset,  Activity::Synchronization, Activity::Overhead};
+struct Recorded {
+  Activity kind;
+  const char* name;  // in sentences
+};
+constexpr Recorded kRecorded[] = {
+    {Activity::Runtime, "CUDA runtime calls"},
+    {Activity::Driver, "CUDA driver calls"},
+    {Activity::Kernel, "kernels"},
+    {Activity::Memcpy, "copies"},
+    {Activity::MemcpyPeer, "copies between GPUs"},
+    {Activity::Memset, "memsets"},
+    {Activity::Synchronization, "synchronizations"},
+    {Activity::Overhead, "CUPTI's own costs"},
+};
 
 // Everything of one process. Never destroyed: CUPTI may call back while the process ends.
 struct Session {
@@ -172,9 +184,7 @@ std::string enable(Session& one, bool graph_nodes) {
     else
       missing += std::string(missing.empty() ? "" : "; ") + name + " are not recorded: " + describe(*one.cupti, result);
   };
-  constexpr const char* names[] = {"CUDA runtime calls", "CUDA driver calls", "kernels", "copies", "copies between GPUs",
-                                   "memsets",            "synchronizations",  "CUPTI's own costs"};
-  for (size_t i = 0; i < std::size(kCounted); i++) turn_on(kCounted[i], names[i]);
+  for (const Recorded& wanted : kRecorded) turn_on(wanted.kind, wanted.name);
   if (!graph_nodes) turn_on(Activity::GraphTrace, "CUDA graphs as a whole");
   return missing;
 }

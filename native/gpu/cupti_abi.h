@@ -73,33 +73,34 @@ T field(const uint8_t* record, size_t offset) {
 }
 
 // Offsets, by record.
-namespace kernel {
-inline constexpr size_t kRegisters = 6, kStart = 16, kEnd = 24, kDevice = 40, kContext = 44, kStream = 48, kGrid = 52,
-                        kBlock = 64, kStaticShared = 76, kDynamicShared = 80, kCorrelation = 92, kName = 104,
-                        kGraphNode = 144, kGraph = 156;
-}
-namespace copy {
-inline constexpr size_t kKind = 4, kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kContext = 36, kStream = 40,
-                        kCorrelation = 44, kGraphNode = 64, kGraph = 72;
-}
-namespace peer_copy {  // begins as copy does, as far as kStream
-inline constexpr size_t kCorrelation = 60, kGraphNode = 72, kGraph = 80;
-}
-namespace set {
-inline constexpr size_t kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kContext = 36, kStream = 40, kCorrelation = 44,
-                        kGraphNode = 64, kGraph = 72;
-}
-namespace call {
-inline constexpr size_t kId = 4, kStart = 8, kEnd = 16, kThread = 28, kCorrelation = 32, kReturned = 36;
-}
-namespace sync {
-inline constexpr size_t kType = 4, kStart = 8, kEnd = 16, kCorrelation = 24, kContext = 28, kStream = 32;
-}
-namespace graph {
-inline constexpr size_t kCorrelation = 4, kStart = 8, kEnd = 16, kDevice = 24, kGraph = 28, kContext = 32, kStream = 36;
-}
-namespace overhead {
-inline constexpr size_t kKind = 4, kThread = 16, kStart = 24, kEnd = 32;
-}
+struct kernel {
+  static constexpr size_t kRegisters = 6, kStart = 16, kEnd = 24, kDevice = 40, kContext = 44, kStream = 48, kGrid = 52,
+                          kBlock = 64, kStaticShared = 76, kDynamicShared = 80, kCorrelation = 92, kName = 104,
+                          kGraphNode = 144, kGraph = 156;
+};
+struct copy {
+  static constexpr size_t kKind = 4, kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kContext = 36, kStream = 40,
+                          kCorrelation = 44, kGraphNode = 64, kGraph = 72;
+};
+struct peer_copy : copy {  // differs behind the stream
+  static constexpr size_t kCorrelation = 60, kGraphNode = 72, kGraph = 80;
+};
+struct set {
+  static constexpr size_t kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kContext = 36, kStream = 40,
+                          kCorrelation = 44, kGraphNode = 64, kGraph = 72;
+};
+struct call {
+  static constexpr size_t kId = 4, kStart = 8, kEnd = 16, kThread = 28, kCorrelation = 32, kReturned = 36;
+};
+struct sync {
+  static constexpr size_t kType = 4, kStart = 8, kEnd = 16, kCorrelation = 24, kContext = 28, kStream = 32;
+};
+struct graph {
+  static constexpr size_t kCorrelation = 4, kStart = 8, kEnd = 16, kDevice = 24, kGraph = 28, kContext = 32,
+                          kStream = 36;
+};
+struct overhead {
+  static constexpr size_t kKind = 4, kThread = 16, kStart = 24, kEnd = 32;
+};
 
 }  // namespace profd::cupti

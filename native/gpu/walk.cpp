@@ -89,6 +89,18 @@ const char* overhead_name(uint32_t kind) {
   }
 }
 
+// Where work on a device ran, and what launched it.
+template <typename At>
+GpuRecord on_device(const uint8_t* from) {
+  GpuRecord gpu{};
+  gpu.correlation = field<uint32_t>(from, At::kCorrelation);
+  gpu.device = field<uint32_t>(from, At::kDevice);
+  gpu.context = field<uint32_t>(from, At::kContext);
+  gpu.stream = field<uint32_t>(from, At::kStream);
+  gpu.graph = field<uint32_t>(from, At::kGraph);
+  return gpu;
+}
+
 }  // namespace
 
 void Walker::walk(uint8_t* buffer, size_t valid) {
@@ -133,14 +145,9 @@ void Walker::record(Thread* thread, Session session, const uint8_t* from) {
 }
 
 void Walker::kernel(Thread* thread, Session session, const uint8_t* from) {
-  namespace at = cupti::kernel;
-  GpuRecord gpu{};
-  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
-  gpu.device = field<uint32_t>(from, at::kDevice);
-  gpu.context = field<uint32_t>(from, at::kContext);
-  gpu.stream = field<uint32_t>(from, at::kStream);
+  using at = cupti::kernel;
+  GpuRecord gpu = on_device<at>(from);
   gpu.graph_node = field<uint64_t>(from, at::kGraphNode);
-  gpu.graph = field<uint32_t>(from, at::kGraph);
   gpu.registers = field<uint16_t>(from, at::kRegisters);
   std::memcpy(gpu.grid, from + at::kGrid, sizeof gpu.grid);
   std::memcpy(gpu.block, from + at::kBlock, sizeof gpu.block);
@@ -152,48 +159,33 @@ void Walker::kernel(Thread* thread, Session session, const uint8_t* from) {
 }
 
 void Walker::copy(Thread* thread, Session session, const uint8_t* from, bool peer) {
-  namespace at = cupti::copy;
-  GpuRecord gpu{};
-  gpu.correlation = field<uint32_t>(from, peer ? peer_copy::kCorrelation : at::kCorrelation);
-  gpu.device = field<uint32_t>(from, at::kDevice);
-  gpu.context = field<uint32_t>(from, at::kContext);
-  gpu.stream = field<uint32_t>(from, at::kStream);
+  using at = cupti::copy;
+  GpuRecord gpu = peer ? on_device<peer_copy>(from) : on_device<at>(from);
   gpu.detail = field<uint8_t>(from, at::kKind);
   gpu.bytes = field<uint64_t>(from, at::kBytes);
   gpu.graph_node = field<uint64_t>(from, peer ? peer_copy::kGraphNode : at::kGraphNode);
-  gpu.graph = field<uint32_t>(from, peer ? peer_copy::kGraph : at::kGraph);
   append(thread, session, Kind::Memcpy, text(thread, session, copy_name(gpu.detail)),
          field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
 }
 
 void Walker::set(Thread* thread, Session session, const uint8_t* from) {
-  namespace at = cupti::set;
-  GpuRecord gpu{};
-  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
-  gpu.device = field<uint32_t>(from, at::kDevice);
-  gpu.context = field<uint32_t>(from, at::kContext);
-  gpu.stream = field<uint32_t>(from, at::kStream);
+  using at = cupti::set;
+  GpuRecord gpu = on_device<at>(from);
   gpu.bytes = field<uint64_t>(from, at::kBytes);
   gpu.graph_node = field<uint64_t>(from, at::kGraphNode);
-  gpu.graph = field<uint32_t>(from, at::kGraph);
   append(thread, session, Kind::Memset, text(thread, session, "Memset"), field<uint64_t>(from, at::kStart),
          field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
 }
 
 void Walker::graph(Thread* thread, Session session, const uint8_t* from) {
-  namespace at = cupti::graph;
-  GpuRecord gpu{};
-  gpu.correlation = field<uint32_t>(from, at::kCorrelation);
-  gpu.device = field<uint32_t>(from, at::kDevice);
-  gpu.context = field<uint32_t>(from, at::kContext);
-  gpu.stream = field<uint32_t>(from, at::kStream);
-  gpu.graph = field<uint32_t>(from, at::kGraph);
+  using at = cupti::graph;
+  const GpuRecord gpu = on_device<at>(from);
   append(thread, session, Kind::Graph, text(thread, session, "CUDA graph"), field<uint64_t>(from, at::kStart),
          field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
 }
 
 void Walker::call(Thread* thread, Session session, const uint8_t* from, uint32_t domain) {
-  namespace at = cupti::call;
+  using at = cupti::call;
   const Call which = call_of(thread, session, domain, field<uint32_t>(from, at::kId));
   if (which.launches) counts.launches.fetch_add(1, std::memory_order_relaxed);
   if (!which.wanted) {
@@ -209,7 +201,7 @@ void Walker::call(Thread* thread, Session session, const uint8_t* from, uint32_t
 }
 
 void Walker::synchronization(Thread* thread, Session session, const uint8_t* from) {
-  namespace at = cupti::sync;
+  using at = cupti::sync;
   GpuRecord gpu{};
   gpu.correlation = field<uint32_t>(from, at::kCorrelation);
   gpu.context = field<uint32_t>(from, at::kContext);
@@ -220,7 +212,7 @@ void Walker::synchronization(Thread* thread, Session session, const uint8_t* fro
 }
 
 void Walker::overhead(Thread* thread, Session session, const uint8_t* from) {
-  namespace at = cupti::overhead;
+  using at = cupti::overhead;
   GpuRecord gpu{};
   gpu.tid = field<uint32_t>(from, at::kThread);
   gpu.detail = field<uint32_t>(from, at::kKind);
