@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "arrays.h"
 #include "bind.h"
 #include "chrome_scanner.h"
 
@@ -12,13 +13,6 @@ namespace nb = nanobind;
 
 namespace profd::scan {
 namespace {
-
-template <typename T>
-nb::object array(std::vector<T>&& values) {
-  auto* const owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
-}
 
 // The vector, leaving an empty one with room for as much again.
 template <typename T>
@@ -28,20 +22,10 @@ std::vector<T> renew(std::vector<T>& values) {
   return std::exchange(values, std::move(fresh));
 }
 
-nb::object text(std::string_view s) {
-  return nb::steal(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
-}
-
 template <typename Strings>
 nb::list texts(const Strings& strings) {
   nb::list out;
   for (const auto& s : strings) out.append(text(s));
-  return out;
-}
-
-nb::dict counts(const std::map<std::string, std::uint64_t>& values) {
-  nb::dict out;
-  for (const auto& [name, count] : values) out[name.c_str()] = count;
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "arrays.h"
 #include "bind.h"
 #include "chunk_reader.h"
 
@@ -12,23 +13,6 @@ using namespace nb::literals;
 
 namespace profd::scan {
 namespace {
-
-template <typename T>
-nb::object array(std::vector<T>&& values) {
-  auto* const owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
-}
-
-nb::object text(std::string_view s) {
-  return nb::steal(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
-}
-
-nb::dict counts(const std::map<std::string, std::uint64_t>& values) {
-  nb::dict out;
-  for (const auto& [name, count] : values) out[name.c_str()] = count;
-  return out;
-}
 
 template <typename T>
 void put(nb::dict& out, const char* name, OptionalColumn<T>& column) {

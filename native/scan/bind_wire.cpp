@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "bind.h"
 #include "wire.h"
 
@@ -16,13 +17,6 @@ namespace profd::scan {
 namespace {
 
 using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <typename T>
-nb::object array(std::vector<T>&& values) {
-  auto* const kept = new std::vector<T>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
-}
 
 void check(const Bytes& data, std::size_t first, std::size_t last) {
   if (first > last || last > data.shape(0)) throw std::out_of_range("the range is not within the data");
