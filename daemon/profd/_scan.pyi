@@ -146,9 +146,20 @@ def wire_fields(
     """
 
 def xspace_events(
-    data: npt.NDArray[np.uint8], first: int, last: int, *, events: int, stats: int, event_stats: int
+    data: npt.NDArray[np.uint8],
+    first: int,
+    last: int,
+    base_ns: int,
+    *,
+    events: int,
+    stats: int,
+    event_stats: int,
+    stat_columns: int,
 ) -> dict[str, Any]:
     """Events of an XLine between two bytes of it as columns, at most `events`, stopping after `stats` stats.
 
-    `next`: where to go on; the stats of an event beyond `event_stats` are only counted. See native/scan/wire.h.
+    `start` and `end` in ns, `base_ns` added; `start_ps`, `end_ps`: None where all are 0; `metadata`: place in
+    `metadata_ids`; `stats`: (id, type, rows, values, distinct, whether a row has several) for each id and type, where
+    of a text or ref the values are places in `distinct`, and a text's entry there its place in `texts`; `lost` by
+    reason; `next`: where to go on. See native/scan/xspace_events.h. IndexError: no such range.
     """

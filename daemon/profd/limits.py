@@ -35,6 +35,7 @@ CHUNK_RESYNCS_MAX: Final = 1000  # places in a file where its chunks have to be 
 XSPACE_BYTES_MAX: Final = 2 * GiB - 1  # protobuf's own
 XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: planes, lines, metadata
 XSPACE_EVENT_STATS_MAX: Final = 1024
+XSPACE_STAT_COLUMNS_MAX: Final = 4096  # names and types of stats in a slice of events; a trace keeps ARG_KEYS_MAX
 XSPACE_LEVELS_MAX: Final = 256  # of derived lines: scopes in scopes; deeper ones are left out
 XSPACE_METADATA_BYTES_MAX: Final = 16 * MiB  # HLO protos and the like, kept in meta.json
 
@@ -116,6 +117,11 @@ ARENA_BYTES_MIN: Final = 1 * MiB
 ARENA_BYTES_MAX: Final = 4 * GiB
 ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena
 
+# GPUs
+GPU_LEASE_TTL_SECONDS: Final = 15.0  # a holder whose target is not heard of for so long is said to be silent
+GPU_HOLDER_CHARS_MAX: Final = 128  # of the name that another profiler gives itself
+GPU_FOREIGN_HOLDERS_MAX: Final = 64  # processes of which another profiler is remembered
+
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)
 JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
 JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB
@@ -130,6 +136,8 @@ BUNDLE_SEGMENT_ROWS_MAX: Final = 1 << 20
 BUNDLE_SEGMENT_BYTES_MAX: Final = 1 * GiB  # of one segment in memory, as its own footer states it
 
 # Questions to a stored trace
+DEMANGLE_NAME_BYTES_MAX: Final = 1024  # of a C++ symbol: libstdc++ takes no longer one
+DEMANGLE_RESULT_BYTES_MAX: Final = 16 * 1024  # a symbol of 200 bytes can stand for gigabytes
 QUERY_ROWS_MAX: Final = 10_000_000  # for what needs a whole trace at once: some 300 bytes each in a worker
 SQL_TEXT_BYTES_MAX: Final = 64 * 1024
 SQL_SECONDS: Final = 60.0  # of DuckDB, once the trace is read

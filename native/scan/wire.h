@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace profd::scan {
@@ -24,12 +22,53 @@ class WireReader {
  public:
   WireReader(const std::uint8_t* data, std::size_t first, std::size_t last) : data_(data), at_(first), last_(last) {}
 
-  bool next(WireField& field);  // false: at the end, or at something that is no field
+  // False: at the end, or at something that is no field.
+  bool next(WireField& field) {
+    if (at_ >= last_) return false;
+    std::size_t at = at_;
+    std::uint64_t tag;
+    if (!varint(tag, at) || (tag >> 3) == 0 || (tag >> 32) != 0) return false;
+    field = {tag >> 3, static_cast<WireType>(tag & 7), 0, 0, false};
+    if (!value(field, at)) return false;
+    at_ = at;
+    return true;
+  }
   bool done() const { return at_ >= last_; }
   std::size_t position() const { return at_; }
 
  private:
-  bool varint(std::uint64_t& value, std::size_t& at) const;
+  bool varint(std::uint64_t& value, std::size_t& at) const {
+    if (at < last_ && data_[at] < 0x80) {
+      value = data_[at++];
+      return true;
+    }
+    return long_varint(value, at);
+  }
+
+  bool long_varint(std::uint64_t& value, std::size_t& at) const;
+
+  bool value(WireField& field, std::size_t& at) const {
+    switch (field.type) {
+      case kVarint:
+        return varint(field.value, at);
+      case kLength:
+        return length(field, at);
+      default:
+        return fixed(field, at);
+    }
+  }
+
+  bool length(WireField& field, std::size_t& at) const {
+    std::uint64_t length;
+    if (!varint(length, at)) return false;
+    field.value = at;
+    field.cut = length > last_ - at;
+    field.length = field.cut ? last_ - at : length;
+    at += field.length;
+    return true;
+  }
+
+  bool fixed(WireField& field, std::size_t& at) const;
 
   const std::uint8_t* data_;
   std::size_t at_, last_;
@@ -46,22 +85,5 @@ struct FieldColumns {
 
 FieldColumns scan_fields(const std::uint8_t* data, std::size_t first, std::size_t last, std::uint64_t wanted,
                          std::size_t limit);
-
-// Events of an XLine (profd.xspace) as columns, and their stats, each with the row it belongs to.
-struct EventColumns {
-  std::vector<std::int64_t> metadata_id, value, duration;
-  std::vector<std::uint8_t> which;  // what `value` is: 0 nothing, 2 offset_ps, 5 num_occurrences
-  std::vector<std::int64_t> stat_row, stat_id, stat_value;  // bits of the number; of texts their place in `texts`
-  std::vector<std::uint8_t> stat_type;                      // field number in XStat; 0: it has no value
-  std::vector<std::string_view> texts;                      // distinct
-  std::size_t next = 0;                                     // where to go on
-  std::int64_t fault = -1;
-  std::int64_t malformed = 0;      // events that are no messages
-  std::int64_t stats_beyond = 0;   // stats beyond `event_stats` of an event
-};
-
-// At most `events` events, and about `stats` stats, from `first`.
-EventColumns scan_events(const std::uint8_t* data, std::size_t first, std::size_t last, std::size_t events,
-                         std::size_t stats, std::size_t event_stats);
 
 }  // namespace profd::scan

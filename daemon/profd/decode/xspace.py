@@ -25,7 +25,7 @@ from profd.decode.xspace_stats import Arguments, PlaneStats
 from profd.decode.xspace_tracks import PlaneTrack
 from profd.decode.xspace_wire import Span, Wire, count, lose
 from profd.errors import BadTrace, Exhausted
-from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable, Kind, Tracks
+from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import Array
 
 EVENTS_AT_ONCE: Final = 1 << 16
@@ -36,11 +36,7 @@ _TEXTS: Final = {_ERRORS: "errors", _WARNINGS: "warnings", _HOSTNAMES: "hostname
 _TEXTS_MAX: Final = 1000
 _LINE_FIELDS: Final = {1: "id", 3: "timestamp_ns", 9: "duration_ps", 10: "display_id"}
 _LINE_TEXTS: Final = {2: "name", 11: "display_name"}
-_OFFSET: Final = 2  # what the value of an event is: its offset, or how often it occurred
-_OCCURRENCES: Final = 5
-# Sums of three such times stay within 64 bits.
-_PS_MAX: Final = 1 << 62
-_NS_MAX: Final = 1 << 61
+_NS_MAX: Final = 1 << 61  # of what a line is from 1970; what is beyond has no events in time
 
 
 @dataclass(slots=True)
@@ -145,14 +141,16 @@ class XSpaceDecoder:
                     wire.array,
                     at,
                     line_span.last,
+                    line.base,
                     events=EVENTS_AT_ONCE,
                     stats=STATS_AT_ONCE,
                     event_stats=limits.XSPACE_EVENT_STATS_MAX,
+                    stat_columns=limits.XSPACE_STAT_COLUMNS_MAX,
                 )
                 at = found["next"]
-                batch = self._batch(found, plane, stats, line, track)
-                if len(batch.events):
-                    yield batch
+                self._count(found)
+                if len(found["start"]):
+                    yield self._batch(found, plane, stats, line, track)
         record = plane.record()
         if keys := stats.keys():
             record["stat_keys"] = keys
@@ -205,76 +203,71 @@ class XSpaceDecoder:
         return _Line(span, fields, base, thread, place, kind)
 
     def _batch(self, found: dict[str, Any], plane: Plane, stats: PlaneStats, line: _Line, track: PlaneTrack) -> Batch:
-        self._count(found)
-        offset = np.where(found["which"] == _OFFSET, found["value"], 0)
-        duration = found["duration"]
-        good = (np.abs(offset) < _PS_MAX) & (np.abs(duration) < _PS_MAX) & (abs(line.base) < _NS_MAX)
-        # abs() of the smallest integer is itself.
-        good &= (offset > -_PS_MAX) & (duration > -_PS_MAX)
-        lose(self.findings, "bad_time", len(good) - int(np.count_nonzero(good)))
-        count(self.findings, "end_before_start", int(np.count_nonzero(duration[good] < 0)))
-        rows = np.where(good, np.cumsum(good) - 1, -1)
-        offset, duration, which = offset[good], duration[good], found["which"][good]
-        size = len(offset)
-        args, more = stats.columns(found, rows)
-        start, start_ps = np.divmod(offset, 1000)
-        end, end_ps = np.divmod(offset + duration, 1000)
-        metadata = found["metadata_id"][good]
+        size = len(found["start"])
+        args, more = stats.columns(found)
         columns: dict[str, Any] = {
             "name": np.empty(0),
             "kind": np.empty(0),
-            "phase": np.full(size, ord("X")),
-            "start": start + line.base,
-            "end": end + line.base,
-            "process": np.full(size, track.number),
-            "thread": np.full(size, line.thread),
-            "device_type": np.full(size, line.place.device_type),
+            "phase": np.full(size, ord("X"), dtype=np.uint8),
+            "start": found["start"],
+            "end": found["end"],
+            "process": np.full(size, track.number, dtype=np.int32),
+            "thread": np.full(size, line.thread, dtype=np.int32),
+            "device_type": np.full(size, line.place.device_type, dtype=np.uint8),
         }
-        if start_ps.any() or end_ps.any():
-            columns |= {"start_ps": start_ps, "end_ps": end_ps}
-        columns["name"], columns["kind"] = self._name(args, metadata, plane, line, track)
-        _refine(columns["kind"], more["rows"])
-        if line.kind is None:
-            # An aggregate is nothing that others nest in.
-            columns["kind"][which == _OCCURRENCES] = Kind.TRACE
-        occurred = np.flatnonzero(which == _OCCURRENCES)
-        if len(occurred):
-            self._arguments.column(args, "@num_occurrences", occurred, found["value"][good][occurred])
+        if found["start_ps"] is not None:
+            columns |= {"start_ps": found["start_ps"], "end_ps": found["end_ps"]}
+        columns["name"], columns["kind"] = self._name(args, found, plane, line, track)
+        _refine(columns["kind"], more.rows)
+        if len(aggregates := found["aggregates"]):
+            if line.kind is None:
+                # An aggregate is nothing that others nest in.
+                columns["kind"][aggregates] = Kind.TRACE
+            self._arguments.column(args, "@num_occurrences", aggregates, found["occurrences"])
         if line.place.device is not None:
-            columns["device"] = np.full(size, line.place.device)
-            columns["stream"] = np.full(size, line.fields["id"] if line.kind is None else NO_END)
-        if more["correlation"] is not None:
-            at, values = more["correlation"]
-            columns["correlation"] = np.full(size, NO_END)
-            columns["correlation"][at] = values
-        typed = {name: np.ascontiguousarray(values, dtype=COLUMNS[name].dtype) for name, values in columns.items()}
-        return Batch(EventTable(typed, self.dictionaries, args))
+            columns["device"] = np.full(size, line.place.device, dtype=np.int64)
+            stream = line.fields["id"] if line.kind is None else NO_END
+            columns["stream"] = np.full(size, stream, dtype=np.int64)
+        if more.correlation is not None:
+            at, values = more.correlation
+            columns["correlation"] = values
+            if len(at) < size:
+                columns["correlation"] = np.full(size, NO_END)
+                columns["correlation"][at] = values
+        return Batch(EventTable(columns, self.dictionaries, args))
 
     def _count(self, found: dict[str, Any]) -> None:
-        lose(self.findings, "malformed", found["malformed"])
-        lose(self.findings, "too_many_stats", found["stats_beyond"])
+        for reason, number in found["lost"].items():
+            lose(self.findings, reason, number)
+        count(self.findings, "end_before_start", found["end_before_start"])
 
     def _name(
-        self, args: dict[tuple[str, str], ArgColumn], metadata: Array, plane: Plane, line: _Line, track: PlaneTrack
+        self,
+        args: dict[tuple[str, str], ArgColumn],
+        found: dict[str, Any],
+        plane: Plane,
+        line: _Line,
+        track: PlaneTrack,
     ) -> tuple[Array, Array]:
         """(name codes, kinds), by the distinct metadata of the slice."""
-        distinct, place = np.unique(metadata, return_inverse=True)
-        numbers = distinct.tolist()
+        place, numbers = found["metadata"], found["metadata_ids"]
         plane.used_events.update(numbers)
-        known = [number in plane.events for number in numbers]
+        known = np.array([number in plane.events for number in numbers], dtype=np.bool_)
         pairs = [plane.events.get(number, (f"#{number}", "")) for number in numbers]
-        count(self.findings, "missing_metadata", int(np.count_nonzero(~np.array(known, dtype=np.bool_)[place])))
+        if not known.all():
+            count(self.findings, "missing_metadata", int(np.count_nonzero(~known[place])))
         codes = np.array(self._names.codes([name for name, _ in pairs]), dtype=np.int32)
-        found = [line.kind if line.kind is not None else kinds.event_kind(name, line.place) for name, _ in pairs]
-        told = np.array([k and n not in plane.kept_ids for k, n in zip(known, numbers, strict=True)], dtype=np.bool_)
-        unclear = np.flatnonzero(~told[place])
-        if len(unclear):
+        kind = [line.kind if line.kind is not None else kinds.event_kind(name, line.place) for name, _ in pairs]
+        unclear = ~known | np.array([number in plane.kept_ids for number in numbers], dtype=np.bool_)
+        if unclear.any():
+            at = np.flatnonzero(unclear[place])
             kept = np.array([track.numbers.get(number, number) for number in numbers], dtype=np.int64)
-            self._arguments.column(args, "@metadata_id", unclear, kept[place][unclear])
-        shown = np.flatnonzero(np.array([bool(display) for _, display in pairs], dtype=np.bool_)[place])
-        if len(shown):
-            self._arguments.texts(args, "@display_name", shown, ([display for _, display in pairs], place[shown]))
-        return codes[place], np.array(found, dtype=np.uint8)[place]
+            self._arguments.column(args, "@metadata_id", at, kept[place[at]])
+        shown = np.array([bool(display) for _, display in pairs], dtype=np.bool_)
+        if shown.any():
+            at = np.flatnonzero(shown[place])
+            self._arguments.texts(args, "@display_name", at, ([display for _, display in pairs], place[at]))
+        return codes[place], np.array(kind, dtype=np.uint8)[place]
 
 
 def _refine(kind: Array, rows: dict[str, Array]) -> None:
@@ -282,4 +275,7 @@ def _refine(kind: Array, rows: dict[str, Array]) -> None:
     for stat, (before, after) in kinds.BY_STAT.items():
         if stat in rows:
             at = rows[stat]
-            kind[at[kind[at] == before]] = after
+            if len(at) == len(kind):  # all of a line, as mostly
+                kind[kind == before] = after
+            else:
+                kind[at[kind[at] == before]] = after

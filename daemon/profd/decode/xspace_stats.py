@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -31,12 +31,26 @@ _REPEATS_MAX: Final = 8  # values of one stat in one event that are kept
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The values of one stat with one type, by row."""
+    """The values of one stat with one type, by row. `words`: of texts, what the values are places in."""
 
     name: str
     type: str
     rows: Array
     values: Array
+    words: list[str]
+    repeats: bool  # a row has several
+
+    def part(self, which: Array, repeats: bool) -> _Group:
+        """Some of them."""
+        return replace(self, rows=self.rows[which], values=self.values[which], repeats=repeats)
+
+
+@dataclass(slots=True)
+class Found:
+    """What stats say beside their columns: the rows that have a stat, by its name, and (rows, correlation ids)."""
+
+    rows: dict[str, Array] = field(default_factory=dict)
+    correlation: tuple[Array, Array] | None = None
 
 
 class Arguments:
@@ -110,47 +124,27 @@ class PlaneStats:
         """[argument key, its type, name, type] for each that is used."""
         return [[key, kind, name, stat_type] for (name, stat_type, _, kind), key in self._keys.items()]
 
-    def columns(self, slice_: dict[str, Any], rows: Array) -> tuple[dict[tuple[str, str], ArgColumn], dict[str, Any]]:
-        """(arguments, rows with a value for each name of stat and the correlation ids).
-
-        `rows`: the row of the batch of each event of the slice, -1 for those that are in none.
-        The second has "rows" (name -> rows) and "correlation" ((rows, values) or None).
-        """
+    def columns(self, slice_: dict[str, Any]) -> tuple[dict[tuple[str, str], ArgColumn], Found]:
+        """The arguments of a slice (`profd._scan.xspace_events`), and what else its stats say."""
         args: dict[tuple[str, str], ArgColumn] = {}
-        present: dict[str, Array] = {}
-        correlation = None
-        texts = [text[: limits.STRING_BYTES_MAX] for text in slice_["texts"]]
-        for group in self._groups(slice_, rows):
-            present.setdefault(group.name, group.rows)
+        found = Found()
+        for group in self._groups(slice_):
+            found.rows.setdefault(group.name, group.rows)
             rest = group
             if group.name == CORRELATION and group.type in _INTEGERS:
-                taken, rest = self._correlation(group, correlation is not None)
-                correlation = taken or correlation
+                taken, rest = self._correlation(group, found.correlation is not None)
+                found.correlation = taken or found.correlation
             for occurrence, part in enumerate(self._occurrences(rest)):
-                self._add(args, part, occurrence, texts)
-        return args, {"rows": present, "correlation": correlation}
+                self._add(args, part, occurrence)
+        return args, found
 
-    def _groups(self, slice_: dict[str, Any], rows: Array) -> list[_Group]:
-        types = slice_["stat_type"]
-        lose(self._findings, "stat_without_value", int(np.count_nonzero(types == 0)))
-        row = rows[slice_["stat_row"]] if len(types) else slice_["stat_row"]
-        used = np.flatnonzero((types != 0) & (row >= 0))
-        _, which = np.unique(slice_["stat_id"][used], return_inverse=True)
-        # Small numbers are sorted by radix.
-        combined = which * 8 + types[used]
-        if len(combined) and int(combined.max()) < 1 << 16:
-            combined = combined.astype(np.uint16)
-        order = np.argsort(combined, kind="stable")
-        cuts = np.flatnonzero(np.diff(combined[order])) + 1
-        values = slice_["stat_value"]
+    def _groups(self, slice_: dict[str, Any]) -> list[_Group]:
         groups: dict[tuple[str, str], _Group] = {}
-        for some in np.split(used[order], cuts):
-            if len(some):
-                number = int(slice_["stat_id"][some[0]])
-                kind = STAT_TYPES[int(types[some[0]])]
-                name = self._plane.stat_name(number)
-                group = _Group(name, kind, row[some], values[some])
-                groups[name, kind] = _merged(groups[name, kind], group) if (name, kind) in groups else group
+        for number, type_, rows, values, distinct, repeats in sorted(slice_["stats"], key=lambda stat: stat[:2]):
+            kind, name = STAT_TYPES[type_], self._plane.stat_name(number)
+            words = self._words(kind, distinct, slice_["texts"]) if distinct is not None else []
+            group = _Group(name, kind, rows, values, words, repeats)
+            groups[name, kind] = _merged(groups[name, kind], group) if (name, kind) in groups else group
         return list(groups.values())
 
     def _correlation(self, group: _Group, already: bool) -> tuple[tuple[Array, Array] | None, _Group]:
@@ -158,36 +152,38 @@ class PlaneStats:
         if already or group.type != (self.correlation_type or group.type):
             return None, group
         self.correlation_type = group.type
-        first = np.append(True, group.rows[1:] != group.rows[:-1]) & (group.values >= 0)
-        rest = _Group(group.name, group.type, group.rows[~first], group.values[~first])
-        return (group.rows[first], group.values[first]), rest
+        first = group.values >= 0
+        if group.repeats:
+            first &= _first_of_each(group.rows)
+        if first.all():
+            return (group.rows, group.values), group.part(np.empty(0, dtype=np.intp), repeats=False)
+        return (group.rows[first], group.values[first]), group.part(~first, group.repeats)
 
-    def _add(self, args: dict[tuple[str, str], ArgColumn], group: _Group, occurrence: int, texts: list[bytes]) -> None:
-        large = (group.values < 0) if group.type == "uint64" else np.zeros(len(group.rows), dtype=np.bool_)
-        if large.any():
+    def _add(self, args: dict[tuple[str, str], ArgColumn], group: _Group, occurrence: int) -> None:
+        if group.type == "uint64" and (large := group.values < 0).any():
             key = self._key(group, occurrence, "json")
             numbers = [str(value) for value in group.values[large].view(np.uint64).tolist()]
             self._arguments.texts(args, key, group.rows[large], (numbers, np.arange(len(numbers))), "json")
-        rows, values = group.rows[~large], group.values[~large]
-        if not len(rows):
+            group = group.part(~large, repeats=False)
+        if not len(group.rows):
             return
         if group.type in _INTEGERS:
-            self._arguments.column(args, self._key(group, occurrence, "int"), rows, values)
+            self._arguments.column(args, self._key(group, occurrence, "int"), group.rows, group.values)
         elif group.type == "double":
-            self._arguments.floats(args, self._key(group, occurrence, "float"), rows, values.view(np.float64))
+            self._arguments.floats(
+                args, self._key(group, occurrence, "float"), group.rows, group.values.view(np.float64)
+            )
         else:
-            words = self._words(group.type, values, texts)
-            self._arguments.texts(args, self._key(group, occurrence, "str"), rows, words)
+            words = (group.words, group.values)
+            self._arguments.texts(args, self._key(group, occurrence, "str"), group.rows, words)
 
-    def _words(self, kind: str, values: Array, texts: list[bytes]) -> tuple[list[str], Array]:
-        distinct, place = np.unique(values, return_inverse=True)
+    def _words(self, kind: str, distinct: list[int], texts: list[bytes]) -> list[str]:
         if kind == "ref":
-            words = [self._plane.stat_name(number) for number in distinct.tolist()]
-        elif kind == "bytes":
-            words = [base64.b64encode(texts[number]).decode() for number in distinct.tolist()]
-        else:
-            words = [decoded(texts[number]) for number in distinct.tolist()]
-        return words, place
+            return [self._plane.stat_name(number) for number in distinct]
+        cut = [texts[number][: limits.STRING_BYTES_MAX] for number in distinct]
+        if kind == "bytes":
+            return [base64.b64encode(text).decode() for text in cut]
+        return [decoded(text) for text in cut]
 
     def _key(self, group: _Group, occurrence: int, kind: str) -> str:
         owner = (group.name, group.type, occurrence, kind)
@@ -204,16 +200,24 @@ class PlaneStats:
     def _occurrences(self, group: _Group) -> Iterator[_Group]:
         """The first value of each row, the second, and so on."""
         for _ in range(_REPEATS_MAX):
+            if not group.repeats:
+                yield group
+                return
+            first = _first_of_each(group.rows)
+            yield group.part(first, repeats=False)
+            group = group.part(~first, repeats=True)
             if not len(group.rows):
                 return
-            first = np.append(True, group.rows[1:] != group.rows[:-1])
-            yield _Group(group.name, group.type, group.rows[first], group.values[first])
-            group = _Group(group.name, group.type, group.rows[~first], group.values[~first])
         lose(self._findings, "repeated_stat", len(group.rows))
+
+
+def _first_of_each(rows: Array) -> Array:
+    return np.append(True, rows[1:] != rows[:-1])
 
 
 def _merged(one: _Group, other: _Group) -> _Group:
     """Two stats that the plane calls the same."""
     rows = np.concatenate([one.rows, other.rows])
     order = np.argsort(rows, kind="stable")
-    return _Group(one.name, one.type, rows[order], np.concatenate([one.values, other.values])[order])
+    values = np.concatenate([one.values, other.values + len(one.words)])[order]
+    return _Group(one.name, one.type, rows[order], values, one.words + other.words, repeats=True)

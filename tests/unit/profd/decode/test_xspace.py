@@ -17,6 +17,7 @@ from profd._scan import wire_fields, xspace_events
 from profd.decode import xspace as module
 from profd.decode.open import open_decoder
 from profd.decode.xspace_kinds import DERIVED_MIN
+from profd.decode.xspace_plane import STAT_TYPES
 from profd.errors import BadTrace
 from profd.events import DeviceType, Dictionary, EventTable, Kind, Tracks
 from profproto.xspace import xplane_pb2
@@ -265,24 +266,117 @@ def test_fuzz_any_bytes(content: bytes) -> None:
         decode(b"\x0a\x7f" + content)
 
 
+LIMITS = {"events": 10, "stats": 1000, "event_stats": 1000, "stat_columns": 1000}
+NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
+VALUES = st.one_of(
+    st.tuples(st.just("int64_value"), NUMBERS),
+    st.tuples(st.just("uint64_value"), st.integers(0, (1 << 64) - 1)),
+    st.tuples(st.just("double_value"), st.floats(allow_nan=False)),
+    st.tuples(st.just("str_value"), st.text(max_size=3)),
+    st.tuples(st.just("bytes_value"), st.binary(max_size=3)),
+    st.tuples(st.just("ref_value"), st.integers(0, 3)),
+    st.none(),
+)
+EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.one_of(st.none(), st.tuples(st.just("offset_ps"), NUMBERS), st.tuples(st.just("num_occurrences"), NUMBERS)),
+        NUMBERS,
+        st.lists(st.tuples(st.integers(0, 3), VALUES), max_size=5),
+    ),
+    max_size=8,
+)
+FIELD_NUMBERS = {
+    "double_value": 2,
+    "uint64_value": 3,
+    "int64_value": 4,
+    "str_value": 5,
+    "bytes_value": 6,
+    "ref_value": 7,
+}
+
+
+def stats_of(found: dict[str, Any]) -> dict[tuple[int, int], list[tuple[int, Any]]]:
+    """(id, type) -> (row, value), as protobuf would give them."""
+    shown = {}
+    for number, kind, rows, values, distinct, _ in found["stats"]:
+        if distinct is not None:
+            values = np.array([distinct[place] for place in values.tolist()], dtype=object)
+        elif kind == 2:
+            values = values.view(np.float64)
+        elif kind == 3:
+            values = values.view(np.uint64)
+        given = [found["texts"][value] if kind in (5, 6) else value for value in values.tolist()]
+        shown[number, kind] = list(zip(rows.tolist(), given, strict=True))
+    return shown
+
+
+@given(EVENTS, st.sampled_from([0, 1_700_000_000_000_000_000, -5]))
+def test_property_columns_are_what_protobuf_reads(given_events: list[Any], base: int) -> None:
+    line = xplane_pb2.XLine()
+    for metadata, value, duration, stats in given_events:
+        event = line.events.add(metadata_id=metadata, duration_ps=duration)
+        if value is not None:
+            setattr(event, value[0], value[1])
+        for number, stat in stats:
+            kept = event.stats.add(metadata_id=number)
+            if stat is not None:
+                setattr(kept, stat[0], stat[1])
+    data = np.frombuffer(line.SerializeToString(), dtype=np.uint8)
+    found = xspace_events(data, 0, len(data), base, **LIMITS)
+
+    timed = [e for e in line.events if max(abs(e.offset_ps), abs(e.duration_ps)) < 1 << 62]
+    assert found["lost"]["bad_time"] == len(line.events) - len(timed)
+    assert found["start"].tolist() == [base + event.offset_ps // 1000 for event in timed]
+    assert found["end"].tolist() == [base + (event.offset_ps + event.duration_ps) // 1000 for event in timed]
+    picoseconds = [[0] * len(timed)] * 2 if found["start_ps"] is None else [found["start_ps"], found["end_ps"]]
+    assert list(picoseconds[0]) == [event.offset_ps % 1000 for event in timed]
+    assert list(picoseconds[1]) == [(event.offset_ps + event.duration_ps) % 1000 for event in timed]
+    assert [found["metadata_ids"][place] for place in found["metadata"].tolist()] == [e.metadata_id for e in timed]
+    occurred = [(row, e.num_occurrences) for row, e in enumerate(timed) if e.HasField("num_occurrences")]
+    assert list(zip(found["aggregates"].tolist(), found["occurrences"].tolist(), strict=True)) == occurred
+    expected: dict[tuple[int, int], list[tuple[int, Any]]] = {}
+    for row, event in enumerate(timed):
+        for stat in event.stats:
+            if which := stat.WhichOneof("value"):
+                value = getattr(stat, which)
+                value = value.encode() if isinstance(value, str) else value
+                expected.setdefault((stat.metadata_id, FIELD_NUMBERS[which]), []).append((row, value))
+    assert stats_of(found) == expected
+    several = {(one[0], one[1]): one[5] for one in found["stats"]}
+    for key, values in expected.items():
+        assert several[key] or len({row for row, _ in values}) == len(values)
+
+
 @given(st.binary(max_size=200))
 def test_property_events_as_protobuf_reads_them(content: bytes) -> None:
     """Whatever the bytes: an event that protobuf takes is the one that we see, and the other way round."""
     size = len(content)
     line = b"\x22" + (bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7]))
     data = np.frombuffer(line + content, dtype=np.uint8)
-    found = xspace_events(data, 0, len(data), events=10, stats=1000, event_stats=1000)
+    found = xspace_events(data, 0, len(data), 0, **LIMITS)
     try:
         event = xplane_pb2.XEvent.FromString(content)
     except Exception:
         return  # stricter than we are: UTF-8, groups
-    if found["malformed"]:
+    if found["lost"]["malformed"] or found["lost"]["bad_time"]:
         return  # groups, which protobuf skips
-    assert found["metadata_id"].tolist() == [event.metadata_id]
-    assert found["duration"].tolist() == [event.duration_ps]
-    which = {"offset_ps": 2, "num_occurrences": 5, None: 0}[event.WhichOneof("data")]
-    assert found["which"].tolist() == [which]
-    assert found["stat_id"].tolist() == [stat.metadata_id for stat in event.stats]
+    assert found["metadata_ids"] == [event.metadata_id]
+    assert found["start"].tolist() == [event.offset_ps // 1000]
+    assert found["end"].tolist() == [(event.offset_ps + event.duration_ps) // 1000]
+    assert len(found["aggregates"]) == event.HasField("num_occurrences")
+    counted = sum(len(values) for values in stats_of(found).values()) + found["lost"]["stat_without_value"]
+    assert counted == len(event.stats)
+
+
+def test_columns_of_stats_are_bounded() -> None:
+    line = xplane_pb2.XLine()
+    for number in range(5):
+        line.events.add().stats.add(metadata_id=number, int64_value=number)
+    data = np.frombuffer(line.SerializeToString(), dtype=np.uint8)
+    found = xspace_events(data, 0, len(data), 0, **{**LIMITS, "stat_columns": 3})
+    assert sorted(stats_of(found)) == [(0, 4), (1, 4), (2, 4)]
+    assert found["lost"]["too_many_stat_names"] == 2
 
 
 def test_ranges_are_checked() -> None:
@@ -291,7 +385,7 @@ def test_ranges_are_checked() -> None:
         with pytest.raises(IndexError):
             wire_fields(data, first, last, 2, 10)
         with pytest.raises(IndexError):
-            xspace_events(data, first, last, events=1, stats=1, event_stats=1)
+            xspace_events(data, first, last, 0, **LIMITS)
 
 
 def test_many_fields_are_bounded() -> None:
