@@ -286,14 +286,7 @@ EVENTS = st.lists(
     ),
     max_size=8,
 )
-FIELD_NUMBERS = {
-    "double_value": 2,
-    "uint64_value": 3,
-    "int64_value": 4,
-    "str_value": 5,
-    "bytes_value": 6,
-    "ref_value": 7,
-}
+FIELD_NUMBERS = {f"{name}_value": number for number, name in STAT_TYPES.items()}
 
 
 def stats_of(found: dict[str, Any]) -> dict[tuple[int, int], list[tuple[int, Any]]]:
