@@ -68,6 +68,10 @@ class OfflineTraces:
         """The steps one by one."""
         return dict(self._ask("steps", id=trace))
 
+    def gpu(self, trace: str) -> dict[str, Any]:
+        """What the devices did."""
+        return dict(self._ask("gpu", id=trace))
+
     def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
         """Derived lines as JSON lines in pieces."""
         return self._pieces("timeline", id=trace, lines=list(lines), rules=rules)

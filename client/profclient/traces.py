@@ -60,6 +60,10 @@ class Traces(Protocol):
         """The steps one by one (docs/json.md)."""
         ...
 
+    def gpu(self, trace: str) -> dict[str, Any]:
+        """What the devices did: streams, copies, launches (docs/json.md)."""
+        ...
+
     def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
         """Derived lines of these kinds, or of all, as JSON lines (docs/json.md) in pieces."""
         ...
@@ -140,6 +144,10 @@ class RemoteTraces:
     def steps(self, trace: str) -> dict[str, Any]:
         """The steps one by one."""
         return self._json(self._stub.Steps, trace_pb2.TraceRef(id=trace))
+
+    def gpu(self, trace: str) -> dict[str, Any]:
+        """What the devices did."""
+        return self._json(self._stub.Gpu, trace_pb2.TraceRef(id=trace))
 
     def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
         """Derived lines as JSON lines in pieces."""

@@ -2,7 +2,7 @@
 
 `profctl --store DIR …` runs exactly this. The request is one JSON object on
 stdin (absent keys mean their defaults), the answer is one JSON value on
-stdout, for `tree`, `export`, `steps`, `timeline`, `diff` and `sql` the bytes themselves. Ids may be prefixes;
+stdout, for `tree`, `export`, `steps`, `gpu`, `timeline`, `diff` and `sql` the bytes themselves. Ids may be prefixes;
 empty means the latest. A trace is an object with the fields of
 `profproto/v1/trace.proto`, absent is null.
 
@@ -18,6 +18,7 @@ empty means the latest. A trace is an object with the fields of
                "min_duration_ns", "gzip", "redact",
                "first_step", "last_step"}
     steps     {"id"}                                            JSON as of `profctl steps --json`
+    gpu       {"id"}                                            JSON as of `profctl gpu --json`
     timeline  {"id", "lines": [kind, …], "rules"}               JSON lines as of `profctl timeline --json`
     diff      {"id", "other", "by"}                             JSON as of `profctl diff --json`
     sql       {"id", "sql", "limit"}                            JSON as of `profctl sql --json`
@@ -180,6 +181,10 @@ async def _steps(library: Library, me: Caller, request: Request) -> None:
     await library.steps(me, request.text("id"), _STDOUT)
 
 
+async def _gpu(library: Library, me: Caller, request: Request) -> None:
+    await library.gpu(me, request.text("id"), _STDOUT)
+
+
 async def _timeline(library: Library, me: Caller, request: Request) -> None:
     await library.timeline(me, request.text("id"), _STDOUT, lines=request.texts("lines"), rules=request.text("rules"))
 
@@ -235,6 +240,7 @@ _READING: Final[dict[str, Verb]] = {
     "tree": _tree,
     "export": _export,
     "steps": _steps,
+    "gpu": _gpu,
     "timeline": _timeline,
     "diff": _diff,
     "sql": _sql,

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "top": ("top", "top", "Where the time went, by name."),
     "tree": ("tree", "tree", "The call tree of a trace."),
     "steps": ("steps", "steps", "The training steps of a trace, one by one."),
+    "gpu": ("gpu", "gpu", "What the GPUs of a trace did: streams, idle time, launches, copies."),
     "timeline": ("timeline", "timeline", "Steps, modules, name scopes and operators on the devices of a trace."),
     "diff": ("diff", "diff", "What became slower, faster, new and gone from one trace to another."),
     "sql": ("sql", "sql", "Ask a trace in SQL."),

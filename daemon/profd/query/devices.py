@@ -16,7 +16,7 @@ from profd.query.view import durations
 BUSY_COLUMNS = ("start", "end", "kind", "device_type", "device")
 DEVICES_MAX: Final = 1024  # of one trace; more are made up
 # A range that shadows an annotation, or a wait, occupies no execution unit.
-_WORK = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+DEVICE_WORK: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _DEVICE_LABELS = {int(device): device.label for device in DeviceType}
 
 
@@ -39,7 +39,7 @@ class BusyClock:
 
     def add(self, table: EventTable) -> None:
         """Take in the device work of the next stretch of the trace."""
-        work = rules.is_kind(table.column("kind"), *_WORK) & ~rules.is_cpu(table.column("device_type"))
+        work = rules.is_kind(table.column("kind"), *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type"))
         rows = np.flatnonzero(work)
         if not len(rows):
             return
@@ -103,7 +103,7 @@ class EventCounter:
         calls = rules.is_kind(kinds, Kind.RUNTIME, Kind.DRIVER) & self._launches.of(table)
         self.counts = EventCounts(
             launches=self.counts.launches + int(calls.sum()),
-            device_events=self.counts.device_events + int(rules.is_kind(kinds, *_WORK).sum()),
+            device_events=self.counts.device_events + int(rules.is_kind(kinds, *DEVICE_WORK).sum()),
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from profd.errors import BadInput
 from profd.query.averages import SORT_DEFAULT, Grouping, averages_of_trace, sort_averages
 from profd.query.diff import diff as compare
+from profd.query.gpu import gpu_of_trace
 from profd.query.steps import steps_of_trace
 from profd.query.summary import summarise
 from profd.query.timeline import timeline_lines
@@ -55,6 +56,13 @@ def steps(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str,
     answer = steps_of_trace(_open(args))
     _write(answer, fds[0])
     return {"steps": answer["n"]}
+
+
+def gpu(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """What the devices did as JSON to `fds[0]`: `{"streams": n}`."""
+    answer = gpu_of_trace(_open(args))
+    _write(answer, fds[0])
+    return {"streams": len(answer["streams"])}
 
 
 def timeline(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:

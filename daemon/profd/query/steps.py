@@ -12,7 +12,7 @@ from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS, Step
 from profd.events import NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
-from profd.query.devices import is_launch_name
+from profd.query.devices import DEVICE_WORK, is_launch_name
 from profd.query.view import durations
 from profd.store.join import join
 from profd.store.meta import TraceMeta
@@ -26,7 +26,6 @@ NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
 
 _STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)
 _WORK_COLUMNS: Final = ("name", "kind", "device_type", "start", "end", "linked")
-_DEVICE_WORK: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _CALLS: Final = (Kind.RUNTIME, Kind.DRIVER)
 _HOST_WORK: Final = (Kind.CPU_OP, *_CALLS)
 _LONG_AGO: Final = int(np.iinfo(np.int64).min)
@@ -94,7 +93,7 @@ def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:
     for table in reader.iterate(_WORK_COLUMNS, args=False):
         kinds, cpu = table.column("kind"), rules.is_cpu(table.column("device_type"))
         start, lasting = table.columns["start"], durations(table)
-        work = np.flatnonzero(rules.is_kind(kinds, *_DEVICE_WORK) & ~cpu)
+        work = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~cpu)
         on_device += len(work)
         device.add(start[work], lasting[work])
         calls = np.flatnonzero(rules.is_kind(kinds, *_HOST_WORK) & cpu)

@@ -14,6 +14,7 @@ from profd.errors import BadInput, NotFound
 from profd.events import EventTable
 from profd.query.arrow import events_arrow
 from profd.query.averages import SORT_DEFAULT, Average, Grouping, averages_of_trace, sort_averages
+from profd.query.gpu import gpu_of_trace
 from profd.query.grouping import STACK_FRAMES_MAX
 from profd.query.report import ROW_LIMIT, SOURCE_WIDTH_MAX, text_table
 from profd.query.steps import steps_of_trace
@@ -120,6 +121,10 @@ class Trace:
     def steps(self) -> dict[str, Any]:
         """The training steps one by one, as `profctl steps --json` (docs/json.md)."""
         return steps_of_trace(self.reader)
+
+    def gpu(self) -> dict[str, Any]:
+        """What the devices did, as `profctl gpu --json` (docs/json.md)."""
+        return gpu_of_trace(self.reader)
 
     def summary(self) -> dict[str, Any]:
         """What `profctl show` says, as in docs/json.md."""

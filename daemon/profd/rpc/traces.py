@@ -146,6 +146,16 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             async for chunk in chunks:
                 yield chunk
 
+    async def Gpu(self, request: pb.TraceRef, context: object) -> AsyncIterator[pb.DataChunk]:
+        caller = callers.current()
+
+        async def produce(fd: int) -> int:
+            return await self._library.gpu(caller, request.id, fd)
+
+        async with contextlib.aclosing(self._chunks(produce)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
     async def Timeline(self, request: pb.TimelineRequest, context: object) -> AsyncIterator[pb.DataChunk]:
         caller = callers.current()
 

@@ -150,6 +150,11 @@ class Library:
         record = await self.get(caller, trace)
         return int((await self._run_job("steps", self._directory(record), [fd]))["steps"])
 
+    async def gpu(self, caller: Caller, trace: str, fd: int) -> int:
+        """Write the JSON of `profctl gpu` to `fd`, which stays the caller's; returns how many streams there are."""
+        record = await self.get(caller, trace)
+        return int((await self._run_job("gpu", self._directory(record), [fd]))["streams"])
+
     async def timeline(self, caller: Caller, trace: str, fd: int, *, lines: Sequence[str] = (), rules: str = "") -> int:
         """Write the JSON lines of `profctl timeline` to `fd`, which stays the caller's; returns the rows."""
         record = await self.get(caller, trace)

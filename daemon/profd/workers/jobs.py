@@ -31,6 +31,8 @@ JOBS: Final[dict[str, str]] = {
     "tree": "profd.query.jobs:tree",
     # args: trace_dir. JSON (docs/json.md) to fds[0]. -> {"steps": n}
     "steps": "profd.query.jobs:steps",
+    # args: trace_dir. JSON (docs/json.md) to fds[0]. -> {"streams": n}
+    "gpu": "profd.query.jobs:gpu",
     # args: trace_dir, lines. JSON lines (docs/json.md) to fds[0]. -> {"rows": n}
     "timeline": "profd.query.jobs:timeline",
     # args: trace_dir, other_dir, by. JSON (docs/json.md) to fds[0]. -> {"rows": n}

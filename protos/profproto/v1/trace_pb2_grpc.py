@@ -84,6 +84,11 @@ class TraceServiceStub(object):
                 request_serializer=profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
                 response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
                 _registered_method=True)
+        self.Gpu = channel.unary_stream(
+                '/profd.v1.TraceService/Gpu',
+                request_serializer=profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
+                response_deserializer=profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+                _registered_method=True)
         self.Timeline = channel.unary_stream(
                 '/profd.v1.TraceService/Timeline',
                 request_serializer=profproto_dot_v1_dot_trace__pb2.TimelineRequest.SerializeToString,
@@ -171,6 +176,13 @@ class TraceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Gpu(self, request, context):
+        """JSON
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Timeline(self, request, context):
         """JSON lines
         """
@@ -248,6 +260,11 @@ def add_TraceServiceServicer_to_server(servicer, server):
             ),
             'Steps': grpc.unary_stream_rpc_method_handler(
                     servicer.Steps,
+                    request_deserializer=profproto_dot_v1_dot_trace__pb2.TraceRef.FromString,
+                    response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
+            ),
+            'Gpu': grpc.unary_stream_rpc_method_handler(
+                    servicer.Gpu,
                     request_deserializer=profproto_dot_v1_dot_trace__pb2.TraceRef.FromString,
                     response_serializer=profproto_dot_v1_dot_trace__pb2.DataChunk.SerializeToString,
             ),
@@ -540,6 +557,33 @@ class TraceService(object):
             request,
             target,
             '/profd.v1.TraceService/Steps',
+            profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
+            profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Gpu(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/profd.v1.TraceService/Gpu',
             profproto_dot_v1_dot_trace__pb2.TraceRef.SerializeToString,
             profproto_dot_v1_dot_trace__pb2.DataChunk.FromString,
             options,

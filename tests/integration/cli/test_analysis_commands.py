@@ -71,6 +71,19 @@ def test_steps(profctl, traces):
     assert profctl("steps", "nonsense", "--json").code == 3
 
 
+def test_gpu(profctl, traces):
+    answer = profctl("gpu", traces[0], "--json").json
+    [device] = answer["devices"]
+    assert (device["busy_ns"], device["idle_waiting_ns"], device["launch_delay_max_ns"]) == (1_200_000, 240_000, 80_000)
+    [stream] = answer["streams"]
+    assert (stream["stream"], stream["kernels"], stream["queue_max"]) == (7, 4, 1)
+    assert answer["links"] == {"device_events": 4, "linked": 3, "stated": 3, "share": 1.0}  # 0 is no correlation id
+    shown = profctl("gpu", traces[0])
+    assert "CUDA 0 #7" in shown.out
+    assert "100% of 3 device events found the call that launched them; the launches of 1 more" in shown.out
+    assert profctl("gpu", "nonsense", "--json").code == 3
+
+
 def test_sql(profctl, traces):
     question = "select name, count(*) n, sum(duration_ns)::bigint ns from events where kind = 'kernel' group by name"
     answer = profctl("sql", traces[0], question, "--json").json

@@ -1,0 +1,127 @@
+"""`profctl gpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from profclient.cli.backend import traces
+from profclient.cli.options import json_option
+from profclient.cli.output import counted, emit_json, printable, say, table
+from profclient.cli.units import duration, size
+
+STREAMS_SHOWN = 32
+
+
+@click.command()
+@click.argument("trace", default="")
+@json_option
+def gpu(trace: str, as_json: bool) -> None:
+    """What the GPUs of a trace did: streams, idle time, launches, copies.
+
+    OVERLAP is time in which two streams or more worked. A device that idles was WAITING when
+    something had been launched and had not begun, else it was UNFED: the host was late. DELAY
+    is from the begin of a launch to the begin of its work; QUEUE, the most that was launched
+    and had not begun. COPY ALONE is copying with no kernel beside it.
+    """
+    with traces() as source:
+        answer = source.gpu(trace)
+    if as_json:
+        emit_json(answer)
+    elif answer["devices"]:
+        _print(answer)
+    else:
+        say(str(answer["message"]))
+
+
+def _print(answer: dict[str, Any]) -> None:
+    _section("DEVICE", _DEVICE, [_device(row) for row in answer["devices"]])
+    streams = answer["streams"]
+    _section("STREAM", _STREAM, [_stream(row) for row in streams[:STREAMS_SHOWN]])
+    hidden = len(streams) - STREAMS_SHOWN
+    if hidden > 0 or answer["streams_left_out"]:
+        say(f"… and {counted(max(hidden, 0) + answer['streams_left_out'], 'stream')} more; --json has the first 1024.")
+    _section("COPY", _COPY, [_copies(row) for row in answer["copies"]])
+    _section("OPERATOR", _OP, [_op(row) for row in answer["ops"]])
+    click.echo(_links(answer["links"]))
+
+
+_DEVICE = ("BUSY", "%", "OVERLAP", "WAITING", "UNFED", "COPY ALONE", "DELAY P50", "P95")
+_STREAM = ("KERNELS", "COPIES", "FILLS", "BUSY", "%", "OVERLAP", "QUEUE", "DELAY P50", "P95")
+_COPY = ("COUNT", "BYTES", "DURATION", "PER SECOND")
+_OP = ("CALLS", "DEVICE SELF", "DEVICE TOTAL")
+
+
+def _section(name: str, numbers: Sequence[str], rows: list[list[str]]) -> None:
+    if rows:
+        table([name, *numbers], rows, right=numbers, wide=[name])
+        click.echo()
+
+
+def _device(row: dict[str, Any]) -> list[str]:
+    times = ("overlap_ns", "idle_waiting_ns", "idle_empty_ns", "exposed_copy_ns")
+    return [
+        _place(row),
+        duration(row["busy_ns"]),
+        _percent(row["busy_share"]),
+        *(duration(row[key]) for key in times),
+        *_delays(row),
+    ]
+
+
+def _stream(row: dict[str, Any]) -> list[str]:
+    stream = "-" if row["stream"] is None else row["stream"]
+    return [
+        f"{_place(row)} #{stream}",
+        *(f"{row[key]:,}" for key in ("kernels", "copies", "fills")),
+        duration(row["busy_ns"]),
+        _percent(row["busy_share"]),
+        duration(row["overlap_ns"]),
+        f"{row['queue_max']:,}",
+        *_delays(row),
+    ]
+
+
+def _copies(row: dict[str, Any]) -> list[str]:
+    speed = row["bytes_per_second"]
+    return [
+        f"{_place(row)} {row['name']}",
+        f"{row['count']:,}",
+        size(row["bytes"]),
+        duration(row["duration_ns"]),
+        "-" if speed is None else f"{size(int(speed))}/s",
+    ]
+
+
+def _op(row: dict[str, Any]) -> list[str]:
+    times = (row["self_device_time_total_ns"], row["device_time_total_ns"])
+    return [row["name"], f"{row['count']:,}", *map(duration, times)]
+
+
+def _links(links: dict[str, Any]) -> str:
+    share = links["share"]
+    if share is None:
+        return f"{counted(links['device_events'], 'device event')}; the trace does not say what launched them"
+    text = f"{_percent_exact(share)} of {counted(links['stated'], 'device event')} found the call that launched them"
+    unknown = links["device_events"] - links["stated"]
+    return text + (f"; the launches of {unknown:,} more are not in the trace" if unknown else "")
+
+
+def _percent_exact(share: float) -> str:
+    """Two digits, and never 100 % of what is less."""
+    return "100%" if share == 1 else f"{min(share, 0.9999):.2%}"
+
+
+def _delays(row: dict[str, Any]) -> tuple[str, str]:
+    return duration(row["launch_delay_p50_ns"]), duration(row["launch_delay_p95_ns"])
+
+
+def _place(row: dict[str, Any]) -> str:
+    number = "" if row["device"] is None else f" {row['device']}"
+    return printable(f"{row['device_type']}{number}")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"

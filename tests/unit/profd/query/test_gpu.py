@@ -1,0 +1,143 @@
+"""`profctl gpu` on a trace small enough to be worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.errors import Exhausted
+from profd.events import Kind
+from profd.query import gpu, open_trace, whole
+
+from tests.support.tables import Event, store, table_of
+
+
+def work(name: str, start: int, end: int, stream: int, linked: int | None, **more: Any) -> Event:
+    kind = more.pop("kind", Kind.KERNEL)
+    return Event(name, start, end, kind, 90 + stream, fields={"device": 0, "stream": stream, "linked": linked, **more})
+
+
+def call(start: int, correlation: int, name: str = "cudaLaunchKernel") -> Event:
+    return Event(name, start, start + 2, Kind.RUNTIME, fields={"correlation": correlation})
+
+
+# Window 0 to 200.    0   10  20  30  40  50  60  70 ...                     Calls are rows 1 to 4, in start order.
+#   stream 7              |a-----------|   |b----|                           a 20..50, b 60..80
+#   stream 8                    |copy-----|                                  c 40..65
+#   later, stream 7                                    d 150..160, launched at 100; e 170..180 from before
+EVENTS = [
+    Event("aten::mm", 0, 200),
+    call(10, 1),
+    call(15, 2),
+    call(30, 3, "cudaMemcpyAsync"),
+    call(100, 4),
+    work("a", 20, 50, 7, 1, correlation=1),
+    work("Memcpy HtoD", 40, 65, 8, 3, correlation=3, kind=Kind.MEMCPY, bytes=5000),
+    work("b", 60, 80, 7, 2, correlation=2),
+    work("d", 150, 160, 7, 4, correlation=4),
+    work("e", 170, 180, 7, None, correlation=77),  # its launch was before the window
+    Event("shadow", 0, 200, Kind.GPU_USER_ANNOTATION, 97, fields={"device": 0, "stream": 7}),
+    Event("Stream Sync", 0, 200, Kind.SYNC, 97, fields={"device": 0, "stream": 7}),
+]
+# Row numbers as stored: in start order, ties as given.
+ROWS = {event.name + str(event.start): row for row, event in enumerate(sorted(EVENTS, key=lambda one: one.start))}
+
+
+def stored(tmp_path: Path, rows: int = 1 << 19) -> dict[str, Any]:
+    table = table_of(EVENTS)
+    named = {1: "cudaLaunchKernel10", 2: "cudaLaunchKernel15", 3: "cudaMemcpyAsync30", 4: "cudaLaunchKernel100"}
+    linked = table.columns["linked"]
+    table.columns["linked"] = linked.copy()
+    for index, number in enumerate(linked.tolist()):
+        if number in named:
+            table.columns["linked"][index] = ROWS[named[number]]
+    return open_trace(store(table, tmp_path / "t", rows=rows, start_ns=0, end_ns=200)).gpu()
+
+
+@pytest.mark.parametrize("rows", [2, 1000])
+def test_worked_by_hand(rows: int, tmp_path: Path) -> None:
+    answer = stored(tmp_path, rows)
+    assert (answer["window_ns"], answer["message"], answer["streams_left_out"]) == (200, None, 0)
+    [device] = answer["devices"]
+    assert device == {
+        "device_type": "CUDA",
+        "device": 0,
+        "busy_ns": 80,  # 20..80, 150..160, 170..180
+        "idle_ns": 120,
+        "busy_share": 0.4,
+        "overlap_ns": 15,  # 40..50, 60..65
+        "kernel_ns": 70,  # 20..50, 60..80, 150..160, 170..180
+        "copy_ns": 25,
+        "exposed_copy_ns": 10,  # 50..60
+        "idle_waiting_ns": 60,  # 10..20 for a and b, 100..150 for d
+        "idle_empty_ns": 60,
+        "launch_delay_p50_ns": 10,  # of 10 (a), 10 (copy), 45 (b), 50 (d)
+        "launch_delay_p95_ns": 50,
+        "launch_delay_max_ns": 50,
+    }
+    first, second = answer["streams"]
+    assert first == {
+        "device_type": "CUDA",
+        "device": 0,
+        "stream": 7,
+        "kernels": 4,
+        "copies": 0,
+        "fills": 0,
+        "busy_ns": 70,
+        "idle_ns": 130,
+        "busy_share": 0.35,
+        "overlap_ns": 15,
+        "queue_max": 2,  # 15..20: a and b
+        "queue_mean": (10 + 45 + 50) / 200,
+        "launch_delay_p50_ns": 45,
+        "launch_delay_p95_ns": 50,
+        "launch_delay_max_ns": 50,
+    }
+    assert (second["stream"], second["copies"], second["busy_ns"], second["overlap_ns"]) == (8, 1, 25, 15)
+    [copies] = answer["copies"]
+    assert (copies["name"], copies["bytes"], copies["duration_ns"]) == ("Memcpy HtoD", 5000, 25)
+    assert copies["bytes_per_second"] == 200e9
+    assert answer["links"] == {"device_events": 5, "linked": 4, "stated": 4, "share": 1.0}
+
+
+def test_device_time_of_operators(tmp_path: Path) -> None:
+    # As in `profctl top`: e has no launch in the trace and belongs to nobody.
+    assert stored(tmp_path)["ops"] == [
+        {"name": "aten::mm", "count": 1, "self_device_time_total_ns": 85, "device_time_total_ns": 85}
+    ]
+
+
+def test_a_stated_link_that_was_not_made_is_told(tmp_path: Path) -> None:
+    events = [call(10, 1), work("a", 20, 50, 7, None, correlation=1), work("b", 60, 70, 7, None)]
+    answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=100)).gpu()
+    assert answer["links"] == {"device_events": 2, "linked": 0, "stated": 1, "share": 0.0}
+    assert answer["devices"][0]["launch_delay_p50_ns"] is None
+    assert answer["streams"][0]["queue_max"] == 0
+
+
+def test_clocks_that_disagree_make_no_delay_negative(tmp_path: Path) -> None:
+    events = [call(30, 1), work("a", 20, 50, 7, 1, correlation=1)]
+    answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=100)).gpu()
+    assert answer["devices"][0]["launch_delay_max_ns"] == 0
+
+
+def test_no_device_at_all(tmp_path: Path) -> None:
+    answer = open_trace(store(table_of([Event("op", 0, 10)]), tmp_path / "t", start_ns=0, end_ns=10)).gpu()
+    assert answer["message"] == gpu.NO_WORK
+    assert (answer["devices"], answer["streams"], answer["ops"]) == ([], [], [])
+    assert answer["links"]["share"] is None
+
+
+def test_made_up_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "STREAMS_MAX", 3)
+    events = [work("k", 10 * number, 10 * number + 5, number, None) for number in range(5)]
+    answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=100)).gpu()
+    assert (len(answer["streams"]), answer["streams_left_out"]) == (3, 2)
+    assert answer["devices"][0]["busy_ns"] == 25  # all of them
+
+
+def test_too_large_for_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "QUERY_ROWS_MAX", 3)
+    with pytest.raises(Exhausted, match="--window"):
+        stored(tmp_path)
