@@ -205,7 +205,7 @@ void records_at_stop(bool does) { agent().requests.records_at_stop = does; }
 
 void hook_done(Hook hook) {
   if (hook != Hook::Stopping) return;
-  agent().requests.stopping_done = true;
+  agent().requests.stops_done++;
   wake();
 }
 

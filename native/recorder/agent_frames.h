@@ -27,6 +27,7 @@ enum class Type : uint16_t {
   Failed = 10,
   Changed = 11,
   Limit = 12,
+  Disarmed = 13,
 };
 
 struct FrameHeader {

@@ -123,7 +123,6 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   window_end_ = hook_end_ = kNever;
   requests_.finish = nullptr;
   requests_.records_at_stop = false;
-  requests_.stopping_done = false;
   {
     std::lock_guard lock(requests_.mutex);
     requests_.notes.clear();
@@ -161,7 +160,7 @@ void Recording::finish(const char* reason) {
   phase_ = Phase::Stopping;
   reason_ = reason;
   hook_end_ = now_ms() + kHookWait;
-  post(Hook::Stopping);
+  post_stop();
 }
 
 void Recording::disarm(const char* reason) {
@@ -173,7 +172,31 @@ void Recording::disarm(const char* reason) {
   window_end_ = next_status_ = hook_end_ = kNever;
   populating_ = false;
   if (link_.connected()) tell_stopped();
-  if (hooked_ && !posted) post(Hook::Stopping);
+  if (hooked_ && !posted) post_stop();
+  if (hooked_) return;
+  disarmed_ = epoch_;
+  tell_disarmed();
+}
+
+void Recording::post_stop() {
+  undone_.push_back(epoch_);
+  post(Hook::Stopping);
+}
+
+void Recording::hear_of_stops() {
+  while (stops_heard_ != requests_.stops_done) {
+    stops_heard_++;
+    if (undone_.empty()) continue;
+    disarmed_ = undone_.front();
+    undone_.erase(undone_.begin());
+    tell_disarmed();
+  }
+}
+
+void Recording::tell_disarmed() {
+  if (!link_.connected() || disarmed_ == 0) return;
+  packet_.begin(Type::Disarmed, disarmed_);
+  link_.send(packet_);
 }
 
 void Recording::tell_stopped() {
@@ -240,14 +263,16 @@ void Recording::daemon_lost() {
 void Recording::daemon_back() {
   lost_end_ = kNever;
   if (phase_ == Phase::Stopped) tell_stopped();
+  tell_disarmed();
 }
 
 Milliseconds Recording::keep() {
+  hear_of_stops();
   if (phase_ == Phase::Idle) return kNever;
   const Milliseconds now = now_ms();
   if (phase_ == Phase::Releasing) let_go();
   if (const char* reason = requests_.finish.exchange(nullptr)) finish(reason);
-  if (phase_ == Phase::Stopping && (requests_.stopping_done.exchange(false) || now >= hook_end_)) disarm(reason_);
+  if (phase_ == Phase::Stopping && (undone_.empty() || now >= hook_end_)) disarm(reason_);
   if (now >= window_end_) finish("window");
   if (now >= lost_end_) end("window");
   if (now >= next_status_) {
@@ -263,8 +288,9 @@ Milliseconds Recording::keep() {
 
 void Recording::forget() {
   phase_ = Phase::Idle;
-  epoch_ = 0;
+  epoch_ = disarmed_ = 0;
   hooked_ = populating_ = false;
+  undone_.clear();
   window_end_ = next_status_ = lost_end_ = hook_end_ = kNever;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "agent_cost.h"
 #include "agent_link.h"
@@ -44,11 +45,14 @@ class Recording {
   bool begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings_bytes);
   void disarm(const char* reason);
   void tell_stopped();
+  void tell_disarmed();
+  void hear_of_stops();
   void tell_status();
   void add_totals();
   void add_steps();
   void let_go();
   void post(Hook hook);
+  void post_stop();
 
   Link& link_;
   Packet& packet_;
@@ -66,6 +70,10 @@ class Recording {
   bool populating_ = false;
   Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever;
   std::string armed_with_;  // the ARM's body
+  // Epochs whose hooks still have to stop what they armed, oldest first: that may take longer than the recording.
+  std::vector<uint64_t> undone_;
+  uint32_t stops_heard_ = 0;
+  uint64_t disarmed_ = 0;  // the last epoch of which nothing is armed any more
 };
 
 }  // namespace profd::agent

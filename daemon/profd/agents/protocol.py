@@ -40,6 +40,7 @@ class Kind(IntEnum):
     FAILED = 10
     CHANGED = 11
     LIMIT = 12
+    DISARMED = 13
 
 
 class Hostile(BadInput):
