@@ -26,6 +26,7 @@ from profd.config import Config
 from profd.doctor import Examiner
 from profd.errors import BadInput, ProfdError
 from profd.gpu.gauges import GpuGauges
+from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.nvml import Nvml
 from profd.ingest.intake import Ingest
 from profd.ingest.pushed import Pushed
@@ -77,7 +78,10 @@ class Daemon:
         self._tokens = Tokens()
         self._nvml = Nvml()
         self._agents = Registry(only_uid=os.geteuid() if config.user else None)
-        self._kineto = KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir)
+        self._table = ProcessTable(labelled=self._agents.labelled)
+        self._leases = LeaseKeeper(DeathWatch(self._table))
+        self._agents.on_disarmed, self._agents.on_greeted = self._leases.clear, self._leases.greeted
+        self._kineto = KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir, self._leases)
         self.metrics_address = "off"
 
     async def open(self) -> None:
@@ -188,17 +192,16 @@ class Daemon:
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
-        table = self._table = ProcessTable(labelled=self._agents.labelled)
         manager = CaptureManager(
             sources=self._sources,
-            table=table,
+            table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
             storing=Recordings(self._store, self._pool.run),
             journal=await asyncio.to_thread(Journal, state_dir / "journal"),
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
             headroom=HostHeadroom(state_dir),
-            ended=DeathWatch(table),
+            ended=DeathWatch(self._table),
             settings=Settings(host=socket.gethostname(), own_pids=self._own_pids),
         )
         await manager.open()
@@ -216,9 +219,10 @@ class Daemon:
         self._closing.push_async_callback(self._streamers.close)
 
     async def _open_sources(self) -> list[Source]:
+        self._closing.push_async_callback(self._leases.close)
         self._open_ingest()
         parts = Parts(self._ingest, self._streamers, self._config.arena_bytes)
-        attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal")
+        attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         self._sdk = SdkSource(*attached)
         sources: list[Source] = [
             self._sdk,

@@ -84,17 +84,26 @@ class Agent:
     Small: hundreds of them idle in one daemon.
     """
 
-    __slots__ = ("_arm", "_link", "_on_end", "gid", "hello", "process", "uid")
+    __slots__ = ("_arm", "_link", "_on_disarmed", "_on_end", "gid", "hello", "process", "uid")
 
     def __init__(
-        self, process: ProcessId, uid: int, gid: int, hello: Hello, link: Link, on_end: Callable[[Agent, str], None]
+        self,
+        process: ProcessId,
+        uid: int,
+        gid: int,
+        hello: Hello,
+        link: Link,
+        on_end: Callable[[Agent, str], None],
+        on_disarmed: Callable[[ProcessId, int], None],
     ) -> None:
+        """`on_disarmed` hears of each epoch of which the process has nothing armed (any more)."""
         self.process = process
         self.uid = uid
         self.gid = gid
         self.hello = hello
         self._link = link
         self._on_end = on_end
+        self._on_disarmed = on_disarmed
         self._arm: Arm | None = None
 
     @property
@@ -122,6 +131,7 @@ class Agent:
         self._arm = arm
         if not self._link.send(_arm_packet(order)):
             self._arm = None
+            self._on_disarmed(self.process, order.epoch)
             raise NotArmed("the process takes no packets", gone=True)
         try:
             async with asyncio.timeout(seconds):
@@ -181,6 +191,8 @@ class Agent:
             if packet.kind == Kind.CHANGED:
                 self.hello = changed_from_untrusted(self.hello, packet)
                 return
+            if packet.kind in (Kind.DISARMED, Kind.FAILED):
+                self._on_disarmed(self.process, packet.epoch)
             arm = self._arm
             if arm is None or packet.epoch != arm.epoch:
                 return  # of an epoch that is over

@@ -47,11 +47,20 @@ class Peer:
     gid: int
 
 
+Disarmed = Callable[[ProcessId, int], None]
+"""Hears that nothing of an epoch is armed in a process."""
+
+Greeted = Callable[[ProcessId, int], None]
+"""Hears which incarnation of its program a process runs."""
+
+
 class Registry:
     """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are."""
 
     def __init__(self, only_uid: int | None = None) -> None:
         self.on_orphan: Orphan = _let_go
+        self.on_disarmed: Disarmed = lambda process, epoch: None
+        self.on_greeted: Greeted = lambda process, incarnation: None
         self.counts: Counter[str] = Counter()  # refused, hostile, by what happened
         self._only_uid = only_uid
         self._agents: dict[ProcessId, Agent] = {}
@@ -153,7 +162,8 @@ class Registry:
 
     def _register(self, greeting: _Greeting, hello: Hello) -> Agent:
         peer = greeting.peer
-        agent = Agent(peer.process, peer.uid, peer.gid, hello, greeting.link, self._forget)
+        agent = Agent(peer.process, peer.uid, peer.gid, hello, greeting.link, self._forget, self._disarmed)
+        self.on_greeted(peer.process, hello.incarnation)
         greeting.link.receiver = agent
         self._greetings.discard(greeting)
         self._agents[peer.process] = agent
@@ -161,6 +171,9 @@ class Registry:
         # A child that keeps the socket hides the end of its parent: no EOF comes.
         asyncio.get_running_loop().add_reader(pidfd, _ended, agent)
         return agent
+
+    def _disarmed(self, process: ProcessId, epoch: int) -> None:
+        self.on_disarmed(process, epoch)
 
     def _forget(self, agent: Agent, why: str) -> None:
         if self._agents.get(agent.process) is not agent:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
+from profd.gpu.leases import Held
 from profd.targets.process import Process
 
 
@@ -40,6 +41,12 @@ class Offer:
             Reason.CAPTURE_RUNNING,
             busy=True,
         )
+
+    @classmethod
+    def held(cls, why: Held) -> Offer:
+        """What a source answers of a process whose CUPTI somebody has (profd.gpu.leases)."""
+        code = Reason.CAPTURE_RUNNING if why.holder.capture else Reason.OTHER_PROFILER
+        return cls(False, str(why), why.fix, code, busy=True)
 
     after: tuple[str, ...] = ()  # sources that see more of this process: they come first where they can
 

@@ -5,70 +5,25 @@ CUDA and CUPTI are stand-ins (tests/support/cuda_program.c, fake_cupti.c): none 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
+from tests.integration.cuda.conftest import PROFCTL, Program
 from tests.support.attached import WAIT_SECONDS, Captures, sources, sql, until
-from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.daemon import RunningDaemon
 
 pytestmark = pytest.mark.slow
 
-SUPPORT = Path(__file__).parents[2] / "support"
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[RunningDaemon]:
-    with running_daemon(environ={"PROFD_SDK_ARENA_BYTES": "24MiB"}) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler to build the stand-ins for CUDA")
-    folder = tmp_path_factory.mktemp("cuda")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-pthread", "-o", folder / "cupti.so", SUPPORT / "fake_cupti.c"], check=True
-    )
-    subprocess.run([compiler, "-o", folder / "program", SUPPORT / "cuda_program.c", "-ldl"], check=True)
-    subprocess.run([compiler, "-shared", "-x", "c", "/dev/null", "-o", folder / "libcuda.so.1"], check=True)
-    return folder
-
-
-@contextlib.contextmanager
-def program(daemon: RunningDaemon, built: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """It runs and the daemon knows it."""
-    run = [sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()", "run", "--cuda", "--"]
-    process = subprocess.Popen(
-        [*run, str(built / "program"), str(built / "libcuda.so.1")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**daemon.environ, "PROFD_CUPTI_LIBRARY": str(built / "cupti.so"), **variables},
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        until(lambda: "cuda" in sources(daemon, process.pid), "the collector is attached")
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_kernels_find_their_launches(daemon: RunningDaemon, built: Path) -> None:
-    with program(daemon, built) as job:
+def test_kernels_find_their_launches(daemon: RunningDaemon, program: Program) -> None:
+    with program() as job:
         [target] = Captures(daemon).record(job.pid).targets
         assert (target.state, list(target.sources)) == (pb.STATE_STORED, ["cuda"]), target.message
         assert job.poll() is None
@@ -85,16 +40,16 @@ def test_kernels_find_their_launches(daemon: RunningDaemon, built: Path) -> None
         assert not list(target.lost)
 
 
-def test_a_foreign_subscriber_is_named(daemon: RunningDaemon, built: Path) -> None:
-    with program(daemon, built, FAKE_CUPTI_HOLDER="Nsight Systems") as job:
+def test_a_foreign_subscriber_is_named(daemon: RunningDaemon, program: Program) -> None:
+    with program(FAKE_CUPTI_HOLDER="Nsight Systems") as job:
         [target] = Captures(daemon).record(job.pid).targets
         told = " ".join([target.message, *target.not_honoured])
         assert "another profiler holds CUPTI in this process: CUPTI for Nsight Systems" in told, target
 
 
-def test_what_a_killed_program_had_handed_over_is_kept(daemon: RunningDaemon, built: Path) -> None:
+def test_what_a_killed_program_had_handed_over_is_kept(daemon: RunningDaemon, program: Program) -> None:
     captures = Captures(daemon)
-    with program(daemon, built) as job:
+    with program() as job:
         capture = captures.recording(job.pid)
         until(lambda: _flushed(job.pid), "CUPTI has handed over a buffer")
         os.kill(job.pid, signal.SIGKILL)
@@ -110,17 +65,7 @@ def _flushed(pid: int) -> bool:
 
 
 def test_the_place_of_the_injection_is_taken(daemon: RunningDaemon) -> None:
-    run = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-c",
-        "from profclient.cli import main; main()",
-        "run",
-        "--cuda",
-        "--",
-        "true",
-    ]
+    run = [*PROFCTL, "run", "--cuda", "--", "true"]
     environ = {**daemon.environ, "CUDA_INJECTION64_PATH": "/opt/nsight/inject.so"}
     done = subprocess.run(run, env=environ, capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 2
@@ -170,9 +115,8 @@ def test_ranges_and_kernels_of_an_attached_process_are_one_trace(daemon: Running
 def test_an_answer_for_a_process_without_the_collector(daemon: RunningDaemon) -> None:
     with subprocess.Popen(["sleep", "600"]) as idle:
         try:
-            run = [sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()"]
             done = subprocess.run(
-                [*run, "start", "--pid", str(idle.pid), "--source", "cuda", "--duration", "1s", "--json"],
+                [*PROFCTL, "start", "--pid", str(idle.pid), "--source", "cuda", "--duration", "1s", "--json"],
                 env=daemon.environ,
                 capture_output=True,
                 text=True,

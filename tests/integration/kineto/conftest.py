@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from profd.capture.death import DeathWatch
 from profd.capture.model import State
+from profd.gpu.lease_keeper import LeaseKeeper
 from profd.sources.base import Session
 from profd.sources.kineto.source import KinetoSource
+from profd.targets.table import ProcessTable
 
 
 @pytest.fixture
@@ -26,10 +29,12 @@ def socket_dir() -> Iterator[Path]:
 async def source(socket_dir: Path, tmp_path: Path) -> AsyncIterator[KinetoSource]:
     state = tmp_path / "state"
     state.mkdir()
-    source = KinetoSource(socket_dir, abstract=False, state_dir=state)
+    leases = LeaseKeeper(DeathWatch(ProcessTable()))
+    source = KinetoSource(socket_dir, abstract=False, state_dir=state, leases=leases)
     await source.open()
     yield source
     await source.close()
+    await leases.close()
 
 
 class Reports(list[tuple[State, str]]):

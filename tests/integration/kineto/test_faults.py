@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from profd.capture.death import DeathWatch
 from profd.capture.model import Options, Reason, Recording, State
+from profd.gpu.lease_keeper import LeaseKeeper
 from profd.sources.kineto import recording, registry
 from profd.sources.kineto import source as kineto_source
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
@@ -288,7 +290,7 @@ async def test_leftovers_of_an_earlier_daemon_are_swept(source, client, process,
     """A daemon that died after handing out a config knows the name after its restart."""
     state = tmp_path / "second"
     state.mkdir()
-    second = KinetoSource(None, abstract=False, state_dir=state)
+    second = KinetoSource(None, abstract=False, state_dir=state, leases=LeaseKeeper(DeathWatch(ProcessTable())))
     ours, theirs = traces / "profd-ab_1.json.tmp", traces / "profd-cd_1.json.tmp"
     ours.touch()
     theirs.touch()

@@ -95,6 +95,7 @@ class Recorder:
         self._deadline_ns = time.monotonic_ns() + planning.deadline_ns(options, self._period_ns(), time.time())
         self.name = ""  # of the file that is wanted now
         self.rate: planning.Rate | None = None  # what a whole trace has shown
+        self.over = False  # the process has taken no config, or is done with the one that it took
 
     async def run(self) -> Recording:
         """Up to three windows: libkineto misses its own when the process is held up."""
@@ -118,11 +119,13 @@ class Recorder:
         except OSError as error:
             return failures.failed(Reason.SOURCE_FAILED, f"the state directory is unwritable: {error.strerror}")
         handed = await self._hand_out(attempt)
+        self.over = isinstance(handed, Recording)
         if isinstance(handed, Recording):
             await asyncio.to_thread(self._leftovers.done, attempt.name)
             return handed
         window = self._window(attempt, handed)
         ending = await self._await_file(attempt, window)
+        self.over = ending is not Ending.DEADLINE
         again = not last and time.monotonic_ns() + self._attempt_ns() < self._deadline_ns
         again = again and not self._session.stop.is_set()
         if ending is Ending.FILE:

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from profd.capture.model import Options, Reason, Recording, State
+from profd.gpu.holders import Holder, HolderKind
+from profd.gpu.lease_keeper import LeaseKeeper
+from profd.gpu.leases import Held, Lease, Stage
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.kineto import failures, offering, planning
 from profd.sources.kineto.config_text import can_name
@@ -56,10 +59,12 @@ class KinetoSource(Source):
         socket_dir: Path | None,
         abstract: bool,
         state_dir: Path,
+        leases: LeaseKeeper,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._socket_dir = socket_dir
         self._abstract = abstract
+        self._leases = leases
         self._clock = clock
         self._endpoints: list[Endpoint] = []
         self._off: dict[str, str] = {}
@@ -67,6 +72,7 @@ class KinetoSource(Source):
         self._leftovers = Leftovers(state_dir)
         self._recorders: dict[ProcessId, tuple[str, Recorder | None]] = {}
         self._opened_ns = 0
+        self._gave_up: dict[ProcessId, float] = {}  # Unix seconds; of processes whose lease is not free yet
         self._ended_ns: dict[ProcessId, int] = {}  # when our last capture of a process was over
         self._rates: dict[ProcessId, planning.Rate] = {}  # of its last trace
         self._housekeeper: asyncio.Task[None] | None = None
@@ -95,6 +101,9 @@ class KinetoSource(Source):
     def offer(self, process: Process) -> Offer:
         """Whether it polls us and is free."""
         running = self._recorders.get(process.id)
+        held = self._leases.held(process.id) if running is None else None
+        if held is not None and self._polls.get(process.id) is not None:
+            return Offer.held(held)
         modes = {endpoint.mode for endpoint in self._endpoints}
         return offering.offer(
             process,
@@ -122,6 +131,16 @@ class KinetoSource(Source):
         running = self._recorders.get(process.id)
         if running is not None:
             return failures.capture_running(running[0])
+        try:
+            lease = self._leases.take(process.id, Holder(HolderKind.KINETO, capture=session.capture))
+        except Held as error:
+            return failures.busy(str(error))
+        try:
+            return await self._record(process, options, session, lease)
+        finally:
+            self._leases.end(lease)
+
+    async def _record(self, process: Process, options: Options, session: Session, lease: Lease) -> Recording:
         self._recorders[process.id] = (session.capture, None)
         lifetime = Lifetime(process.id)
         try:
@@ -134,12 +153,16 @@ class KinetoSource(Source):
             try:
                 recorder = Recorder(process, options, session, self._polls, directory, lifetime, self._leftovers)
                 self._recorders[process.id] = (session.capture, recorder)
+                self._leases.arm(lease)
                 recording = await recorder.run()
+                if recorder.over:
+                    self._leases.clear(process.id, lease.epoch)
             finally:
                 directory.close()
         finally:
             lifetime.close()
             del self._recorders[process.id]
+            self._gave_up[process.id] = time.time()
             _remember(self._ended_ns, process.id, self._clock())
         if recorder.rate is not None:
             _remember(self._rates, process.id, recorder.rate)
@@ -234,9 +257,21 @@ class KinetoSource(Source):
         while True:
             try:
                 await asyncio.to_thread(self._sweep)
+                self._clear_leases()
             except Exception:  # the daemon lives for weeks; the next round tries again
                 log.exception("kineto: sweeping failed")
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
+
+    def _clear_leases(self) -> None:
+        """Of processes that we gave up waiting for, and that say now that they are not tracing."""
+        for lease in self._leases.leases():
+            process = lease.subject
+            if lease.holder.kind is not HolderKind.KINETO or lease.stage is not Stage.ENDING:
+                continue
+            if isinstance(process, ProcessId) and self._idle_since(process, self._gave_up.get(process, 0.0)):
+                self._leases.clear(process, lease.epoch)
+        now = {lease.subject for lease in self._leases.leases()}
+        self._gave_up = {process: since for process, since in self._gave_up.items() if process in now}
 
     def _sweep(self) -> None:
         self._polls.forget_ended()

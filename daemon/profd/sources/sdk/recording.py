@@ -19,6 +19,8 @@ from typing import Final, Literal
 from profd.agents.agent import Agent, Arm, Armed, ArmOrder, NotArmed
 from profd.agents.protocol import Status
 from profd.capture.model import Loss, Options, Phase, RawFile, Reason, Recording, State
+from profd.gpu.lease_keeper import LeaseKeeper
+from profd.gpu.leases import Lease
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Session
 from profd.sources.sdk import handover, orphans, planning, torch_file
@@ -35,14 +37,26 @@ _SILENT_SECONDS: Final = 3.0  # without a STATUS, which comes every second
 class Recorder:
     """Records one process once. `run` is called once."""
 
-    def __init__(self, agent: Agent, process: Process, options: Options, session: Session, parts: Parts) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        process: Process,
+        options: Options,
+        session: Session,
+        parts: Parts,
+        leases: LeaseKeeper,
+        lease: Lease | None,
+    ) -> None:
+        """`lease`: of the process, where CUPTI is used; it stays the caller's to end."""
         self._agent = agent
         self._process = process
         self._options = options
         self._session = session
         self._parts = parts
         self._hello = agent.hello
-        self._epoch = secrets.randbits(63) | 1  # 0 means none
+        self._leases = leases
+        self._lease = lease
+        self._epoch = lease.epoch if lease is not None else secrets.randbits(63) | 1  # 0 means none
         self._began_ns = time.time_ns()
         self._phases: list[Phase] = []
         self._mark_ns = self._ordered_ns = time.monotonic_ns()
@@ -63,6 +77,8 @@ class Recorder:
             ending.callback(orphans.forget, intake.path)
             ending.enter_context(contextlib.closing(intake))
             self._ordered_ns = time.monotonic_ns()
+            if self._lease is not None:
+                self._leases.arm(self._lease, incarnation)
             try:
                 armed, arm = await self._agent.arm(self._order(), planning.ARM_SECONDS)
             except NotArmed as error:
@@ -157,6 +173,7 @@ class Recorder:
                 ending = self._ending(arm, intake, drain, end)
                 if ending is None and arm.status is not judged:
                     judged = arm.status
+                    self._heard()
                     ending = self._keep_within_limit(judged)
                 if ending is not None:
                     return ending
@@ -186,6 +203,11 @@ class Recorder:
         if verdict:
             self._agent.limit(verdict)
         return None
+
+    def _heard(self) -> None:
+        """The process runs, and says so."""
+        if self._lease is not None:
+            self._leases.renew(self._lease)
 
     def _left_out(self) -> list[str]:
         return self._guard.sentences() if self._guard is not None else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -14,6 +15,9 @@ from profd.agents.agent import Agent, Arm
 from profd.agents.registry import Registry
 from profd.capture.model import Loss, Options, Reason, Recording, State
 from profd.errors import Exhausted, ProfdError
+from profd.gpu.holders import Holder, HolderKind
+from profd.gpu.lease_keeper import LeaseKeeper
+from profd.gpu.leases import Held, Lease
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.sdk import orphans, planning
 from profd.sources.sdk.handover import Parts, take_over
@@ -47,10 +51,11 @@ class SdkSource(Source):
     lets_go: ClassVar[bool] = True
     can_guard: ClassVar[bool] = True
 
-    def __init__(self, registry: Registry, parts: Parts, socket: Path, journal: Path) -> None:
+    def __init__(self, registry: Registry, parts: Parts, socket: Path, journal: Path, leases: LeaseKeeper) -> None:
         """`socket` is where agents connect, for messages: whoever listens there feeds the registry.
         `journal` is where an earlier daemon may have left recordings that go on.
         """
+        self._leases = leases
         self.on_recovered: Recovered = lambda capture, process, losses: None
         self._seconds: dict[str, float] = {}  # spent recording in all targets so far, by kind
         self._registry = registry
@@ -109,6 +114,9 @@ class SdkSource(Source):
             )
         if process.stopped:
             return Offer(False, "the process is stopped (state T)", "continue it: kill -CONT", Reason.TARGET_SILENT)
+        held = self._leases.held(process.id) if _uses_cupti(process, agent) else None
+        if held is not None:
+            return Offer.held(held)
         return Offer(True, after=_better(process, agent))
 
     def plan(self, process: Process, options: Options) -> Plan:
@@ -124,14 +132,20 @@ class SdkSource(Source):
         agent = self._registry.get(process.id)
         if agent is None or not offer.can or not plan.serves:
             return _refused(offer, plan)
+        lease: Lease | None = None
+        if _uses_cupti(process, agent):
+            # Granted where nothing is awaited since `offer` found it free.
+            lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
         self._running[process.id] = session.capture
-        recorder = Recorder(agent, process, options, session, self._parts)
+        recorder = Recorder(agent, process, options, session, self._parts, self._leases, lease)
         try:
             recording = await recorder.run()
         except Exhausted as error:
             return Recording(State.FAILED, Reason.DISK_FULL, str(error))
         finally:
             del self._running[process.id]
+            if lease is not None:
+                self._leases.end(lease)
         recording.not_honoured = list(dict.fromkeys([*plan.not_honoured, *recording.not_honoured]))
         self._learn(process.id, recorder, recording)
         return recording
@@ -154,12 +168,21 @@ class SdkSource(Source):
         orphan = self._orphans.pop((agent.hello.incarnation, epoch), None)
         if orphan is None:
             os.close(fd)
+            self._take_again(agent, epoch, "of before profd was restarted")
             agent.stop()
             agent.release()
             return
         task = asyncio.get_running_loop().create_task(self._recover(agent, arm, fd, orphan))
+        self._take_again(agent, epoch, orphan.capture)
         self._recovering.add(task)
         task.add_done_callback(self._recovering.discard)
+
+    def _take_again(self, agent: Agent, epoch: int, capture: str) -> None:
+        """The lease of an epoch that an earlier daemon has granted: free when the agent says that it is disarmed."""
+        with contextlib.suppress(Held):
+            lease = self._leases.take(agent.process, Holder(HolderKind.PROFD, capture=capture), epoch)
+            self._leases.arm(lease, agent.hello.incarnation)
+            self._leases.end(lease)
 
     async def _recover(self, agent: Agent, arm: Arm, fd: int, orphan: orphans.Orphan) -> None:
         try:
@@ -189,6 +212,11 @@ class SdkSource(Source):
 def records_ranges(agent: Agent) -> bool:
     """Whether it is profclient's, not that of a collector alone."""
     return "ranges" in agent.hello.can
+
+
+def _uses_cupti(process: Process, agent: Agent) -> bool:
+    """Recording it may subscribe to CUPTI: our collector does, and torch's own profiler."""
+    return process.cuda or not records_ranges(agent)
 
 
 def _better(process: Process, agent: Agent) -> tuple[str, ...]:

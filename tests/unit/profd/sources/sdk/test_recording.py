@@ -15,8 +15,11 @@ import pytest
 from profd.agents.protocol import Kind
 from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
+from profd.capture.death import DeathWatch
 from profd.capture.model import Loss, Options, RawFile, Reason, Recording, State
 from profd.errors import Exhausted
+from profd.gpu.holders import Holder, HolderKind
+from profd.gpu.lease_keeper import LeaseKeeper
 from profd.journal.journal import NOTE
 from profd.limits import MiB
 from profd.sources.base import Session
@@ -97,7 +100,9 @@ class Rig:
         listener.listen(16)
         self.server = AgentServer(listener, self.registry)
         self.server.open()
-        self.source = SdkSource(self.registry, Parts(self, self, MiB), self.path, folder / "journal")
+        self.leases = LeaseKeeper(DeathWatch(ProcessTable()))
+        self.registry.on_disarmed, self.registry.on_greeted = self.leases.clear, self.leases.greeted
+        self.source = SdkSource(self.registry, Parts(self, self, MiB), self.path, folder / "journal", self.leases)
         self.source.on_recovered = lambda capture, process, losses: self.recovered.append((capture, process, losses))
 
     # `Ingest` and `Streamers`
@@ -131,12 +136,12 @@ class Rig:
         await fake.expect(Kind.WELCOME)
         return fake
 
-    def record(self, **options: Any) -> asyncio.Task[Recording]:
+    def record(self, cuda: bool = False, **options: Any) -> asyncio.Task[Recording]:
         session = Session(
             "c1", self.folder, self.stop, lambda state, doing: self.said.append((state, doing)), keep=self.kept.extend
         )
         asked = Options(**{"duration_ns": 600 * SECOND, **options})
-        return asyncio.create_task(self.source.record(self.process, asked, session))
+        return asyncio.create_task(self.source.record(replace(self.process, cuda=cuda), asked, session))
 
     async def armed(self, fake: FakeAgent, **fields: object) -> int:
         """Answer ARM; the epoch."""
@@ -401,6 +406,47 @@ async def test_a_full_disk_is_told_before_anything_is_touched(rig: Rig) -> None:
     assert (done.state, done.reason) == (State.FAILED, Reason.DISK_FULL)
     fake.send(Kind.CHANGED, job="j")
     await rig.until(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
+    fake.close()
+
+
+async def test_the_lease_of_a_cuda_process_is_free_when_it_says_that_it_is_disarmed(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record(cuda=True)
+    epoch = await rig.armed(fake)
+    lease = rig.leases.of(ME)
+    assert lease is not None
+    assert (lease.epoch, str(lease.holder)) == (epoch, "capture c1")
+    await rig.until(lambda: bool(rig.drains))
+    rig.stop.set()
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop")
+    assert (await recording).state is State.DRAINING
+    offer = rig.source.offer(replace(rig.process, cuda=True))
+    assert offer.busy
+    assert offer.reason.startswith(f"CUPTI in pid {ME.pid} is held by capture c1, which is over")
+    assert rig.source.offer(rig.process).can  # without CUDA there is nothing to hold
+    fake.send(Kind.DISARMED, epoch)
+    await rig.until(lambda: rig.leases.of(ME) is None)
+    assert rig.source.offer(replace(rig.process, cuda=True)).can
+    fake.close()
+
+
+async def test_the_lease_of_a_process_that_cannot_arm_is_free(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record(cuda=True)
+    epoch = (await fake.expect(Kind.ARM)).epoch
+    fake.send(Kind.FAILED, epoch, why="no memory")
+    assert (await recording).state is State.REFUSED
+    assert rig.leases.of(ME) is None
+    fake.close()
+
+
+async def test_the_lease_of_another_holder_is_named(rig: Rig) -> None:
+    fake = await rig.attach()
+    with rig.leases.hold(ME, Holder(HolderKind.KINETO, capture="k1")):
+        done = await rig.record(cuda=True)
+    assert (done.state, done.reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
+    assert "is held by capture k1 (kineto)" in done.message
     fake.close()
 
 
