@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from profd.decode.chunk_file import HEADER, Header
+from profd.workers.jobs import JOBS, find
 
 ARENA_BYTES = 512 << 20
 STRINGS_BYTES = 8 << 20
@@ -196,7 +197,9 @@ def _sealed(header: Header, body: bytes) -> bytes:
 
 
 def store(path: str) -> dict[str, Any]:
-    """CPU seconds of a file of chunks to a stored trace."""
+    """CPU seconds of a file of chunks to a stored trace, in a process that has imported what a waiting worker has."""
+    for job in JOBS:
+        find(job)
     with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
         begin = time.process_time()
         found = _store(Path(path), Path(folder))

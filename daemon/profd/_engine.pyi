@@ -5,7 +5,7 @@ wrong dtype is a TypeError; wrong lengths, unsorted rows and codes out of range
 are a ValueError. The GIL is released while they run. Linear time, no recursion.
 """
 
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
+Float64 = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 
 def argsort(keys: Int64) -> Int64:
     """The stable order that sorts `keys` ascending: `keys[argsort(keys)]`."""
@@ -55,6 +57,35 @@ def fill_nulls(values: Int64, valid: UInt8, offset: int, absent: int) -> None:
 
 @overload
 def fill_nulls(values: Int32, valid: UInt8, offset: int, absent: int) -> None: ...
+def gather(parts: list[Array], order: Int64) -> Array:
+    """The rows `order` of what the parts, arrays of one type with items of up to 8 bytes, are one after the other."""
+
+def presence(values: Int64 | Int32 | UInt8 | Float64, absent: float) -> int:
+    """In which rows there is something else than `absent` (of floats: a number): 0 in none, 1 in some, 2 in all."""
+
+def validity(values: Int64 | Int32 | UInt8 | Float64, absent: float) -> UInt8:
+    """A bit for each row, least significant first: 1 where `presence` finds something."""
+
+def compact_codes(codes: Int32, words: int) -> tuple[Int32, Int32]:
+    """(each code as a place in the list of those that occur, that list ascending). Absent codes (-1) get place 0."""
+
+def roles(
+    kind: UInt8,
+    device_type: UInt8,
+    phase: UInt8 | None,
+    is_async: UInt8 | None,
+    *,
+    tables: UInt8,
+    overlapping_phases: UInt8,
+    host_max: int,
+    overlapping: int,
+) -> tuple[UInt8, int]:
+    """(role of each row, all of them or-ed); `profd/tree/roles.py` has the tables.
+
+    `tables`: 256 roles by kind for the host, then 256 for devices, which are the device types above `host_max`.
+    Rows that are async, or of an overlapping phase, keep the bits `overlapping` only.
+    """
+
 def tensor_islands(process: Int32, action: UInt8, impl: Int64, storage: Int64) -> Int64:
     """The island of each record (0 an input of an op, 1 an allocation, 2 a free), in time order; -1: no tensor.
 
@@ -72,8 +103,12 @@ class TreeBuilder:
     partial_overlap: int
     no_end: int
     rows: int
+    threads: int
 
     def __init__(self, threads: int, *, threads_max: int = 4194304) -> None: ...
+    def grow(self, threads: int, *, threads_max: int = 4194304) -> None:
+        """There are so many thread tracks from now on."""
+
     def add_flows(self, thread: Int32, time: Int64, want: UInt8) -> None:
         """The next flow records, in time order, before the segment with the rows that start then.
 
@@ -115,6 +150,9 @@ class LinkBuilder:
     def __init__(self, *, launches_max: int = 1048576) -> None: ...
     def feed(self, correlation: Int64, group: Int32, role: UInt8, depth: Int32) -> tuple[Int64, Int32]:
         """(linked row or -1, depth) of the next rows; depth is the launch's plus one where there is one."""
+
+    def skip(self, rows: int) -> None:
+        """The next rows, of which none is a call or ran on a device."""
 
     def finish(self) -> tuple[Int64, Int64, Int32]:
         """(row, linked, depth) of device rows of earlier calls whose launch came later."""

@@ -160,6 +160,12 @@ class LinkBuilder {
     return nb::make_tuple(linked.array(), depths.array());
   }
 
+  // The next rows, of which none is a call or ran on a device.
+  void skip(std::int64_t rows) {
+    require(rows >= 0, "rows cannot be taken back");
+    rows_ += rows;
+  }
+
   nb::tuple finish() {
     recent_.each([&](const Launch& launch) { launches_alone_ += launch.counts; });
     older_.each([&](const Launch& launch) { launches_alone_ += launch.counts; });
@@ -266,6 +272,7 @@ void bind_links(nb::module_& m) {
       .def(nb::init<std::size_t>(), nb::kw_only(), nb::arg("launches_max") = std::size_t{1} << 20)
       .def("feed", &LinkBuilder::feed, nb::arg("correlation").noconvert(), nb::arg("group").noconvert(),
            nb::arg("role").noconvert(), nb::arg("depth").noconvert())
+      .def("skip", &LinkBuilder::skip, nb::arg("rows"))
       .def("finish", &LinkBuilder::finish)
       .def_prop_ro("device_without_launch", &LinkBuilder::device_without_launch)
       .def_prop_ro("launch_without_device", &LinkBuilder::launch_without_device)

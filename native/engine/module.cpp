@@ -2,16 +2,22 @@
 #include <nanobind/nanobind.h>
 
 #include "columns.h"
+#include "gather.h"
 #include "links.h"
 #include "lookup.h"
+#include "presence.h"
+#include "roles.h"
 #include "tensors.h"
 #include "tree.h"
 
 NB_MODULE(_engine, m) {
   m.doc() = "Hot loops of the trace engine over columns.";
   profd::bind_columns(m);
+  profd::bind_gather(m);
   profd::bind_links(m);
   profd::bind_lookup(m);
+  profd::bind_presence(m);
+  profd::bind_roles(m);
   profd::bind_tensors(m);
   profd::bind_tree(m);
 }

@@ -1,6 +1,8 @@
 // What a row does in tree, links and flows. Python composes them (daemon/profd/tree/roles.py).
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <cstdint>
 
 namespace profd {
@@ -15,5 +17,7 @@ enum Role : std::uint8_t {
   kMustLaunch = 64,  // a call that launches by its name: counted when nothing came of it
   kMustLink = 128,   // a device row that some call launched: counted when none is known
 };
+
+void bind_roles(nanobind::module_& m);
 
 }  // namespace profd

@@ -54,6 +54,13 @@ class TreeBuilder {
     threads_.resize(static_cast<std::size_t>(threads));
   }
 
+  // There are so many threads from now on.
+  void grow(std::int64_t threads, std::int64_t threads_max) {
+    require(threads >= static_cast<std::int64_t>(threads_.size()) && threads <= threads_max,
+            "the number of threads shrinks or is beyond the limit of tracks");
+    threads_.resize(static_cast<std::size_t>(threads));
+  }
+
   void add_flows(In<std::int32_t> thread, In<std::int64_t> time, In<std::uint8_t> want) {
     require(!finished_, "the tree is finished");
     const std::size_t n = time.shape(0);
@@ -139,6 +146,7 @@ class TreeBuilder {
   std::int64_t partial_overlap() const { return partial_overlap_; }
   std::int64_t no_end() const { return no_end_; }
   std::int64_t rows() const { return rows_; }
+  std::int64_t threads() const { return static_cast<std::int64_t>(threads_.size()); }
 
  private:
   struct Segment {
@@ -290,6 +298,7 @@ void bind_tree(nb::module_& m) {
   nb::class_<TreeBuilder>(m, "TreeBuilder")
       .def(nb::init<std::int64_t, std::int64_t>(), nb::arg("threads"), nb::kw_only(),
            nb::arg("threads_max") = 1 << 22)
+      .def("grow", &TreeBuilder::grow, nb::arg("threads"), nb::kw_only(), nb::arg("threads_max") = 1 << 22)
       .def("add_flows", &TreeBuilder::add_flows, nb::arg("thread").noconvert(), nb::arg("time").noconvert(),
            nb::arg("want").noconvert())
       .def("take_flows", &TreeBuilder::take_flows)
@@ -298,6 +307,7 @@ void bind_tree(nb::module_& m) {
       .def("advance", &TreeBuilder::advance, nb::arg("time"))
       .def("finish", &TreeBuilder::finish)
       .def_prop_ro("rows", &TreeBuilder::rows)
+      .def_prop_ro("threads", &TreeBuilder::threads)
       .def_prop_ro("partial_overlap", &TreeBuilder::partial_overlap)
       .def_prop_ro("no_end", &TreeBuilder::no_end);
 }

@@ -65,17 +65,19 @@ class Gathering:
     def column(self, name: str) -> Array:
         """A column in start order; absent where a piece does not have it."""
         if name == "start":
-            return self._ordered(self._starts)
+            return self._ordered([self._starts])
         parts = [
             piece.run.column(name, piece.low, piece.high)
             if name in piece.run.columns
             else absent_column(name, piece.high - piece.low)
             for piece in self._pieces
         ]
-        return self._ordered(np.concatenate(parts) if len(parts) != 1 else parts[0])
+        return self._ordered(parts)
 
-    def _ordered(self, values: Array) -> Array:
-        return values if self._order is None else values[self._order]
+    def _ordered(self, parts: list[Array]) -> Array:
+        if self._order is not None:
+            return _engine.gather(parts, self._order)
+        return np.concatenate(parts) if len(parts) != 1 else parts[0]
 
     def arg(self, key: ArgKey) -> tuple[Array, Array]:
         """(rows ascending, values) of an argument."""

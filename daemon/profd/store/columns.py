@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import Any, Final, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profd import _engine
-from profd.events import ArgColumn, Column, Dictionary
+from profd.events import NO_CODE, ArgColumn, Column, Dictionary
 
 Array = npt.NDArray[Any]
 
@@ -43,40 +44,32 @@ def words_of(array: pa.Array) -> list[str]:
     return [word.decode("utf-8", "surrogatepass") for word in array.to_pylist()]
 
 
-def _bitmap(present: Array | None) -> pa.Buffer | None:
-    if present is None:
-        return None
-    return pa.py_buffer(np.packbits(present, bitorder="little"))
+class Presence(IntEnum):
+    """In which rows a column has a value."""
+
+    NOWHERE = 0
+    SOMEWHERE = 1
+    EVERYWHERE = 2
 
 
-def _numbers(values: Array, present: Array | None, arrow: pa.DataType) -> pa.Array:
-    data = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(arrow, len(values), [_bitmap(present), data])
-
-
-def _coded(codes: Array, present: Array | None, dictionary: Dictionary, text: pa.DataType) -> pa.Array:
-    used = np.zeros(len(dictionary), dtype=np.bool_)
-    used[codes if present is None else codes[present]] = True
-    entries = np.flatnonzero(used)
-    place = np.zeros(max(len(dictionary), 1), dtype=np.int32)
-    place[entries] = np.arange(len(entries), dtype=np.int32)
-    indices = _numbers(place[codes], present, pa.int32())
-    values = dictionary.values
-    words = values if len(entries) == len(values) else [values[entry] for entry in entries.tolist()]
-    return pa.DictionaryArray.from_arrays(indices, text_array(words, text), safe=False)
-
-
-def presence(spec: Column, values: Array) -> Array | None:
-    """Which rows have a value; None: all of them."""
+def presence(spec: Column, values: Array) -> Presence:
+    """In which rows a column has a value."""
     if spec.absent is None:
-        return None
-    if spec.dictionary is not None:
-        present = values >= 0
-    elif isinstance(spec.absent, float):
-        present = ~np.isnan(values)
-    else:
-        present = values != spec.absent
-    return None if bool(present.all()) else cast(Array, present)
+        return Presence.EVERYWHERE
+    return Presence(_engine.presence(np.ascontiguousarray(values, dtype=spec.dtype), spec.absent))
+
+
+def _numbers(values: Array, marks: Array | None, arrow: pa.DataType) -> pa.Array:
+    """`marks`: a bit for each row that has a value; None: all have."""
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(arrow, len(values), [None if marks is None else pa.py_buffer(marks), data])
+
+
+def _coded(codes: Array, marks: Array | None, dictionary: Dictionary, text: pa.DataType) -> pa.Array:
+    indices, used = _engine.compact_codes(codes, len(dictionary))
+    values = dictionary.values
+    words = values if len(used) == len(values) else [values[code] for code in used.tolist()]
+    return pa.DictionaryArray.from_arrays(_numbers(indices, marks, pa.int32()), text_array(words, text), safe=False)
 
 
 def column_type(spec: Column, text: pa.DataType) -> pa.DataType:
@@ -84,13 +77,17 @@ def column_type(spec: Column, text: pa.DataType) -> pa.DataType:
     return pa.dictionary(pa.int32(), text) if spec.dictionary is not None else pa.from_numpy_dtype(spec.dtype)
 
 
-def encode_column(spec: Column, values: Array, dictionaries: dict[str, Dictionary], arrow: pa.DataType) -> pa.Array:
-    """A column, or a slice of it, as an Arrow array of type `column_type`."""
+def encode_column(
+    spec: Column, values: Array, dictionaries: dict[str, Dictionary], arrow: pa.DataType, complete: bool = False
+) -> pa.Array:
+    """A column, or a slice of it, as an Arrow array of type `column_type`; `complete`: it is known to lack no value."""
     values = np.ascontiguousarray(values, dtype=spec.dtype)
-    present = presence(spec, values)
+    marks = None
+    if not complete and spec.absent is not None and presence(spec, values) is not Presence.EVERYWHERE:
+        marks = _engine.validity(values, spec.absent)
     if spec.dictionary is not None:
-        return _coded(values, present, dictionaries[spec.dictionary], arrow.value_type)
-    return _numbers(values, present, arrow)
+        return _coded(values, marks, dictionaries[spec.dictionary], arrow.value_type)
+    return _numbers(values, marks, arrow)
 
 
 def arg_type(kind: str, text: pa.DataType) -> pa.DataType:
@@ -106,15 +103,17 @@ def encode_arg(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.
         return _encode_lists(arg, first, rows, arrow)
     low, high = np.searchsorted(arg.rows, (first, first + rows))
     where = arg.rows[low:high] - first
+    if arg.type in CODED_ARGS:
+        if arg.dictionary is None:
+            raise ValueError(f"argument column of type {arg.type} without a dictionary")
+        codes = np.full(rows, NO_CODE, dtype=np.int32)
+        codes[where] = arg.values[low:high]
+        return _coded(codes, _engine.validity(codes, NO_CODE), arg.dictionary, arrow.value_type)
     present = np.zeros(rows, dtype=np.bool_)
     present[where] = True
-    values = np.zeros(rows, dtype=np.int32 if arg.type in CODED_ARGS else _NUMERIC_ARGS[arg.type][0])
+    values = np.zeros(rows, dtype=_NUMERIC_ARGS[arg.type][0])
     values[where] = arg.values[low:high]
-    if arg.type not in CODED_ARGS:
-        return _numbers(values, present, arrow)
-    if arg.dictionary is None:
-        raise ValueError(f"argument column of type {arg.type} without a dictionary")
-    return _coded(values, present, arg.dictionary, arrow.value_type)
+    return _numbers(values, np.packbits(present, bitorder="little"), arrow)
 
 
 def _encode_lists(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.Array:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from profd.events import COLUMNS, ArgColumn, Column, EventTable
+from profd.events import COLUMNS, ArgColumn, EventTable
 from profd.store import parquet
-from profd.store.columns import LIST_ARG, arg_type, column_type, encode_arg, encode_column, presence
+from profd.store.columns import LIST_ARG, Presence, arg_type, column_type, encode_arg, encode_column, presence
 from profd.store.files import disk
 
 Array = npt.NDArray[Any]
@@ -58,22 +56,21 @@ def write_segment_file(path: Path, table: EventTable, names: ArgNames) -> None:
 
 
 def _write(path: Path, table: EventTable, names: ArgNames, text: pa.DataType) -> None:
-    present = {name: _presence(COLUMNS[name], values) for name, values in table.columns.items()}
-    columns = [(name, values) for name, values in table.columns.items() if present[name] is not _Presence.NOWHERE]
+    present = {name: presence(COLUMNS[name], values) for name, values in table.columns.items()}
+    columns = [(name, values) for name, values in table.columns.items() if present[name] is not Presence.NOWHERE]
     args = [(key, arg) for key, arg in table.args.items() if len(arg.rows)]
     # A column without nulls says so: its rows need no marks.
     fields = [
-        pa.field(name, column_type(COLUMNS[name], text), nullable=present[name] is not _Presence.EVERYWHERE)
+        pa.field(name, column_type(COLUMNS[name], text), nullable=present[name] is not Presence.EVERYWHERE)
         for name, _ in columns
     ]
     fields += [_arg_field(names.of(*key), key, arg_type(key[1], text)) for key, _ in args]
     schema = pa.schema(fields)
-    types = [field.type for field in schema]
     words = {name: len(table.dictionaries[name]) for name in ("name",) if name in table.columns}
     with pq.ParquetWriter(path, schema, **parquet.options(schema, words)) as writer:
         for first in range(0, len(table), parquet.GROUP_ROWS):
             rows = min(parquet.GROUP_ROWS, len(table) - first)
-            arrays = _group(table, columns, args, types, first, rows)
+            arrays = _group(table, columns, args, fields, first, rows)
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=rows)
 
 
@@ -81,31 +78,17 @@ def _group(
     table: EventTable,
     columns: list[tuple[str, Array]],
     args: list[tuple[tuple[str, str], ArgColumn]],
-    types: list[pa.DataType],
+    fields: list[pa.Field],
     first: int,
     rows: int,
 ) -> list[pa.Array]:
     plain = [
-        encode_column(COLUMNS[name], values[first : first + rows], table.dictionaries, arrow)
-        for (name, values), arrow in zip(columns, types, strict=False)
+        encode_column(COLUMNS[name], values[first : first + rows], table.dictionaries, field.type, not field.nullable)
+        for (name, values), field in zip(columns, fields, strict=False)
     ]
-    sparse = [encode_arg(arg, first, rows, arrow) for (_, arg), arrow in zip(args, types[len(columns) :], strict=True)]
+    types = [field.type for field in fields[len(columns) :]]
+    sparse = [encode_arg(arg, first, rows, arrow) for (_, arg), arrow in zip(args, types, strict=True)]
     return plain + sparse
-
-
-class _Presence(Enum):
-    """In which rows a column has a value."""
-
-    NOWHERE = 0
-    SOMEWHERE = 1
-    EVERYWHERE = 2
-
-
-def _presence(spec: Column, values: Array) -> _Presence:
-    present = presence(spec, np.asarray(values))
-    if present is None:
-        return _Presence.EVERYWHERE
-    return _Presence.SOMEWHERE if bool(present.any()) else _Presence.NOWHERE
 
 
 def _arg_field(name: str, key: tuple[str, str], arrow: pa.DataType) -> pa.Field:

@@ -37,7 +37,7 @@ from profd.events import NO_ROW, Dictionary, EventTable, Flows, Tracks
 from profd.limits import TRACKS_MAX
 from profd.tree.flows import FlowFeed, FlowLinks
 from profd.tree.forward import forward_tracks
-from profd.tree.roles import MUST_LAUNCH, MUST_LINK, Roles, lacks_correlation
+from profd.tree.roles import DEVICE, LAUNCH, MUST_LAUNCH, MUST_LINK, Roles, lacks_correlation
 
 Array = npt.NDArray[Any]
 
@@ -77,8 +77,8 @@ class TreePass:
         self._bound = bound
         categories = dictionaries.setdefault("cat", Dictionary())
         self._tracks = tracks
-        self._thread_of = same_threads(tracks)
-        self._flows = FlowFeed(flows, categories, self._thread_of)
+        self._same = same_threads(tracks)
+        self._flows = FlowFeed(flows, categories, self._one_of_each)
         self._tree = _engine.TreeBuilder(len(tracks.threads), threads_max=TRACKS_MAX)
         self._links = _engine.LinkBuilder()
         self._flow_links = FlowLinks()
@@ -86,28 +86,43 @@ class TreePass:
 
     def feed(self, table: EventTable) -> None:
         """Set `parent`, `depth`, `self_time` and `linked`; takes away the file column."""
-        rows = len(table)
-        role = self._roles.of(table)
-        self.launches += int(np.count_nonzero(role & MUST_LAUNCH))
+        self._grow()
+        role, seen = self._roles.of(table)
         file = table.columns.pop(FILE_COLUMN, None)
-        if file is None:
-            file = np.zeros(rows, dtype=np.int32)
         start = table.columns["start"]
         self._flows.supply(self._tree, int(start[-1]))
-        thread = self._thread_of[table.column("thread")]
+        thread = self._one_of_each(table.column("thread"))
         forward = forward_tracks(table, self._tracks)
-        forward = None if forward is None else self._thread_of[forward]
+        forward = None if forward is None else self._one_of_each(forward)
         parent, depth, self_time = self._tree.feed(start, table.column("end"), thread, role, forward)
-        linked, depth = self._links.feed(table.column("correlation"), file, role, depth)
-        table.columns["parent"] = np.where(linked == NO_ROW, parent, linked)
-        table.columns["depth"] = depth
-        table.columns["self_time"] = self_time
-        table.columns["linked"] = linked
+        table.columns |= {"parent": parent, "depth": depth, "self_time": self_time}
+        if seen & (LAUNCH | DEVICE):
+            self._link(table, role, np.zeros(len(table), dtype=np.int32) if file is None else file)
+        else:
+            self._links.skip(len(table))
+        self._collect_flows()
+
+    def _grow(self) -> None:
+        """Tracks may have come since the last segment."""
+        if self._tree.threads != len(self._tracks.threads):
+            self._tree.grow(len(self._tracks.threads), threads_max=TRACKS_MAX)
+            self._same = same_threads(self._tracks)
+
+    def _one_of_each(self, thread: Array) -> Array:
+        """Tracks of threads, one for those that are the same."""
+        return thread if self._same is None else self._same[thread]
+
+    def _link(self, table: EventTable, role: Array, file: Array) -> None:
+        """Calls and what they launched."""
+        self.launches += int(np.count_nonzero(role & MUST_LAUNCH))
+        columns = table.columns
+        linked, columns["depth"] = self._links.feed(table.column("correlation"), file, role, columns["depth"])
+        columns["parent"] = np.where(linked == NO_ROW, columns["parent"], linked)
+        columns["linked"] = linked
         alone = np.flatnonzero(role & MUST_LINK)
         if len(alone):
             alone = alone[lacks_correlation(table)[alone]]
         self._flow_links.add_rows(alone + table.first_row)
-        self._collect_flows()
 
     def _collect_flows(self) -> None:
         for flows, depth in self._flows.collect(self._tree):
@@ -140,17 +155,19 @@ class TreePass:
         return Outcome(patches, {name: count for name, count in anomalies.items() if count})
 
 
-def same_threads(tracks: Tracks) -> Array:
-    """For each thread track the first one of the same process with the same text as its id (int32).
+def same_threads(tracks: Tracks) -> Array | None:
+    """For each thread track the first one of the same process with the same text as its id (int32); None: itself.
 
     Kineto of 2021 wrote the tids of some rows as strings and those of flows and
     instants as numbers; to a viewer, whose keys are strings, both are one thread.
-    The array has one entry more, -1, for rows without a thread.
+    An array has one entry more, -1, for rows without a thread.
     """
     first: dict[tuple[int, str], int] = {}
     numbers = [
         first.setdefault((track["process"], str(track["id"])), number) for number, track in enumerate(tracks.threads)
     ]
+    if len(first) == len(numbers):
+        return None
     return np.array([*numbers, NO_ROW], dtype=np.int32)
 
 

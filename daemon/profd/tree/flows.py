@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -29,9 +29,11 @@ _WANTS: Final = {
 class FlowFeed:
     """Hands flow records to the native tree as far as they are needed, and takes them back bound."""
 
-    def __init__(self, slices: Iterator[SortedFlows], categories: Dictionary, thread_of: Array) -> None:
+    def __init__(
+        self, slices: Iterator[SortedFlows], categories: Dictionary, one_of_each: Callable[[Array], Array]
+    ) -> None:
         self._slices = slices
-        self._thread_of = thread_of
+        self._one_of_each = one_of_each  # of the tracks that are one thread
         self._wants = np.array([_WANTS.get(name, 0) for name in categories.values] + [0], dtype=np.uint8)
         self._handed: deque[SortedFlows] = deque()  # to the native tree, not yet bound
         self._until = np.iinfo(np.int64).min  # time of the last record handed over
@@ -58,7 +60,7 @@ class FlowFeed:
         if slice_ is None:
             self._more = False
             return False
-        thread = self._thread_of[slice_.flows.thread]
+        thread = self._one_of_each(slice_.flows.thread)
         tree.add_flows(thread, slice_.flows.time, self.wants(slice_))
         self._handed.append(slice_)
         self._until = int(slice_.flows.time[-1])

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from profd import _engine
 from profd.events import NO_CODE, NO_END, DeviceType, Dictionary, EventTable, Kind
 
 Array = npt.NDArray[Any]
@@ -50,7 +51,8 @@ _ON_DEVICE: Final[dict[Kind, int]] = {
     | (0 if kind in (Kind.GPU_USER_ANNOTATION, Kind.COUNTER, Kind.TRACE, Kind.OVERHEAD) else DEVICE)
     for kind, role in _ON_HOST.items()
 }
-_IS_ASYNC: Final = np.isin(np.arange(256), np.frombuffer(b"bneSTpF", dtype=np.uint8))  # by phase
+_IS_ASYNC: Final = np.isin(np.arange(256), np.frombuffer(b"bneSTpF", dtype=np.uint8)).astype(np.uint8)  # by phase
+_HOST_MAX: Final = max(DeviceType.CPU, DeviceType.OTHER)  # of the device types: what is above ran on a device
 # What a device row must come of; cudaLaunchHostFunc runs on the host.
 _LAUNCH_NAME: Final = re.compile(r"(?!.*HostFunc)(?:cuda|cu|hip|musa|mtia)\w*Launch")
 
@@ -62,8 +64,7 @@ def _table(roles: dict[Kind, int]) -> Array:
     return table
 
 
-_HOST_TABLE: Final = _table(_ON_HOST)
-_DEVICE_TABLE: Final = _table(_ON_DEVICE)
+_TABLES: Final = np.concatenate((_table(_ON_HOST), _table(_ON_DEVICE)))
 
 
 class Roles:
@@ -73,19 +74,24 @@ class Roles:
         self._names = names
         self._launches = np.zeros(0, dtype=np.bool_)
 
-    def of(self, table: EventTable) -> Array:
-        """uint8 per row."""
-        kind, device = table.column("kind"), table.column("device_type")
-        on_host = (device == DeviceType.CPU) | (device == DeviceType.OTHER)
-        role: Array = np.where(on_host, _HOST_TABLE[kind], _DEVICE_TABLE[kind])
-        # Async events overlap freely, also on one track.
-        if "phase" in table.columns:
-            role[_IS_ASYNC[table.columns["phase"]]] &= TIMED
-        if "is_async" in table.columns:
-            role[table.columns["is_async"] != 0] &= TIMED
-        calls = np.flatnonzero(role & LAUNCH)
-        role[calls[self._launches_device(table.column("name")[calls])]] |= MUST_LAUNCH
-        return role
+    def of(self, table: EventTable) -> tuple[Array, int]:
+        """(uint8 per row, all of them or-ed)"""
+        role, seen = _engine.roles(
+            table.column("kind"),
+            table.column("device_type"),
+            table.columns.get("phase"),
+            table.columns.get("is_async"),
+            tables=_TABLES,
+            overlapping_phases=_IS_ASYNC,
+            host_max=_HOST_MAX,
+            overlapping=TIMED,  # async events overlap freely, also on one track
+        )
+        if seen & LAUNCH:
+            calls = np.flatnonzero(role & LAUNCH)
+            launching = calls[self._launches_device(table.column("name")[calls])]
+            role[launching] |= MUST_LAUNCH
+            seen |= MUST_LAUNCH if len(launching) else 0
+        return role, seen
 
     def _launches_device(self, codes: Array) -> Array:
         known = len(self._launches)

@@ -22,6 +22,11 @@ def build(rows, cuts=(), launches_max=1 << 22):
     linked, depth = [], []
     for low, high in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         part = rows[low:high]
+        if not any(row[2] & (LAUNCH | DEVICE) for row in part):
+            builder.skip(len(part))
+            linked += [-1] * len(part)
+            depth += range(low, high)
+            continue
         links, depths = builder.feed(
             np.array([row[0] for row in part], dtype=np.int64),
             np.array([row[1] for row in part], dtype=np.int32),

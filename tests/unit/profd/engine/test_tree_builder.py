@@ -51,6 +51,7 @@ def build(rows, flows, cuts):
     parents, depths, self_times = [], [], []
     for low, high in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         part = rows[low:high]
+        builder.grow(builder.threads + 1)  # tracks come while rows do
         parent, depth, self_time = builder.feed(
             column([row.start for row in part]),
             column([row.end for row in part]),
@@ -224,6 +225,8 @@ def test_malformed_flows(flows, message):
 def test_impossible_numbers_of_threads(threads):
     with pytest.raises(ValueError, match="number of threads"):
         _engine.TreeBuilder(threads)
+    with pytest.raises(ValueError, match="number of threads"):
+        _engine.TreeBuilder(0).grow(threads)
 
 
 def test_wrong_dtypes():
