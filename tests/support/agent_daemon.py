@@ -22,8 +22,8 @@ from pathlib import Path
 
 HEADER = struct.Struct("<IHHQ")
 MAGIC = 0x31474150
-HELLO, WELCOME, REFUSED, ARM, ARMED, STOP, STOPPED, RELEASE, STATUS, FAILED, CHANGED, LIMIT = range(1, 13)
-FROM_AGENTS = (HELLO, ARMED, STOPPED, STATUS, FAILED, CHANGED)
+HELLO, WELCOME, REFUSED, ARM, ARMED, STOP, STOPPED, RELEASE, STATUS, FAILED, CHANGED, LIMIT, DISARMED = range(1, 14)
+FROM_AGENTS = (HELLO, ARMED, STOPPED, STATUS, FAILED, CHANGED, DISARMED)
 PACKET_BYTES_MAX = 16 * 1024
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 TIMEOUT_SECONDS = 60.0
@@ -78,6 +78,7 @@ class AgentLink:
         self.socket = connection
         self.statuses: list[Packet] = []
         self.changes: list[Packet] = []
+        self.disarmed: list[int] = []  # epochs
         self.pid, self.uid, self.gid = struct.unpack(
             "iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         )
@@ -124,7 +125,7 @@ class AgentLink:
         return packet
 
     def next(self, *kinds: int, timeout: float = TIMEOUT_SECONDS) -> Packet:
-        """The next packet of these kinds; STATUS and CHANGED between are kept, anything else is Broken."""
+        """The next packet of these kinds; STATUS, CHANGED and DISARMED between are kept, anything else is Broken."""
         until = time.monotonic() + timeout
         while True:
             packet = self.receive(max(until - time.monotonic(), 0))
@@ -134,6 +135,8 @@ class AgentLink:
                 self.statuses.append(packet)
             elif packet.kind == CHANGED:
                 self.changes.append(packet)
+            elif packet.kind == DISARMED:
+                self.disarmed.append(packet.epoch)
             else:
                 raise Broken(f"kind {packet.kind} where {kinds} was expected: {packet.fields}")
 

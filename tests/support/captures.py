@@ -77,6 +77,9 @@ class FakeTable:
     def get(self, pid: int) -> Process | None:
         return self.processes.get(pid)
 
+    def recall(self, pid: int) -> Process | None:
+        return self.processes.get(pid)
+
     def alive(self, process: ProcessId) -> bool:
         found = self.processes.get(process.pid)
         return found is not None and found.id == process
@@ -125,6 +128,8 @@ class FakeSource(Source):
         stopped = asyncio.create_task(session.stop.wait())
         waiting: set[asyncio.Future[Any]] = {result} if self.stubborn else {result, stopped}
         try:
+            if session.made is not None:
+                await session.made
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             return result.result() if result.done() else self.with_file(pid)
         finally:
@@ -134,6 +139,7 @@ class FakeSource(Source):
     def with_file(self, pid: int, **changes: Any) -> Recording:
         """A recording with one file in the journal."""
         path = self.sessions[pid].directory / "trace.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
         return Recording(files=[RawFile(str(path), "chrome")], start_ns=1, end_ns=2, **changes)
 

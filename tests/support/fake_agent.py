@@ -9,6 +9,7 @@ import os
 import socket
 from pathlib import Path
 
+from profd.agents.agent import Agent, Arm, Armed, ArmOrder
 from profd.agents.protocol import Kind, Packet, encode, parse_untrusted_packet
 
 LONG = 60.0
@@ -23,6 +24,12 @@ def memfd(size: int = MiB, seals: int = SEALS) -> int:
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return fd
+
+
+async def arm_agent(agent: Agent, order: ArmOrder, seconds: float) -> tuple[Armed, Arm]:
+    """Arm an agent and wait for its answer."""
+    sent = agent.arm(order)
+    return await agent.answer(sent, seconds), sent
 
 
 class FakeAgent:

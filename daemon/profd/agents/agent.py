@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -76,6 +77,7 @@ class Arm:
     status: Status = field(default_factory=Status)
     stopped: Stopped | None = None
     gone: str | None = None  # why the connection ended; "" where the process has closed it
+    armed_at: float = 0.0  # of the monotonic clock: when its answer came
 
 
 class Agent:
@@ -120,10 +122,10 @@ class Agent:
         """Whether it has closed its connection, also when nobody has read that yet."""
         return self._link.hung_up()
 
-    async def arm(self, order: ArmOrder, seconds: float) -> tuple[Armed, Arm]:
-        """Arm it. NotArmed if it refuses, goes away or says nothing for so long; it is idle again then.
+    def arm(self, order: ArmOrder) -> Arm:
+        """Tell it to arm, now; `answer` waits for what it says, `give_up` is for who does not want it any more.
 
-        One arm at a time: RuntimeError if it is armed.
+        NotArmed if it cannot be told. One arm at a time: RuntimeError if it is armed.
         """
         if self._arm is not None:
             raise RuntimeError(f"pid {self.process.pid} is armed")
@@ -133,15 +135,28 @@ class Agent:
             self._arm = None
             self._on_disarmed(self.process, order.epoch)
             raise NotArmed("the process takes no packets", gone=True)
+        return arm
+
+    async def answer(self, arm: Arm, seconds: float) -> Armed:
+        """Its answer. NotArmed if it refuses, goes away or says nothing for so long; it is idle again then."""
         try:
             async with asyncio.timeout(seconds):
-                return await asyncio.shield(arm.answer), arm
+                return await asyncio.shield(arm.answer)
         except TimeoutError:
-            self._give_up(arm)
+            self.give_up(arm)
             raise NotArmed(f"the process has not answered within {seconds:g} s", silent=True) from None
         except BaseException:
-            self._give_up(arm)
+            self.give_up(arm)
             raise
+
+    def give_up(self, arm: Arm) -> None:
+        """Whatever it answers later, it ends idle: packets are read in order. For an answer that nobody has taken."""
+        if arm.answer.done() and not arm.answer.cancelled() and arm.answer.exception() is None:
+            os.close(arm.answer.result().fd)
+        arm.answer.cancel()
+        if self._arm is arm:
+            self.stop()
+            self.release()
 
     def take_up(self, epoch: int) -> Arm:
         """An agent that came back armed: its arm, as if we had asked for it."""
@@ -219,6 +234,7 @@ class Agent:
         if arm.answer.done():
             return False
         fields = packet.fields
+        arm.armed_at = time.monotonic()
         arm.answer.set_result(Armed(fd, number(fields, "first") or 0, sentences(fields, "not_honoured")))
         return True
 
@@ -226,15 +242,6 @@ class Agent:
         self._arm = None
         if not arm.answer.done():
             arm.answer.set_exception(NotArmed(packet.fields.get("why", "") or "it does not say why"))
-
-    def _give_up(self, arm: Arm) -> None:
-        """Whatever it answers later, it ends idle: packets are read in order."""
-        if arm.answer.done() and not arm.answer.cancelled() and arm.answer.exception() is None:
-            os.close(arm.answer.result().fd)
-        arm.answer.cancel()
-        if self._arm is arm:
-            self.stop()
-            self.release()
 
 
 def _arm_packet(order: ArmOrder) -> bytes:

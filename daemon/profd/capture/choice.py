@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -74,7 +74,7 @@ def choose(
     options: Options,
     sources: Sequence[Source],
     children: Sequence[Process],
-    headroom: Headroom,
+    headroom: Callable[[], Headroom],
     *,
     open_ended: bool = False,
 ) -> Choice:
@@ -121,7 +121,9 @@ def choose(
     return refusal or _no_source(process, declined, children)
 
 
-def _refusal(source: Source, plan: Plan, options: Options, headroom: Headroom, *, open_ended: bool) -> Choice | None:
+def _refusal(
+    source: Source, plan: Plan, options: Options, headroom: Callable[[], Headroom], *, open_ended: bool
+) -> Choice | None:
     if open_ended and not source.can_stop:
         message = f"{source.name} cannot be stopped, so it needs --duration or --iterations"
         return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from profd.capture.model import Options
 from profd.limits import DISK_FREE_SHARE_MIN, MiB
 from profd.sources.base import Plan
+from profd.targets import procfs
 from profd.targets.process import ProcessId
 
 ESTIMATE_WINDOW_NS: Final = 2_000_000_000
@@ -74,10 +76,14 @@ class HostHeadroom:
         return left
 
 
-def over_limit(plan: Plan, options: Options, headroom: Headroom) -> str:
-    """Why the plan must not be carried out without --force; empty if it may."""
+def over_limit(plan: Plan, options: Options, find_headroom: Callable[[], Headroom]) -> str:
+    """Why the plan must not be carried out without --force; empty if it may.
+
+    `find_headroom` reads a handful of files: it is asked where the answer can depend on it.
+    """
     if options.force or not _is_long(options):
         return ""
+    headroom = find_headroom()
     memory = headroom.memory_bytes
     if plan.memory_bytes is not None and memory is not None and plan.memory_bytes > memory * MEMORY_SHARE:
         return (
@@ -103,7 +109,4 @@ def _mib(size: int) -> str:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+    return (procfs.read(path, procfs.STATUS_BYTES) or b"").decode(errors="replace")

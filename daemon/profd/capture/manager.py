@@ -23,7 +23,7 @@ from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
 from profd.capture.model import Loss, Options, Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
-from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
+from profd.capture.ports import Audit, BeginBeside, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.run import Order, Parts, TargetRun
 from profd.capture.switch import Switch
@@ -55,12 +55,13 @@ class CaptureManager:
         headroom: HostHeadroom,
         ended: Ended,
         settings: Settings,
+        begin_beside: BeginBeside = lambda process, options: None,
     ) -> None:
         self.switch = switch
         self._audit = audit
         self._headroom = headroom
         self._settings = settings
-        self._parts = Parts(journal, storing, ended, settings.graces)
+        self._parts = Parts(journal, storing, ended, settings.graces, begin_beside)
         self._book = Book(records, storing, journal, settings.now_ns)
         self._held: dict[ProcessId, CaptureRecord] = {}
         self.planner = Planner(sources, table, headroom, settings, self._held)
@@ -100,11 +101,11 @@ class CaptureManager:
         """
         admission.check_untrusted_request_id(request.request_id)
         key = (caller.uid, request.request_id or secrets.token_hex(16))
-        known = self._book.by_request(*key)
-        if known is not None:
-            return known
         task = self._starting.get(key)
         if task is None:
+            known = self._book.by_request(*key)
+            if known is not None:
+                return known
             task = asyncio.get_running_loop().create_task(self._start(caller, request))
             self._starting[key] = task
             task.add_done_callback(lambda _task: self._starting.pop(key, None))
@@ -125,6 +126,7 @@ class CaptureManager:
         for plan in plans:
             if _lets_go(plan):
                 self._launch(record, plan, None)
+        await asyncio.sleep(0)  # these are told to begin before anything else is done
         failure = await self._book.write(record)
         self._audit.write("capture.start", caller.uid, capture=record.id, **_audited(plans))
         if failure is not None:

@@ -92,7 +92,9 @@ class Planner:
         selectors.check_untrusted_selector(request.selector)
         by_pid = bool(request.selector.pids) and not request.selector.children
         if by_pid:  # a look at every process of the host takes longer than all the rest
-            plans = await self._estimate(caller, request, await asyncio.to_thread(self._named, request.selector))
+            # What is remembered spares a thread: where a core is busy, waiting for one takes milliseconds.
+            named = self._recalled(request.selector) or await asyncio.to_thread(self._named, request.selector)
+            plans = await self._estimate(caller, request, named)
             if not any(_needs_family(plan) for plan in plans):
                 return plans
         return await self._estimate(caller, request, await asyncio.to_thread(self._table.snapshot))
@@ -117,16 +119,22 @@ class Planner:
         plans += [self._forbidden(process) for process in selection.forbidden]
         return plans + [self._missing(pid) for pid in selection.missing]
 
+    def _recalled(self, selector: Selector) -> list[Process]:
+        """The processes of these pids; none where any of them has to be looked at."""
+        found = [self._table.recall(pid) for pid in selector.pids]
+        return [process for process in found if process is not None] if all(found) else []
+
     def _named(self, selector: Selector) -> list[Process]:
         found = (self._table.get(pid) for pid in selector.pids)
         return [process for process in found if process is not None]
 
     async def _prepare(self, processes: Sequence[Process]) -> None:
         """Let sources look closer. One that fails says so in its offers."""
-        looks = (source.prepare(processes) for source in self._sources)
-        for source, outcome in zip(self._sources, await asyncio.gather(*looks, return_exceptions=True), strict=True):
-            if isinstance(outcome, Exception):
-                log.error("a source could not look", exc_info=outcome, extra={"source": source.name})
+        for source in self._sources:  # one of them at most has to wait for anything
+            try:
+                await source.prepare(processes)
+            except Exception as error:
+                log.error("a source could not look", exc_info=error, extra={"source": source.name})
 
     def _select(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         own = self._not_meant(caller) - set(selector.pids) | set(self._settings.own_pids())
@@ -161,7 +169,7 @@ class Planner:
             request.options,
             self._sources,
             self._traceable_below(process, families),
-            self._headroom.of(process.id),
+            lambda: self._headroom.of(process.id),
             open_ended=request.open_ended,
         )
         return TargetPlan(target, process, choice, permission)

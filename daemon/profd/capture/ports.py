@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from profd.capture.model import RawFile
+from profd.capture.model import Options, RawFile, Recording
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.targets.process import Process, ProcessId
@@ -50,6 +50,10 @@ class Processes(Protocol):
         """The process with this host pid now."""
         ...
 
+    def recall(self, pid: int) -> Process | None:
+        """The same by what is remembered of it; None where that needs a look, or there is none. Never waits."""
+        ...
+
     def alive(self, process: ProcessId) -> bool:
         """Whether exactly this process still runs."""
         ...
@@ -86,8 +90,12 @@ class Storing(Protocol):
 class Journal(Protocol):
     """Where raw files lie until the store has their trace; bounds itself. Touches the disk: called in threads."""
 
+    def path(self, capture: str, process: ProcessId) -> Path:
+        """Where the private directory of one target is, or will be. Touches nothing."""
+        ...
+
     def directory(self, capture: str, process: ProcessId) -> Path:
-        """The private directory of one target; made if absent. Raises ProfdError or OSError."""
+        """The same directory; made if absent. Raises ProfdError or OSError."""
         ...
 
     def remove(self, capture: str, process: ProcessId) -> None:
@@ -110,6 +118,21 @@ class Audit(Protocol):
         """One line. Never raises."""
         ...
 
+
+class Beside(Protocol):
+    """What is recorded beside a source, outside of the target: samples of its GPUs."""
+
+    def finish(self, recording: Recording, directory: Path) -> None:
+        """End, and add what fell into the recording to its files. Called in a thread; never raises."""
+        ...
+
+    def drop(self) -> None:
+        """End, whatever becomes of the recording; harmless after `finish`."""
+        ...
+
+
+BeginBeside = Callable[[Process, Options], Beside | None]
+"""None where there is nothing to be recorded of this process, or that is not wanted. Cheap, never waits."""
 
 Ended = Callable[[ProcessId], Awaitable[None]]
 """Returns when the process has ended (at once if it already has)."""

@@ -12,11 +12,12 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 
 from profd.capture import machine as m
 from profd.capture.failures import reason_of, sentence
 from profd.capture.model import Options, RawFile, Reason, Recording, State
-from profd.capture.ports import Ended, Journal, Storing
+from profd.capture.ports import BeginBeside, Ended, Journal, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
 from profd.sources.base import Session, Source
@@ -33,6 +34,7 @@ class Parts:
     storing: Storing
     ended: Ended
     graces: m.Graces
+    begin_beside: BeginBeside
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +167,22 @@ class TargetRun:
 
     async def _record(self, order: Order) -> None:
         """Whatever the source does, the machine gets exactly one Recorded or Broke (none after an abort)."""
-        source = order.source
-        try:
-            directory = await asyncio.to_thread(self._parts.journal.directory, self._capture.id, self.target.process)
-        except (OSError, ProfdError) as error:
-            self.send(m.Broke(reason_of(error), sentence(error, "the journal")))
+        source, journal = order.source, self._parts.journal
+        key = self._capture.id, self.target.process
+        making = asyncio.ensure_future(asyncio.to_thread(journal.directory, *key))
+        self._session = Session(self._capture.id, journal.path(*key), asyncio.Event(), self._report, keep=self._keep)
+        if source.lets_go:
+            making.add_done_callback(_seen)
+            self._session.made = making
+        elif not await self._is_made(making):
             return
-        self._session = Session(self._capture.id, directory, asyncio.Event(), self._report, keep=self._keep)
         if self._machine.stopping:  # between the two steps of the loop
             self._session.stop.set()
+        beside = self._parts.begin_beside(order.process, order.options)
         try:
             recording = await source.record(order.process, order.options, self._session)
+            if beside is not None:
+                await asyncio.to_thread(beside.finish, recording, journal.path(*key))
         except OSError as error:
             self.send(m.Broke(reason_of(error), sentence(error, source.name)))
         except ProfdError as error:
@@ -187,6 +194,17 @@ class TargetRun:
             recording.waterfall = recording.waterfall or list(self._session.phases)
             await self._hear_of_death(recording)
             self.send(m.Recorded(recording))
+        finally:
+            if beside is not None:
+                beside.drop()
+
+    async def _is_made(self, making: asyncio.Future[Path]) -> bool:
+        try:
+            await making
+        except (OSError, ProfdError) as error:
+            self.send(m.Broke(reason_of(error), sentence(error, "the journal")))
+            return False
+        return True
 
     async def _hear_of_death(self, recording: Recording) -> None:
         """A source that fails because its target is ending may be faster than the kernel's word of it."""
@@ -216,3 +234,9 @@ class TargetRun:
             self.send(m.Broke(Reason.STORE_UNAVAILABLE, f"storing failed: {error!r}; this is a fault of profd"))
         else:
             self.send(m.Stored(trace))
+
+
+def _seen(done: asyncio.Future[Path]) -> None:
+    """Its source may have ended before it looked: what went wrong is of no interest then."""
+    if not done.cancelled():
+        done.exception()

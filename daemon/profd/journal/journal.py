@@ -55,7 +55,7 @@ class Journal:
 
     def directory(self, capture: str, process: ProcessId) -> Path:
         """The private directory of one target; made if absent. Raises Exhausted when the disk refuses."""
-        path = self._path(capture, process)
+        path = self.path(capture, process)
         if not path.exists():
             self.sweep()
             with disk(path, "Creating"):
@@ -64,14 +64,14 @@ class Journal:
 
     def files(self, capture: str, process: ProcessId) -> list[Path]:
         """The whole regular files of one target, by name; names with a leading dot are not whole yet."""
-        path = self._path(capture, process)
+        path = self.path(capture, process)
         if not path.is_dir():
             return []
         return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and _regular(entry))
 
     def unfinished(self, capture: str, process: ProcessId) -> list[RawFile]:
         """What a source said it was writing there when the daemon died (`NOTE`); none if it said nothing."""
-        path = self._path(capture, process)
+        path = self.path(capture, process)
         try:
             said = json.loads((path / NOTE).read_text())["files"]
             files = [RawFile(str(path / Path(name).name), str(format_)) for name, format_ in said.items()]
@@ -81,7 +81,7 @@ class Journal:
 
     def remove(self, capture: str, process: ProcessId) -> None:
         """Delete one target's directory with everything in it; none is no error."""
-        path = self._path(capture, process)
+        path = self.path(capture, process)
         with disk(path, "Removing"):
             if path.exists():
                 shutil.rmtree(path)
@@ -121,7 +121,8 @@ class Journal:
                 gone.append(survivor)
         return gone
 
-    def _path(self, capture: str, process: ProcessId) -> Path:
+    def path(self, capture: str, process: ProcessId) -> Path:
+        """Where the directory of one target is, or will be. BadInput for what is no capture's id."""
         if not _CAPTURE.fullmatch(capture):
             raise BadInput(f"{capture!r} is no id of a capture")
         return self._root / capture / f"{process.pid}-{process.start_ticks}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -73,12 +73,14 @@ class Session:
     """One target of one capture, as its source sees it."""
 
     capture: str  # capture id
-    directory: Path  # journal directory of this target; exists, private to the daemon
+    directory: Path  # journal directory of this target; private to the daemon
     stop: asyncio.Event  # set when the user stops the capture, or the deadline passes
     report: Callable[[State, str], None]  # state (ARMED, RECORDING, DRAINING) and what it is doing now
     phases: list[Phase] = field(default_factory=list)
     keep: Callable[[list[RawFile]], None] = lambda files: None
     """Files that are being written and are of use whatever happens to the daemon: `profctl retry` finds them."""
+    made: Awaitable[object] | None = None
+    """Of a source that `lets_go`: to be awaited before the directory is used. Raises OSError and ProfdError."""
 
 
 class Source(ABC):
@@ -86,7 +88,9 @@ class Source(ABC):
 
     name: ClassVar[str]
     can_stop: ClassVar[bool] = True  # False: a window runs to its end once accepted
-    lets_go: ClassVar[bool] = False  # True: a target ends recording by itself soon after the daemon has died
+    lets_go: ClassVar[bool] = False
+    """A target ends recording by itself soon after the daemon has died: recording may begin before anything of the
+    capture is on the disk (`Session.made`)."""
     can_guard: ClassVar[bool] = False  # True: it measures what it costs and keeps to max_overhead
 
     async def open(self) -> None:

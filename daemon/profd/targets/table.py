@@ -26,6 +26,9 @@ from profd.targets.process import Process, ProcessId
 COMMAND_CHARACTERS: Final = 4096
 # Any library that is looked for is larger than this; smaller changes are the heap's.
 _VSIZE_STEP: Final = 1 << 20
+# The same where no thread is to be waited for: what decides which source records a process (libcuda, torch, XLA)
+# is larger still, and a heap that grows would make every look a long one.
+_VSIZE_STEP_RECALLED: Final = 16 << 20
 _FACTS_MAX: Final = 1 << 16
 _PYTHON_NAME: Final = re.compile(r"^(?:python|pypy)[\d.]*[a-z]?(?:-config)?$")
 _GPU_NODE: Final = re.compile(r"^/dev/nvidia(\d{1,4})$")
@@ -75,6 +78,23 @@ class ProcessTable:
         with self._lock:
             return self._read(pid)
 
+    def recall(self, pid: int) -> Process | None:
+        """The same by what is remembered of it, where that still holds; None where files must be read that may wait.
+
+        For an event loop: takes no lock, and of the process's own it reads what the kernel tells without waiting.
+        """
+        stat = self._stat(pid)
+        if stat is None:
+            return None
+        identity = ProcessId(pid, stat.start_ticks)
+        facts = self._facts.get(identity)
+        if facts is None or facts.image != stat.image or abs(stat.vsize - facts.vsize) >= _VSIZE_STEP_RECALLED:
+            return None
+        status = self._status(pid)
+        if status is None or status.uid not in self._users:
+            return None
+        return self._process(identity, stat, status, facts)
+
     def alive(self, process: ProcessId) -> bool:
         """Is this very process (not another of its pid) still running or stopped?"""
         stat = self._stat(process.pid)
@@ -114,16 +134,21 @@ class ProcessTable:
         raw = procfs.read_record(self._root / str(pid) / "stat", procfs.STAT_BYTES)
         return None if raw is None else procfs.parse_stat(raw)
 
+    def _status(self, pid: int) -> procfs.Status | None:
+        raw = procfs.read_record(self._root / str(pid) / "status", procfs.STATUS_BYTES)
+        return None if raw is None else procfs.parse_status(raw)
+
     def _read(self, pid: int) -> Process | None:
         stat = self._stat(pid)
         if stat is None or stat.kernel_thread:
             return None
-        raw = procfs.read_record(self._root / str(pid) / "status", procfs.STATUS_BYTES)
-        status = None if raw is None else procfs.parse_status(raw)
+        status = self._status(pid)
         if status is None:
             return None
         identity = ProcessId(pid, stat.start_ticks)
-        facts = self._refreshed(identity, stat)
+        return self._process(identity, stat, status, self._refreshed(identity, stat))
+
+    def _process(self, identity: ProcessId, stat: procfs.Stat, status: procfs.Status, facts: _Facts) -> Process:
         process = Process(
             id=identity,
             ppid=stat.ppid,

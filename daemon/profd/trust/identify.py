@@ -12,8 +12,10 @@ import grp
 import pwd
 import socket
 import struct
+from pathlib import Path
 from typing import Final
 
+from profd.targets import procfs
 from profd.trust.caller import Caller
 
 _SO_PEERGROUPS: Final = 59
@@ -43,12 +45,8 @@ def start_ticks(pid: int) -> int:
     """Field 22 of /proc/PID/stat; 0 when there is no such process to be seen."""
     if pid <= 0:
         return 0
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command's name may hold spaces and brackets; the last bracket ends it.
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
+    stat = procfs.parse_stat(procfs.read_record(Path("/proc", str(pid), "stat"), procfs.STAT_BYTES) or b"")
+    return stat.start_ticks if stat is not None else 0
 
 
 def _groups(sock: socket.socket) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ which namespace its innermost level is; ioctl NS_GET_PARENT leads upwards.
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,14 @@ _DEPTH_MAX: Final = 32  # the kernel's own bound on nested pid namespaces
 _PROC: Final = Path("/proc")
 
 Namespace = tuple[int, int]  # device and inode of a namespace file
+
+
+def shares_pids(caller: Caller, proc: Path = _PROC) -> bool:
+    """Whether the caller sees the pids that we see. For an event loop: it looks at one link."""
+    try:
+        return caller.pid > 0 and _namespace(proc / str(caller.pid)) == _own(proc)
+    except OSError:
+        return False
 
 
 def translate_pids(caller: Caller, pids: Sequence[int], proc: Path = _PROC) -> list[int]:
@@ -77,6 +86,12 @@ def _levels(process: Path) -> list[int]:
             if line.startswith(b"NSpid:"):
                 return [int(word) for word in line.split()[1:]]
     return []
+
+
+@functools.cache
+def _own(proc: Path) -> Namespace:
+    """A process never leaves its pid namespace."""
+    return _namespace(proc / "self")
 
 
 def _namespace(process: Path) -> Namespace:

@@ -23,6 +23,7 @@ from profd.trust.caller import Caller
 from profd.trust.identify import start_ticks
 
 TOKEN_BYTES_MAX: Final = 16_384
+_VERIFIED_MAX: Final = 256  # tokens whose signature is not computed again
 _GROUPS_CARRIED_MAX: Final = 256  # in a token: metadata is bounded; membership of the admin group is decided before
 
 
@@ -44,6 +45,7 @@ class Tokens:
     ) -> None:
         self.lifetime_seconds = lifetime_seconds
         self._key = os.urandom(32)
+        self._verified: dict[str, tuple[Caller, float]] = {}  # with the moment each expires; oldest first
         self._clock = clock
         self._started = started
 
@@ -64,17 +66,22 @@ class Tokens:
 
     def verify(self, untrusted: str) -> Caller:
         """The caller a token was issued to. Raises Unidentified with the next step."""
+        caller, expires = self._verified.get(untrusted) or self._read(untrusted)
+        if self._clock() >= expires:
+            raise _refused(f"has expired (it is good for {self.lifetime_seconds:g} s)")
+        if caller.pid and self._started(caller.pid) != caller.start_ticks:
+            raise _refused(f"belongs to pid {caller.pid}, which has ended")
+        return caller
+
+    def _read(self, untrusted: str) -> tuple[Caller, float]:
+        """The caller, and when the token expires; remembered, since a client sends one many times."""
         body, _, signature = untrusted.partition(".")
         if len(untrusted) > TOKEN_BYTES_MAX or not body.isascii() or not signature.isascii():
             raise _refused("is malformed")
         if not hmac.compare_digest(signature, self._signature(body.encode())):
             raise _refused("was not issued by this profd, or by it before a restart")
         payload = json.loads(_decoded(body))  # ours: the signature holds
-        if self._clock() >= payload["expires"]:
-            raise _refused(f"has expired (it is good for {self.lifetime_seconds:g} s)")
-        if payload["pid"] and self._started(payload["pid"]) != payload["start"]:
-            raise _refused(f"belongs to pid {payload['pid']}, which has ended")
-        return Caller(
+        caller = Caller(
             uid=payload["uid"],
             gid=payload["gid"],
             user=payload["user"],
@@ -83,6 +90,10 @@ class Tokens:
             groups=tuple(payload["groups"]),
             start_ticks=payload["start"],
         )
+        while len(self._verified) >= _VERIFIED_MAX:
+            del self._verified[next(iter(self._verified))]
+        self._verified[untrusted] = caller, payload["expires"]
+        return self._verified[untrusted]
 
     def _signature(self, body: bytes) -> str:
         digest = hmac.new(self._key, body, hashlib.sha256).digest()

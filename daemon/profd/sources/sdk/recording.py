@@ -70,24 +70,36 @@ class Recorder:
         if await self._stopped_before_start():
             return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, "stopped before the window began")
         self._session.report(State.ARMED, "arming the process")
+        self._ordered_ns = time.monotonic_ns()
+        if self._lease is not None:
+            self._leases.arm(self._lease, self._hello.incarnation)
+        try:
+            # Before anything of ours is on the disk: it records meanwhile, and disarms itself should we die.
+            arm = self._agent.arm(self._order())
+            with contextlib.ExitStack() as ending:
+                try:
+                    intake = await self._expected(ending)
+                except BaseException:
+                    self._agent.give_up(arm)
+                    raise
+                armed = await self._agent.answer(arm, planning.ARM_SECONDS)
+                return await self._record(armed, arm, intake)
+        except NotArmed as error:
+            return self._not_armed(error)
+        finally:
+            self._agent.stop()  # nothing, if it has been released
+            self._agent.release()
+
+    async def _expected(self, ending: contextlib.ExitStack) -> Intake:
+        """Where its chunks go. Raises what `Session.made` and `Ingest.expect` raise."""
+        if self._session.made is not None:
+            await self._session.made
         incarnation, directory = self._hello.incarnation, self._session.directory
         intake = self._parts.ingest.expect(incarnation, self._epoch, self._process.uid, directory)
+        ending.enter_context(contextlib.closing(intake))
         orphans.note(intake.path, incarnation, self._epoch)
-        with contextlib.ExitStack() as ending:
-            ending.callback(orphans.forget, intake.path)
-            ending.enter_context(contextlib.closing(intake))
-            self._ordered_ns = time.monotonic_ns()
-            if self._lease is not None:
-                self._leases.arm(self._lease, incarnation)
-            try:
-                armed, arm = await self._agent.arm(self._order(), planning.ARM_SECONDS)
-            except NotArmed as error:
-                return self._not_armed(error)
-            try:
-                return await self._record(armed, arm, intake)
-            finally:
-                self._agent.stop()  # nothing, if it has been released
-                self._agent.release()
+        ending.callback(orphans.forget, intake.path)
+        return intake
 
     async def _record(self, armed: Armed, arm: Arm, intake: Intake) -> Recording:
         self._session.keep([RawFile(str(intake.path), "chunks")])
@@ -164,7 +176,7 @@ class Recorder:
     async def _window(self, arm: Arm, intake: Intake, drain: Drain) -> Ending:
         """Until the window is over, for whatever reason."""
         window_ns = self._options.duration_ns or CAPTURE_WINDOW_MAX_NS
-        end = time.monotonic() + window_ns / 1e9
+        end = arm.armed_at + window_ns / 1e9
         judged: Status | None = None
         silent = False
         async with _waiting(self._session.stop, drain.ended) as waiting:

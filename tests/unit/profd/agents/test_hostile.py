@@ -19,7 +19,7 @@ from profd.agents.server import AgentServer
 from profd.targets.process import ProcessId
 from profd.trust.identify import start_ticks
 
-from tests.support.fake_agent import FakeAgent, MiB, memfd
+from tests.support.fake_agent import FakeAgent, MiB, arm_agent, memfd
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 EPOCH = 7
@@ -115,6 +115,6 @@ async def _greeted(fake: FakeAgent, registry: Registry) -> asyncio.Task[tuple[Ar
     await fake.expect(Kind.WELCOME)
     agent = registry.get(ME)
     assert agent is not None
-    arming = asyncio.create_task(agent.arm(ArmOrder(EPOCH, MiB, ("ranges",)), 60.0))
+    arming = asyncio.create_task(arm_agent(agent, ArmOrder(EPOCH, MiB, ("ranges",)), 60.0))
     await fake.expect(Kind.ARM)
     return arming

@@ -26,7 +26,7 @@ from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
-from tests.support.fake_agent import LONG, FakeAgent, MiB, memfd
+from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 ORDER = ArmOrder(epoch=7, arena_bytes=MiB, options=("ranges", "torch:auto"), window_ns=10, max_overhead=0.02)
@@ -94,7 +94,7 @@ async def test_who_it_is_is_the_kernels_word(served: Served) -> None:
 
 async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:
     fake, agent = await served.attached()
-    arming = asyncio.create_task(agent.arm(ORDER, LONG))
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
     packet = await fake.expect(Kind.ARM)
     assert packet.epoch == 7
     assert packet.fields == {
@@ -133,7 +133,7 @@ async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:
 
 async def test_one_that_cannot_arm_says_why_and_is_idle(served: Served) -> None:
     fake, agent = await served.attached()
-    arming = asyncio.create_task(agent.arm(ORDER, LONG))
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
     await fake.expect(Kind.ARM)
     fake.send(Kind.FAILED, 7, why="no memory")
     with pytest.raises(NotArmed, match="no memory"):
@@ -145,7 +145,7 @@ async def test_one_that_cannot_arm_says_why_and_is_idle(served: Served) -> None:
 async def test_one_that_says_nothing_is_told_to_stop_whenever_it_wakes(served: Served) -> None:
     fake, agent = await served.attached()
     with pytest.raises(NotArmed, match="within") as caught:
-        await agent.arm(ORDER, 0.01)
+        await arm_agent(agent, ORDER, 0.01)
     assert caught.value.silent
     for kind in (Kind.ARM, Kind.STOP, Kind.RELEASE):
         assert (await fake.expect(kind)).epoch == 7
@@ -159,7 +159,7 @@ async def test_one_that_says_nothing_is_told_to_stop_whenever_it_wakes(served: S
 
 async def test_a_capture_that_is_cancelled_while_it_arms_leaves_nothing_behind(served: Served) -> None:
     fake, agent = await served.attached()
-    arming = asyncio.create_task(agent.arm(ORDER, LONG))
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
     await fake.expect(Kind.ARM)
     arming.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -172,7 +172,7 @@ async def test_a_capture_that_is_cancelled_while_it_arms_leaves_nothing_behind(s
 
 async def test_one_that_goes_away_while_it_arms(served: Served) -> None:
     fake, agent = await served.attached()
-    arming = asyncio.create_task(agent.arm(ORDER, LONG))
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
     await fake.expect(Kind.ARM)
     fake.close()
     with pytest.raises(NotArmed) as caught:
@@ -192,7 +192,7 @@ async def test_one_that_goes_away_while_it_arms(served: Served) -> None:
 )
 async def test_a_wrong_descriptor_ends_the_agent(served: Served, make: Callable[[], int]) -> None:
     fake, agent = await served.attached()
-    arming = asyncio.create_task(agent.arm(ORDER, LONG))
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
     await fake.expect(Kind.ARM)
     fd = make()
     fake.send(Kind.ARMED, 7, fd, first=1)
@@ -206,7 +206,7 @@ async def test_a_wrong_descriptor_ends_the_agent(served: Served, make: Callable[
 
 async def test_armed_without_a_descriptor_ends_the_agent(served: Served) -> None:
     fake, agent = await served.attached()
-    arming = asyncio.create_task(agent.arm(ORDER, LONG))
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
     await fake.expect(Kind.ARM)
     fake.send(Kind.ARMED, 7, first=1)
     with pytest.raises(NotArmed):
@@ -312,7 +312,7 @@ async def test_an_idle_agent_that_comes_again_takes_its_own_place(served: Served
 
 async def test_a_second_agent_does_not_displace_one_that_records(served: Served) -> None:
     first, agent = await served.attached()
-    arming = asyncio.create_task(agent.arm(ORDER, LONG))
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
     await first.expect(Kind.ARM)
     second = FakeAgent(served.path)
     second.hello(incarnation="bb")

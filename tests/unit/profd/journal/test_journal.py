@@ -19,7 +19,7 @@ def journal(tmp_path):
 
 
 def put(journal, capture, process, size, hours):
-    folder = journal._path(capture, process)  # directory() sweeps, and these are to look old
+    folder = journal.path(capture, process)  # directory() sweeps, and these are to look old
     folder.mkdir(parents=True)
     path = folder / "raw.json"
     path.write_bytes(bytes(size))

@@ -104,6 +104,23 @@ def test_idle_processes_are_not_read_again(tmp_path: Path, monkeypatch: pytest.M
     assert table.snapshot() == first
 
 
+def test_what_is_remembered_is_recalled_without_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(tmp_path, 5, command=["python"], maps=["/usr/bin/python3.11"], vsize=100 << 20).write()
+    table = ProcessTable(tmp_path)
+    assert table.recall(5) is None  # nobody has looked yet
+    known = table.get(5)
+    monkeypatch.setattr(table_module.ProcessTable, "_look", lambda *_: pytest.fail("it looked"))
+    with table._lock:  # nor does it wait for who looks at others
+        assert table.recall(5) == known
+        fake.vsize = 110 << 20
+        fake.write()
+        assert table.recall(5) == known
+        fake.vsize = 164 << 20  # a framework, or CUDA
+        fake.write()
+        assert table.recall(5) is None
+        assert table.recall(6) is None
+
+
 def test_exec_and_reuse_of_a_pid(tmp_path: Path) -> None:
     fake = Fake(tmp_path, 8, name="sh", command=["sh"], executable="/bin/sh").write()
     table = ProcessTable(tmp_path)

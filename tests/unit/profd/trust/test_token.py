@@ -28,7 +28,9 @@ def tokens(started: dict[int, int] | None = None, clock: Clock | None = None) ->
 
 def test_round_trip() -> None:
     issuer = tokens()
-    assert issuer.verify(issuer.issue(CALLER)) == CALLER
+    token = issuer.issue(CALLER)
+    assert issuer.verify(token) == CALLER
+    assert issuer.verify(token) == CALLER  # remembered
 
 
 def test_expires() -> None:
@@ -45,9 +47,15 @@ def test_expires() -> None:
 @pytest.mark.parametrize("started", [{}, {4711: 100}])
 def test_ends_with_its_process(started: dict[int, int]) -> None:
     """Also when the pid has been used again since."""
-    issuer = tokens(started)
-    with pytest.raises(Unidentified, match="has ended"):
-        issuer.verify(issuer.issue(CALLER))
+    now = {4711: 99}
+    issuer = tokens(now)
+    token = issuer.issue(CALLER)
+    issuer.verify(token)
+    now.clear()
+    now.update(started)
+    for _ in range(2):
+        with pytest.raises(Unidentified, match="has ended"):
+            issuer.verify(token)
 
 
 def test_process_that_cannot_be_seen_is_trusted_until_expiry() -> None:

@@ -136,9 +136,16 @@ class Rig:
         await fake.expect(Kind.WELCOME)
         return fake
 
-    def record(self, cuda: bool = False, **options: Any) -> asyncio.Task[Recording]:
+    def record(
+        self, made: asyncio.Future[None] | None = None, cuda: bool = False, **options: Any
+    ) -> asyncio.Task[Recording]:
         session = Session(
-            "c1", self.folder, self.stop, lambda state, doing: self.said.append((state, doing)), keep=self.kept.extend
+            "c1",
+            self.folder,
+            self.stop,
+            lambda state, doing: self.said.append((state, doing)),
+            keep=self.kept.extend,
+            made=made,
         )
         asked = Options(**{"duration_ns": 600 * SECOND, **options})
         return asyncio.create_task(self.source.record(replace(self.process, cuda=cuda), asked, session))
@@ -213,6 +220,7 @@ async def test_a_window_ends_by_itself(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(duration_ns=SECOND // 50)
     epoch = await rig.armed(fake)
+    await rig.until(lambda: bool(rig.intakes))
     rig.intakes[0].events = 0
     await fake.expect(Kind.STOP)
     fake.send(Kind.STOPPED, epoch, reason="stop")
@@ -399,13 +407,40 @@ async def test_a_process_that_is_silent_while_it_is_armed(rig: Rig, monkeypatch:
     fake.close()
 
 
-async def test_a_full_disk_is_told_before_anything_is_touched(rig: Rig) -> None:
+async def test_a_full_disk_leaves_an_idle_agent(rig: Rig) -> None:
     rig.refuse = Exhausted("no space")
     fake = await rig.attach()
     done = await rig.record()
     assert (done.state, done.reason) == (State.FAILED, Reason.DISK_FULL)
+    epoch = await rig.armed(fake)  # it was told before the disk was asked, and may answer late
+    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
     fake.send(Kind.CHANGED, job="j")
     await rig.until(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
+    fake.close()
+
+
+async def test_it_is_armed_before_its_directory_is_made(rig: Rig) -> None:
+    made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    fake = await rig.attach()
+    recording = rig.record(made=made)
+    epoch = await rig.armed(fake)
+    assert not rig.intakes
+    made.set_result(None)
+    await rig.until(lambda: bool(rig.drains))
+    fake.send(Kind.STOPPED, epoch, reason="window")
+    assert (await recording).state is State.DRAINING
+    fake.close()
+
+
+async def test_no_directory_ends_what_was_armed(rig: Rig) -> None:
+    made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    fake = await rig.attach()
+    recording = rig.record(made=made)
+    epoch = await rig.armed(fake)
+    made.set_exception(Exhausted("no space"))
+    assert (await recording).reason is Reason.DISK_FULL
+    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
+    assert not rig.intakes
     fake.close()
 
 
