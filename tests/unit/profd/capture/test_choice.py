@@ -22,7 +22,7 @@ def sources() -> tuple[FakeSource, FakeSource]:
 
 def choice(*given: FakeSource, children: Any = (), headroom: Headroom = NO_LIMIT, **options: Any) -> Choice:
     asked = Options(**{"duration_ns": SECOND_NS, **options})
-    return choose(process(), asked, given, children, headroom)
+    return choose(process(), asked, given, children, lambda: headroom)
 
 
 def test_the_best_that_can_whatever_the_order() -> None:
