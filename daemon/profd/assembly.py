@@ -28,6 +28,7 @@ from profd.errors import BadInput, ProfdError
 from profd.gpu.gauges import GpuGauges
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.nvml import Nvml
+from profd.gpu.sampling import Sampler
 from profd.ingest.intake import Ingest
 from profd.ingest.pushed import Pushed
 from profd.ingest.streamers import Streamers
@@ -203,6 +204,7 @@ class Daemon:
             headroom=HostHeadroom(state_dir),
             ended=DeathWatch(self._table),
             settings=Settings(host=socket.gethostname(), own_pids=self._own_pids),
+            begin_beside=Sampler(self._nvml).begin,
         )
         await manager.open()
         self._sdk.on_recovered = manager.recovered

@@ -89,6 +89,7 @@ def capture_options(function: Function) -> Function:
                 help="How long a JAX or TensorFlow process may take to hand over a window (means --source jax).",
             ),
             click.option("--sample-hz", type=click.FloatRange(1, 1000), help="Rate of a sampling source."),
+            click.option("--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 Hz)."),
             click.option("--native", is_flag=True, help="Native frames in samples."),
             click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
             click.option("--force", is_flag=True, help="Go beyond the estimate's limits."),
@@ -115,6 +116,7 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
                 "source",
                 "native",
                 "c_calls",
+                "no_gpu_metrics",
                 "strict",
                 "force",
             )

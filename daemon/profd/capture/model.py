@@ -95,6 +95,7 @@ class Options:
     max_overhead: float | None = None  # share of the step time; None: no guard
     port: int = 0  # of a profiler server; 0: whichever answers
     collect_timeout_ns: int = 0  # for handing over a window; 0: by its length
+    no_gpu_metrics: bool = False  # leave samples of the GPUs out
 
 
 STAGES_BEFORE: Final = frozenset(("target", "streamer", "ingest", "source"))

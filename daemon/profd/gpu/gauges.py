@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from profd.gpu.nvml import THROTTLE_REASONS, Gpu, Nvml
+from profd.gpu.gpm import Gpm
+from profd.gpu.nvml import Nvml
+from profd.gpu.readings import GPM_VALUES, THROTTLE_REASONS, VALUES, Gpu, Reading
 
-_GAUGES: Final = {
-    "busy_ratio": "Share of the last sampling period in which a kernel ran.",
-    "memory_busy_ratio": "Share of it in which device memory was read or written.",
-    "memory_used_bytes": "Device memory in use.",
-    "memory_total_bytes": "Device memory there is.",
-    "sm_clock_hertz": "Clock of the multiprocessors.",
-    "memory_clock_hertz": "Clock of the memory.",
-    "power_watts": "Power drawn now.",
-    "temperature_celsius": "Temperature of the die.",
-}
+_LABELS = ["gpu", "uuid", "mig"]  # mig: the number of an instance, empty for a GPU itself
 
 
 class GpuGauges(Collector):
-    """One series a GPU and value; what a driver does not say has none."""
+    """One series a GPU, or MIG instance, and value; what a driver does not say has none."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
+        self._gpm = Gpm()  # of the time between two scrapes
 
     def describe(self) -> Iterable[Metric]:
         """None: a registry would otherwise ask the driver when this is added to it."""
@@ -34,30 +27,60 @@ class GpuGauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """In the scraper's thread."""
-        reading = self._nvml.read()
+        reading = self._nvml.read(self._gpm)
         if not reading.gpus and not reading.lost:
             return
-        for name, text in _GAUGES.items():
-            family = GaugeMetricFamily(f"profd_gpu_{name}", text, labels=["gpu", "uuid"])
-            for gpu in reading.gpus:
-                value = getattr(gpu, name)
-                if value is not None:
-                    family.add_metric([str(gpu.index), gpu.uuid], value)
-            yield family
+        for name, text in {**VALUES, **GPM_VALUES}.items():
+            yield _family(name, text, reading.gpus)
         yield _throttled(reading.gpus)
-        readable = GaugeMetricFamily("profd_gpu_readable", "0: the driver has lost this GPU.", labels=["gpu"])
-        for gpu in reading.gpus:
-            readable.add_metric([str(gpu.index)], 1)
-        for index in reading.lost:
-            readable.add_metric([str(index)], 0)
-        yield readable
+        yield _processes(reading.gpus)
+        yield _readable(reading)
+
+
+def _place(gpu: Gpu) -> list[str]:
+    return [str(gpu.index), gpu.uuid, "" if gpu.mig is None else str(gpu.mig)]
+
+
+def _family(name: str, text: str, gpus: Iterable[Gpu]) -> Metric:
+    family = GaugeMetricFamily(f"profd_gpu_{name}", text, labels=_LABELS)
+    for gpu in gpus:
+        value = gpu.value(name)
+        if value is not None:
+            family.add_metric(_place(gpu), value)
+    return family
 
 
 def _throttled(gpus: Iterable[Gpu]) -> Metric:
     family = GaugeMetricFamily(
-        "profd_gpu_throttled", "1 while this reason holds the clocks down.", labels=["gpu", "uuid", "reason"]
+        "profd_gpu_throttled", "1 while this reason holds the clocks down.", labels=[*_LABELS, "reason"]
     )
     for gpu in gpus:
         for reason in THROTTLE_REASONS.values() if gpu.throttled is not None else ():
-            family.add_metric([str(gpu.index), gpu.uuid, reason], float(reason in (gpu.throttled or ())))
+            family.add_metric([*_place(gpu), reason], float(reason in (gpu.throttled or ())))
+    return family
+
+
+def _processes(gpus: Iterable[Gpu]) -> Metric:
+    family = GaugeMetricFamily(
+        "profd_gpu_process_memory_used_bytes", "Device memory of one process.", labels=[*_LABELS, "pid"]
+    )
+    for place, pid, size in _process_memory(gpus):
+        family.add_metric([*place, str(pid)], size)
+    return family
+
+
+def _process_memory(gpus: Iterable[Gpu]) -> Iterator[tuple[list[str], int, int]]:
+    for gpu in gpus:
+        for pid, size in gpu.processes.items():
+            if size is not None:
+                yield _place(gpu), pid, size
+
+
+def _readable(reading: Reading) -> Metric:
+    family = GaugeMetricFamily("profd_gpu_readable", "0: the driver has lost this GPU.", labels=["gpu"])
+    for gpu in reading.gpus:
+        if gpu.mig is None:
+            family.add_metric([str(gpu.index)], 1)
+    for index in reading.lost:
+        family.add_metric([str(index)], 0)
     return family

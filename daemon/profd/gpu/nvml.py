@@ -8,51 +8,16 @@ Calls into a driver can hang; callers run `read` in a thread of their own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-THROTTLE_REASONS: Final = {
-    0x002: "applications_clocks",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal",
-    0x040: "hw_thermal",
-    0x080: "hw_power_brake",
-    0x100: "display_clock",
-}
-"""Bits of nvmlDeviceGetCurrentClocksEventReasons that hold clocks down. Idle (0x001) is not one of them."""
+from profd.gpu.gpm import Gpm
+from profd.gpu.readings import THROTTLE_REASONS, Gpu, Reading
 
 _GPUS_MAX: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU at one moment. Units are Prometheus' base units; None: the driver does not say."""
-
-    index: int
-    uuid: str
-    name: str
-    busy_ratio: float | None = None  # of the last sampling period, some kernel ran
-    memory_busy_ratio: float | None = None  # of it, device memory was read or written
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    sm_clock_hertz: float | None = None
-    memory_clock_hertz: float | None = None
-    power_watts: float | None = None
-    temperature_celsius: float | None = None
-    throttled: frozenset[str] | None = None  # values of THROTTLE_REASONS
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """All GPUs, or why there are none."""
-
-    gpus: tuple[Gpu, ...] = ()
-    driver: str = ""
-    absent: str = ""  # a sentence when NVML cannot be used at all
-    lost: dict[int, str] = field(default_factory=dict)  # index -> what NVML said of a GPU that cannot be read
+_MIG_MAX: Final = 16  # instances of one GPU; NVIDIA's make seven
+PROCESSES_MAX: Final = 256  # of one GPU that are told
 
 
 class Nvml:
@@ -62,8 +27,11 @@ class Nvml:
         self._lock = threading.Lock()
         self._library: Any = None
 
-    def read(self) -> Reading:
-        """What the driver says now. Never raises for the lack of a driver, a GPU or a value."""
+    def read(self, gpm: Gpm | None = None) -> Reading:
+        """What the driver says now; with `gpm` what has gone on since it was last read with the same.
+
+        Never raises for the lack of a driver, a GPU or a value.
+        """
         with self._lock:
             absent = self._open()
             if absent:
@@ -74,13 +42,20 @@ class Nvml:
                 driver = str(library.nvmlSystemGetDriverVersion())
             except library.NVMLError as error:
                 return Reading(absent=f"NVML does not answer ({error})")
-            gpus, lost = [], {}
+            gpus: list[Gpu] = []
+            lost = {}
             for index in range(count):
                 try:
-                    gpus.append(_gpu(library, index))
+                    gpus += _gpus(library, index, gpm)
                 except library.NVMLError as error:
                     lost[index] = str(error)
             return Reading(tuple(gpus), driver, "", lost)
+
+    def forget(self, gpm: Gpm) -> None:
+        """Nobody reads with it any more."""
+        with self._lock:
+            if self._library is not None:
+                gpm.close()
 
     def close(self) -> None:
         """Let go of the library."""
@@ -105,37 +80,104 @@ class Nvml:
         return ""
 
 
-def _gpu(library: Any, index: int) -> Gpu:
-    """Raises NVMLError if the GPU itself cannot be reached."""
-    handle = library.nvmlDeviceGetHandleByIndex(index)
-    uuid = str(library.nvmlDeviceGetUUID(handle))
+class _Device:
+    """One handle of NVML's, asked value by value."""
 
-    def said(question: str, *arguments: Any) -> Any:
-        ask: Callable[..., Any] = getattr(library, question)
+    def __init__(self, library: Any, handle: Any) -> None:
+        self.library = library
+        self.handle = handle
+
+    def said(self, question: str, *arguments: Any) -> Any:
+        """The answer; None where the driver has none. Raises NVMLError if the GPU is lost."""
+        ask: Callable[..., Any] | None = getattr(self.library, question, None)
+        if ask is None:
+            return None
         try:
-            return ask(handle, *arguments)
-        except library.NVMLError as error:
-            if error.value == library.NVML_ERROR_GPU_IS_LOST:
+            return ask(self.handle, *arguments)
+        except self.library.NVMLError as error:
+            if error.value == self.library.NVML_ERROR_GPU_IS_LOST:
                 raise
             return None
 
+    def memory(self) -> dict[str, int]:
+        """The two fields of Gpu that both a GPU and an instance of it have."""
+        memory = self.said("nvmlDeviceGetMemoryInfo")
+        if memory is None:
+            return {}
+        return {"memory_used_bytes": int(memory.used), "memory_total_bytes": int(memory.total)}
+
+    def processes(self) -> dict[int, int | None]:
+        """Device memory of each process that computes on it."""
+        found = self.said("nvmlDeviceGetComputeRunningProcesses") or []
+        return {
+            int(one.pid): None if one.usedGpuMemory is None else int(one.usedGpuMemory) for one in found[:PROCESSES_MAX]
+        }
+
+
+def _gpus(library: Any, index: int, gpm: Gpm | None) -> Iterator[Gpu]:
+    """A GPU and its MIG instances. Raises NVMLError if the GPU itself cannot be reached."""
+    device = _Device(library, library.nvmlDeviceGetHandleByIndex(index))
+    whole = _gpu(device, index, gpm)
+    yield whole
+    mode = device.said("nvmlDeviceGetMigMode")
+    if not mode or not mode[0]:
+        return
+    for number in range(min(device.said("nvmlDeviceGetMaxMigDeviceCount") or 0, _MIG_MAX)):
+        handle = device.said("nvmlDeviceGetMigDeviceHandleByIndex", number)
+        if handle is not None:
+            yield _instance(device, _Device(library, handle), whole, number, gpm)
+
+
+def _gpu(device: _Device, index: int, gpm: Gpm | None) -> Gpu:
+    library, said = device.library, device.said
+    before = time.monotonic_ns()
+    uuid = str(library.nvmlDeviceGetUUID(device.handle))
     rates = said("nvmlDeviceGetUtilizationRates")
-    memory = said("nvmlDeviceGetMemoryInfo")
     reasons = said("nvmlDeviceGetCurrentClocksEventReasons")
+    values: dict[str, Any] = {
+        "busy_ratio": None if rates is None else rates.gpu / 100,
+        "memory_busy_ratio": None if rates is None else rates.memory / 100,
+        **device.memory(),
+        "sm_clock_hertz": _scaled(said("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM), 1e6),
+        "memory_clock_hertz": _scaled(said("nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM), 1e6),
+        "power_watts": _scaled(said("nvmlDeviceGetPowerUsage"), 1e-3),
+        "temperature_celsius": _scaled(said("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU), 1.0),
+        "throttled": None if reasons is None else frozenset(w for bit, w in THROTTLE_REASONS.items() if reasons & bit),
+        "gpm": {} if gpm is None else gpm.read(library, device.handle, uuid),
+        "processes": device.processes(),
+    }
+    taken, error = _bracket(before)
+    name, minor = str(said("nvmlDeviceGetName") or ""), said("nvmlDeviceGetMinorNumber")
+    return Gpu(index, uuid, name, minor=minor, taken_ns=taken, error_ns=error, **values)
+
+
+def _instance(parent: _Device, device: _Device, whole: Gpu, number: int, gpm: Gpm | None) -> Gpu:
+    """NVML says little of an instance: memory and processes, and what GPM counts of its GPU instance."""
+    before = time.monotonic_ns()
+    uuid = str(device.said("nvmlDeviceGetUUID") or f"{whole.uuid}/{number}")
+    place = device.said("nvmlDeviceGetGpuInstanceId")
+    counted = {} if gpm is None or place is None else gpm.read(parent.library, parent.handle, uuid, int(place))
+    memory, processes = device.memory(), device.processes()
+    taken, error = _bracket(before)
     return Gpu(
-        index=index,
+        index=whole.index,
         uuid=uuid,
-        name=str(said("nvmlDeviceGetName") or ""),
-        busy_ratio=None if rates is None else rates.gpu / 100,
-        memory_busy_ratio=None if rates is None else rates.memory / 100,
-        memory_used_bytes=None if memory is None else int(memory.used),
-        memory_total_bytes=None if memory is None else int(memory.total),
-        sm_clock_hertz=_scaled(said("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM), 1e6),
-        memory_clock_hertz=_scaled(said("nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM), 1e6),
-        power_watts=_scaled(said("nvmlDeviceGetPowerUsage"), 1e-3),
-        temperature_celsius=_scaled(said("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU), 1.0),
-        throttled=None if reasons is None else frozenset(why for bit, why in THROTTLE_REASONS.items() if reasons & bit),
+        name=str(device.said("nvmlDeviceGetName") or whole.name),
+        mig=number,
+        minor=whole.minor,
+        taken_ns=taken,
+        error_ns=error,
+        memory_used_bytes=memory.get("memory_used_bytes"),
+        memory_total_bytes=memory.get("memory_total_bytes"),
+        gpm=counted,
+        processes=processes,
     )
+
+
+def _bracket(before_ns: int) -> tuple[int, int]:
+    """(middle, half width) of the time since then."""
+    half = (time.monotonic_ns() - before_ns) // 2
+    return before_ns + half, half
 
 
 def _scaled(value: Any, by: float) -> float | None:

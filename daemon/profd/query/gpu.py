@@ -11,6 +11,7 @@ import numpy as np
 from profd.events import NO_END, DeviceType, Kind
 from profd.events.table import Array
 from profd.query.averages import Grouping, averages_of_trace
+from profd.query.device_metrics import metrics_of_trace
 from profd.query.device_work import DeviceWork, device_work
 from profd.query.devices import DEVICES_MAX
 from profd.query.intervals import Sweep, merged
@@ -114,6 +115,7 @@ def gpu_of_trace(reader: TraceReader) -> dict[str, Any]:
         "copies": [asdict(copies) for copies in _copies(work)],
         "ops": _ops(reader) if len(work) else [],
         "links": asdict(_links(work)),
+        "metrics": [asdict(metric) for metric in metrics_of_trace(reader)],
     }
 
 

@@ -39,6 +39,7 @@ def options_from_untrusted(message: pb.Options) -> Options:
         max_overhead=message.max_overhead if message.HasField("max_overhead") else None,
         port=message.port,
         collect_timeout_ns=message.collect_timeout_ns,
+        no_gpu_metrics=message.no_gpu_metrics,
     )
 
 
@@ -81,6 +82,7 @@ def options_message(options: Options) -> pb.Options:
         torch=options.torch,
         port=options.port,
         collect_timeout_ns=options.collect_timeout_ns,
+        no_gpu_metrics=options.no_gpu_metrics,
     )
     if options.start_at_ns is not None:
         message.start_at_ns = options.start_at_ns

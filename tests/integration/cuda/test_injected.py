@@ -38,6 +38,9 @@ def test_kernels_find_their_launches(daemon: RunningDaemon, program: Program) ->
         assert sql(daemon, target.trace, "select count(*) from events where kind = 'kernel'") == [[count]]
         assert count > 0
         assert not list(target.lost)
+        # Where there is no driver that is said, and no metric of it is zero.
+        sampled = sql(daemon, target.trace, "select count(*) > 0 from events where cat = 'gpu_metric'") == [[True]]
+        assert sampled != any(text.startswith("no GPU metrics: ") for text in target.warnings)
 
 
 def test_a_foreign_subscriber_is_named(daemon: RunningDaemon, program: Program) -> None:

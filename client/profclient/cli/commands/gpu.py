@@ -30,10 +30,12 @@ def gpu(trace: str, as_json: bool) -> None:
         answer = source.gpu(trace)
     if as_json:
         emit_json(answer)
-    elif answer["devices"]:
+        return
+    if answer["devices"]:
         _print(answer)
     else:
         say(str(answer["message"]))
+    _section("METRIC", _METRIC, [_metric(row) for row in answer["metrics"]])
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -45,12 +47,13 @@ def _print(answer: dict[str, Any]) -> None:
         say(f"… and {counted(max(hidden, 0) + answer['streams_left_out'], 'stream')} more; --json has the first 1024.")
     _section("COPY", _COPY, [_copies(row) for row in answer["copies"]])
     _section("OPERATOR", _OP, [_op(row) for row in answer["ops"]])
-    click.echo(_links(answer["links"]))
+    click.echo(f"{_links(answer['links'])}\n")
 
 
 _DEVICE = ("BUSY", "%", "OVERLAP", "WAITING", "UNFED", "COPY ALONE", "DELAY P50", "P95")
 _STREAM = ("KERNELS", "COPIES", "FILLS", "BUSY", "%", "OVERLAP", "QUEUE", "DELAY P50", "P95")
 _COPY = ("COUNT", "BYTES", "DURATION", "PER SECOND")
+_METRIC = ("MEAN", "MIN", "MAX")
 _OP = ("CALLS", "DEVICE SELF", "DEVICE TOTAL")
 
 
@@ -93,6 +96,24 @@ def _copies(row: dict[str, Any]) -> list[str]:
         duration(row["duration_ns"]),
         "-" if speed is None else f"{size(int(speed))}/s",
     ]
+
+
+def _metric(row: dict[str, Any]) -> list[str]:
+    name = str(row["name"])
+    return [f"{row['track']} {name}", *(_in_unit(name, row[key]) for key in ("mean", "min", "max"))]
+
+
+def _in_unit(name: str, value: float) -> str:
+    """The last words of a metric's name are its unit, as in Prometheus."""
+    if name.endswith("_bytes_per_second"):
+        return f"{size(round(value))}/s"
+    if name.endswith("_bytes"):
+        return size(round(value))
+    if name.endswith("_hertz"):
+        return f"{value / 1e6:,.0f} MHz"
+    if name.endswith("_ratio"):
+        return _percent(value)
+    return f"{value:,.1f} W" if name.endswith("_watts") else f"{value:,.1f}"
 
 
 def _op(row: dict[str, Any]) -> list[str]:

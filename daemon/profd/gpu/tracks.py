@@ -1,0 +1,101 @@
+"""Readings of the GPUs that a process uses, as counter tracks of its trace: Chrome JSON, named as the gauges are.
+
+Times are CLOCK_REALTIME as of the first reading: a wall clock that is stepped
+meanwhile moves no sample, as it moves no event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from profd.gpu.readings import GPM_VALUES, THROTTLE_REASONS, VALUES, Gpu, Reading
+from profd.limits import GPU_SAMPLES_MAX
+
+CATEGORY: Final = "gpu_metric"
+HEADER_KEY: Final = "profd_gpu_metrics"
+_LEFT_OUT: Final = frozenset({"memory_total_bytes"})  # it never changes
+
+
+class Tracks:
+    """The samples of one recording: at most GPU_SAMPLES_MAX readings, then every second one, and so on.
+
+    `gpus`: device nodes (/dev/nvidia0 is 0) that the process holds; empty: not known, then those that the driver
+    says it computes on, else all.
+    """
+
+    def __init__(self, pid: int, gpus: Iterable[int], interval_ns: int, realtime_offset_ns: int) -> None:
+        self._pid = pid
+        self._nodes = frozenset(gpus)
+        self._offset_ns = realtime_offset_ns
+        self._kept: list[tuple[Gpu, ...]] = []
+        self._seen = 0
+        self._every = 1
+        self.interval_ns = interval_ns
+        self.driver = ""
+        self.absent = ""  # why there is nothing, as a sentence
+
+    def add(self, reading: Reading) -> None:
+        """One more, later than all before it."""
+        self.driver, self.absent = reading.driver or self.driver, reading.absent
+        if reading.absent:
+            return
+        if self._seen % self._every == 0:
+            self._kept.append(tuple(self._own(reading.gpus)))
+        self._seen += 1
+        if len(self._kept) == GPU_SAMPLES_MAX:
+            del self._kept[1::2]
+            self._every *= 2
+
+    def chrome(self, start_ns: int | None, end_ns: int | None) -> bytes | None:
+        """The samples within these Unix times as a trace file; None where there are none."""
+        lowest = start_ns if start_ns is not None else 0
+        highest = end_ns if end_ns is not None else 1 << 62
+        chosen = [
+            (self._offset_ns + gpu.taken_ns, gpu)
+            for gpus in self._kept
+            for gpu in gpus
+            if lowest <= self._offset_ns + gpu.taken_ns <= highest
+        ]
+        if not chosen:
+            return None
+        head = {
+            "interval_ns": self.interval_ns * self._every,
+            "clock_error_ns": max(gpu.error_ns for _, gpu in chosen),
+            "driver": self.driver,
+        }
+        events = ",\n".join(_event(time_ns, *event) for time_ns, gpu in chosen for event in _counters(gpu, self._pid))
+        return f'{{"{HEADER_KEY}": {json.dumps(head)}, "traceEvents": [\n{events}\n]}}\n'.encode()
+
+    def _own(self, gpus: Iterable[Gpu]) -> list[Gpu]:
+        found = list(gpus)
+        if self._nodes:
+            return [gpu for gpu in found if gpu.minor in self._nodes]
+        computing = {gpu.index for gpu in found if self._pid in gpu.processes}
+        return [gpu for gpu in found if gpu.index in computing] if computing else found
+
+
+def track_of(gpu: Gpu) -> str:
+    """What its counters are of; a trace of our collector calls its devices the same."""
+    return f"device {gpu.index}" if gpu.mig is None else f"device {gpu.index} MIG {gpu.mig}"
+
+
+def _counters(gpu: Gpu, pid: int) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """(track, name, series) of everything that the driver has said."""
+    track = track_of(gpu)
+    for name in (*VALUES, *GPM_VALUES):
+        value = gpu.value(name)
+        if value is not None and name not in _LEFT_OUT:
+            yield track, name, {"value": value}
+    if gpu.throttled is not None:
+        yield track, "throttled", {reason: int(reason in gpu.throttled) for reason in THROTTLE_REASONS.values()}
+    used = gpu.processes.get(pid)
+    if used is not None:
+        yield track, "process_memory_used_bytes", {"value": used}
+
+
+def _event(time_ns: int, track: str, name: str, series: dict[str, Any]) -> str:
+    microseconds = f"{time_ns // 1000}.{time_ns % 1000:03d}"
+    head = f'"ph": "C", "cat": "{CATEGORY}", "name": "{name}", "pid": "{track}"'
+    return f'{{{head}, "ts": {microseconds}, "args": {json.dumps(series)}}}'
