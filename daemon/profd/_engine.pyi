@@ -16,6 +16,15 @@ UInt8 = npt.NDArray[np.uint8]
 Float64 = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
+demangles: bool  # False: built without a demangler, `demangle` changes nothing
+
+def demangle(names: list[str], *, name_max: int, result_max: int) -> list[str]:
+    """The names with C++ symbols (`_Z…`) as they were written.
+
+    What is none stays as it is, and so does one of more than `name_max` bytes, or that stands for more than
+    `result_max` bytes (in steps of 255).
+    """
+
 def argsort(keys: Int64) -> Int64:
     """The stable order that sorts `keys` ascending: `keys[argsort(keys)]`."""
 
@@ -57,6 +66,7 @@ def fill_nulls(values: Int64, valid: UInt8, offset: int, absent: int) -> None:
 
 @overload
 def fill_nulls(values: Int32, valid: UInt8, offset: int, absent: int) -> None: ...
+
 def gather(parts: list[Array], order: Int64) -> Array:
     """The rows `order` of what the parts, arrays of one type with items of up to 8 bytes, are one after the other."""
 

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "columns.h"
+#include "demangle.h"
 #include "gather.h"
 #include "links.h"
 #include "lookup.h"
@@ -13,6 +14,7 @@
 NB_MODULE(_engine, m) {
   m.doc() = "Hot loops of the trace engine over columns.";
   profd::bind_columns(m);
+  profd::bind_demangle(m);
   profd::bind_gather(m);
   profd::bind_links(m);
   profd::bind_lookup(m);
