@@ -21,7 +21,7 @@ class Spans:
 
     row: Array  # number in the trace
     name: Array
-    names: list[str]
+    names: list[str]  # C++ symbols as they were written
     start: Array
     end: Array
     thread: Array
@@ -43,11 +43,10 @@ def read_spans(reader: TraceReader, window: Window | None, min_duration_ns: int 
     rows = np.flatnonzero(drawn)
     check_size(len(rows))
     low, high = window if window is not None else (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
-    names = table.dictionaries.get("name")
     return Spans(
         row=_numbers(table)[rows],
         name=table.column("name")[rows],
-        names=names.values if names is not None else [],
+        names=rules.demangled(rules.names_of(table)),
         start=np.clip(start[rows], low, high),
         end=np.clip(end[rows], low, high),
         thread=table.column("thread")[rows],

@@ -257,7 +257,7 @@ def _times(table: EventTable) -> Array:
 
 def _paths_of(table: EventTable, paths: Paths, by_path: bool) -> Array:
     """The path of each row: its call path, or its name alone."""
-    words, code = rules.fold_steps(rules.names_of(table), table.column("name"))
+    words, code = rules.shown_names(rules.names_of(table), table.column("name"))
     names = [_LINE.sub(r"\1: ", word) for word in words] + [""]  # the last stands for NO_CODE
     if not by_path:
         numbers = np.array([paths.on(_ROOT, name) for name in names], dtype=np.int64)

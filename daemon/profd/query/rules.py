@@ -10,12 +10,15 @@ from typing import Final
 
 import numpy as np
 
+from profd import _engine
 from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME
-from profd.events import NO_CODE, DeviceType, EventTable, Kind
+from profd.events import NO_CODE, DeviceType, Dictionary, EventTable, Kind
 from profd.events.table import Array
+from profd.limits import DEMANGLE_NAME_BYTES_MAX, DEMANGLE_RESULT_BYTES_MAX
 
 STEP_PREFIX: Final = "ProfilerStep#"
 STEP_FOLDED: Final = "ProfilerStep*"
+SYMBOL_PREFIX: Final = "_Z"  # of a C++ function's name in object code
 
 UTILITY_OPS: Final = frozenset(
     {
@@ -122,18 +125,36 @@ def is_shown_frame(frame: str) -> bool:
     return not any(file in frame and function in frame for file, function in _HIDDEN_FRAMES)
 
 
-def fold_steps(names: list[str], code: Array) -> tuple[list[str], Array]:
-    """(names of the table, for each row its index in them or NO_CODE): every `ProfilerStep#n` is one name."""
-    steps = [number for number, value in enumerate(names) if value.startswith(STEP_PREFIX)]
-    if not steps:
+def shown_names(names: list[str], code: Array) -> tuple[list[str], Array]:
+    """(names as tables show them, for each row its index in them or NO_CODE).
+
+    C++ symbols are demangled, and every `ProfilerStep#n` is one name.
+    """
+    changed = [number for number, value in enumerate(names) if value.startswith((STEP_PREFIX, SYMBOL_PREFIX))]
+    if not changed:
         return names, code
-    values = list(names)
-    try:
-        folded = values.index(STEP_FOLDED)
-    except ValueError:
-        folded = len(values)
-        values.append(STEP_FOLDED)
+    shown = Dictionary(list(names))
     fold = np.arange(len(names) + 1, dtype=np.int32)
-    fold[steps] = folded
     fold[-1] = NO_CODE  # which is its own index
-    return values, fold[code]
+    for number, value in zip(changed, demangled([names[number] for number in changed]), strict=True):
+        fold[number] = shown.code(STEP_FOLDED if value.startswith(STEP_PREFIX) else value)
+    return shown.values, fold[code]
+
+
+def demangled(names: list[str]) -> list[str]:
+    """The names with C++ symbols as they were written; see `_engine.demangle` for what stays as it is.
+
+    Torch also takes the short names of types, as "Pf", for symbols: here a symbol begins with `_Z`.
+    """
+    symbols = [number for number, name in enumerate(names) if name.startswith(SYMBOL_PREFIX) and name.isascii()]
+    if not symbols:
+        return names
+    found = list(names)
+    written = _engine.demangle(
+        [names[number] for number in symbols],
+        name_max=DEMANGLE_NAME_BYTES_MAX,
+        result_max=DEMANGLE_RESULT_BYTES_MAX,
+    )
+    for number, name in zip(symbols, written, strict=True):
+        found[number] = name
+    return found

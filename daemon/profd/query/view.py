@@ -68,7 +68,7 @@ def torch_calls(table: EventTable) -> Calls:
     # Arrays of a million rows cost more to allocate than to fill: they are reused where they can be.
     kinds, device_type = table.column("kind"), table.column("device_type")
     cpu = rules.is_cpu(device_type)
-    names, name = rules.fold_steps(rules.names_of(table), table.column("name"))
+    names, name = rules.shown_names(rules.names_of(table), table.column("name"))
     shown = rules.is_work(kinds) & ~rules.is_named(table, rules.UTILITY_OPS)
 
     lasting = durations(table)

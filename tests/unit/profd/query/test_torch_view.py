@@ -279,3 +279,21 @@ def test_launches_in_launches_without_an_op() -> None:
     rows = top(*calls, *work)
     assert rows["k", "CUDA"] == (depth, 0, 0, depth, depth)
     assert rows["launch", "CPU"][3:] == (0, 0)
+
+
+def test_cxx_symbols_are_shown_as_they_were_written_and_counted_with_names_that_were_demangled_before() -> None:
+    assert top(
+        kernel("_Z9vectorAddPKfS0_Pfi", 0, 10),
+        kernel("vectorAdd(float const*, float const*, float*, int)", 20, 25),
+        kernel("_Z9", 30, 31),
+        op("Pf", 0, 5),  # no symbol, though torch shows it as float*
+    ) == {
+        ("vectorAdd(float const*, float const*, float*, int)", "CUDA"): (2, 0, 0, 15, 15),
+        ("_Z9", "CUDA"): (1, 0, 0, 1, 1),
+        ("Pf", "CPU"): (1, 5, 5, 0, 0),
+    }
+
+
+def test_a_wrapper_is_known_by_its_demangled_name() -> None:
+    assert top(op("f(int)", 0, 100), op("_Z1fi", 10, 90)) == {("f(int)", "CPU"): (1, 100, 100, 0, 0)}
+    assert [row.name for row in averages(table_of([op("_Z1fi", 0, 1)]), raw=True)] == ["_Z1fi"]
