@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -14,10 +15,12 @@ import pyarrow.parquet as parquet
 from profclient.connection import Daemon
 from profproto.v1 import capture_pb2
 
+from bench.floors.empty_call import EmptyCall
 from bench.live import Live, profd, wait_until
 from bench.measure import Row
 
 CAPTURES = 60
+PAUSE_SECONDS = 0.05  # before each call: whoever starts a capture has not just done so
 WINDOW_NS = 50_000_000
 PROCESSES = 500
 WATCHED_SECONDS = 20.0
@@ -43,15 +46,15 @@ while True:
 """
 PROGRAMS = (("a busy Python loop", BUSY, True), ("a loop that sleeps", SLEEPY, True))
 
-# Children of one fork server: hundreds of Pythons in a few hundred MB. `attach` is 0 or 1.
+# Children of one fork server: hundreds of Pythons in a few hundred MB. They attach when standard input ends.
 FORKS = """
 import gc, os, sys, time
 import profclient.agent, profclient.address
 gc.freeze()
-for _ in range(int(sys.argv[1])):
+for _ in range(PROCESSES):
     if os.fork() == 0:
-        if sys.argv[2] == "1":
-            profclient.agent.attach(quiet=True)
+        os.read(0, 1)
+        profclient.agent.attach(quiet=True)
         time.sleep(1e6)
 print("forked", flush=True)
 time.sleep(1e6)
@@ -86,15 +89,23 @@ def _first_event(live: Live, what: str, program: str, barred: bool) -> Row:
     if job.stdout is None or job.stdout.readline() != "ready\n":
         raise RuntimeError("the job ended")
     wait_until("the job attaches", lambda: _attached(live) >= {job.pid})
-    with Daemon() as daemon:
-        found = [_delay_ms(live, daemon, job.pid) for _ in range(CAPTURES)]
+    found, floors = [], []
+    with Daemon() as daemon, contextlib.closing(EmptyCall(live.folder)) as empty:
+        for _ in range(CAPTURES):
+            time.sleep(PAUSE_SECONDS)
+            floors.append(empty.way_ms())
+            time.sleep(PAUSE_SECONDS)
+            found.append(_delay_ms(live, daemon, job.pid))
     delays = sorted(delay for delay in found if delay is not None)
     job.kill()
     middle, late = statistics.median(delays), delays[int(len(delays) * 0.99)]
+    least = statistics.median(floors)
     return Row(
         "arming",
         f"StartCapture sent to first event recorded, in {what}",
         f"p50 {middle:.2f} ms, p99 {late:.2f} ms",
+        floor=f"{least:.2f} ms (p50 of an empty call's way to its handler)",
+        ratio=middle / least,
         bar="p50 <= 1 ms, p99 <= 20 ms" if barred else "",
         met=(middle <= 1 and late <= 20) if barred else None,
         note=f"{CAPTURES} captures, least {delays[0]:.2f} ms; {len(found) - len(delays)} in which the job did not run",
@@ -123,13 +134,19 @@ def _delay_ms(live: Live, daemon: Daemon, pid: int) -> float | None:
 
 
 def _idle() -> Iterator[Row]:
-    """Hundreds of attached processes that nobody captures, beside as many that are not attached."""
+    """Hundreds of processes that nobody captures, before and after they attach."""
     with profd() as live:
         process = psutil.Process(live.daemon.pid)
-        _forked(live, attach=False)
-        _attached(live)  # the daemon knows as many processes before as after
+        parent = live.job(FORKS.replace("PROCESSES", str(PROCESSES)))
+        if parent.stdout is None or parent.stdin is None or parent.stdout.readline() != "forked\n":
+            raise RuntimeError("the forks failed")
+        attached = psutil.Process(parent.pid).children()
+        for child in attached:
+            live.stack.callback(child.kill)
+        for _ in range(3):
+            _attached(live)  # the daemon has listed as many processes before as after
         before_bytes = process.memory_info().rss
-        attached = _forked(live, attach=True)
+        parent.stdin.close()
         wait_until("all attach", lambda: len(_attached(live)) >= PROCESSES)
         time.sleep(2)  # what `ps` set in motion is over
         each_kb = (process.memory_info().rss - before_bytes) / PROCESSES / 1024
@@ -161,16 +178,6 @@ def _target_memory() -> Row:
     note = f"private memory of {SINGLES}, over as many that import the same and do not attach"
     what = "an attached idle process: memory in the target"
     return Row("arming", what, f"{more:.0f} KB", bar="<= 100 KB", met=more <= 100, note=note)
-
-
-def _forked(live: Live, attach: bool) -> list[psutil.Process]:
-    parent = live.job(FORKS.replace("sys.argv[1]", str(PROCESSES)).replace("sys.argv[2]", repr(str(int(attach)))))
-    if parent.stdout is None or parent.stdout.readline() != "forked\n":
-        raise RuntimeError("the forks failed")
-    children = psutil.Process(parent.pid).children()
-    for child in children:
-        live.stack.callback(child.kill)
-    return children
 
 
 def _rollup_kb(pid: int) -> int:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from profd.agents.descriptor import check_untrusted_arena
 from profd.agents.link import Link
@@ -80,32 +80,37 @@ class Arm:
     armed_at: float = 0.0  # of the monotonic clock: when its answer came
 
 
+class Owner(Protocol):
+    """Who holds the agents, and hears of them."""
+
+    def forget(self, agent: Agent, why: str) -> None:
+        """Its connection is over; `why` is empty where the process has closed it."""
+        ...
+
+    def disarmed(self, process: ProcessId, epoch: int) -> None:
+        """Nothing of this epoch is armed in the process (any more)."""
+        ...
+
+    def changed(self, process: ProcessId) -> None:
+        """It says something else of itself: it has imported a framework."""
+        ...
+
+
 class Agent:
     """A registered agent. `process` and `uid` are the kernel's word, `hello` is its own.
 
     Small: hundreds of them idle in one daemon.
     """
 
-    __slots__ = ("_arm", "_link", "_on_disarmed", "_on_end", "gid", "hello", "process", "uid")
+    __slots__ = ("_arm", "_link", "_owner", "gid", "hello", "process", "uid")
 
-    def __init__(
-        self,
-        process: ProcessId,
-        uid: int,
-        gid: int,
-        hello: Hello,
-        link: Link,
-        on_end: Callable[[Agent, str], None],
-        on_disarmed: Callable[[ProcessId, int], None],
-    ) -> None:
-        """`on_disarmed` hears of each epoch of which the process has nothing armed (any more)."""
+    def __init__(self, process: ProcessId, uid: int, gid: int, hello: Hello, link: Link, owner: Owner) -> None:
         self.process = process
         self.uid = uid
         self.gid = gid
         self.hello = hello
         self._link = link
-        self._on_end = on_end
-        self._on_disarmed = on_disarmed
+        self._owner = owner
         self._arm: Arm | None = None
 
     @property
@@ -133,7 +138,7 @@ class Agent:
         self._arm = arm
         if not self._link.send(_arm_packet(order)):
             self._arm = None
-            self._on_disarmed(self.process, order.epoch)
+            self._owner.disarmed(self.process, order.epoch)
             raise NotArmed("the process takes no packets", gone=True)
         return arm
 
@@ -205,9 +210,10 @@ class Agent:
             packet = parse_untrusted_packet(raw)
             if packet.kind == Kind.CHANGED:
                 self.hello = changed_from_untrusted(self.hello, packet)
+                self._owner.changed(self.process)
                 return
             if packet.kind in (Kind.DISARMED, Kind.FAILED):
-                self._on_disarmed(self.process, packet.epoch)
+                self._owner.disarmed(self.process, packet.epoch)
             arm = self._arm
             if arm is None or packet.epoch != arm.epoch:
                 return  # of an epoch that is over
@@ -224,7 +230,7 @@ class Agent:
         arm, self._arm = self._arm, None
         if arm is not None:
             _lost(arm, why)
-        self._on_end(self, why)
+        self._owner.forget(self, why)
 
     def _armed(self, arm: Arm, packet: Packet, fd: int | None) -> bool:
         """Whether the descriptor was taken."""

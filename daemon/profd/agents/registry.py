@@ -54,6 +54,10 @@ Greeted = Callable[[ProcessId, int], None]
 """Hears which incarnation of its program a process runs."""
 
 
+Changed = Callable[[ProcessId], None]
+"""Hears of a process that has attached, or imported a framework since."""
+
+
 class Registry:
     """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are."""
 
@@ -61,6 +65,7 @@ class Registry:
         self.on_orphan: Orphan = _let_go
         self.on_disarmed: Disarmed = lambda process, epoch: None
         self.on_greeted: Greeted = lambda process, incarnation: None
+        self.on_changed: Changed = lambda process: None
         self.counts: Counter[str] = Counter()  # refused, hostile, by what happened
         self._only_uid = only_uid
         self._agents: dict[ProcessId, Agent] = {}
@@ -109,7 +114,7 @@ class Registry:
             greeting.close()
         for agent in list(self._agents.values()):
             agent.close()
-            self._forget(agent, "")
+            self.forget(agent, "")
 
     def _why_not(self, peer: Peer) -> str:
         if self._only_uid is not None and peer.uid != self._only_uid:
@@ -157,13 +162,14 @@ class Registry:
         if known.armed and not known.hung_up():
             return f"pid {peer.process.pid} is attached already, and is being recorded"
         known.close()
-        self._forget(known, "")
+        self.forget(known, "")
         return ""
 
     def _register(self, greeting: _Greeting, hello: Hello) -> Agent:
         peer = greeting.peer
-        agent = Agent(peer.process, peer.uid, peer.gid, hello, greeting.link, self._forget, self._disarmed)
+        agent = Agent(peer.process, peer.uid, peer.gid, hello, greeting.link, self)
         self.on_greeted(peer.process, hello.incarnation)
+        self.on_changed(peer.process)
         greeting.link.receiver = agent
         self._greetings.discard(greeting)
         self._agents[peer.process] = agent
@@ -172,10 +178,18 @@ class Registry:
         asyncio.get_running_loop().add_reader(pidfd, _ended, agent)
         return agent
 
-    def _disarmed(self, process: ProcessId, epoch: int) -> None:
+    # --- what agents say (`agent.Owner`) ---
+
+    def disarmed(self, process: ProcessId, epoch: int) -> None:
+        """Nothing of this epoch is armed in the process."""
         self.on_disarmed(process, epoch)
 
-    def _forget(self, agent: Agent, why: str) -> None:
+    def changed(self, process: ProcessId) -> None:
+        """What is remembered of the process may be wrong."""
+        self.on_changed(process)
+
+    def forget(self, agent: Agent, why: str) -> None:
+        """Its connection is over."""
         if self._agents.get(agent.process) is not agent:
             return
         del self._agents[agent.process]

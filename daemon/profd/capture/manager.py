@@ -79,7 +79,12 @@ class CaptureManager:
     @property
     def active(self) -> int:
         """Captures that are not terminal."""
-        return sum(not record.terminal for record in self._book.records())
+        return len(self._live())
+
+    def _live(self) -> list[CaptureRecord]:
+        """Found by what runs: a thousand captures that have ended are not looked at for each that begins."""
+        records = (self._book.get(capture) for capture in {*self._runs, *self._launching})
+        return [record for record in records if record is not None and not record.terminal]
 
     def active_sources(self) -> Counter[str]:
         """Live targets by source."""
@@ -149,9 +154,10 @@ class CaptureManager:
         self.switch.check()
 
     def _check_limits(self, caller: Identity) -> None:
-        if self.active >= CAPTURES_ACTIVE_MAX:
+        live = self._live()
+        if len(live) >= CAPTURES_ACTIVE_MAX:
             raise Exhausted(f"{CAPTURES_ACTIVE_MAX} captures are running on this host; wait for one to end")
-        own = sum(record.owner_uid == caller.uid and not record.terminal for record in self._book.records())
+        own = sum(record.owner_uid == caller.uid for record in live)
         if own >= CAPTURES_ACTIVE_PER_UID_MAX and not caller.admin:
             raise Exhausted(
                 f"{own} captures of yours are running, the most that one user may have; wait for one to end "

@@ -48,7 +48,7 @@ def read(path: Path, limit: int) -> bytes | None:
         os.close(fd)
 
 
-def read_record(path: Path, limit: int) -> bytes | None:
+def read_record(path: Path | str, limit: int) -> bytes | None:
     """As `read`, for the files that the kernel hands out whole in one read: stat and status."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

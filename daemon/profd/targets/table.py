@@ -131,11 +131,11 @@ class ProcessTable:
         return iter(sorted(int(name) for name in os.listdir(self._root) if name.isascii() and name.isdigit()))
 
     def _stat(self, pid: int) -> procfs.Stat | None:
-        raw = procfs.read_record(self._root / str(pid) / "stat", procfs.STAT_BYTES)
+        raw = procfs.read_record(f"{self._root}/{pid}/stat", procfs.STAT_BYTES)
         return None if raw is None else procfs.parse_stat(raw)
 
     def _status(self, pid: int) -> procfs.Status | None:
-        raw = procfs.read_record(self._root / str(pid) / "status", procfs.STATUS_BYTES)
+        raw = procfs.read_record(f"{self._root}/{pid}/status", procfs.STATUS_BYTES)
         return None if raw is None else procfs.parse_status(raw)
 
     def _read(self, pid: int) -> Process | None:

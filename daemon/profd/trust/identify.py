@@ -12,7 +12,6 @@ import grp
 import pwd
 import socket
 import struct
-from pathlib import Path
 from typing import Final
 
 from profd.targets import procfs
@@ -45,7 +44,7 @@ def start_ticks(pid: int) -> int:
     """Field 22 of /proc/PID/stat; 0 when there is no such process to be seen."""
     if pid <= 0:
         return 0
-    stat = procfs.parse_stat(procfs.read_record(Path("/proc", str(pid), "stat"), procfs.STAT_BYTES) or b"")
+    stat = procfs.parse_stat(procfs.read_record(f"/proc/{pid}/stat", procfs.STAT_BYTES) or b"")
     return stat.start_ticks if stat is not None else 0
 
 
