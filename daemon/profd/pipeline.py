@@ -136,6 +136,8 @@ class _Import:
         for name, count in findings.counted.items():
             meta.anomalies[name] = meta.anomalies.get(name, 0) + count
         meta.warnings += findings.warnings
+        if findings.clock_error_ns is not None:
+            meta.clock_error_ns = max(meta.clock_error_ns or 0, findings.clock_error_ns)
         if findings.truncated:
             meta.truncated = f"{meta.truncated} {label}: {findings.truncated}".lstrip()
         for key, value in findings.top_level.items():

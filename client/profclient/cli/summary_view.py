@@ -56,6 +56,8 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
     _line("trace", f"{trace['id']}  {printable(trace['title'])[:100]}")
     _line("recorded", _recorded(summary))
     _line("where", _place(summary))
+    if summary.get("clock_error_ns") is not None:
+        _line("clock", f"times are within {duration(summary['clock_error_ns'])} of the host's")
     _line("steps", _steps(summary.get("steps") or {}))
     for device in (summary.get("devices") or [])[:8]:
         _line(f"{device['device_type']} {device['device']}", _device(device))

@@ -34,6 +34,7 @@ class Findings:
     top_level: dict[str, Any] = field(default_factory=dict)  # keys beside traceEvents, for export
     origin: TraceMeta | None = None  # of a trace that was stored elsewhere: what it says of where it is from
     truncated: str = ""  # a sentence when the input ends early; what was readable has been yielded
+    clock_error_ns: int | None = None  # times are this close to the host's clock; None: the input does not say
 
 
 class Decoder(Protocol):

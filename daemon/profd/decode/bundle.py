@@ -74,6 +74,7 @@ class BundleDecoder:
         }
         self.findings.warnings = origin.warnings
         self.findings.truncated = origin.truncated
+        self.findings.clock_error_ns = origin.clock_error_ns
         flows: Flows | None = self._flows(reader, threads)
         for table in reader.iterate():
             yield Batch(self._table(table, processes, threads), flows)

@@ -31,6 +31,7 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
         rank=_within(meta.rank, 0, (1 << 31) - 1),
         window_start_ns=_within(meta.window_start_ns, 0, (1 << 63) - 1),
         window_end_ns=_within(meta.window_end_ns, 0, (1 << 63) - 1),
+        clock_error_ns=_within(meta.clock_error_ns, 0, (1 << 63) - 1),
         options=meta.options,
         not_honoured=_texts(meta.not_honoured),
         cost=Cost(_text(cost.how), cost.step_ratio, cost.seconds, _text(cost.detail)),

@@ -80,7 +80,6 @@ class ChunkDecoder:
         self.dictionaries = {} if dictionaries is None else dictionaries
         self.tracks = Tracks() if tracks is None else tracks
         self.findings = Findings()
-        self.clock_error_ns = 0  # the largest that any chunk states
         self._file = file
         self._chunks = ChunkFile(file, size)
         self._reader = ChunkReader(
@@ -153,11 +152,13 @@ class ChunkDecoder:
         offset = header.real_ns - header.base_ns
         if self._offset is None:
             self._offset = offset
-        self.clock_error_ns = max(self.clock_error_ns, header.error_ns)
+        self.findings.clock_error_ns = max(self.findings.clock_error_ns or 0, header.error_ns)
         step = offset - self._offset
         allowed = _STEP_NS + header.error_ns
         if all(abs(step - known) > allowed for known in (0, *self._steps)):
-            self._steps.append(step) if len(self._steps) < _STEPS_SAID else self._count("clock_steps")
+            self._count("clock_steps")
+            if len(self._steps) < _STEPS_SAID:
+                self._steps.append(step)
         return header.base_ns + self._offset
 
     def _place(self, header: Header, space: int, start: int) -> _Place:

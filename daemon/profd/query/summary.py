@@ -37,6 +37,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "job": meta.job or None,
         "source": meta.source or None,
         "gpus": sorted({device.device for device in devices if device.device is not None}),
+        "clock_error_ns": meta.clock_error_ns,
         "events": meta.events,
         "gpu_events": meta.gpu_events,
         "steps": _steps(steps, meta),

@@ -17,6 +17,7 @@ _FIXED_FILES: Final = frozenset({META_FILE, FLOWS_FILE, LATE_FILE})
 _WORKERS_FIELDS: Final = (
     *("format", "start_ns", "end_ns", "events", "gpu_events", "bytes", "lost", "warnings", "anomalies"),
     *("truncated", "tracks", "top_level", "args", "flows", "late", "segments", "timings", "versions"),
+    "clock_error_ns",
 )
 
 # What a trace that was exported elsewhere says of itself. Its importer's own trace may claim what it likes.

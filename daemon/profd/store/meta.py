@@ -63,6 +63,7 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     job: str = ""
     window_start_ns: int | None = None  # what was asked for or granted, as the source reports it
     window_end_ns: int | None = None
+    clock_error_ns: int | None = None  # no time is further than this from the host's clock
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     not_honoured: list[str] = msgspec.field(default_factory=list)
     lost: list[Loss] = msgspec.field(default_factory=list)

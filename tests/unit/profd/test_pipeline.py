@@ -12,8 +12,12 @@ from profd import pipeline
 from profd.collate.collator import Collator
 from profd.errors import BadInput, BadTrace, Exhausted
 from profd.pipeline import store_trace
+from profd.query.summary import summarise
 from profd.store.meta import read_meta
 from profd.store.reader import TraceReader
+
+from tests.unit.profd.decode.test_chunks import HEADER
+from tests.unit.profd.decode.test_chunks_hostile import chunk
 
 # Segments smaller than the traces, so that links and frames cross from one into another.
 REAL = [
@@ -291,6 +295,25 @@ def test_losses_of_the_decoder_are_in_the_trace(tmp_path):
     assert sum(loss["count"] for loss in result["lost"]) == 2
     assert {loss["stage"] for loss in result["lost"]} == {"decode"}
     assert len(read_meta(tmp_path / "staging").lost) == len(result["lost"])
+
+
+def test_the_largest_clock_error_and_every_step_of_the_wall_clock_are_in_the_trace(tmp_path):
+    base, real = HEADER["base"], HEADER["real"]
+    first, second = tmp_path / "a.pfc", tmp_path / "b.pfc"
+    hour = 3_600_000_000_000
+    first.write_bytes(chunk(0, error=250) + chunk(1, base=base + 500, real=real + 500 + hour, at=500, error=900))
+    second.write_bytes(chunk(0, error=40))
+    staging = tmp_path / "staging"
+    store(staging, ("chunks", first), ("chunks", second), ("chrome", small(tmp_path)))
+    meta = read_meta(staging)
+    assert meta.clock_error_ns == 900
+    assert meta.anomalies["clock_steps"] == 1
+    assert summarise(TraceReader(staging))["clock_error_ns"] == 900
+
+
+def test_a_trace_whose_source_says_nothing_of_its_clock(tmp_path):
+    store(tmp_path / "staging", ("chrome", small(tmp_path)))
+    assert read_meta(tmp_path / "staging").clock_error_ns is None
 
 
 def test_a_trace_without_events(tmp_path):

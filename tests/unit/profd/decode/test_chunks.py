@@ -258,7 +258,7 @@ class TestByHand:
         assert reader.tracks.processes == [{"id": 4242}]
         assert reader.findings.lost == {"bad_slot": 4}
         assert reader.findings.counted == {"unmatched_end": 1}
-        assert reader.clock_error_ns == 250
+        assert reader.findings.clock_error_ns == 250
         assert reader.findings.truncated == ""
 
     def test_the_twin_reads_it_too(self) -> None:

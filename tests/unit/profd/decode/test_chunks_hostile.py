@@ -178,6 +178,7 @@ class TestClock:
     def test_a_stepped_wall_clock_moves_no_event_and_is_said(self) -> None:
         found, reader = self.stepped(3_600_000_000_000)
         assert [row["start"] - cases.REAL for row in found] == [0, 500]
+        assert reader.findings.counted == {"clock_steps": 1}
         assert reader.findings.warnings == [
             "the wall clock was stepped by +3600.000 s while this was recorded; its times go on as before"
         ]
@@ -187,12 +188,14 @@ class TestClock:
         found, reader = self.stepped(by, error)
         assert [row["start"] - cases.REAL for row in found] == [0, 500]
         assert reader.findings.warnings == []
+        assert reader.findings.counted == {}
+        assert reader.findings.clock_error_ns == error
 
     def test_many_steps_are_counted(self) -> None:
         data = b"".join(chunk(number, real=HEADER["real"] + number * 10**10, at=number * 10**10) for number in range(9))
         _, reader = decoded(data)
         assert len(reader.findings.warnings) == 4
-        assert reader.findings.counted == {"clock_steps": 4}
+        assert reader.findings.counted == {"clock_steps": 8}
 
 
 class TestBodies:

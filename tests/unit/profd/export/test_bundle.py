@@ -59,7 +59,8 @@ def import_bundle(data: bytes, directory: Path) -> dict[str, Any]:
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
     (folder / "t.json").write_text(json.dumps(TRACE))
-    import_trace(folder / "t.json", folder / "t", title="train.py", host="node17", rank=3, pid=42)
+    said = {"title": "train.py", "host": "node17", "rank": 3, "pid": 42, "clock_error_ns": 250}
+    import_trace(folder / "t.json", folder / "t", **said)
     return folder / "t"
 
 
@@ -122,7 +123,9 @@ def test_nothing_is_lost(trace: Path, packed: bytes, tmp_path: Path) -> None:
     assert before.tracks == after.tracks
     assert exported(trace, "chrome") == exported(tmp_path / "back", "chrome")
     meta, back = before.meta, after.meta
-    for name in ("title", "host", "rank", "pid", "source", "lost", "anomalies", "warnings", "top_level", "args"):
+    for name in ("clock_error_ns", "title", "host", "rank", "pid", "source"):
+        assert getattr(meta, name) == getattr(back, name), name
+    for name in ("lost", "anomalies", "warnings", "top_level", "args"):
         assert getattr(meta, name) == getattr(back, name), name
     assert result["lost"] == [{"stage": "decode", "reason": "bad_time", "count": 1}]
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == sorted(path.name for path in trace.iterdir())
