@@ -42,6 +42,34 @@ def nest(
     time = duration. An end that is absent or before the start counts as start.
     """
 
+def durations(start: Int64, end: Int64) -> Int64:
+    """`end - start`, saturating; 0 where the end is absent or before the start."""
+
+def allowed(rules: list[tuple[UInt8 | Int32 | Int64, UInt8]]) -> UInt8:
+    """Of each row the bits that its codes allow in every column: `table[code]` of all (column, table), and-ed.
+
+    Code -1 stands for a table's last entry.
+    """
+
+def sum_groups(
+    keys: list[tuple[UInt8 | Int32 | Int64, int]], counted: UInt8, values: list[Int64]
+) -> tuple[Int32, Int64, Int64, list[Int64]]:
+    """GROUP BY: (group of each row, first row of each group, how many of its rows count, its sum of each of `values`).
+
+    Groups are in order of first row. `keys`: columns of codes below a number, of which -1 stands for the last.
+    Sums are over all rows of a group; they saturate, absent values are skipped.
+    """
+
+def call_times(
+    role: UInt8, name: Int32, parent: Int64, lasting: Int64, own: Int64, launched: Int64
+) -> tuple[Int64, UInt8, UInt8]:
+    """(device time with all below, which rows are calls, which were merged with their wrapper), as in torch's tables.
+
+    A call that is the only child of one with its name is merged with it. `role`: bits of `profd/query/roles.py`.
+    `lasting`, `own` (self time) and `launched` (device time of its own) are in ns; on return they are what the row
+    counts with: 0 in rows that are no calls, and device rows have device times only.
+    """
+
 def group_rows(columns: list[Int64]) -> tuple[Int64, Int64]:
     """GROUP BY: (group number of each row, first row of each group), groups in order of first row."""
 
@@ -57,8 +85,14 @@ def subtree_sums(own: Int64, parent: Int64) -> Int64:
 def nearest_above(parent: Int64, wanted: UInt8, rows: Int64) -> Int64:
     """For each of `rows` the nearest row above it that is wanted, -1 where there is none or parents form a circle."""
 
-def match_ids(ids: Int64, wanted: Int64) -> Int64:
-    """For each wanted id the place in `ids` that has it; -1 where none or several have."""
+def next_on_thread(thread: Int32, among: UInt8, rows: Int64, *, threads_max: int = 4194304) -> Int64:
+    """For each of `rows` (ascending) the next row of its thread that is among those, or -1."""
+
+def match_ids(ids: Int64, among: UInt8, wanted: Int64) -> Int64:
+    """For each wanted id the row among those that has it; -1 where none or several have. Ids are positive."""
+
+def recode(codes: Int32, table: Int32, out: Int32) -> None:
+    """`table[codes]` into `out`; codes beyond the table get its last entry."""
 
 @overload
 def fill_nulls(values: Int64, valid: UInt8, offset: int, absent: int) -> None:

@@ -17,6 +17,8 @@ namespace nb = nanobind;
 template <typename T>
 using In = nb::ndarray<const T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
+using InOut = nb::ndarray<T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
 using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
 // The sentinels of events/schema.py.

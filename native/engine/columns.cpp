@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "sort.h"
+#include "subtree.h"
 #include "ties.h"
 
 namespace profd {
@@ -34,6 +35,12 @@ void require_ascending(const std::int64_t* start, std::size_t n) {
   for (std::size_t i = 1; i < n; ++i) require(start[i - 1] <= start[i], "rows are not in start order");
 }
 
+// The innermost interval of a thread.
+struct Top {
+  std::int64_t row = kNoRow;
+  std::int64_t end = 0;
+};
+
 nb::tuple nest(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> thread,
                In<std::uint8_t> include, std::int64_t threads_max) {
   const std::size_t n = start.shape(0);
@@ -48,7 +55,7 @@ nb::tuple nest(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> th
     nb::gil_scoped_release release;
     const std::int64_t* starts = start.data();
     require_ascending(starts, n);
-    std::vector<std::int64_t> top(thread_count(thread.data(), n, threads_max), kNoRow);
+    std::vector<Top> tops(thread_count(thread.data(), n, threads_max));
     const auto end_of = [&](std::size_t i) { return std::max(end.data()[i], starts[i]); };
     // The stack of a thread is the chain of parents from its top: an interval that a later one
     // leaves behind can enclose nothing that this later one does not enclose more closely.
@@ -59,14 +66,15 @@ nb::tuple nest(In<std::int64_t> start, In<std::int64_t> end, In<std::int32_t> th
       self[i] = duration;
       const std::int32_t track = thread.data()[i];
       if (!include.data()[i] || track < 0) return;
-      std::int64_t open = top[track];
-      while (open != kNoRow && (end_of(open) <= starts[i] || end_of(open) < finish)) {
-        crossed += end_of(open) > starts[i];
-        open = parent[open];
+      Top open = tops[track];
+      while (open.row != kNoRow && (open.end <= starts[i] || open.end < finish)) {
+        crossed += open.end > starts[i];
+        open.row = parent[open.row];
+        if (open.row != kNoRow) open.end = end_of(open.row);
       }
-      parent[i] = open;
-      if (open != kNoRow) self[open] = minus(self[open], duration);
-      top[track] = static_cast<std::int64_t>(i);
+      parent[i] = open.row;
+      if (open.row != kNoRow) self[open.row] = minus(self[open.row], duration);
+      tops[track] = {static_cast<std::int64_t>(i), finish};
     });
   }
   return nb::make_tuple(parent.array(), self.array(), crossed);
@@ -150,34 +158,6 @@ Out<std::int64_t> sum_by(In<std::int64_t> group, std::size_t groups, In<std::int
   return sums.array();
 }
 
-// Children after their parents: one pass from the last row.
-void add_backwards(std::int64_t* total, const std::int64_t* parent, std::size_t n) {
-  for (std::size_t i = n; i-- > 0;) {
-    if (parent[i] >= 0) total[parent[i]] = plus(total[parent[i]], total[i]);
-  }
-}
-
-// Equal starts put a parent after its children: rows are taken when all below them are, not in row order.
-void add_from_leaves(std::int64_t* total, const std::int64_t* parent, std::size_t n) {
-  constexpr std::int32_t kDone = -1;
-  std::vector<std::int32_t> waiting_for(n, 0);
-  for (std::size_t i = 0; i < n; ++i) {
-    if (parent[i] >= 0) ++waiting_for[parent[i]];
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    if (waiting_for[i] != 0) continue;
-    std::int64_t row = static_cast<std::int64_t>(i);
-    while (waiting_for[row] == 0) {
-      waiting_for[row] = kDone;
-      const std::int64_t above = parent[row];
-      if (above < 0) break;
-      total[above] = plus(total[above], total[row]);
-      --waiting_for[above];
-      row = above;
-    }
-  }
-}
-
 Out<std::int64_t> subtree_sums(In<std::int64_t> own, In<std::int64_t> parent) {
   const std::size_t n = own.shape(0);
   require_aligned(own, "own");
@@ -185,13 +165,8 @@ Out<std::int64_t> subtree_sums(In<std::int64_t> own, In<std::int64_t> parent) {
   Buffer<std::int64_t> total(n);
   {
     nb::gil_scoped_release release;
-    bool in_order = true;
-    for (std::size_t i = 0; i < n; ++i) {
-      require(parent.data()[i] < static_cast<std::int64_t>(n), "a parent is beyond the last row");
-      in_order = in_order && parent.data()[i] < static_cast<std::int64_t>(i);
-    }
     std::copy_n(own.data(), n, total.data());
-    (in_order ? add_backwards : add_from_leaves)(total.data(), parent.data(), n);
+    add_subtrees(total.data(), parent.data(), n);
   }
   return total.array();
 }

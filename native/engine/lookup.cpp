@@ -1,4 +1,5 @@
-// Where rows lead to: nearest_above (up the tree), match_ids (by an id), fill_nulls (Arrow's marks to sentinels).
+// Where rows lead to: nearest_above (up the tree), next_on_thread, match_ids (by an id); and recode, fill_nulls (Arrow's
+// codes and marks to ours).
 #include "lookup.h"
 
 #include <bit>
@@ -9,10 +10,61 @@
 namespace profd {
 namespace {
 
-template <typename T>
-using InOut = nb::ndarray<T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+// The way up from a row. Most are short; on a long one every row that was passed knows the answer for all that pass
+// through it later, so that ways are climbed once.
+class Climb {
+ public:
+  Climb(const In<std::int64_t>& parent, const In<std::uint8_t>& wanted)
+      : parent_(parent.data()), wanted_(wanted.data()), n_(parent.shape(0)) {}
 
-// A row that was visited knows the answer for all that pass through it later, so every row is passed once.
+  std::int64_t from(std::int64_t row) {
+    std::int64_t at = row;
+    for (int step = 0; step < kShort; ++step) {
+      at = above(at);
+      if (at < 0 || wanted_[at]) return std::max(at, kNoRow);
+    }
+    return remembered(row);
+  }
+
+ private:
+  static constexpr int kShort = 16;
+  static constexpr std::int64_t kUnknown = -2, kOnTheWay = -3;
+
+  std::int64_t above(std::int64_t row) const {
+    require(parent_[row] < static_cast<std::int64_t>(n_), "a parent is beyond the last row");
+    return parent_[row];
+  }
+
+  std::int64_t remembered(std::int64_t row) {
+    if (known_.empty()) known_.assign(n_, kUnknown);
+    path_.clear();
+    std::int64_t answer = kNoRow;
+    for (;;) {
+      if (known_[row] == kOnTheWay) break;  // a circle: nothing is above
+      if (known_[row] != kUnknown) {
+        answer = known_[row];
+        break;
+      }
+      path_.push_back(row);
+      known_[row] = kOnTheWay;
+      const std::int64_t next = above(row);
+      if (next < 0) break;
+      if (wanted_[next]) {
+        answer = next;
+        break;
+      }
+      row = next;
+    }
+    for (const std::int64_t passed : path_) known_[passed] = answer;
+    return answer;
+  }
+
+  const std::int64_t* parent_;
+  const std::uint8_t* wanted_;
+  std::size_t n_;
+  std::vector<std::int64_t> known_, path_;
+};
+
 Out<std::int64_t> nearest_above(In<std::int64_t> parent, In<std::uint8_t> wanted, In<std::int64_t> rows) {
   const std::size_t n = parent.shape(0);
   require_aligned(parent, "parent");
@@ -21,35 +73,41 @@ Out<std::int64_t> nearest_above(In<std::int64_t> parent, In<std::uint8_t> wanted
   Buffer<std::int64_t> found(rows.shape(0));
   {
     nb::gil_scoped_release release;
-    constexpr std::int64_t kUnknown = -2, kOnTheWay = -3;
-    std::vector<std::int64_t> known(n, kUnknown);
-    std::vector<std::int64_t> path;
-    for (std::size_t i = 0; i < n; ++i) {
-      require(parent.data()[i] < static_cast<std::int64_t>(n), "a parent is beyond the last row");
-    }
+    Climb climb(parent, wanted);
     for (std::size_t i = 0; i < rows.shape(0); ++i) {
-      std::int64_t row = rows.data()[i];
+      const std::int64_t row = rows.data()[i];
       require(row >= 0 && static_cast<std::size_t>(row) < n, "a row is out of range");
-      path.clear();
-      std::int64_t answer = kNoRow;
-      for (;;) {
-        if (known[row] == kOnTheWay) break;  // a circle: nothing is above
-        if (known[row] != kUnknown) {
-          answer = known[row];
-          break;
-        }
-        path.push_back(row);
-        known[row] = kOnTheWay;
-        const std::int64_t above = parent.data()[row];
-        if (above < 0) break;
-        if (wanted.data()[above]) {
-          answer = above;
-          break;
-        }
-        row = above;
-      }
-      for (const std::int64_t passed : path) known[passed] = answer;
-      found[i] = answer;
+      found[i] = climb.from(row);
+    }
+  }
+  return found.array();
+}
+
+Out<std::int64_t> next_on_thread(In<std::int32_t> thread, In<std::uint8_t> among, In<std::int64_t> rows,
+                                 std::int64_t threads_max) {
+  const std::size_t n = thread.shape(0), asked = rows.shape(0);
+  require_aligned(thread, "thread");
+  require_column(among, n, "among");
+  require_aligned(rows, "rows");
+  Buffer<std::int64_t> found(asked);
+  {
+    nb::gil_scoped_release release;
+    std::int64_t highest = kNoRow;
+    for (std::size_t i = 0; i < n; ++i) highest = std::max<std::int64_t>(highest, thread.data()[i]);
+    require(highest < threads_max, "a thread number is beyond the limit of tracks");
+    for (std::size_t i = 0; i < asked; ++i) {
+      require(rows.data()[i] >= 0 && rows.data()[i] < static_cast<std::int64_t>(n), "a row is out of range");
+      require(!i || rows.data()[i - 1] <= rows.data()[i], "rows do not ascend");
+    }
+    // Rows without a thread (all negative numbers) are those of one more.
+    std::vector<std::int64_t> next(static_cast<std::size_t>(highest) + 2, kNoRow);
+    const auto next_of = [&](std::size_t row) -> std::int64_t& {
+      return next[static_cast<std::size_t>(std::max<std::int64_t>(thread.data()[row], kNoRow) + 1)];
+    };
+    std::size_t left = asked;
+    for (std::size_t row = n; row-- > 0 && left;) {
+      for (; left && rows.data()[left - 1] == static_cast<std::int64_t>(row); --left) found[left - 1] = next_of(row);
+      if (among.data()[row]) next_of(row) = static_cast<std::int64_t>(row);
     }
   }
   return found.array();
@@ -82,40 +140,67 @@ class Owners {
 };
 
 // Ids that come in order need an array only; others are hashed.
-Out<std::int64_t> match_ids(In<std::int64_t> ids, In<std::int64_t> wanted) {
+Out<std::int64_t> match_ids(In<std::int64_t> ids, In<std::uint8_t> among, In<std::int64_t> wanted) {
   require_aligned(ids, "ids");
   require_aligned(wanted, "wanted");
   const std::size_t n = ids.shape(0), asked = wanted.shape(0);
+  require_column(among, n, "among");
+  require(n < std::size_t{1} << 31, "there are too many ids");
   Buffer<std::int64_t> found(asked);
   {
     nb::gil_scoped_release release;
-    std::int64_t low = kForever, high = kAbsent;
+    const std::int64_t* const id = ids.data();
+    const auto counts = [&](std::size_t i) { return among.data()[i] && id[i] > 0; };
+    std::int64_t low = kForever, high = 0;
+    std::size_t owners = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      low = std::min(low, ids.data()[i]);
-      high = std::max(high, ids.data()[i]);
+      if (!counts(i)) continue;
+      ++owners;
+      low = std::min(low, id[i]);
+      high = std::max(high, id[i]);
     }
-    const auto beyond_low = [low](std::int64_t id) { return static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(low); };
-    const std::uint64_t span = n ? beyond_low(high) : 0;
-    if (span < 4 * static_cast<std::uint64_t>(n) + 1024) {
-      std::vector<std::int64_t> owner(n ? span + 1 : 0, Owners::kFree);
+    const auto beyond_low = [low](std::int64_t value) {
+      return static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(low);
+    };
+    if (!owners) {
+      std::fill_n(found.data(), asked, kNoRow);
+    } else if (beyond_low(high) < 4 * static_cast<std::uint64_t>(owners) + 1024) {
+      constexpr std::int32_t kFree = -1, kSeveral = -2;
+      std::vector<std::int32_t> owner(beyond_low(high) + 1, kFree);
       for (std::size_t i = 0; i < n; ++i) {
-        std::int64_t& place = owner[beyond_low(ids.data()[i])];
-        place = place == Owners::kFree ? static_cast<std::int64_t>(i) : kNoRow;
+        if (!counts(i)) continue;
+        std::int32_t& place = owner[beyond_low(id[i])];
+        place = place == kFree ? static_cast<std::int32_t>(i) : kSeveral;
       }
       for (std::size_t i = 0; i < asked; ++i) {
         const std::uint64_t at = beyond_low(wanted.data()[i]);  // below the lowest it wraps to what is beyond the highest
-        found[i] = at < owner.size() ? std::max(owner[at], kNoRow) : kNoRow;
+        found[i] = at < owner.size() ? std::max<std::int64_t>(owner[at], kNoRow) : kNoRow;
       }
     } else {
-      Owners owners(n);
+      Owners table(owners);
       for (std::size_t i = 0; i < n; ++i) {
-        Owners::Slot& slot = owners.at(ids.data()[i]);
-        slot = {ids.data()[i], slot.owner == Owners::kFree ? static_cast<std::int64_t>(i) : kNoRow};
+        if (!counts(i)) continue;
+        Owners::Slot& slot = table.at(id[i]);
+        slot = {id[i], slot.owner == Owners::kFree ? static_cast<std::int64_t>(i) : kNoRow};
       }
-      for (std::size_t i = 0; i < asked; ++i) found[i] = std::max(owners.at(wanted.data()[i]).owner, kNoRow);
+      for (std::size_t i = 0; i < asked; ++i) found[i] = std::max(table.at(wanted.data()[i]).owner, kNoRow);
     }
   }
   return found.array();
+}
+
+// Branches would cost more than the comparison: codes beyond the table stand behind nulls, or in damaged files.
+void recode(In<std::int32_t> codes, In<std::int32_t> table, InOut<std::int32_t> out) {
+  const std::size_t n = codes.shape(0), entries = table.shape(0);
+  require_aligned(codes, "codes");
+  require_aligned(table, "table");
+  require_column(In<std::int32_t>(out), n, "out");
+  require(entries > 0, "table has no entries");
+  nb::gil_scoped_release release;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t code = static_cast<std::uint32_t>(codes.data()[i]);
+    out.data()[i] = table.data()[code < entries ? code : entries - 1];
+  }
 }
 
 template <typename T>
@@ -148,7 +233,11 @@ void fill_nulls(InOut<T> values, In<std::uint8_t> valid, std::size_t offset, T a
 void bind_lookup(nb::module_& m) {
   m.def("nearest_above", &nearest_above, nb::arg("parent").noconvert(), nb::arg("wanted").noconvert(),
         nb::arg("rows").noconvert());
-  m.def("match_ids", &match_ids, nb::arg("ids").noconvert(), nb::arg("wanted").noconvert());
+  m.def("next_on_thread", &next_on_thread, nb::arg("thread").noconvert(), nb::arg("among").noconvert(),
+        nb::arg("rows").noconvert(), nb::kw_only(), nb::arg("threads_max") = 1 << 22);
+  m.def("match_ids", &match_ids, nb::arg("ids").noconvert(), nb::arg("among").noconvert(),
+        nb::arg("wanted").noconvert());
+  m.def("recode", &recode, nb::arg("codes").noconvert(), nb::arg("table").noconvert(), nb::arg("out").noconvert());
   m.def("fill_nulls", &fill_nulls<std::int64_t>, nb::arg("values").noconvert(), nb::arg("valid").noconvert(),
         nb::arg("offset"), nb::arg("absent"));
   m.def("fill_nulls", &fill_nulls<std::int32_t>, nb::arg("values").noconvert(), nb::arg("valid").noconvert(),

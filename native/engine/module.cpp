@@ -1,6 +1,8 @@
 // The bindings of profd._engine. Each part declares one bind_* function.
 #include <nanobind/nanobind.h>
 
+#include "averages.h"
+#include "calls.h"
 #include "columns.h"
 #include "demangle.h"
 #include "gather.h"
@@ -13,6 +15,8 @@
 
 NB_MODULE(_engine, m) {
   m.doc() = "Hot loops of the trace engine over columns.";
+  profd::bind_averages(m);
+  profd::bind_calls(m);
   profd::bind_columns(m);
   profd::bind_demangle(m);
   profd::bind_gather(m);

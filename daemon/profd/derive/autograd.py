@@ -41,22 +41,18 @@ def find_links(table: EventTable, flows: Flows | None = None, tracks: Tracks | N
     starts before it, of equal starts the later row. A flow that ends at a row
     says more than numbers do.
     """
-    sequence, fwd_thread = plumbed(table)
-    backward = (fwd_thread != NO_END) & (fwd_thread != 0)
     engine = engine_rows(table)
+    calls = engine_calls(table, engine)
+    sequence, fwd_thread = plumbed(table, calls)
+    backward = (fwd_thread != NO_END) & (fwd_thread != 0)
     paired, origin = _by_flow(table, flows)
     thread = _forward_threads(table, fwd_thread, backward, (paired, origin), tracks or Tracks())
     last, first = _by_number(table, sequence, thread, backward)
     last[paired] = origin
-    function = (backward & ~engine) | _called_by_engine(table, engine)
+    function = backward & ~engine
+    function[calls[1]] = True
     function |= table.column("scope") == Scope.BACKWARD_FUNCTION
     return Links(sequence, backward, function, last, first)
-
-
-def _called_by_engine(table: EventTable, engine: Array) -> Array:
-    called = np.zeros(len(table), dtype=bool)
-    called[engine_calls(table, engine)[1]] = True
-    return called
 
 
 def _by_flow(table: EventTable, flows: Flows | None) -> tuple[Array, Array]:

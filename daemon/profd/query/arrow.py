@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from profd import _engine
-from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
+from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.events import COLUMNS, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query.view import durations
@@ -135,7 +135,7 @@ def flows_arrow(reader: TraceReader) -> pa.Table:
 def backward_arrow(reader: TraceReader) -> pa.Table:
     """One row per backward op: its `row`, and `forward_row`, null where the forward op is not in the trace."""
     table = reader.read([*AUTOGRAD_COLUMNS, "cat"], args=False)
-    links = find_links(table, reader.flows(), reader.tracks)
+    links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks)
     rows = np.flatnonzero(links.backward)
     forward = links.forward_row[rows]
     return pa.table({"row": pa.array(rows), "forward_row": pa.array(forward, mask=forward < 0)})

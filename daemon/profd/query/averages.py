@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 
 from profd import _engine
-from profd.derive.autograd import AUTOGRAD_COLUMNS, Links, backward_times, find_links
+from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, Links, backward_times, find_links
 from profd.derive.flops import flops_of_rows, has_formula
 from profd.errors import BadInput
 from profd.events import NO_ROW, DeviceType, EventTable, Kind
@@ -37,7 +38,6 @@ SORT_KEYS: Final = (
 )
 SORT_DEFAULT: Final = "self_cpu_time_total"
 _INT64_MAX: Final = (1 << 63) - 1
-_PLACES: Final = 32  # device types, those of annotations apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,20 @@ def averages_of_trace(
         columns = list(dict.fromkeys([*columns, "cat", *AUTOGRAD_COLUMNS]))
     if not raw or linked or grouping.by_context:
         table = whole(reader, columns)
-        links = find_links(table, reader.flows(), reader.tracks) if linked else None
-        return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward)
+        links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks) if linked else None
+        calls = None if raw else view.torch_calls(table, partial(_are_correlations, reader))
+        return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward, calls=calls)
     stretches = recorded_stretches(reader.iterate(columns, args=False))
     return _merge(_group(table, calls, True, grouping) for table, calls in stretches)
+
+
+def _are_correlations(reader: TraceReader, rows: Array, ids: Array) -> bool:
+    """`view.AreCorrelations` of a stored trace: the first rows tell, nearly always."""
+    for table in reader.iterate(["correlation"], args=False):
+        low, high = np.searchsorted(rows, (table.first_row, table.first_row + len(table)))
+        if (ids[low:high] != table.column("correlation")[rows[low:high] - table.first_row]).any():
+            return False
+    return True
 
 
 def _merge(parts: Iterable[list[Average]]) -> list[Average]:
@@ -148,6 +158,7 @@ def averages(
     grouping: Grouping | None = None,
     links: Links | None = None,
     with_backward: bool = False,
+    calls: view.Calls | None = None,
 ) -> list[Average]:
     """The rows of `top` for a whole trace, in order of first call.
 
@@ -155,12 +166,13 @@ def averages(
     utility ops left out, `ProfilerStep#n` one row, annotations apart from ops of
     their name, and with `links` calls of the backward pass under stack and module
     of their forward ops. With it every event counts as it was recorded, and device
-    rows alone have device time. `with_backward` needs `links`.
+    rows alone have device time. `with_backward` needs `links`. `calls`: those of torch's
+    view, where they are known.
     """
     grouping = grouping or Grouping()
     backward = links if with_backward else None
     if not raw:
-        rows = _group(table, view.torch_calls(table), raw, grouping, links, backward)
+        rows = _group(table, calls or view.torch_calls(table), raw, grouping, links, backward)
         return [row for row in rows if row.count]
     if grouping.by_context or with_backward:
         return _group(table, recorded_calls(table), raw, grouping, None, backward)
@@ -177,20 +189,13 @@ def _group(
 ) -> list[Average]:
     if not len(table):
         return []
-    key = calls.name.astype(np.int64)
-    key *= _PLACES
-    key += calls.device_type
-    if not raw:
-        # Torch keeps an annotation apart from an op of the same name.
-        key += rules.is_annotation(table.column("kind")) * np.uint8(_PLACES // 2)
     shapes = by_shapes(table) if grouping.input_shape else None
     stacks = by_stack(table, grouping.stack_n, calls.parent, links) if grouping.stack_n > 0 else None
     modules = by_module(table, calls.parent, links) if grouping.module else None
-    labels = [labels.code for labels in (shapes, stacks, modules) if labels is not None]
-    group, first = _engine.group_rows([key, *labels])
-
-    count = np.bincount(group, minlength=len(first)) - np.bincount(group[calls.uncounted], minlength=len(first))
-    sums = _sums(calls, group, len(first), backward)
+    keys = [*_keys(table, calls, raw), *_label_keys([labels for labels in (shapes, stacks, modules) if labels])]
+    values = _values(calls, backward)
+    group, first, count, summed = _engine.sum_groups(keys, calls.counted.view(np.uint8), list(values.values()))
+    sums = dict(zip(values, summed, strict=True))
     device = calls.device_type[first]
     shadow = table.column("kind")[first] == Kind.GPU_USER_ANNOTATION
     flops = _flops(table, calls, group, len(first))
@@ -211,8 +216,32 @@ def _group(
     ]
 
 
-def _sums(calls: view.Calls, group: Array, groups: int, backward: Links | None) -> dict[str, Array]:
-    """Field of Average -> its value for each group."""
+_PLACES: Final = 256  # device types that a damaged file can name
+_ANNOTATION: Final = np.array([rules.is_annotation(np.arange(256))], dtype=np.uint8)[0]
+
+
+def _keys(table: EventTable, calls: view.Calls, raw: bool) -> list[tuple[Array, int]]:
+    """Columns by which calls are told apart, and how many values each may have."""
+    keys = [
+        (np.ascontiguousarray(calls.name), len(calls.names) + 1),
+        (np.ascontiguousarray(calls.device_type), _PLACES),
+    ]
+    if not raw:
+        # Torch keeps an annotation apart from an op of the same name.
+        keys.append((_engine.allowed([(np.ascontiguousarray(table.column("kind")), _ANNOTATION)]), 2))
+    return keys
+
+
+def _label_keys(labels: list[Labels]) -> list[tuple[Array, int]]:
+    """The labels as one column: the numbers of several may be too many to multiply."""
+    if len(labels) < 2:
+        return [(of_all.code, len(of_all.texts)) for of_all in labels]
+    group, first = _engine.group_rows([of_all.code for of_all in labels])
+    return [(group, len(first))]
+
+
+def _values(calls: view.Calls, backward: Links | None) -> dict[str, Array]:
+    """Field of Average -> its value for each row."""
     values = {
         "cpu_time_total_ns": calls.cpu,
         "self_cpu_time_total_ns": calls.self_cpu,
@@ -222,7 +251,7 @@ def _sums(calls: view.Calls, group: Array, groups: int, backward: Links | None) 
     if backward is not None:
         own = backward_times(backward, calls.parent, calls.cpu)
         total = _engine.subtree_sums(own, calls.parent)
-        total[calls.uncounted] = 0
+        total[~calls.counted] = 0
         values["backward_time_total_ns"] = total
     if calls.memory is not None:
         values |= {
@@ -231,7 +260,7 @@ def _sums(calls: view.Calls, group: Array, groups: int, backward: Links | None) 
             "device_memory_usage": calls.memory.device,
             "self_device_memory_usage": calls.memory.self_device,
         }
-    return {field: _engine.sum_by(group, groups, of_rows) for field, of_rows in values.items()}
+    return values
 
 
 _DEVICE_LABELS: Final = {int(device): device.label for device in DeviceType}
@@ -248,15 +277,17 @@ def _frames(labels: Labels | None, row: int) -> list[str] | None:
     return text.split(";") if text else []
 
 
+_OPS: Final = (np.arange(256) == Kind.CPU_OP).view(np.uint8)
+
+
 def _flops(table: EventTable, calls: view.Calls, group: Array, groups: int) -> Array | None:
     inputs = table.dictionaries.get("inputs")
     if "inputs" not in table.columns or not inputs or not inputs.values:
         return None
     names = rules.names_of(table)
-    ops = table.column("kind") == Kind.CPU_OP
-    ops &= has_formula(names)[table.column("name")]
-    ops[calls.uncounted] = False
-    rows = np.flatnonzero(ops)
+    kind, name = (np.ascontiguousarray(table.column(column)) for column in ("kind", "name"))
+    ops = _engine.allowed([(kind, _OPS), (name, has_formula(names).view(np.uint8))])
+    rows = np.flatnonzero(ops.view(np.bool_) & calls.counted)
     flops = flops_of_rows(names, inputs.values, table.column("name")[rows], table.columns["inputs"][rows])
     return np.bincount(group[rows], weights=flops, minlength=groups)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from profd import _engine
-from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
+from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.errors import BadInput
 from profd.events import NO_CODE, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
@@ -267,7 +267,7 @@ def _paths_of(table: EventTable, paths: Paths, by_path: bool) -> Array:
 
 def _modules_of(table: EventTable, reader: TraceReader, paths: Paths) -> Array:
     """The module around each row, under its path from the outermost module."""
-    links = find_links(table, reader.flows(), reader.tracks)
+    links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks)
     labels = by_module(table, recorded_calls(table).parent, links)
     numbers = np.array([paths.on(_ROOT, text or NO_MODULE) for text in labels.texts], dtype=np.int64)
     return numbers[labels.code]

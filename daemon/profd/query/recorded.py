@@ -87,7 +87,7 @@ def _calls(table: EventTable, fresh: int) -> Calls:
     children = _engine.sum_by(parent[inner], len(table), lasting[inner])
     on_cpu, on_device = np.where(cpu, lasting, 0), np.where(cpu, 0, lasting)
     return Calls(
-        uncounted=np.arange(fresh),
+        counted=np.arange(len(table)) >= fresh,
         device_type=table.column("device_type"),
         name=table.column("name"),
         names=rules.names_of(table),

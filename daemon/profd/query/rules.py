@@ -44,9 +44,9 @@ _HIDDEN_FRAMES: Final = (
 )
 
 # Rows that are marks or values, not work.
-_NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
+NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 _ANNOTATIONS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION)
-_ASYNC_PHASES: Final = b"bne"
+ASYNC_PHASES: Final = b"bne"
 ASYNC_COLUMNS: Final = ("phase", "is_async")  # what `is_async` looks at
 
 
@@ -65,7 +65,7 @@ def is_kind(kinds: Array, *wanted: Kind) -> Array:
 
 def is_work(kinds: Array) -> Array:
     """Which rows are events to torch's tables (marks, counters and the trace's own span are not)."""
-    return ~is_kind(kinds, *_NOT_WORK)
+    return ~is_kind(kinds, *NOT_WORK)
 
 
 def is_annotation(kinds: Array) -> Array:
@@ -88,7 +88,7 @@ def names_of(table: EventTable) -> list[str]:
 def is_async(table: EventTable) -> Array:
     """Which rows are asynchronous spans: they overlap freely and are on nobody's stack."""
     phases = table.columns.get("phase")
-    found = np.zeros(len(table), dtype=bool) if phases is None else _is_any(phases, _ASYNC_PHASES)
+    found = np.zeros(len(table), dtype=bool) if phases is None else _is_any(phases, ASYNC_PHASES)
     if "is_async" in table.columns:
         found |= table.columns["is_async"] != 0
     return found

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from profd import _engine
-from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
+from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
 from profd.errors import BadInput
 from profd.events import NO_END, NO_ROW, Dictionary, EventTable, Kind
@@ -99,7 +99,7 @@ class _Reading:
         kinds = table.column("kind")
         nested = rules.is_cpu(table.column("device_type")) & rules.is_work(kinds) & ~rules.is_async(table)
         parent, _ = nest(table, nested & ~rules.is_kind(kinds, Kind.OVERHEAD))
-        links = find_links(table, self._reader.flows(), self._reader.tracks)
+        links = find_links(table, self._reader.flows(FLOW_CATEGORIES), self._reader.tracks)
         modules = by_module(table, parent, links)
         op = np.full(len(self._work), NO_ROW, dtype=np.int64)
         known = np.flatnonzero(self._launch != NO_ROW)

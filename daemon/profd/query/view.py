@@ -8,29 +8,35 @@ it, device time attributed to the op that launched it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from profd import _engine
 from profd.derive.ancestors import nearest
-from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME, own_usage, usage_within
-from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
+from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME, named, own_usage, usage_within
+from profd.events import NO_ROW, DeviceType, EventTable
 from profd.events.table import Array
 from profd.query import rules
+from profd.query.roles import COSTS, MARK, NESTS, OP, OWNER, SHOWN, WORK, having, roles_of
 
 COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type")
 # Read in addition where there are allocations.
 MEMORY_COLUMNS = ("process", "bytes")
 # Read in addition where a device left records.
-DEVICE_COLUMNS = ("correlation", "external", "linked")
+DEVICE_COLUMNS = ("external", "linked")
+
+# (rows ascending, their external ids) -> whether all of these are the rows' correlation ids.
+AreCorrelations = Callable[[Array, Array], bool]
 
 
 @dataclass(slots=True)
 class Calls:
     """The rows of a table as calls to be grouped; arrays are as long as the table. Times in ns."""
 
-    uncounted: Array  # rows that are no calls; their times still add up
+    counted: Array  # bool: rows that are calls; the times of others still add up
     device_type: Array
     name: Array  # index of `names`, or NO_CODE
     names: list[str]
@@ -53,48 +59,31 @@ class Memory:
 
 
 def durations(table: EventTable) -> Array:
-    """Duration of each row in ns; 0 where no end was seen or it lies before the start."""
+    """Duration of each row in ns; 0 where no end was seen or it lies before the start; saturating."""
     start, end = table.columns["start"], table.column("end")
-    known = (end != NO_END) & (end > start)
-    lasting = np.zeros(len(table), dtype=np.int64)
-    np.subtract(end, start, out=lasting, where=known)
-    # Ends and starts may be the extremes of an int64; a duration stays one that fits.
-    lasting[lasting < 0] = np.iinfo(np.int64).max
-    return lasting
+    return _engine.durations(np.ascontiguousarray(start), np.ascontiguousarray(end))
 
 
-def torch_calls(table: EventTable) -> Calls:
-    """The calls of a whole trace (rows in start order, `first_row` 0); rows that torch does not show have no times."""
-    # Arrays of a million rows cost more to allocate than to fill: they are reused where they can be.
-    kinds, device_type = table.column("kind"), table.column("device_type")
-    cpu = rules.is_cpu(device_type)
+def torch_calls(table: EventTable, are_correlations: AreCorrelations | None = None) -> Calls:
+    """The calls of a whole trace (rows in start order, `first_row` 0); rows that torch does not show have no times.
+
+    `are_correlations` looks the ids up where the table does not have them.
+    """
     names, name = rules.shown_names(rules.names_of(table), table.column("name"))
-    shown = rules.is_work(kinds) & ~rules.is_named(table, rules.UTILITY_OPS)
+    role, lasting = roles_of(table), durations(table)
+    marks = _lonely_memory(table, lasting, role)
+    role[marks] |= MARK
 
-    lasting = durations(table)
-    nested = shown & cpu & ~rules.is_kind(kinds, Kind.OVERHEAD)
-    waiting = nested & rules.is_async(table)
-    nested &= ~waiting
-    on_device = shown & ~cpu
-    marks = _lonely_memory(table, lasting, shown & cpu)
-
-    parent, self_cpu, crossed = nest_and_count(table, nested)
-    launched = _device_time(table, lasting, nested, on_device, None if crossed else parent)
-    dropped = _merge_wrappers(name, parent, lasting, self_cpu, launched)
-    device = _engine.subtree_sums(launched, parent) if launched.any() else launched
-
-    memory = _memory(table, shown & cpu & ~dropped, marks, parent, dropped, lasting)
-
-    self_cpu[np.flatnonzero(on_device | waiting | marks)] = 0
-    work = np.flatnonzero(on_device)
-    device[work] = launched[work] = lasting[work]
-    lasting[work] = 0
-    hidden = np.flatnonzero(~((shown & ~dropped) | marks))
-    for times in (lasting, self_cpu, device, launched):
-        times[hidden] = 0
-    if marks.any():
-        device_type = np.where(marks, np.uint8(DeviceType.CPU), device_type)
-    return Calls(hidden, device_type, name, names, lasting, self_cpu, device, launched, parent, memory)
+    parent, self_cpu, crossed = nest_and_count(table, having(role, NESTS))
+    tree = None if crossed else parent
+    launched = _device_time(table, lasting, role, tree, are_correlations or partial(_are_correlations, table))
+    device, counted, dropped = _engine.call_times(role, np.ascontiguousarray(name), parent, lasting, self_cpu, launched)
+    memory = _memory(table, role, marks, parent, dropped.view(np.bool_), lasting)
+    device_type = table.column("device_type")
+    if len(marks):
+        device_type = device_type.copy()
+        device_type[marks] = DeviceType.CPU
+    return Calls(counted.view(np.bool_), device_type, name, names, lasting, self_cpu, device, launched, parent, memory)
 
 
 def nest(table: EventTable, include: Array) -> tuple[Array, Array]:
@@ -103,7 +92,7 @@ def nest(table: EventTable, include: Array) -> tuple[Array, Array]:
 
 
 def nest_and_count(table: EventTable, include: Array) -> tuple[Array, Array, int]:
-    """`nest`, and how many partial overlaps there were."""
+    """`nest`, and how many partial overlaps there were. `include`: bool, or bytes that are 0 for no."""
     return _engine.nest(
         np.ascontiguousarray(table.columns["start"], dtype=np.int64),
         np.ascontiguousarray(table.column("end"), dtype=np.int64),
@@ -112,73 +101,39 @@ def nest_and_count(table: EventTable, include: Array) -> tuple[Array, Array, int
     )
 
 
-def _merge_wrappers(name: Array, parent: Array, lasting: Array, self_cpu: Array, launched: Array) -> Array:
-    """Drop every call that is the only child of a call of its own name; returns which.
-
-    The wrapper takes over the children and, as in torch, the kernels of the
-    innermost call it wraps: what it launched itself is not counted.
-    """
-    dropped = np.zeros(len(name), dtype=bool)
-    nested = parent != NO_ROW
-    inner = np.flatnonzero(nested & (name == name[parent])) if len(name) else np.zeros(0, dtype=np.int64)
-    if not len(inner):
-        return dropped
-    above = parent[inner]
-    wraps = np.zeros(len(name), dtype=bool)
-    wraps[above] = True
-    siblings = np.bincount(parent[np.flatnonzero(nested & wraps[parent])], minlength=len(name))
-    alone = siblings[above] == 1
-    inner, above = inner[alone], above[alone]
-    dropped[inner] = True
-    # Chains collapse into their top, and what is below the innermost becomes what is below the top.
-    innermost = ~np.isin(inner, above)
-    last, top = inner[innermost], above[innermost].copy()
-    climbing = np.flatnonzero(dropped[top])
-    while len(climbing):
-        top[climbing] = parent[top[climbing]]
-        climbing = climbing[dropped[top[climbing]]]
-    self_cpu[top] = lasting[top] - (lasting[last] - self_cpu[last])
-    launched[top] = launched[last]
-    launched[inner] = 0
-    return dropped
+def _are_correlations(table: EventTable, rows: Array, ids: Array) -> bool:
+    return bool((ids == table.column("correlation")[rows]).all())
 
 
-def _device_time(table: EventTable, lasting: Array, nested: Array, on_device: Array, parent: Array | None) -> Array:
+def _device_time(
+    table: EventTable, lasting: Array, role: Array, parent: Array | None, are_correlations: AreCorrelations
+) -> Array:
     """Device time in ns that each op launched itself; 0 in all other rows.
 
     `parent`: the tree of the nested rows, if no two of them overlap partially.
     """
-    kinds = table.column("kind")
-    launched = np.zeros(len(table), dtype=np.int64)
-    # The shadow of an annotation spans its kernels: adding it would count them twice. Torch's ops do
-    # not take up MTIA work either.
-    skipped = rules.is_kind(kinds, Kind.GPU_USER_ANNOTATION) | (table.column("device_type") == DeviceType.MTIA)
-    work = np.flatnonzero(on_device & ~skipped)
+    work = np.flatnonzero(having(role, COSTS))
     if not len(work):
-        return launched
-    op = _op_by_external_id(table, nested, work)
+        return np.zeros(len(table), dtype=np.int64)
+    op = _op_by_external_id(table, role, work, are_correlations)
     unknown = op == NO_ROW
-    op[unknown] = _op_around_launch(table, nested, work[unknown], parent)
+    op[unknown] = _op_around_launch(table, role, work[unknown], parent)
     known = op != NO_ROW
     return _engine.sum_by(op[known], len(table), lasting[work[known]])
 
 
-def _op_by_external_id(table: EventTable, nested: Array, work: Array) -> Array:
+def _op_by_external_id(table: EventTable, role: Array, work: Array, are_correlations: AreCorrelations) -> Array:
     """The op that each device row names as its own; NO_ROW where it names none."""
-    external = table.column("external")
-    op = np.full(len(work), NO_ROW, dtype=np.int64)
-    candidates = nested & rules.is_kind(table.column("kind"), Kind.CPU_OP, Kind.USER_ANNOTATION)
-    ops = np.flatnonzero(candidates & (external > 0))
+    external = np.ascontiguousarray(table.column("external"))
     wanted = external[work]
     # Some releases wrote the correlation id in the place of the op's.
-    if not len(ops) or bool((wanted == table.column("correlation")[work]).all()):
-        return op
+    if bool((wanted <= 0).all()) or are_correlations(work, wanted):
+        return np.full(len(work), NO_ROW, dtype=np.int64)
     # An id of two ops (several processes in one file) says nothing.
-    place = _engine.match_ids(np.ascontiguousarray(external[ops]), np.ascontiguousarray(wanted))
-    return np.where(place == NO_ROW, NO_ROW, ops[place])
+    return _engine.match_ids(external, having(role, OWNER), wanted)
 
 
-def _op_around_launch(table: EventTable, nested: Array, work: Array, parent: Array | None) -> Array:
+def _op_around_launch(table: EventTable, role: Array, work: Array, parent: Array | None) -> Array:
     """The innermost op that encloses the launch of each device row. `parent` as in `_device_time`."""
     op = np.full(len(work), NO_ROW, dtype=np.int64)
     if not len(work):
@@ -186,14 +141,14 @@ def _op_around_launch(table: EventTable, nested: Array, work: Array, parent: Arr
     launch = table.column("linked")[work]
     known = np.flatnonzero((launch >= 0) & (launch < len(table)))
     launch = launch[known]
-    ops = nested & rules.is_kind(table.column("kind"), Kind.CPU_OP)
+    ops = having(role, OP)
     if parent is None:
         # Calls of other kinds may overlap an op and still hide it: among ops and launches only, an op's launches
         # are its children or its launches' children.
-        launches = np.zeros(len(table), dtype=bool)
-        launches[launch] = True
-        parent, _ = nest(table, ops | (launches & nested))
-    op[known] = _engine.nearest_above(parent, ops.view(np.uint8), launch)
+        launches = np.zeros(len(table), dtype=np.uint8)
+        launches[launch] = NESTS
+        parent, _ = nest(table, ops | (launches & role))
+    op[known] = _engine.nearest_above(parent, ops, launch)
     return op
 
 
@@ -203,10 +158,11 @@ def _kept_parent(parent: Array, dropped: Array) -> Array:
 
 
 def _memory(
-    table: EventTable, calls: Array, marks: Array, parent: Array, dropped: Array, lasting: Array
+    table: EventTable, role: Array, marks: Array, parent: Array, dropped: Array, lasting: Array
 ) -> Memory | None:
     if not rules.is_named(table, frozenset({MEMORY_NAME})).any():
         return None
+    calls = _on_threads(role) & ~dropped
     parent = _kept_parent(parent, dropped)
     rows = np.flatnonzero(calls)
     totals = usage_within(table, rows, lasting)
@@ -214,7 +170,7 @@ def _memory(
     inner = rows[parent[rows] != NO_ROW]
     waiting = np.flatnonzero(calls & rules.is_async(table))
     # Running out of memory allocates nothing.
-    alone = np.flatnonzero(marks & rules.is_named(table, frozenset({MEMORY_NAME})))
+    alone = marks[rules.is_named(table, frozenset({MEMORY_NAME}))[marks]]
     for total, self_total, mine in zip(totals, own, own_usage(table, alone), strict=True):
         self_total -= _engine.sum_by(parent[inner], len(table), total[inner])
         self_total[waiting] = 0
@@ -222,17 +178,22 @@ def _memory(
     return Memory(totals[0], own[0], totals[1], own[1])
 
 
-def _lonely_memory(table: EventTable, lasting: Array, calls: Array) -> Array:
-    """Memory records that no CPU call on any thread covers; torch shows them as calls of no time."""
-    marks = rules.is_named(table, frozenset({OUT_OF_MEMORY_NAME}))
-    start = table.columns["start"]
-    records = np.flatnonzero(rules.is_named(table, frozenset({MEMORY_NAME})))
-    called = np.flatnonzero(calls)
-    if not len(records) or not len(called):
-        marks[records] = True
-        return marks
-    until = np.maximum.accumulate(start[called] + lasting[called])
-    before = np.searchsorted(start[called], start[records], side="right")
-    covered = (before > 0) & (until[np.maximum(before - 1, 0)] >= start[records])
-    marks[records[~covered]] = True
-    return marks
+def _on_threads(role: Array) -> Array:
+    on_threads: Array = (role & (SHOWN | WORK)) == SHOWN
+    return on_threads
+
+
+def _lonely_memory(table: EventTable, lasting: Array, role: Array) -> Array:
+    """Memory records that no CPU call on any thread covers; torch shows them as calls of no time. Rows."""
+    full = named(table, OUT_OF_MEMORY_NAME)
+    records = named(table, MEMORY_NAME)
+    if not len(records):
+        return full
+    called = np.flatnonzero(_on_threads(role))
+    if len(called):
+        start = table.columns["start"]
+        until = np.maximum.accumulate(start[called] + lasting[called])
+        before = np.searchsorted(start[called], start[records], side="right")
+        covered = (before > 0) & (until[np.maximum(before - 1, 0)] >= start[records])
+        records = records[~covered]
+    return np.concatenate([full, records])

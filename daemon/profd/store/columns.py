@@ -146,7 +146,7 @@ def decode_codes(column: pa.ChunkedArray | pa.Array, dictionary: Dictionary, out
         place = np.append(np.array(dictionary.codes(words_of(chunk.dictionary)), dtype=np.int32), np.int32(-1))
         part = out[first : first + len(chunk)]
         # What stands in the place of a null is anything at all.
-        np.take(place, _values(chunk.indices), out=part, mode="clip")
+        _engine.recode(_values(chunk.indices).astype(np.int32, copy=False), place, part)
         _fill(part, chunk.indices, -1)
         first += len(chunk)
     return out

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from profd.events import NO_END, Dictionary, EventTable, Flows, Tracks
 from profd.store.columns import decode_codes
@@ -136,8 +137,8 @@ class TraceReader:
             tables.append(_numbered(table, inside - table.first_row))
         return join(tables, self.dictionaries)
 
-    def flows(self) -> Flows:
-        """All flow records, in the order they were written; codes are those of `dictionaries`."""
+    def flows(self, categories: Collection[str] | None = None) -> Flows:
+        """The flow records, of these categories or all, as written; codes are those of `dictionaries`."""
         if not self.meta.flows:
             return self._decode_flows(FLOW_SCHEMA.empty_table())
         path = self.directory / FLOWS_FILE
@@ -145,7 +146,7 @@ class TraceReader:
             table = open_parquet(path).read()
             if len(table) != self.meta.flows:
                 raise LookupError(f"it has {len(table)} rows, {self.meta.flows} were written")
-            return self._decode_flows(table)
+            return self._decode_flows(table if categories is None else _of_categories(table, categories))
 
     def _decode_flows(self, table: pa.Table) -> Flows:
         columns: dict[str, Array] = {}
@@ -202,6 +203,13 @@ class TraceReader:
                 with reading(path):
                     stretch = file.load(groups, columns, args)
                 yield path, stretch
+
+
+def _of_categories(flows: pa.Table, categories: Collection[str]) -> pa.Table:
+    """Ids are strings, nearly all of them different: those of other categories never become Python's."""
+    kept = flows.filter(pc.is_in(flows.column("category"), pa.array(sorted(categories), pa.string())))
+    ids = pa.chunked_array([chunk.dictionary_decode() for chunk in kept.column("id").chunks], pa.string())
+    return kept.set_column(kept.schema.get_field_index("id"), "id", ids)
 
 
 def _meets(info: SegmentInfo, window: Window) -> bool:

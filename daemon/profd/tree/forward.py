@@ -43,24 +43,22 @@ def engine_calls(table: EventTable, engine: Array) -> tuple[Array, Array]:
 
     A recorded scope says whether an op is a function; without one the name must be the one that the engine's row has.
     """
-    none = np.empty(0, dtype=np.int64)
-    if not engine.any():
-        return none, none
-    ops = np.flatnonzero(table.column("kind") == Kind.CPU_OP)
-    ops = ops[_engine.argsort(np.ascontiguousarray(table.column("thread")[ops], dtype=np.int64))]
-    outer, inner = ops[:-1], ops[1:]
-    thread, name = table.column("thread"), table.column("name")
-    fits = engine[outer] & (thread[outer] == thread[inner])
+    kind, thread, name = table.column("kind"), table.column("thread"), table.column("name")
+    outer = np.flatnonzero(engine & (kind == Kind.CPU_OP))
+    inner = _engine.next_on_thread(np.ascontiguousarray(thread), (kind == Kind.CPU_OP).view(np.uint8), outer)
+    outer, inner = outer[inner != NO_ROW], inner[inner != NO_ROW]
+    if not len(outer):
+        return outer, inner
     named = (_callees(table)[name[outer]] == name[inner]) & (name[inner] != NO_CODE)
     scope = table.column("scope")[inner]
-    fits &= np.where(scope == NO_SCOPE, named, scope == Scope.BACKWARD_FUNCTION)
+    fits = np.where(scope == NO_SCOPE, named, scope == Scope.BACKWARD_FUNCTION)
     return outer[fits], inner[fits]
 
 
-def plumbed(table: EventTable) -> tuple[Array, Array]:
-    """(sequence, fwd_thread), where the engine's rows have those of the functions they call."""
+def plumbed(table: EventTable, calls: tuple[Array, Array]) -> tuple[Array, Array]:
+    """(sequence, fwd_thread), where the engine's rows have those of the functions they call; see `engine_calls`."""
     sequence, fwd_thread = table.column("sequence"), table.column("fwd_thread")
-    outer, inner = engine_calls(table, engine_rows(table))
+    outer, inner = calls
     if len(outer):
         sequence, fwd_thread = sequence.copy(), fwd_thread.copy()
         sequence[outer], fwd_thread[outer] = sequence[inner], fwd_thread[inner]

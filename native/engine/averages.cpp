@@ -1,0 +1,219 @@
+// Key averages: which rows count as what (allowed), and count and sums of each group of them (sum_groups).
+#include "averages.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+
+namespace profd {
+namespace {
+
+using AnyColumn = nb::ndarray<nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
+
+constexpr std::size_t kBlock = 2048;  // rows whose intermediate values stay in the L1 cache
+
+// A column of small numbers of whichever width it is kept in.
+struct Codes {
+  const void* data;
+  int width;  // bytes: 1 unsigned, 4 or 8 signed
+
+  static Codes of(const AnyColumn& column, std::size_t rows) {
+    require(column.shape(0) == rows, "the columns have different lengths");
+    int width = 0;
+    if (column.dtype() == nb::dtype<std::uint8_t>()) width = 1;
+    if (column.dtype() == nb::dtype<std::int32_t>()) width = 4;
+    if (column.dtype() == nb::dtype<std::int64_t>()) width = 8;
+    if (!width) throw nb::type_error("a column must be of uint8, int32 or int64");
+    require(reinterpret_cast<std::uintptr_t>(column.data()) % static_cast<std::uintptr_t>(width) == 0,
+            "a column is not aligned in memory: copy it first");
+    return {column.data(), width};
+  }
+
+  // Calls visit(i, code) for the rows [first, first + n); -1 stands for the last of `size` codes.
+  template <typename Visit>
+  void each(std::size_t first, std::size_t n, std::uint64_t size, Visit visit) const {
+    if (width == 1) return each_of(static_cast<const std::uint8_t*>(data) + first, n, size, visit);
+    if (width == 4) return each_of(static_cast<const std::int32_t*>(data) + first, n, size, visit);
+    each_of(static_cast<const std::int64_t*>(data) + first, n, size, visit);
+  }
+
+ private:
+  template <typename T, typename Visit>
+  static void each_of(const T* codes, std::size_t n, std::uint64_t size, Visit visit) {
+    constexpr bool kSigned = std::is_signed_v<T>;
+    T lowest = 0, highest = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      lowest = std::min(lowest, codes[i]);
+      highest = std::max(highest, codes[i]);
+    }
+    require((!kSigned || lowest >= static_cast<T>(-1)) && static_cast<std::uint64_t>(highest) < size,
+            "a code is out of range");
+    for (std::size_t i = 0; i < n; ++i) {
+      visit(i, kSigned && codes[i] == static_cast<T>(-1) ? size - 1 : static_cast<std::uint64_t>(codes[i]));
+    }
+  }
+};
+
+Out<std::uint8_t> allowed(std::vector<std::pair<AnyColumn, In<std::uint8_t>>> rules) {
+  require(!rules.empty(), "allowed needs at least one column");
+  const std::size_t n = rules[0].first.shape(0);
+  std::vector<Codes> columns;
+  for (const auto& [column, table] : rules) {
+    columns.push_back(Codes::of(column, n));
+    require(table.shape(0) > 0, "a table has no entries");
+  }
+  Buffer<std::uint8_t> roles(n);
+  {
+    nb::gil_scoped_release release;
+    std::memset(roles.data(), 0xff, n);
+    for (std::size_t first = 0; first < n; first += kBlock) {
+      const std::size_t rows = std::min(kBlock, n - first);
+      std::uint8_t* const out = roles.data() + first;
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const std::uint8_t* const table = rules[c].second.data();
+        columns[c].each(first, rows, rules[c].second.shape(0),
+                        [&](std::size_t i, std::uint64_t code) { out[i] &= table[code]; });
+      }
+    }
+  }
+  return roles.array();
+}
+
+// Numbers keys in order of first use: by an array where there are few possible ones, else by hash.
+class Numbering {
+ public:
+  explicit Numbering(std::uint64_t keys) : direct_(keys <= kDirect) {
+    if (direct_) {
+      number_.assign(keys, kNew);
+    } else {
+      slots_.resize(1 << 10);
+    }
+  }
+
+  // kNew is never returned; `next` is the number of a key that was not met before.
+  std::int32_t of(std::uint64_t key, std::int32_t next) {
+    if (direct_) {
+      std::int32_t& number = number_[key];
+      if (number == kNew) number = next;
+      return number;
+    }
+    Slot& slot = slots_[place(key)];
+    if (slot.number != kNew) return slot.number;
+    slot = {key, next};
+    if (++used_ * 2 > slots_.size()) grow();
+    return next;
+  }
+
+ private:
+  static constexpr std::uint64_t kDirect = 1 << 21;
+  static constexpr std::int32_t kNew = -1;
+
+  struct Slot {  // open addressing, linear probing
+    std::uint64_t key = 0;
+    std::int32_t number = kNew;
+  };
+
+  std::size_t place(std::uint64_t key) const {
+    std::uint64_t hash = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = (hash ^ (hash >> 31)) & mask;
+    while (slots_[at].number != kNew && slots_[at].key != key) at = (at + 1) & mask;
+    return at;
+  }
+
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.number != kNew) slots_[place(slot.key)] = slot;
+    }
+  }
+
+  bool direct_;
+  std::vector<std::int32_t> number_;
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
+
+// How many keys there may be in all. Codes of several columns make one number.
+std::uint64_t key_space(const std::vector<std::uint64_t>& sizes) {
+  std::uint64_t keys = 1;
+  for (const std::uint64_t size : sizes) {
+    require(size > 0 && !__builtin_mul_overflow(keys, size, &keys) && keys <= std::uint64_t{1} << 62,
+            "there are too many possible groups for one number");
+  }
+  return keys;
+}
+
+nb::tuple sum_groups(std::vector<std::pair<AnyColumn, std::uint64_t>> keys, In<std::uint8_t> counted,
+                     std::vector<In<std::int64_t>> values) {
+  const std::size_t n = counted.shape(0), width = values.size();
+  require(n < std::size_t{1} << 31, "there are more rows than groups can be numbered");
+  std::vector<Codes> columns;
+  std::vector<std::uint64_t> sizes;
+  for (const auto& [column, size] : keys) {
+    columns.push_back(Codes::of(column, n));
+    sizes.push_back(size);
+  }
+  const std::uint64_t space = key_space(sizes);
+  std::vector<const std::int64_t*> data;
+  for (const auto& column : values) {
+    require_column(column, n, "a column of values");
+    data.push_back(column.data());
+  }
+  Buffer<std::int32_t> group(n);
+  std::vector<std::int64_t> first, count, sums;  // sums: those of a group are next to each other
+  std::vector<Buffer<std::int64_t>> columnwise;
+  {
+    nb::gil_scoped_release release;
+    Numbering numbers(space);
+    std::vector<std::uint64_t> code(kBlock);
+    for (std::size_t from = 0; from < n; from += kBlock) {
+      const std::size_t rows = std::min(kBlock, n - from);
+      std::fill_n(code.begin(), rows, 0);
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const std::uint64_t size = sizes[c];
+        columns[c].each(from, rows, size, [&](std::size_t i, std::uint64_t own) { code[i] = code[i] * size + own; });
+      }
+      for (std::size_t i = 0; i < rows; ++i) {
+        const std::size_t row = from + i;
+        const std::int32_t id = numbers.of(code[i], static_cast<std::int32_t>(first.size()));
+        if (static_cast<std::size_t>(id) == first.size()) {
+          first.push_back(static_cast<std::int64_t>(row));
+          count.push_back(0);
+          sums.resize(sums.size() + width, 0);
+        }
+        group[row] = id;
+        count[id] += counted.data()[row] != 0;
+        std::int64_t* const of_group = sums.data() + static_cast<std::size_t>(id) * width;
+        for (std::size_t v = 0; v < width; ++v) {
+          if (data[v][row] != kAbsent) of_group[v] = plus(of_group[v], data[v][row]);
+        }
+      }
+    }
+    for (std::size_t v = 0; v < width; ++v) {
+      Buffer<std::int64_t>& column = columnwise.emplace_back(first.size());
+      for (std::size_t id = 0; id < first.size(); ++id) column[id] = sums[id * width + v];
+    }
+  }
+  nb::list sum_arrays;
+  for (auto& column : columnwise) sum_arrays.append(column.array());
+  return nb::make_tuple(group.array(), to_array(first), to_array(count), sum_arrays);
+}
+
+}  // namespace
+
+void bind_averages(nb::module_& m) {
+  m.def("allowed", &allowed, nb::arg("rules").noconvert());
+  m.def("sum_groups", &sum_groups, nb::arg("keys").noconvert(), nb::arg("counted").noconvert(),
+        nb::arg("values").noconvert());
+}
+
+}  // namespace profd
