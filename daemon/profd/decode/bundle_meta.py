@@ -70,6 +70,9 @@ def checked_tracks(tracks: Tracks, into: Tracks) -> tuple[Numbers, Numbers]:
         number = shared.thread(processes[owner], _id(track))
         threads.extend([number])
         _describe(track, into.threads[number])
+        node = track.get("node")
+        if isinstance(node, int) and not isinstance(node, bool) and 0 <= node < 1 << 63:
+            into.threads[number].setdefault("node", node)
     return processes, threads
 
 

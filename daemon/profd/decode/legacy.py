@@ -16,6 +16,8 @@ before Kineto. Per thread and in time order:
 - A `[memory]` instant adds its bytes to every event that is open on its thread
   (arguments `cpu_memory_usage` and `cuda_memory_usage`), and is a row itself.
 - An event that never ends is dropped.
+- A remote event (`args.is_remote`), and one of another node (`args.node_id`) than its thread, is a row of a thread
+  of its own, as torch nests per node and thread. It has the name that torch exports it with.
 
 Complete events (X) are a begin and an end with a handle of their own.
 """
@@ -188,10 +190,13 @@ class LegacyDecoder:
         track["name"] = records.text_of(name)
 
     def _place(self, raw: dict[str, Any]) -> tuple[int, int]:
-        if len(self.tracks.threads) >= limits.TRACKS_MAX:
-            raise Exhausted(f"The stream names more than {limits.TRACKS_MAX} threads.")
+        self._check_room()
         process = self._shared.process(records.identified(raw.get("pid")))
         return process, self._shared.thread(process, records.identified(raw.get("tid")))
+
+    def _check_room(self) -> None:
+        if len(self.tracks.threads) >= limits.TRACKS_MAX:
+            raise Exhausted(f"The stream names more than {limits.TRACKS_MAX} threads.")
 
     def _take(self, record: _Record) -> None:
         if record.phase == "B":
@@ -241,6 +246,7 @@ class LegacyDecoder:
         args = begin.args | {key: value for key, value in memory.items() if value}
         if record.time < begin.time:
             self._count("end_before_start")
+        remote = begin.args.get("is_remote") is True or record.args.get("is_remote") is True
         self._rows.add(
             Row(
                 Kind.CPU_OP,
@@ -249,11 +255,24 @@ class LegacyDecoder:
                 begin.time,
                 max(begin.time, record.time),
                 begin.process,
-                begin.thread,
+                self._track(begin, remote),
                 args,
                 asynchronous=begin.thread != record.thread,
             )
         )
+
+    def _track(self, begin: _Record, remote: bool) -> int:
+        """The thread track of an event: its thread's, or one for its thread on its node."""
+        node = begin.node
+        if isinstance(node, bool) or not isinstance(node, int) or node < 0:
+            return begin.thread
+        own = self.tracks.threads[begin.thread]
+        if not remote and own.setdefault("node", node) == node:
+            return begin.thread
+        self._check_room()
+        number = self._shared.thread(begin.process, f"node_id:{node}, thread_id:{own['id']}")
+        self.tracks.threads[number]["node"] = node
+        return number
 
     def _innermost(self, record: _Record) -> _Open | None:
         """The event without a handle that an end without one closes."""

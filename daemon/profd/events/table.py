@@ -97,7 +97,8 @@ class Tracks:
 
     # index = track number
     processes: list[dict[str, Any]] = field(default_factory=list)  # id, name, labels, sort_index
-    threads: list[dict[str, Any]] = field(default_factory=list)  # id, process (track number), name, sort_index
+    # id, process (track number), name, sort_index, node (of a distributed job, where the source tells them apart)
+    threads: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -82,6 +82,40 @@ def test_wrappers_of_different_nodes_are_different() -> None:
     assert [row["node_id"] for row in rows] == [1, 2]
 
 
+def test_events_of_another_node_are_on_a_thread_of_their_own() -> None:
+    decoder, rows = decode(
+        [
+            begin("rpc", 1, node_id=0),
+            begin("mul", 2, node_id=1),
+            begin("add", 3, node_id=0),
+            *(end(name, 4 + at, node_id=node) for at, (name, node) in enumerate([("add", 0), ("mul", 1), ("rpc", 0)])),
+        ]
+    )
+    assert [(row["name"], decoder.tracks.threads[row["thread"]]) for row in rows] == [
+        ("rpc", {"id": 1, "process": 0, "node": 0}),
+        ("mul", {"id": "node_id:1, thread_id:1", "process": 0, "node": 1}),
+        ("add", {"id": 1, "process": 0, "node": 0}),
+    ]
+
+
+def test_remote_events_are_told_by_their_end_too() -> None:
+    decoder, rows = decode(
+        [
+            begin("a", 1, handle=1, node_id=3),
+            end("a", 2, handle=1, node_id=3, is_remote=True),
+            begin("b", 3, handle=2, node_id=3),
+            end("b", 4, handle=2, node_id=3),
+        ]
+    )
+    assert [decoder.tracks.threads[row["thread"]]["id"] for row in rows] == ["node_id:3, thread_id:1", 1]
+
+
+@pytest.mark.parametrize("node", [-1, True, "x", 1.5, None, {}])
+def test_what_is_no_node(node: Any) -> None:
+    decoder, _ = decode([begin("a", 1, node_id=node), end("a", 2)])
+    assert decoder.tracks.threads == [{"id": 1, "process": 0}]
+
+
 def test_utility_operators_are_dropped_and_are_nothing_in_between() -> None:
     decoder, rows = decode(
         [
