@@ -44,6 +44,7 @@ from profd.rpc.host import HostServicer, HostView
 from profd.rpc.ingest import IngestServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
+from profd.socket_files import SocketFiles
 from profd.sources.base import Source
 from profd.sources.jax.source import JaxSource
 from profd.sources.kineto.source import KinetoSource
@@ -79,6 +80,7 @@ class Daemon:
         self._notifier = Notifier()
         self._metrics = Metrics()
         self._tokens = Tokens()
+        self._sockets = SocketFiles()
         self._nvml = Nvml()
         self._agents = Registry(only_uid=os.geteuid() if config.user else None)
         self._table = ProcessTable(labelled=self._agents.labelled)
@@ -119,6 +121,7 @@ class Daemon:
         rpc = await self._serve_calls()
         self._serve_agents()
         self._serve_tokens()  # until the captures have ended: their streamers ask for one
+        self._watch_sockets()
         # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
         self._closing.push_async_callback(self._manager.close)
         self._closing.push_async_callback(rpc.refuse)
@@ -256,8 +259,13 @@ class Daemon:
         guard = Guard(self._tokens, self._audit, self._metrics)
         server = RpcServer(self._config.socket, guard, self._servicers())
         self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
-        await server.open(self._socket_mode())
-        self._own(self._config.socket)
+
+        async def serve() -> None:
+            await server.open(self._socket_mode())
+            self._own(self._config.socket)
+
+        await serve()
+        self._sockets.add("grpc", self._config.socket, lambda: self._anew(self._config.socket, serve))
         self._closing.push_async_callback(server.refuse)
         return server
 
@@ -269,7 +277,6 @@ class Daemon:
             listener.bind(str(path))
         finally:
             os.umask(before)
-        self._closing.callback(lambda: path.unlink(missing_ok=True))
         path.chmod(self._socket_mode())
         self._own(path)
         listener.listen(512)
@@ -277,8 +284,31 @@ class Daemon:
 
     def _serve_agents(self) -> None:
         server = AgentServer(self._listen(self._config.agents), self._agents)
+        self._keep_listening("agents", self._config.agents, server)
+
+    def _keep_listening(self, name: str, path: Path, server: AgentServer | ControlServer) -> None:
+        """Serve on this file until the end, also when somebody has removed it."""
+
+        async def listen() -> None:
+            server.listen_on(self._listen(path))
+
+        self._sockets.add(name, path, lambda: self._anew(path, listen))
+        self._closing.callback(lambda: path.unlink(missing_ok=True))
         server.open()
         self._closing.callback(server.close)
+
+    async def _anew(self, path: Path, bind: Callable[[], Awaitable[None]]) -> None:
+        """Bind a socket's file that is gone, with its directory if need be."""
+        make_directory(path.parent, 0o700 if self._config.user else 0o755)
+        clear_socket(path)
+        await bind()
+
+    def _watch_sockets(self) -> None:
+        kineto = self._kineto.socket_file
+        if kineto is not None:
+            self._sockets.add("kineto", kineto, self._kineto.bind_anew)
+        self._sockets.open()
+        self._closing.push_async_callback(self._sockets.close)
 
     def _serve_tokens(self) -> None:
         config = self._config
@@ -290,8 +320,7 @@ class Daemon:
             only_uid=os.geteuid() if config.user else None,
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
         )
-        server.open()
-        self._closing.callback(server.close)
+        self._keep_listening("control", config.control, server)
 
     def _socket_mode(self) -> int:
         if self._config.user:
@@ -356,6 +385,7 @@ class Daemon:
             jobs={"done": pool.jobs_done, "failed": pool.jobs_failed},
             workers_died=pool.workers_died,
             kineto=self._kineto.statistics(),
+            sockets_remade=dict(self._sockets.remade),
             sdk=self._sdk.statistics(),
             ingest=self._ingest.statistics(),
         )

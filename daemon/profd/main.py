@@ -10,13 +10,11 @@ import os
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from profd import __version__, config, logs
 from profd.config import Config, Settings
 from profd.errors import ProfdError
-
-_SWITCH_SECONDS: Final = 0.001
 
 log = logging.getLogger("profd")
 
@@ -36,8 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(settings: Config) -> int:
     # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    # The event loop is not to wait 5 ms for its turn behind a thread that writes, decodes a name or lists processes.
-    sys.setswitchinterval(_SWITCH_SECONDS)
     # Imported late: `profd --version` and usage errors need none of it.
     from profd.assembly import Daemon
 

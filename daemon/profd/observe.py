@@ -36,6 +36,7 @@ class Reading:
     jobs: dict[str, int] = field(default_factory=dict)  # by result
     workers_died: int = 0
     kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
+    sockets_remade: dict[str, int] = field(default_factory=dict)  # by which socket
     sdk: SdkStatistics = field(default_factory=SdkStatistics)
     ingest: IngestStatistics = field(default_factory=IngestStatistics)
 
@@ -110,6 +111,12 @@ def _families(reading: Reading) -> Iterable[Metric]:
         jobs.add_metric([result], count)
     yield jobs
     yield CounterMetricFamily("profd_workers_died", "Workers that ended on their own.", value=reading.workers_died)
+    remade = CounterMetricFamily(
+        "profd_sockets_remade", "Socket files that were gone and have been made anew.", labels=["socket"]
+    )
+    for name in ("grpc", "control", "agents", "kineto"):
+        remade.add_metric([name], reading.sockets_remade.get(name, 0))
+    yield remade
     yield from _kineto(reading.kineto)
     yield from _sdk(reading.sdk)
     yield from _ingest(reading.ingest)

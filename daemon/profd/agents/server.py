@@ -38,6 +38,13 @@ class AgentServer:
         self._listener.close()
         self._registry.close()
 
+    def listen_on(self, listener: socket.socket) -> None:
+        """Accept on another bound, listening socket from now on: the file of the one before is gone."""
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        self._listener.close()
+        self._listener = listener
+        self.open()
+
     def _listen(self) -> None:
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,26 +36,28 @@ class RpcServer:
         """`servicers`: full service name -> (generated add function, servicer)."""
         self.path = path
         self.guard = guard
+        self._servicers = servicers
         self._names = tuple(servicers)
-        self._server = grpc.aio.server(interceptors=(guard,), options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # behind a version check
-        for add, servicer in servicers.values():
-            add(servicer, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        # This server listens on the local socket only; one on TCP would leave this out.
-        reflection.enable_server_reflection((*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self._servers: list[grpc.aio.Server] = []  # the last one has the socket's file
 
     async def open(self, mode: int) -> None:
-        """Bind with this file mode, serve, and say so in health. Raises BadInput."""
+        """Bind with this file mode, serve, and say so in health. Raises BadInput.
+
+        Once more where the file is gone: gRPC binds a server before it starts, and never again. Calls of the one
+        before go on.
+        """
+        server = self._built()
         before = os.umask(0o177)  # nobody may connect before the mode is right
         try:
-            self._server.add_insecure_port(f"unix:{self.path}")
+            server.add_insecure_port(f"unix:{self.path}")
         except RuntimeError as error:
             raise BadInput(f"the socket {self.path} cannot be bound: {error}") from error
         finally:
             os.umask(before)
         self.path.chmod(mode)
-        await self._server.start()
+        await server.start()
+        self._servers.append(server)
         for name in ("", *self._names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
@@ -65,5 +68,15 @@ class RpcServer:
 
     async def close(self, grace_seconds: float) -> None:
         """No new calls; those that run have this long, then they are cancelled."""
-        await self._server.stop(grace_seconds)
+        # All at once: the grace is theirs together.
+        await asyncio.gather(*(server.stop(grace_seconds) for server in self._servers))
         self.path.unlink(missing_ok=True)
+
+    def _built(self) -> grpc.aio.Server:
+        server = grpc.aio.server(interceptors=(self.guard,), options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        for add, servicer in self._servicers.values():
+            add(servicer, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        # This server listens on the local socket only; one on TCP would leave this out.
+        reflection.enable_server_reflection((*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        return server

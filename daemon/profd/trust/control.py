@@ -62,6 +62,13 @@ class ControlServer:
         self._listener.close()
         self._names.shutdown(wait=False, cancel_futures=True)
 
+    def listen_on(self, listener: socket.socket) -> None:
+        """Accept on another bound, listening socket from now on: the file of the one before is gone."""
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        self._listener.close()
+        self._listener = listener
+        self.open()
+
     def _accept(self) -> None:
         for _ in range(_ACCEPT_BATCH):
             try:

@@ -164,12 +164,21 @@ class DirectoryEndpoint(Endpoint):
         super().close()
         os.close(self._descriptor)
 
+    def bind_anew(self) -> None:
+        """Where our file is gone: another socket with the same descriptor. ModeOff with the reason if that fails."""
+        fresh = DirectoryEndpoint.open(self.directory)
+        with fresh.socket:
+            os.dup2(fresh.socket.fileno(), self.socket.fileno(), inheritable=False)
+        os.dup2(fresh._descriptor, self._descriptor, inheritable=False)
+        os.close(fresh._descriptor)
+        self._inode = fresh._inode
+
     def problem(self) -> str:
         """A sentence if our socket file was removed, replaced or cannot be reached."""
         try:
             info = os.stat(DAEMON_NAME, dir_fd=self._descriptor, follow_symlinks=False)
         except OSError as error:
-            return f"{self.directory / DAEMON_NAME} is gone ({error.strerror}); restart profd"
+            return f"{self.directory / DAEMON_NAME} is gone ({error.strerror}); it is made anew within a second or so"
         if _Inode.of(info) == self._inode:
             return _closed_parent(self.directory)
         path = str(self.directory / DAEMON_NAME)

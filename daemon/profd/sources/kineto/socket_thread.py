@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +49,8 @@ class SocketThread:
         self._counts: Counter[str] = Counter()
         self._complained: set[tuple[int, str]] = set()
         self._wake = -1
+        self._stopping = False
+        self._anew: deque[int] = deque()
         self._thread = threading.Thread(target=self._run, name="kineto-polls", daemon=True)
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
@@ -65,9 +67,15 @@ class SocketThread:
 
     def stop(self) -> None:
         """Answer nobody any more; returns when the thread ended. The endpoints stay open."""
+        self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         os.close(self._wake)
+
+    def bound_anew(self, endpoint: Endpoint) -> None:
+        """The descriptor of this endpoint is another socket now: listen to it."""
+        self._anew.append(endpoint.socket.fileno())
+        os.eventfd_write(self._wake, 1)
 
     def get(self, process: ProcessId) -> Registered | None:
         """What is known of a process that polled."""
@@ -112,7 +120,12 @@ class SocketThread:
             while True:
                 for descriptor, _ in poller.poll():
                     if descriptor == self._wake:
-                        return
+                        os.eventfd_read(self._wake)
+                        if self._stopping:
+                            return
+                        while self._anew:  # the socket before is closed, and so no longer registered
+                            poller.register(self._anew.popleft(), select.EPOLLIN)
+                        continue
                     try:
                         self._drain(self._endpoints[descriptor])
                     except Exception:  # one peer's datagram must not silence all others

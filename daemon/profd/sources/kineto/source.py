@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from profd.capture.model import Options, Reason, Recording, State
+from profd.errors import Unavailable
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease, Stage
@@ -25,6 +26,7 @@ from profd.sources.kineto.lifetime import Lifetime, groups
 from profd.sources.kineto.recording import Recorder
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
 from profd.sources.kineto.socket_thread import SocketThread
+from profd.sources.kineto.wire import DAEMON_NAME
 from profd.targets.process import Process, ProcessId
 from profd.trust.pickup import Refused, TargetDirectory
 
@@ -97,6 +99,22 @@ class KinetoSource(Source):
         for endpoint in self._endpoints:
             endpoint.close()
         self._endpoints.clear()
+
+    @property
+    def socket_file(self) -> Path | None:
+        """Where clients with `KINETO_IPC_SOCKET_DIR` send; None where that mode is off."""
+        directories = (each.directory for each in self._endpoints if isinstance(each, DirectoryEndpoint))
+        return next((directory / DAEMON_NAME for directory in directories), None)
+
+    async def bind_anew(self) -> None:
+        """The socket's file is gone: make it again. Raises Unavailable."""
+        for endpoint in self._endpoints:
+            if isinstance(endpoint, DirectoryEndpoint):
+                try:
+                    await asyncio.to_thread(endpoint.bind_anew)
+                except ModeOff as error:
+                    raise Unavailable(str(error)) from error
+                self._polls.bound_anew(endpoint)
 
     def offer(self, process: Process) -> Offer:
         """Whether it polls us and is free."""

@@ -1,0 +1,88 @@
+"""The socket files of the daemon: somebody who cleans a directory takes our address away, and we must notice.
+
+A listening socket goes on existing without its file, and nobody can reach it
+any more. So the files are looked at once a second (a stat(2) each); one that is
+gone is made anew. One that somebody else has put there is left alone and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profd.errors import ProfdError
+
+LOOK_SECONDS: Final = 1.0
+
+log = logging.getLogger("profd")
+
+Inode = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _File:
+    path: Path
+    remake: Callable[[], Awaitable[None]]
+    inode: Inode | None
+    told: str = ""  # why it could not be made anew, when that was last said
+
+
+class SocketFiles:
+    """Looks from `open` to `close`. `remade` counts by the names that `add` was given."""
+
+    def __init__(self) -> None:
+        self.remade: Counter[str] = Counter()
+        self._files: dict[str, _File] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, name: str, path: Path, remake: Callable[[], Awaitable[None]]) -> None:
+        """Watch a file that exists. `remake` binds it anew; it raises OSError or ProfdError where it cannot."""
+        self._files[name] = _File(path, remake, _inode(path))
+
+    def open(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.get_running_loop().create_task(self._watch(), name="profd-socket-files")
+
+    async def close(self) -> None:
+        """Look no more; files that are removed now stay so."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def look(self) -> None:
+        """Make anew what is gone."""
+        for name, file in self._files.items():
+            if file.inode is None or _inode(file.path) != file.inode:
+                await self._remake(name, file)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def _remake(self, name: str, file: _File) -> None:
+        try:
+            await file.remake()
+        except (OSError, ProfdError) as error:
+            if str(error) != file.told:
+                file.told = str(error)
+                log.error("a socket is gone and cannot be made anew", extra={"path": str(file.path), "why": file.told})
+            return
+        file.inode, file.told = _inode(file.path), ""
+        self.remade[name] += 1
+        log.warning("a socket was gone and has been made anew", extra={"path": str(file.path)})
+
+
+def _inode(path: Path) -> Inode | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
