@@ -24,6 +24,10 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 .venv-jax/.installed: tools/make_jax_env
 	@if tools/make_jax_env $(PYTHON) .venv-jax; then touch $@; else echo "no jax: the tests of real JAX processes are skipped"; fi
 
+.bench/xprof/.installed: ## XProf, which tests and bench ask for the lines that it derives
+	@$(PYTHON) -m venv .bench/xprof && .bench/xprof/bin/python -m pip -q install xprof==2.24.2
+	@touch $@
+
 demo: env ## profd, a real training loop, a 3 s capture and its answer
 	@$(BIN)/python demo/run.py
 

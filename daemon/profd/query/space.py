@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from profd.decode.xspace_kinds import is_derived, place_of
 from profd.derive.timeline.space import MISSING, NO_TEXT, NUMBERS, TEXTS, Line, Space
+from profd.derive.timeline.symbols import Symbols
 from profd.errors import BadInput
 from profd.events import NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind
 from profd.events.table import Array
@@ -17,6 +19,9 @@ from profd.store.reader import TraceReader
 
 _COLUMNS: Final = ("name", "kind", "start", "end", "start_ps", "end_ps", "thread", "correlation")
 _METADATA: Final = "@metadata_id"
+_IN_METADATA: Final = ("tf_op", "source")
+_PROGRAMS: Final = "/host:metadata"
+_HLO_PROTO: Final = "Hlo Proto"
 _SCOPE_TREE: Final = "/host:__ScopeRangeCallStack__"
 _NS_MAX: Final = (1 << 62) // 1000  # from the start of the trace: picoseconds stay within 64 bits
 
@@ -64,7 +69,7 @@ class _Reading:
             for thread in reader.tracks.threads
         ]
         self._derived = np.zeros(len(self._lines) + 1, dtype=np.bool_)
-        self._metadata = self._operators()
+        self._metadata = self._told_by_metadata()
         self._derived[[*derived_lines(reader), -1]] = True  # the last answers for rows without a line
 
     def space(self) -> Space:
@@ -92,6 +97,7 @@ class _Reading:
             texts={key: parts[key] for key in TEXTS if key in parts},
             words=self._words.values,
             scope_parents=_scope_parents(self._reader.tracks.processes),
+            symbols=Symbols(_programs(self._reader.tracks.processes)),
         )
 
     def _add(self, table: EventTable) -> None:
@@ -115,38 +121,39 @@ class _Reading:
             found[key] = _numbers(table, key)[rows]
         for key in TEXTS:
             found[key] = self._texts(table, key)[rows]
-        found["tf_op"] = self._with_metadata(table, found["tf_op"], rows)
+        for key in _IN_METADATA:
+            found[key] = self._with_metadata(table, key, found[key], rows)
         for key, values in found.items():
             self._parts.setdefault(key, []).append(values)
 
-    def _with_metadata(self, table: EventTable, framework: Array, rows: Array) -> Array:
-        """Operators of TPUs, of which the metadata of events tells once what all events of an op share."""
+    def _with_metadata(self, table: EventTable, key: str, given: Array, rows: Array) -> Array:
+        """Operators and sources of TPUs: the metadata of events tells once what all events of an op share."""
         arg = table.args.get((_METADATA, "int"))
-        if arg is None:
-            return framework
+        if arg is None or key not in self._metadata:
+            return given
         numbers = np.full(len(table), MISSING, dtype=np.int64)
         numbers[arg.rows] = arg.values
-        found, number, line = framework.copy(), numbers[rows], table.column("thread")[rows]
+        found, number, line = given.copy(), numbers[rows], table.column("thread")[rows]
         planes = np.array([one.plane for one in self._lines], dtype=np.int64)[line]
-        for plane, known in self._metadata.items():
+        for plane, known in self._metadata[key].items():
             own = np.flatnonzero((planes == plane) & (number != MISSING) & (found == NO_TEXT))
             distinct, place = np.unique(number[own], return_inverse=True)
             codes = [known.get(one, NO_TEXT) for one in distinct.tolist()]
             found[own] = np.array(codes, dtype=np.int64)[place]
         return found
 
-    def _operators(self) -> dict[int, dict[int, int]]:
-        """Plane -> number of metadata -> which of the words its `tf_op` is."""
-        planes: dict[int, dict[int, int]] = {}
+    def _told_by_metadata(self) -> dict[str, dict[int, dict[int, int]]]:
+        """Stat -> plane -> number of metadata -> which of the words it is."""
+        stats: dict[str, dict[int, dict[int, int]]] = {}
         for plane, process in enumerate(self._reader.tracks.processes):
             record = process.get("xspace")
             if place_of(self._planes[plane]).device_type != DeviceType.TPU or not isinstance(record, dict):
                 continue
             for entry in record.get("event_metadata", ()):
                 for name, kind, value in entry.get("stats", ()):
-                    if name == "tf_op" and kind in ("str", "ref") and value:
-                        planes.setdefault(plane, {})[entry["id"]] = self._words.code(value)
-        return planes
+                    if name in _IN_METADATA and kind in ("str", "ref") and value:
+                        stats.setdefault(name, {}).setdefault(plane, {})[entry["id"]] = self._words.code(value)
+        return stats
 
     def _renamed(self, table: EventTable, rows: Array) -> Array:
         codes = self._words.codes(table.dictionaries["name"].values)
@@ -204,3 +211,18 @@ def _scope_parents(processes: list[dict[str, Any]]) -> dict[int, int]:
             if child != MISSING and isinstance(parent, int):
                 parents[child] = parent
     return parents
+
+
+def _programs(processes: list[dict[str, Any]]) -> dict[int, bytes]:
+    """Number of a program -> its HLO proto, from the metadata of events; by its own number where it tells no other."""
+    programs: dict[int, bytes] = {}
+    for process in processes:
+        if process.get("name") != _PROGRAMS or not isinstance(process.get("xspace"), dict):
+            continue
+        for entry in process["xspace"].get("event_metadata", ()):
+            stats = {name: (kind, value) for name, kind, value in entry.get("stats", ())}
+            kind, content = stats.get(_HLO_PROTO, ("", None))
+            number = _number(stats.get("program_id", ("", entry["id"]))[1])
+            if kind == "bytes" and number != MISSING:
+                programs.setdefault(number, base64.b64decode(content))
+    return programs

@@ -15,7 +15,7 @@ from profclient.cli.options import json_option
 from profclient.cli.output import printable, say
 from profclient.cli.units import duration
 
-LINES = ("steps", "modules", "xla-ops", "scopes", "ops", "launches", "graphs")
+LINES = ("steps", "modules", "xla-ops", "scopes", "ops", "launches", "graphs", "sources")
 
 
 @click.command()

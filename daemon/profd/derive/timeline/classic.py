@@ -29,8 +29,9 @@ NAMES: Final = {
     What.OPS: "TensorFlow Ops",
     What.MODULES: "XLA Modules",
     What.XLA_OPS: "XLA Ops",
+    What.SOURCES: "Source code",
 }
-_ROWS: Final = {what: 0xDEADBEEF + offset for offset, what in enumerate(NAMES)}  # ids of derived lines, in this order
+_ROWS: Final = {what: 0xDEADBEEF + offset for what, offset in zip(NAMES, (0, 1, 2, 3, 4, 5, 7), strict=True)}
 _NS: Final = 1000
 _US: Final = 1_000_000  # ps
 Span = tuple[int, int]
@@ -119,6 +120,7 @@ def _annotations(space: Space, plane: int, groups: Groups, step_info_only: bool)
     xla_ops = ClassicLine()
     modules = ClassicLine([scopes, xla_ops])
     steps = ClassicLine([modules])
+    sources = ClassicLine()
     words = space.words
     rows = in_time_order(space, np.flatnonzero(np.isin(space.line, space.lines_of(plane))))
     columns = [space.text(key)[rows].tolist() for key in ("kernel_details", "hlo_module", "hlo_op", "tf_op")]
@@ -135,7 +137,13 @@ def _annotations(space: Space, plane: int, groups: Groups, step_info_only: bool)
         if module != NO_TEXT:
             modules.put([words[module]], span, group, by_group=False)
         if op != NO_TEXT:
-            xla_ops.put(words[op].split("::")[:XSPACE_LEVELS_MAX], span, group)
+            levels = words[op].split("::")[:XSPACE_LEVELS_MAX]
+            xla_ops.put(levels, span, group)
+            symbol = space.symbols.of_module(words[module] if module != NO_TEXT else "", levels[-1])
+            if symbol.framework:
+                _put_framework(parse(symbol.framework), span, group, words[name], scopes, ops)
+            if symbol.source:
+                sources.put([symbol.source], span, group, by_group=False)
         elif framework != NO_TEXT:
             _put_framework(parse(words[framework]), span, group, words[name], scopes, ops)
     return {
@@ -144,6 +152,7 @@ def _annotations(space: Space, plane: int, groups: Groups, step_info_only: bool)
         What.SCOPES: scopes.events,
         What.OPS: ops.events,
         What.XLA_OPS: xla_ops.events,
+        What.SOURCES: sources.events,
     }
 
 

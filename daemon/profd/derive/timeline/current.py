@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit
 from profd.derive.timeline.merge import DerivedEvent, LineBuilder
-from profd.derive.timeline.names import FrameworkOp, parse_op
-from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_time_order
+from profd.derive.timeline.names import NAMELESS, FrameworkOp, parse_op
+from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_device_order, in_time_order
+from profd.derive.timeline.symbols import Symbol
 from profd.events.table import Array
 from profd.limits import XSPACE_LEVELS_MAX
 
@@ -20,7 +21,7 @@ _DELIMITER: Final = "::"
 _ROWS_PER_STREAM: Final = 7  # the stream and six derived lines
 _NO_STREAMS: Final = ("_counters_", "CUPTI overhead")
 _US: Final = 1_000_000  # ps
-parse: Final = cache(parse_op)
+parse: Final = lru_cache(1 << 14)(parse_op)
 
 
 class What(StrEnum):
@@ -33,6 +34,7 @@ class What(StrEnum):
     MODULES = "modules"
     XLA_OPS = "xla-ops"
     GRAPHS = "graphs"
+    SOURCES = "sources"
 
 
 NAMES: Final = {
@@ -43,11 +45,14 @@ NAMES: Final = {
     What.MODULES: "XLA Modules",
     What.XLA_OPS: "XLA Ops",
     What.GRAPHS: "Command Buffers",
+    What.SOURCES: "Source code",
 }
-# Where XProf shows the lines of a stream, counted from the stream; the fifth is of source lines.
-_OFFSETS: Final = {What.SCOPES: 1, What.OPS: 2, What.MODULES: 3, What.XLA_OPS: 4, What.GRAPHS: 6}
+# Where XProf shows the lines of a stream, counted from the stream.
+_OFFSETS: Final = {What.SCOPES: 1, What.OPS: 2, What.MODULES: 3, What.XLA_OPS: 4, What.SOURCES: 5, What.GRAPHS: 6}
 _WHOLE_PLANE: Final = 3735928559  # and the rows of lines of whole planes: the first of the ids that XProf reserves
-_PLANE_OFFSETS: Final = {What.STEPS: 0, What.LAUNCHES: 1, What.SCOPES: 2, What.OPS: 3, What.MODULES: 4}
+_PLANE_OFFSETS: Final = {
+    What.STEPS: 0, What.LAUNCHES: 1, What.SCOPES: 2, What.OPS: 3, What.MODULES: 4, What.SOURCES: 7,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ def _gpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedL
     kernel = (space.text("kernel_details") != NO_TEXT) | (space.number("cuda_graph_exec_id") != MISSING)
     for place, stream in enumerate(stream_order(space, plane)):
         kernels = rows[(space.line[rows] == stream) & kernel[rows]]
-        built = _Stream(space, groups.of).build(in_time_order(space, kernels))
+        built = _Stream(space, groups.of).build(in_device_order(space, kernels))
         number = space.lines[stream].id
         lines += [
             _line(space, plane, what, events, f" - from #{number}", number, stream_row(place) + _OFFSETS[what])
@@ -122,7 +127,7 @@ def _line(
 
 
 def _steps(space: Space, plane: int, rows: Array, groups: Groups) -> DerivedLine:
-    order = in_time_order(space, rows)
+    order = in_device_order(space, rows)
     order = order[groups.of[order] != NO_GROUP]
     group = groups.of[order]
     first = _changes(group)
@@ -155,9 +160,10 @@ class _Stream:
         self.scopes = LineBuilder([self.ops])
         self.xla_ops = LineBuilder()
         self.graphs = LineBuilder()
+        self.sources = LineBuilder()
         self.modules = LineBuilder([self.scopes, self.xla_ops, self.graphs])
         self._chains: dict[int, list[int]] = {}
-        self._ops: dict[tuple[int, int, int], list[tuple[str, str]]] = {}
+        self._ops: dict[tuple[int, int, int], tuple[list[tuple[str, str]], Symbol]] = {}
 
     def build(self, kernels: Array) -> dict[What, list[DerivedEvent]]:
         """From kernels in the order of time."""
@@ -174,13 +180,17 @@ class _Stream:
             if module_end != MISSING and module != NO_TEXT:
                 name = words[module] if program == MISSING else f"{words[module]}({program})"
                 self.modules.put([(name, name)], (start, module_end), within, chain and chain[:1])
-            if op != NO_TEXT and module != NO_TEXT:
-                levels = self._levels(module, program, op)
+            if op != NO_TEXT:
+                levels, symbol = self._op(module, program, op)
                 scopes = chain if chain is not None and len(chain) == len(levels) else None
                 self.xla_ops.put(levels, span, within, scopes)
-                if graph != MISSING:
+                if graph not in (MISSING, 0):
                     self._graph(graph, correlation, span, within)
-            elif op == NO_TEXT and framework != NO_TEXT:
+                if symbol.framework:
+                    put_framework(parse(symbol.framework), span, within, self.scopes, self.ops)
+                if symbol.source:
+                    self.sources.put([(symbol.source, symbol.source)], span, within)
+            elif framework != NO_TEXT:
                 put_framework(parse(words[framework]), span, within, self.scopes, self.ops)
         return {
             What.SCOPES: self.scopes.events,
@@ -188,6 +198,7 @@ class _Stream:
             What.MODULES: self.modules.events,
             What.XLA_OPS: self.xla_ops.events,
             What.GRAPHS: self.graphs.events,
+            What.SOURCES: self.sources.events,
         }
 
     def _module_ends(self, kernels: Array) -> list[int]:
@@ -207,18 +218,20 @@ class _Stream:
             chain = self._chains[scope] = _scope_chain(scope, self._space.scope_parents)
         return chain
 
-    def _levels(self, module: int, program: int, op: int) -> list[tuple[str, str]]:
-        """What an XLA op is called on each level: key, and name shown."""
-        levels = self._ops.get((module, program, op))
-        if levels is None:
-            owner = self._space.words[module] if program == MISSING else str(program)
+    def _op(self, module: int, program: int, op: int) -> tuple[list[tuple[str, str]], Symbol]:
+        """What an XLA op is called on each level (key, name shown), and what its innermost one was compiled from."""
+        known = self._ops.get((module, program, op))
+        if known is None:
+            owner = str(program) if program != MISSING else "" if module == NO_TEXT else self._space.words[module]
             names = self._space.words[op].split(_DELIMITER)[:XSPACE_LEVELS_MAX]
-            levels = self._ops[module, program, op] = [(f"{owner}/{name}", name) for name in names]
-        return levels
+            levels = [(f"{owner}/{name}", name) for name in names]
+            known = self._ops[module, program, op] = levels, self._space.symbols.of_program(program, names[-1])
+        return known
 
     def _graph(self, graph: int, correlation: int, span: tuple[int, int], group: int | None) -> None:
+        """Each launch of a graph is one event."""
         name = f"Command Buffer {graph}"
-        self.graphs.put([(name, name)], span, group)
+        self.graphs.put([(name, name)], span, group, None if correlation == MISSING else [correlation])
         for event in (self.xla_ops.innermost, self.graphs.innermost):
             event.args.setdefault("cuda_graph_id", graph)
             if correlation != MISSING:
@@ -231,7 +244,7 @@ def put_framework(
     """An operator on the lines of scopes and operators."""
     scopes.put([(scope, scope) for scope in op.scopes], span, group)
     ops.put([(op.full_name, op.shown)], span, group)
-    ops.innermost.long_name = op.full_name
+    ops.innermost.long_name = op.full_name if op.full_name != NAMELESS else ""
 
 
 def _scope_chain(scope: int, parents: dict[int, int]) -> list[int]:
@@ -246,18 +259,26 @@ def _scope_chain(scope: int, parents: dict[int, int]) -> list[int]:
 def _tpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedLine]:
     ops = LineBuilder(close_gaps=False)
     scopes = LineBuilder([ops], close_gaps=False)
-    framework = space.text("tf_op")
+    sources = LineBuilder(close_gaps=False)
+    framework, source, asynchronous = space.text("tf_op"), space.text("source"), space.number("_a")
     waiting = [line for line in space.lines_of(plane) if space.lines[line].name.startswith("Async ")]
-    kept = rows[(framework[rows] != NO_TEXT) & ~np.isin(space.line[rows], waiting)]
-    order = in_time_order(space, kept)
-    for (start, end, group), text in zip(_spans(space, order, groups.of), framework[order].tolist(), strict=True):
+    told = (framework[rows] != NO_TEXT) | (source[rows] != NO_TEXT)
+    kept = rows[told & np.isin(asynchronous[rows], (MISSING, 0)) & ~np.isin(space.line[rows], waiting)]
+    order = in_device_order(space, kept)
+    for (start, end, group), op, place in zip(
+        _spans(space, order, groups.of), framework[order].tolist(), source[order].tolist(), strict=True
+    ):
         within = None if group == NO_GROUP else group
-        put_framework(parse(space.words[text]), (start, end), within, scopes, ops)
+        if op != NO_TEXT:
+            put_framework(parse(space.words[op]), (start, end), within, scopes, ops)
+        if place != NO_TEXT:
+            sources.put([(space.words[place], space.words[place])], (start, end), within)
     scopes.close()
     return [
         _steps(space, plane, rows, groups),
         _line(space, plane, What.SCOPES, scopes.events),
         _line(space, plane, What.OPS, ops.events),
+        _line(space, plane, What.SOURCES, sources.events),
     ]
 
 

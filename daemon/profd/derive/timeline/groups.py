@@ -2,20 +2,27 @@
 
 An event is the child of the innermost one around it on its line, a consumer that of its producer,
 work on a device that of the call which launched it. Roots (`_r`, as StepTraceAnnotation marks them)
-and all that descends from them are a group.
+and all that descends from them are a group. Iterations of TensorFlow's loops take their place where a trace has any.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_time_order
+from profd.derive.timeline.loops import PROCESS, Loops, find_loops
+from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_device_order
 from profd.events.table import Array
 
 NO_GROUP = -1
-_LEGACY_ROOT = "TraceContext"  # a root of level 1 although nothing marks it
+_LEGACY_ROOT: Final = "TraceContext"  # a root of level 1 although nothing marks it
+_IMPLICIT_ROOTS: Final = ("FunctionRun", "SessionRun", "RunGraph", PROCESS)  # they name no group
+_INPUTS: Final = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute")
+_MANY: Final = 64  # producers and consumers of one id: then it tells nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +39,39 @@ class Groups:
 
 
 def find_groups(space: Space) -> Groups:
-    """Those that the trace came with, else those of its roots in the order of level and start."""
+    """Those that the trace came with, else iterations of TensorFlow's loops, else its roots by level and start."""
     recorded = space.number("group_id")
     if (recorded != MISSING).any():
         return _recorded(space, recorded)
     levels = _levels(space)
-    roots = np.flatnonzero(levels != MISSING)
-    if not len(roots):
+    loops = find_loops(space)
+    if loops.unclear or not (loops.iterations or (levels != MISSING).any()):
         return Groups(np.full(len(space), NO_GROUP, dtype=np.int64), {}, {})
-    family = _Family(space)
-    of = [NO_GROUP] * len(space)
+    family = _Family(space, loops)
+    of = family.nothing()
     names: dict[int, str] = {}
     begun: dict[int, int] = {}
-    numbers = space.number("step_num")
-    for root in roots[np.lexsort((space.start[roots], -levels[roots]))].tolist():
-        if family.has_ancestor(root, levels, int(levels[root])):
+    for root in _roots(space, levels, loops):
+        if not loops.iterations and family.has_ancestor(root, levels, int(levels[root])):
             continue
         group = len(names)
         family.spread(root, group, of)
-        step = int(numbers[root])
-        names[group] = f"{space.words[int(space.name[root])]} {group if step == MISSING else step}"
+        names[group] = family.name(root, group)
         begun[group] = root
-    return Groups(np.array(of, dtype=np.int64), names, begun)
+    return Groups(np.array(of[: len(space)], dtype=np.int64), names, begun)
+
+
+def _roots(space: Space, levels: Array, loops: Loops) -> list[int]:
+    if loops.iterations:
+        return [own[0] for own in loops.iterations]
+    rows = np.flatnonzero(levels != MISSING)
+    found: list[int] = rows[np.lexsort((-space.end[rows], space.start[rows], -levels[rows]))].tolist()
+    return found
 
 
 def inherit(space: Space, rows: Array, group: Array) -> Array:
     """Groups of a device's events, where those without one take the latest before them."""
-    order = in_time_order(space, rows)
+    order = in_device_order(space, rows)
     found: Array = group.copy()
     has = found[order] != NO_GROUP
     latest = np.maximum.accumulate(np.where(has, np.arange(len(order)), -1))
@@ -86,37 +99,67 @@ def _levels(space: Space) -> Array:
 
 
 class _Family:
-    """Parents and children of events. One event may have several parents, and links may form cycles."""
+    """Parents and children of events. One event may have several parents, and links may form cycles.
 
-    def __init__(self, space: Space) -> None:
+    Numbers from the size of the space on are meeting points of producers and consumers, which are no events.
+    """
+
+    def __init__(self, space: Space, loops: Loops) -> None:
+        self._space = space
+        self._size, links = _links(space)
         parent = nesting(space)
-        sources, targets = _links(space)
         nested = np.flatnonzero(parent >= 0)
-        above = np.concatenate([parent[nested], sources])
-        below = np.concatenate([nested, targets])
-        self._children = _Lists(above, below, len(space))
-        self._parents = _Lists(below, above, len(space))
+        looped = [(own[0], event) for own in loops.iterations for event in own[1:]]
+        pairs = [*links, np.column_stack([parent[nested], nested]), np.array(looped, dtype=np.int64).reshape(-1, 2)]
+        above, below = np.concatenate(pairs).T
+        self._children = _Lists(above, below, self._size)
+        self._parents = _Lists(below, above, self._size)
+
+    def nothing(self) -> list[int]:
+        """No group for anything."""
+        return [NO_GROUP] * self._size
 
     def has_ancestor(self, event: int, levels: Array, level: int) -> bool:
         """Whether a root of this level is above an event."""
-        seen, wait = {event}, [event]
-        while wait:
-            for above in self._parents.of(wait.pop()):
-                if above not in seen:
-                    if levels[above] == level:
-                        return True
-                    seen.add(above)
-                    wait.append(above)
-        return False
+        return any(at != event and at < len(levels) and levels[at] == level for at in self._upwards(event))
 
     def spread(self, root: int, group: int, of: list[int]) -> None:
         """Give a group to a root and all below it, but for what has one already and what is below that."""
+        if of[root] != NO_GROUP:
+            return
         of[root], wait = group, [root]
         while wait:
             for below in self._children.of(wait.pop()):
                 if of[below] == NO_GROUP:
                     of[below] = group
                     wait.append(below)
+
+    def name(self, root: int, group: int) -> str:
+        """What is executed, and which of it: both as the root or the nearest event above it says."""
+        space = self._space
+        own = space.words[int(space.name[root])]
+        kind = self._nearest(root, space.text("graph_type"), NO_TEXT)
+        which = self._nearest(root, space.number("iter_num"), MISSING)
+        if which is None:
+            which = self._nearest(root, space.number("step_num"), MISSING)
+        what = space.words[kind] if kind is not None else "" if own in _IMPLICIT_ROOTS else own
+        return f"{what} {group if which is None else which}".lstrip()
+
+    def _nearest(self, event: int, values: Array, missing: int) -> int | None:
+        for at in self._upwards(event):
+            if at < len(values) and values[at] != missing:
+                return int(values[at])
+        return None
+
+    def _upwards(self, event: int) -> Iterator[int]:
+        """An event and all above it, the nearest first."""
+        seen, wait = {event}, deque([event])
+        while wait:
+            at = wait.popleft()
+            yield at
+            new = [above for above in self._parents.of(at) if above not in seen]
+            seen.update(new)
+            wait.extend(new)
 
 
 class _Lists:
@@ -130,18 +173,18 @@ class _Lists:
 
 
 def nesting(space: Space) -> Array:
-    """The innermost event around each on its line, -1 where there is none, on devices and for asynchronous ones."""
+    """The innermost event around each on its line, -1 where there is none, on TPUs and for asynchronous ones."""
     parent = [-1] * len(space)
-    rows = np.flatnonzero(~space.on_device() & (space.number("_a") == MISSING))
+    rows = np.flatnonzero(~space.on_device("TPU") & (space.number("_a") == MISSING))
     rows = rows[np.lexsort((-space.end[rows], space.start[rows], space.line[rows]))]
-    lines, ends, starts = space.line[rows].tolist(), space.end[rows].tolist(), space.start[rows].tolist()
+    lines, ends = space.line[rows].tolist(), space.end[rows].tolist()
     stack: list[tuple[int, int]] = []  # event, its end
     before = -1
-    for row, line, start, end in zip(rows.tolist(), lines, starts, ends, strict=True):
+    for row, line, end in zip(rows.tolist(), lines, ends, strict=True):
         if line != before:
             stack.clear()
             before = line
-        while stack and (stack[-1][1] < end or stack[-1][1] <= start < end):
+        while stack and stack[-1][1] < end:
             stack.pop()
         if stack:
             parent[row] = stack[-1][0]
@@ -149,26 +192,49 @@ def nesting(space: Space) -> Array:
     return np.array(parent, dtype=np.int64)
 
 
-def _links(space: Space) -> tuple[Array, Array]:
-    """(from, to) across lines: producers to consumers, launches to what they launched."""
-    found: list[tuple[int, int]] = []
-    makers: dict[tuple[int, int], int] = {}
-    kind, number = space.number("_pt"), space.number("_p")
-    for row in np.flatnonzero((kind != MISSING) & (number != MISSING)).tolist():
-        makers.setdefault((int(kind[row]), int(number[row])), row)
-    kind, number = space.number("_ct"), space.number("_c")
-    for row in np.flatnonzero((kind != MISSING) & (number != MISSING)).tolist():
-        maker = makers.get((int(kind[row]), int(number[row])))
-        if maker is not None and maker != row:
-            found.append((maker, row))
-    on_device = space.on_device()
-    linked = space.correlation != MISSING
-    calls = np.flatnonzero(linked & ~on_device)
-    call_of = dict(zip(space.correlation[calls].tolist(), calls.tolist(), strict=True))
-    work = np.flatnonzero(linked & on_device)
-    for row, correlation in zip(work.tolist(), space.correlation[work].tolist(), strict=True):
-        call = call_of.get(correlation)
-        if call is not None:
-            found.append((call, row))
-    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
+def _links(space: Space) -> tuple[int, list[Array]]:
+    """(how many numbers are in use, pairs from and to): producers and consumers, launches and what they launched."""
+    made, used = _contexts(space, "_pt", "_p"), _contexts(space, "_ct", "_c")
+    pairs: list[tuple[int, int]] = []
+    size = len(space)
+    for context, makers in made.items():
+        users = used.get(context, [])
+        if not users or min(len(makers), len(users)) >= _MANY:
+            continue
+        # Many to many would be a product.
+        pairs += [(maker, size) for maker in makers] + [(size, user) for user in users]
+        size += 1
+    on_device, linked = space.on_device(), space.correlation != MISSING
+    launches = _pairs(space.correlation, np.flatnonzero(linked & ~on_device), np.flatnonzero(linked & on_device))
+    return size, [np.array(pairs, dtype=np.int64).reshape(-1, 2), launches, _inputs(space)]
+
+
+def _contexts(space: Space, kind: str, number: str) -> dict[tuple[int, int], list[int]]:
+    kinds, numbers = space.number(kind), space.number(number)
+    rows = np.flatnonzero((kinds != MISSING) & (numbers != MISSING))
+    found: dict[tuple[int, int], list[int]] = {}
+    for row, one, other in zip(rows.tolist(), kinds[rows].tolist(), numbers[rows].tolist(), strict=True):
+        found.setdefault((one, other), []).append(row)
+    return found
+
+
+def _inputs(space: Space) -> Array:
+    """What an iteration of an executor reads from its input pipeline, on whatever thread."""
+    steps, numbers = space.number("id"), space.number("iter_num")
+    words = {word: code for code, word in enumerate(space.words)}
+    read = [words[name] for name in _INPUTS if name in words]
+    rows = np.flatnonzero(np.isin(space.name, [*read, words.get(PROCESS, NO_TEXT)]))
+    rows = rows[(steps[rows] != MISSING) & (numbers[rows] != MISSING)]
+    keys = np.empty(len(space), dtype=np.int64)
+    _, keys[rows] = np.unique(np.column_stack([steps[rows], numbers[rows]]), axis=0, return_inverse=True)
+    of_input = np.isin(space.name[rows], read)
+    return _pairs(keys, rows[~of_input], rows[of_input])
+
+
+def _pairs(keys: Array, parents: Array, children: Array) -> Array:
+    """(parent, child) where their keys are equal; of several parents with one key the last."""
+    order = parents[np.argsort(keys[parents], kind="stable")]
+    last = np.searchsorted(keys[order], keys[children], side="right") - 1
+    met = (last >= 0) & (keys[order[np.maximum(last, 0)]] == keys[children]) if len(order) else np.zeros(0, dtype=bool)
+    found: Array = np.column_stack([order[last[met]], children[met]]) if len(order) else np.empty((0, 2), np.int64)
+    return found

@@ -55,8 +55,10 @@ class LineBuilder:
     ) -> None:
         """Add a span to each level, outermost first: (key, name shown); deeper levels end.
 
-        Open events go on where key, group and scope agree; no scope agrees with any.
+        Open events go on where key, group and scope agree; no scope agrees with any. Without levels nothing happens.
         """
+        if not levels:
+            return
         start, end = span
         stack = self._open
         for level, (key, shown) in enumerate(levels):

@@ -10,8 +10,10 @@ from profd.limits import XSPACE_LEVELS_MAX
 
 _TF_NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 _TF_TYPE: Final = re.compile(r"[A-Z_][A-Za-z0-9_]*")
-_JAX_TYPE: Final = re.compile(r"[a-z_][a-z0-9_]*(\[.*\])?")
+_JAX_TYPE: Final = re.compile(r"([a-z_][a-z0-9_]*)(\[.*\])?")
 _COUNTER: Final = re.compile(r"_\d+$")
+
+NAMELESS: Final = ":"  # the full name of an operator that has neither name nor type: there is nothing longer to tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +22,20 @@ class FrameworkOp:
 
     full_name: str
     shown: str
-    scopes: tuple[str, ...]  # outermost first
+    scopes: tuple[str, ...] = ()  # outermost first; none where the name is no operator's
 
 
 def parse_op(full_name: str) -> FrameworkOp:
     """Scopes are the path without its last part, for names of TensorFlow and JAX only."""
     path, colon, kind = full_name.partition(":")
     if not colon:
-        return FrameworkOp(full_name, full_name, ())
-    of_tensorflow = _TF_TYPE.fullmatch(kind) and _TF_NAME.fullmatch(path)
+        return FrameworkOp(full_name, full_name)
     kind = kind or _COUNTER.sub("", path.rpartition("/")[2])
-    if of_tensorflow or _JAX_TYPE.fullmatch(kind):
-        return FrameworkOp(full_name, kind, tuple(path.split("/")[:-1][:XSPACE_LEVELS_MAX]))
-    return FrameworkOp(full_name, full_name, ())
+    of_jax = _JAX_TYPE.fullmatch(kind)
+    scopes = tuple(path.split("/")[:-1][:XSPACE_LEVELS_MAX])
+    if of_jax:
+        # Parameters stand behind the name of a primitive, which is the same operator with others.
+        return FrameworkOp(full_name, of_jax[1], scopes)
+    if _TF_TYPE.fullmatch(kind) and _TF_NAME.fullmatch(path):
+        return FrameworkOp(full_name, kind, scopes)
+    return FrameworkOp(full_name, full_name)

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from profd.derive.timeline.symbols import Symbols
 from profd.events.table import Array
 
 MISSING: Final = int(np.iinfo(np.int64).min)  # of a number that an event does not have
@@ -15,9 +16,9 @@ NO_TEXT: Final = -1
 # Stats that the rules read; what else an event says does not matter to them.
 NUMBERS: Final = (
     "program_id", "scope_range_id", "cuda_graph_id", "cuda_graph_exec_id", "device_id", "group_id",
-    "_r", "step_num", "_pt", "_p", "_ct", "_c", "_a",
+    "_r", "step_num", "_pt", "_p", "_ct", "_c", "_a", "id", "iter_num",
 )  # fmt: skip
-TEXTS: Final = ("kernel_details", "hlo_module", "hlo_op", "tf_op", "step_name")
+TEXTS: Final = ("kernel_details", "hlo_module", "hlo_op", "tf_op", "step_name", "source", "graph_type")
 _DEVICE: Final = re.compile(r"/device:(GPU|TPU):(\d{1,9})$")
 
 
@@ -48,6 +49,7 @@ class Space:
     texts: dict[str, Array]  # int64: which of `words`, NO_TEXT
     words: list[str]
     scope_parents: dict[int, int] = field(default_factory=dict)
+    symbols: Symbols = field(default_factory=Symbols)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -71,9 +73,10 @@ class Space:
         """The indices of a plane's lines."""
         return [number for number, line in enumerate(self.lines) if line.plane == plane]
 
-    def on_device(self) -> Array:
-        """Which events are on the plane of a device."""
-        devices = np.array([self.device_of_plane(line.plane) is not None for line in self.lines], dtype=np.bool_)
+    def on_device(self, kind: str = "") -> Array:
+        """Which events are on the plane of a device, or of a kind of devices ("GPU" or "TPU")."""
+        places = [self.device_of_plane(line.plane) for line in self.lines]
+        devices = np.array([place is not None and kind in ("", place[0]) for place in places], dtype=np.bool_)
         found: Array = devices[self.line] if len(devices) else np.zeros(len(self), dtype=np.bool_)
         return found
 
@@ -81,4 +84,10 @@ class Space:
 def in_time_order(space: Space, rows: Array) -> Array:
     """By start; of those that start together the longest first, as what encloses precedes what it encloses."""
     order: Array = rows[np.lexsort((-space.end[rows], space.start[rows]))]
+    return order
+
+
+def in_device_order(space: Space, rows: Array) -> Array:
+    """By start; of those that start together the shortest first, as XProf 2.24.2 takes the events of devices."""
+    order: Array = rows[np.lexsort((space.end[rows], space.start[rows]))]
     return order

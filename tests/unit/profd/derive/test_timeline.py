@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profd.derive.timeline.current import DerivedLine, derive, stream_order, stream_row
+from profd.derive.timeline.classic import derive_classic
+from profd.derive.timeline.current import DerivedLine, What, derive, stream_order, stream_row
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit, nesting
 from profd.derive.timeline.merge import DerivedEvent, LineBuilder
 from profd.derive.timeline.names import parse_op
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
 from profd.limits import XSPACE_LEVELS_MAX
 from profd.query.space import read_space
+from profproto.xspace import xplane_pb2
 
+from tests.support.hlo import program
 from tests.support.timeline_cases import CASES, case, xspace_of
 from tests.support.xspace import store
 
@@ -159,7 +162,7 @@ def test_derived_lines_of_a_file_are_no_input(tmp_path: Path) -> None:
         ("a/b/mul:Mul", "Mul", ("a", "b")),
         ("jit(f)/while/add:add", "add", ("jit(f)", "while")),
         ("jit(f)/dot_12:", "dot", ("jit(f)",)),
-        ("jit(f)/conv:conv[dims=1/2]", "conv[dims=1/2]", ("jit(f)",)),
+        ("jit(f)/conv:conv[dims=1/2]", "conv", ("jit(f)",)),
         ("no type at all/x", "no type at all/x", ()),
         ("abc:model/layer/MatMul_1", "abc:model/layer/MatMul_1", ()),
         (":", ":", ()),
@@ -178,13 +181,123 @@ def test_the_shrunk_keep_a_nanosecond() -> None:
     assert [event.end for event in line.events] == [3500, 2500, 1500, 1500, 1500, 1500]
 
 
-def test_no_levels_end_what_is_open() -> None:
+def test_no_levels_change_nothing() -> None:
     ops = LineBuilder()
     scopes = LineBuilder([ops])
     for path in (["a"], [], []):
         scopes.put([(name, name) for name in path], (0, 10), None)
         ops.put([("op", "op")], (0, 10), None)
-    assert len(ops.events) == 2
+    assert len(ops.events) == 1
+
+
+def test_of_kernels_that_start_together_the_shortest_comes_first(tmp_path: Path) -> None:
+    kernels = [
+        _event("k", 0, 1000, kernel_details="d", tf_op="x:A"),
+        _event("k", 2000, 3000, kernel_details="d", tf_op="x:A"),
+        _event("k", 2000, 1000, kernel_details="d", tf_op="y:B"),
+    ]
+    lines = _lines([_plane("/device:GPU:0", kernels)], tmp_path)
+    assert lines["Framework Ops - from #0"] == [("A", 0, 1000), ("A", 2000, 3000), ("B", 2000, 1000)]
+
+
+def test_each_launch_of_a_graph_is_an_event(tmp_path: Path) -> None:
+    told = {"kernel_details": "d", "hlo_module": "m", "hlo_op": "op", "cuda_graph_id": 6}
+    kernels = [_event("k", number * 10, 10, **told, correlation_id=launch) for number, launch in enumerate((1, 1, 2))]
+    lines = _lines(
+        [_plane("/device:GPU:0", [*kernels, _event("k", 30, 10, **(told | {"cuda_graph_id": 0}))])], tmp_path
+    )
+    assert lines["Command Buffers - from #0"] == [("Command Buffer 6", 0, 20), ("Command Buffer 6", 20, 10)]
+    assert lines["XLA Ops - from #0"] == [("op", 0, 40)]
+
+
+def test_programs_tell_operators_and_sources_of_xla_kernels(tmp_path: Path) -> None:
+    """The same symbols under both rule sets; a kernel of another program, or of none, has no framework line."""
+    hlo = program(frames=[("/src/net.py", 3)], tanh={"op_name": b"jit(step)/net/tanh", "stack_frame_id": 1}, copy={})
+    told = {"kernel_details": "d", "hlo_module": "jit_step"}
+    kernels = [
+        _event("k", 0, 5000, **told, hlo_op="while::tanh", program_id=4),
+        _event("k", 10_000, 5000, **told, hlo_op="tanh", program_id=4),
+        _event("k", 20_000, 5000, **told, hlo_op="copy", program_id=4),
+        _event("k", 30_000, 5000, **told, hlo_op="tanh", program_id=5),
+        _event("k", 40_000, 5000, **told, hlo_op="tanh"),
+    ]
+    content = xplane_pb2.XSpace.FromString(xspace_of({"planes": [_plane("/device:GPU:0", kernels)]}))
+    programs = content.planes.add(id=9, name="/host:metadata")
+    for number, name in ((1, "Hlo Proto"), (2, "program_id")):
+        programs.stat_metadata[number].id, programs.stat_metadata[number].name = number, name
+    programs.event_metadata[1].id, programs.event_metadata[1].name = 1, "jit_step(4)"
+    programs.event_metadata[1].stats.add(metadata_id=1, bytes_value=hlo)
+    programs.event_metadata[1].stats.add(metadata_id=2, uint64_value=4)
+    space = read_space(store(bytes(content.SerializeToString()), tmp_path / "trace"))
+    lines, classic = (
+        {line.what: [(event.name, event.start, event.end - event.start) for event in line.events] for line in found}
+        for found in (derive(space)[0], derive_classic(space)[0])
+    )
+    assert lines[What.OPS] == [("tanh", 0, 15_000), (":", 20_000, 5000)]
+    assert lines[What.SCOPES] == [("jit(step)", 0, 15_000), ("net", 0, 14_000)]
+    assert lines[What.SOURCES] == [("net.py:3", 0, 15_000)]
+    classic = {
+        line.what: [(e.name, e.start, e.end - e.start) for e in line.events] for line in derive_classic(space)[0]
+    }
+    assert classic[What.SOURCES] == [("net.py:3", 0, 45_000)]  # programs are told by their names alone
+    assert [name for name, _, _ in classic[What.OPS]] == ["tanh", "tanh", ":", "tanh", "tanh"]
+
+
+def test_sources_of_a_tpu(tmp_path: Path) -> None:
+    ops = [
+        _event("fusion.1", 0, 10, source="/a/net.py:3", tf_op="net/mul:Mul"),
+        _event("fusion.2", 10, 10, source="/a/net.py:3"),
+        _event("copy-start", 20, 10, source="/a/net.py:3", tf_op="net/mul:Mul", _a=1),
+    ]
+    lines = _lines([_plane("/device:TPU:0", ops, "XLA Ops", 3)], tmp_path)
+    assert lines["Source code"] == [("/a/net.py:3", 0, 20)]
+    assert lines["Framework Ops"] == [("Mul", 0, 10)]
+
+
+def _loop(name: str, offset: int, step: int, iteration: int) -> dict[str, Any]:
+    return _event(name, offset, 10, id=step, iter_num=iteration)
+
+
+def test_iterations_of_tensorflow_loops_are_groups(tmp_path: Path) -> None:
+    """As in the upstream test: two loops, one group for each iteration, in the order of their first events."""
+    process = "ExecutorState::Process"
+    host = [
+        _loop(process, 20, 0, 10), _loop(process, 120, 0, 11), _loop(process, 40, 0, 10),
+        _loop(process, 220, 1, 0), _loop(process, 320, 1, 1), _loop(process, 500, 2, 0),
+        _event("launch", 42, 5, correlation_id=1), _event("train", 0, 600, _r=1, step_num=5),
+    ]  # fmt: skip
+    stream = [_event("k", 400, 10, correlation_id=1)]
+    inputs = [_loop("IteratorGetNextOp::DoCompute", 700, 1, 1)]
+    planes = [_plane("/host:CPU", host), _plane("/device:GPU:0", stream)]
+    planes[0]["lines"] += _plane("", inputs, "input", 2)["lines"]
+    space = _space({"planes": planes}, tmp_path)
+    groups = find_groups(space)
+    assert groups.names == {0: "10", 1: "11", 2: "0", 3: "1"}
+    group = {(space.words[name], start): of for name, start, of in zip(space.name, space.start, groups.of, strict=True)}
+    assert group["k", 400] == group["launch", 42] == group[process, 40] == 0
+    assert group["IteratorGetNextOp::DoCompute", 700] == group[process, 320] == 3
+    assert group[process, 500] == group["train", 0] == NO_GROUP  # a step of one iteration is no loop
+
+
+@pytest.mark.parametrize("name", ["WhileOp-StartBody", "ForOp"])
+def test_loops_of_another_kind_leave_a_trace_without_groups(tmp_path: Path, name: str) -> None:
+    host = [_event("train", 0, 10, _r=1), _event(name, 2, 3)]
+    assert find_groups(_space({"planes": [_plane("/host:CPU", host)]}, tmp_path)).names == {}
+
+
+def test_many_producers_of_one_id_and_their_consumers(tmp_path: Path) -> None:
+    """Every consumer is below every producer; where both are many, the id tells nothing."""
+
+    def groups(producers: int, consumers: int) -> list[int]:
+        host = [_event("train", 0, 10_000, _r=1), *(_event("p", 10 + at, 1, _pt=1, _p=7) for at in range(producers))]
+        others = [_event("c", 10 + at * 2, 1, _ct=1, _c=7) for at in range(consumers)]
+        planes = [_plane("/host:CPU", host)]
+        planes[0]["lines"] += _plane("", others, "other", 2)["lines"]
+        space = _space({"planes": planes}, tmp_path / f"{producers}-{consumers}")
+        return sorted(set(find_groups(space).of[space.line == 1].tolist()))
+
+    assert groups(3, 200) == groups(200, 3) == [0]
+    assert groups(64, 64) == [NO_GROUP]
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 2)), max_size=30)
