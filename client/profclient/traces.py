@@ -26,6 +26,7 @@ OPTIONAL_IN_ROWS = (
     "self_cpu_memory_usage",
     "device_memory_usage",
     "self_device_memory_usage",
+    "node_id",
 )
 
 

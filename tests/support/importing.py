@@ -9,12 +9,12 @@ from typing import Any
 from profd.pipeline import store_trace
 
 
-def import_trace(path: Path, directory: Path, **meta: Any) -> dict[str, Any]:
-    """Store a Chrome trace in a new directory; what the job says of it."""
+def import_trace(path: Path, directory: Path, kind: str = "chrome", **meta: Any) -> dict[str, Any]:
+    """Store a trace of some format in a new directory; what the job says of it."""
     directory.mkdir(parents=True)
     file = os.open(path, os.O_RDONLY)
     try:
-        files = [{"format": "chrome", "label": path.name, "fd": 0}]
+        files = [{"format": kind, "label": path.name, "fd": 0}]
         return store_trace(
             {"files": files, "staging": str(directory), "meta": {"trace": "t1", "source": "import", **meta}},
             [file],

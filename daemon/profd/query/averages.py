@@ -14,10 +14,10 @@ from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, Links, backward_times, find_links
 from profd.derive.flops import flops_of_rows, has_formula
 from profd.errors import BadInput
-from profd.events import NO_ROW, DeviceType, EventTable, Kind
+from profd.events import NO_ROW, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.query import rules, view
-from profd.query.grouping import Labels, by_module, by_shapes, by_stack
+from profd.query.grouping import Labels, by_module, by_node, by_shapes, by_stack
 from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
 from profd.query.whole import whole
 from profd.store.reader import TraceReader
@@ -60,6 +60,7 @@ class Average:
     self_cpu_memory_usage: int | None = None
     device_memory_usage: int | None = None
     self_device_memory_usage: int | None = None
+    node_id: int | None = None  # of a distributed job, where the trace tells nodes apart
     shadow: bool = False  # a device's range for an annotation: it spans work that has rows of its own
     top_level: bool = True  # no other event called the first of these calls
 
@@ -78,6 +79,7 @@ class Grouping:
     input_shape: bool = False
     stack_n: int = 0  # innermost frames
     module: bool = False
+    nodes: tuple[int | None, ...] = ()  # of each thread track, where the trace tells nodes apart
 
     def columns(self) -> tuple[str, ...]:
         """Columns that the grouping reads."""
@@ -97,6 +99,7 @@ def averages_of_trace(
 
     Exhausted where the trace is too large for what is asked.
     """
+    grouping = replace(grouping, nodes=nodes_of(reader.tracks))
     on_device = reader.meta.gpu_events is None or reader.meta.gpu_events > 0
     columns = columns_for(raw, grouping, on_device, allocates=not raw and reader.has("bytes"))
     linked = with_backward or (grouping.by_context and not raw)
@@ -120,10 +123,16 @@ def _are_correlations(reader: TraceReader, rows: Array, ids: Array) -> bool:
     return True
 
 
+def nodes_of(tracks: Tracks) -> tuple[int | None, ...]:
+    """The node of each thread track; empty where none says one."""
+    nodes = tuple(track.get("node") for track in tracks.threads)
+    return nodes if any(node is not None for node in nodes) else ()
+
+
 def _merge(parts: Iterable[list[Average]]) -> list[Average]:
     merged: dict[tuple[object, ...], Average] = {}
     for row in chain.from_iterable(parts):
-        key = (row.name, row.device_type, row.input_shapes)
+        key = (row.name, row.device_type, row.input_shapes, row.node_id)
         known = merged.get(key)
         merged[key] = row if known is None else _sum(known, row)
     return list(merged.values())
@@ -192,7 +201,8 @@ def _group(
     shapes = by_shapes(table) if grouping.input_shape else None
     stacks = by_stack(table, grouping.stack_n, calls.parent, links) if grouping.stack_n > 0 else None
     modules = by_module(table, calls.parent, links) if grouping.module else None
-    keys = [*_keys(table, calls, raw), *_label_keys([labels for labels in (shapes, stacks, modules) if labels])]
+    nodes = by_node(table, grouping.nodes) if grouping.nodes else None
+    keys = [*_keys(table, calls, raw), *_label_keys([labels for labels in (shapes, stacks, modules, nodes) if labels])]
     values = _values(calls, backward)
     group, first, count, summed = _engine.sum_groups(keys, calls.counted.view(np.uint8), list(values.values()))
     sums = dict(zip(values, summed, strict=True))
@@ -207,6 +217,7 @@ def _group(
             input_shapes=_label(shapes, at),
             stack=_frames(stacks, at),
             module=_label(modules, at),
+            node_id=int(node) if (node := _label(nodes, at)) else None,
             flops=None if flops is None else min(int(flops[number]), _INT64_MAX),
             shadow=bool(shadow[number]),
             top_level=bool(calls.parent[at] == NO_ROW),

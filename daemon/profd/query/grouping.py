@@ -1,4 +1,4 @@
-"""What `top` can group by besides the name: input shapes and the innermost frames."""
+"""What `top` can group by besides the name: input shapes, modules, the innermost frames; and nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profd.derive.ancestors import nearest
 from profd.derive.autograd import Links, context_rows
 from profd.derive.flops import parse_signature
 from profd.derive.modules import module_paths
-from profd.events import NO_CODE, NO_ROW, EventTable, Kind
+from profd.events import NO_CODE, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.view import nest
@@ -30,6 +30,14 @@ class Labels:
 
     code: Array  # int64
     texts: list[str]
+
+
+def by_node(table: EventTable, nodes: tuple[int | None, ...]) -> Labels:
+    """The node of a distributed job that each row is of, by its thread track; "" where that says none."""
+    texts = Dictionary([""])
+    codes = texts.codes(["" if node is None else str(node) for node in nodes])
+    of_thread = np.array([*codes, 0], dtype=np.int64)  # the last answers for rows without a thread
+    return Labels(of_thread[table.column("thread")], texts.values)
 
 
 def by_shapes(table: EventTable) -> Labels:

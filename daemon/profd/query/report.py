@@ -79,6 +79,10 @@ class _Layout:
         if any(row.cpu_memory_usage is not None for row in self.rows):
             columns += self._memory()
         columns.append(_Column("# of Calls", _COLUMN_WIDTH, lambda row: str(row.count)))
+        if any(row.node_id is not None for row in self.rows):
+            columns.append(
+                _Column("Node ID", _COLUMN_WIDTH, lambda row: str(-1 if row.node_id is None else row.node_id))
+            )
         if any(text != "[]" for text in self.shapes):
             columns.append(self._input_shapes())
         return [*columns, *self._sources(), *self._flops()]
@@ -216,6 +220,10 @@ def _size(count: int) -> str:
 def _name(row: Average) -> str:
     most = _NAME_WIDTH_MAX - 3
     return row.name if len(row.name) < most else row.name[:most] + "..."
+
+
+def _node(row: Average) -> str:
+    return "-1" if row.node_id is None else str(row.node_id)
 
 
 def _shapes(row: Average) -> str:

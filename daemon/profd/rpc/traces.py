@@ -40,6 +40,7 @@ _MAYBE_INTEGERS: Final = (
     "self_cpu_memory_usage",
     "device_memory_usage",
     "self_device_memory_usage",
+    "node_id",
 )
 
 

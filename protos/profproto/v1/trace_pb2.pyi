@@ -106,7 +106,7 @@ class KeyAveragesRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., limit: _Optional[int] = ..., sort_by: _Optional[str] = ..., group_by_input_shape: bool = ..., group_by_stack_n: _Optional[int] = ..., raw: bool = ..., group_by: _Optional[str] = ..., with_backward: bool = ...) -> None: ...
 
 class KeyAverage(_message.Message):
-    __slots__ = ("name", "device_type", "count", "cpu_time_total_ns", "self_cpu_time_total_ns", "device_time_total_ns", "self_device_time_total_ns", "input_shapes", "stack", "flops", "module", "backward_time_total_ns", "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage")
+    __slots__ = ("name", "device_type", "count", "cpu_time_total_ns", "self_cpu_time_total_ns", "device_time_total_ns", "self_device_time_total_ns", "input_shapes", "stack", "flops", "module", "backward_time_total_ns", "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage", "node_id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class KeyAverage(_message.Message):
     SELF_CPU_MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
     SELF_DEVICE_MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     device_type: str
     count: int
@@ -139,7 +140,8 @@ class KeyAverage(_message.Message):
     self_cpu_memory_usage: int
     device_memory_usage: int
     self_device_memory_usage: int
-    def __init__(self, name: _Optional[str] = ..., device_type: _Optional[str] = ..., count: _Optional[int] = ..., cpu_time_total_ns: _Optional[int] = ..., self_cpu_time_total_ns: _Optional[int] = ..., device_time_total_ns: _Optional[int] = ..., self_device_time_total_ns: _Optional[int] = ..., input_shapes: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., flops: _Optional[int] = ..., module: _Optional[str] = ..., backward_time_total_ns: _Optional[int] = ..., cpu_memory_usage: _Optional[int] = ..., self_cpu_memory_usage: _Optional[int] = ..., device_memory_usage: _Optional[int] = ..., self_device_memory_usage: _Optional[int] = ...) -> None: ...
+    node_id: int
+    def __init__(self, name: _Optional[str] = ..., device_type: _Optional[str] = ..., count: _Optional[int] = ..., cpu_time_total_ns: _Optional[int] = ..., self_cpu_time_total_ns: _Optional[int] = ..., device_time_total_ns: _Optional[int] = ..., self_device_time_total_ns: _Optional[int] = ..., input_shapes: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., flops: _Optional[int] = ..., module: _Optional[str] = ..., backward_time_total_ns: _Optional[int] = ..., cpu_memory_usage: _Optional[int] = ..., self_cpu_memory_usage: _Optional[int] = ..., device_memory_usage: _Optional[int] = ..., self_device_memory_usage: _Optional[int] = ..., node_id: _Optional[int] = ...) -> None: ...
 
 class KeyAveragesResponse(_message.Message):
     __slots__ = ("rows",)

@@ -81,17 +81,21 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("DEV MEM", "device_memory_usage", size),
     ("FLOPS", "flops", flops),
 )
-_TEXTS = {"MODULE": "module", "SHAPES": "input_shapes"}
+_TEXTS = {"MODULE": "module", "SHAPES": "input_shapes", "NODE": "node_id"}
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """A table; columns of devices, memory and the backward pass only where there is something in them."""
     figures = [figure for figure in _FIGURES if any(row.get(figure[1]) for row in rows)]
-    texts = [heading for heading, field in _TEXTS.items() if any(row.get(field) for row in rows)]
+    texts = [heading for heading, field in _TEXTS.items() if any(row.get(field) not in (None, "") for row in rows)]
     columns = ["SELF CPU", "CPU TOTAL", "CPU AVG", *(heading for heading, _, _ in figures), "CALLS"]
     last = ["NAME", *texts]
-    cells = ([*_cells(row, figures), *(str(row.get(_TEXTS[name]) or "") for name in texts)] for row in rows)
+    cells = ([*_cells(row, figures), *(_text(row.get(_TEXTS[name])) for name in texts)] for row in rows)
     table(columns + last, cells, right=columns, wide=last)
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _cells(row: dict[str, Any], figures: Sequence[tuple[str, str, Callable[[int], str]]]) -> list[str]:

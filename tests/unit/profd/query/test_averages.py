@@ -140,6 +140,7 @@ def test_rows_as_json() -> None:
         "self_cpu_memory_usage": None,
         "device_memory_usage": None,
         "self_device_memory_usage": None,
+        "node_id": None,
     }
 
 
