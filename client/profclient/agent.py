@@ -31,8 +31,10 @@ except ImportError as error:  # a platform that it was not built for
     _recorder = None  # type: ignore[assignment]
     _missing = f"the native part of profclient cannot be loaded: {error}"
 
-# Beside the module of native code; profclient.gpu loads it.
+# Beside the module of native code; profclient.gpu and profclient.nvtx load them.
 COLLECTOR = os.path.join(os.path.dirname(_recorder.__file__ if _recorder else __file__), "libprofd_cupti.so")
+NVTX = os.path.join(os.path.dirname(COLLECTOR), "libprofd_nvtx.so")
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"  # NVTX's own
 
 EXIT_SECONDS = 30.0  # that a hook may keep the interpreter from ending
 VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
@@ -40,6 +42,7 @@ VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
 # Who registers the hooks of an option, imported when it is first asked for.
 _PROVIDERS = {
     "cuda": "profclient.gpu",
+    "nvtx": "profclient.nvtx",
     "stacks": "profclient.tracer",
     "c_calls": "profclient.tracer",
     "modules": "profclient.tracer",
@@ -338,10 +341,11 @@ def _armed(options: dict[str, str]) -> None:
     with _lock:
         if _ending:
             return
-        _options = options
+        # Nobody asks for it: a program's ranges are recorded where its NVTX has our library.
+        _options = {**options, "nvtx": ""} if os.environ.get(NVTX_VARIABLE) == NVTX else options
         _not_honoured.clear()
         # Steps are counted from when everything that was asked for is recorded.
-        for option in sorted(options, key=lambda option: option == "iterations"):
+        for option in sorted(_options, key=lambda option: option == "iterations"):
             if why := _start_hook(option):
                 note("not_honoured", f"{option}: {why}")
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))

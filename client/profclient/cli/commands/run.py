@@ -36,7 +36,7 @@ def run(ctx: click.Context, command: tuple[str, ...], cuda: bool) -> None:
     if not any(path.with_name("agent.sock").exists() for path in candidates()):
         click.echo("profctl run: no profd listens here; the command runs, and attaches when one appears.", err=True)
     try:
-        _become(command, environment(_injected(os.environ) if cuda else os.environ))
+        _become(command, environment(_with_nvtx(_injected(os.environ) if cuda else {**os.environ})))
     except FileNotFoundError:
         click.echo(f"profctl run: there is no command {command[0]!r}", err=True)
         ctx.exit(NOT_FOUND)
@@ -56,6 +56,15 @@ def _injected(environ: os._Environ[str]) -> dict[str, str]:
     if not collector.exists():
         raise click.UsageError(f"this installation has no {collector.name}; install profd with its native part.")
     return {**environ, _INJECTION: str(collector)}
+
+
+def _with_nvtx(environ: dict[str, str]) -> dict[str, str]:
+    """With our library for NVTX, unless another tool's is named: the program's NVTX ranges are recorded, too."""
+    from profclient.agent import NVTX, NVTX_VARIABLE  # as above
+
+    if environ.get(NVTX_VARIABLE) or not Path(NVTX).exists():
+        return environ
+    return {**environ, NVTX_VARIABLE: NVTX}
 
 
 def environment(environ: os._Environ[str] | dict[str, str]) -> dict[str, str]:

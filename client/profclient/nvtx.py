@@ -1,0 +1,66 @@
+"""NVTX ranges of an attached process: what the agent does where NVTX has loaded our library.
+
+The library (native/nvtx) must be there before the program's first NVTX call: NVTX_INJECTION64_PATH names it, as under
+`profctl run`. While nothing is recorded the program's ranges cost what they cost without any tool.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from profclient import _recorder
+from profclient.agent import NVTX, register_hook
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from profclient.agent import Options
+
+
+class NvtxUnavailable(Exception):
+    """Why NVTX ranges are not recorded, as a sentence."""
+
+
+_library: ctypes.CDLL | None = None
+
+
+def start() -> None:
+    """Record ranges and marks from now on. Raises NvtxUnavailable."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    if not _loaded().profd_nvtx_start(pointer(_recorder._api, b"profclient._recorder._api")):
+        raise NvtxUnavailable("libprofd_nvtx.so and profclient are of different versions")
+
+
+def stop() -> None:
+    """No more; ranges that are open stay so."""
+    if _library is not None:
+        _library.profd_nvtx_stop()
+
+
+def copies() -> int:
+    """How many libraries of this process have handed their NVTX calls to ours."""
+    return int(_loaded().profd_nvtx_copies())
+
+
+def _loaded() -> ctypes.CDLL:
+    global _library
+    if _library is None:
+        try:
+            _library = ctypes.CDLL(NVTX)
+        except OSError as error:
+            raise NvtxUnavailable(f"libprofd_nvtx.so cannot be loaded: {error}") from error
+        _library.profd_nvtx_start.argtypes = [ctypes.c_void_p]
+        _library.profd_nvtx_copies.restype = ctypes.c_uint
+        _library.profd_nvtx_stop.restype = None
+    return _library
+
+
+def _armed(_options: Options) -> None:
+    start()
+
+
+def _stopping(_options: Options) -> None:
+    stop()
+
+
+register_hook("nvtx", _armed, _stopping)

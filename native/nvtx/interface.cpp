@@ -1,0 +1,24 @@
+#include "profd_nvtx.h"
+
+#include "ranges.h"
+#include "tool.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+using profd::recorder::Api;
+
+extern "C" EXPORTED int InitializeInjectionNvtx2(const void* (*get_export_table)(unsigned)) {
+  return get_export_table && profd::nvtx::attach(reinterpret_cast<profd::nvtx::GetExportTable>(get_export_table));
+}
+
+extern "C" EXPORTED int profd_nvtx_start(const void* api) {
+  const auto* theirs = static_cast<const Api*>(api);
+  if (theirs->version != profd::recorder::kApiVersion || theirs->bytes < sizeof(Api)) return 0;
+  profd::nvtx::write_to(theirs);
+  profd::nvtx::turn_on();
+  return 1;
+}
+
+extern "C" EXPORTED void profd_nvtx_stop(void) { profd::nvtx::turn_off(); }
+
+extern "C" EXPORTED unsigned profd_nvtx_copies(void) { return profd::nvtx::copies(); }
