@@ -11,7 +11,7 @@ import numpy as np
 
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit
 from profd.derive.timeline.merge import DerivedEvent, LineBuilder
-from profd.derive.timeline.names import NAMELESS, FrameworkOp, parse_op
+from profd.derive.timeline.names import FrameworkOp, parse_op
 from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_device_order, in_time_order
 from profd.derive.timeline.symbols import Symbol
 from profd.events.table import Array
@@ -244,7 +244,7 @@ def put_framework(
     """An operator on the lines of scopes and operators."""
     scopes.put([(scope, scope) for scope in op.scopes], span, group)
     ops.put([(op.full_name, op.shown)], span, group)
-    ops.innermost.long_name = op.full_name if op.full_name != NAMELESS else ""
+    ops.innermost.long_name = op.long_name
 
 
 def _scope_chain(scope: int, parents: dict[int, int]) -> list[int]:
