@@ -104,6 +104,9 @@ def fill_nulls(values: Int32, valid: UInt8, offset: int, absent: int) -> None: .
 def gather(parts: list[Array], order: Int64) -> Array:
     """The rows `order` of what the parts, arrays of one type with items of up to 8 bytes, are one after the other."""
 
+def places(order: Int64, rows: int) -> Int64:
+    """For each of so many rows where `order` has it; -1: nowhere. The inverse of a permutation, or of a part of one."""
+
 def presence(values: Int64 | Int32 | UInt8 | Float64, absent: float) -> int:
     """In which rows there is something else than `absent` (of floats: a number): 0 in none, 1 in some, 2 in all."""
 

@@ -99,8 +99,11 @@ class ChunkReader:
         events: int,
         body: bytes,
         /,
-    ) -> bool:
-        """Keep what other chunks need of this one: texts, and ends of events. False: it is malformed."""
+    ) -> tuple[int, bool] | None:
+        """Keep what other chunks need of this one: texts, and ends of events. None: it is malformed.
+
+        (no row that `add` makes of it starts before this Unix ns, whether any was open when recording began)
+        """
     def add(
         self,
         space: int,

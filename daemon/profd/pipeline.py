@@ -1,7 +1,8 @@
 """Raw files to a stored trace: decode, collate, tree, store. The job `store_trace`.
 
 Memory is bounded by a slice of input and a segment of rows, whatever the size
-of the trace; only flow records (34 bytes each) and strings grow with it.
+of the trace; only flow records (34 bytes each) and strings grow with it. What an
+input says is settled is stored while the rest of it is decoded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from profd.decode.batch import Findings
 from profd.decode.nvprof import NvprofDecoder
 from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
-from profd.events import Dictionary, Tracks
+from profd.events import Dictionary, EventTable, Tracks
 from profd.limits import TRACE_EVENTS_MAX
 from profd.store.handover import ORIGIN_FIELDS
 from profd.store.meta import TraceMeta
@@ -75,6 +76,8 @@ class _Import:
         self._tracks = Tracks()
         self._collator = Collator(staging)
         self._writer = TraceWriter(staging)
+        self._tree: TreePass | None = None
+        self._closed = False
         self._lost: list[Loss] = []
         self._launches = 0
 
@@ -101,7 +104,7 @@ class _Import:
         for number, file in enumerate(files):
             label = file.get("label") or f"file {number + 1}"
             try:
-                self._decode(file["format"], fds[file["fd"]], number, label)
+                self._decode(file["format"], fds[file["fd"]], number, label, alone=len(files) == 1)
             except BadTrace as error:
                 if len(files) == 1:
                     raise
@@ -111,7 +114,7 @@ class _Import:
         if unreadable is not None and sum(loss.reason == "unreadable_file" for loss in self._lost) == len(files):
             raise unreadable
 
-    def _decode(self, kind: str, fd: int, number: int, label: str) -> None:
+    def _decode(self, kind: str, fd: int, number: int, label: str, alone: bool) -> None:
         size = max(1, os.fstat(fd).st_size)
         decoder = open_decoder(kind, fd, self._dictionaries, self._tracks, self._staging)
         batches = decoder.batches()
@@ -119,12 +122,16 @@ class _Import:
             batches = read_ahead(batches)  # the next one is decoded while this one is sorted and spilled
         for batch in batches:
             self._stages.end("decode")
+            if not alone:
+                batch.settled = None  # events of other inputs may start at any time
             self._collator.add(batch, number)
             if self._collator.rows > TRACE_EVENTS_MAX:
                 raise Exhausted(
                     f"{label} has more than {TRACE_EVENTS_MAX} events, the most a trace can have. "
                     "Capture a shorter window."
                 )
+            for segment in self._collator.ready(self._dictionaries):
+                self._store_segment(segment)
             self._stages.end("collate")
             self._progress(f"decoding {label}", _DECODE_SHARE * min(os.lseek(fd, 0, os.SEEK_CUR) / size, 1.0))
         self._stages.end("decode")
@@ -154,32 +161,44 @@ class _Import:
         self._meta.anomalies = {**origin.anomalies, **self._meta.anomalies}
 
     def _store(self) -> None:
-        dictionaries = self._dictionaries
-        tree = TreePass(
-            self._tracks,
-            dictionaries,
-            self._collator.flows(),
-            lambda flows: self._writer.write_flows(flows, dictionaries),
-        )
         rows = self._collator.rows
-        for segment in self._collator.segments(dictionaries):
-            self._stages.end("collate")
-            tree.feed(segment)
-            last = segment.first_row + len(segment) == rows
-            # What the end of the trace says of the last segment needs no patch: it is not written yet.
-            late = [rest for patch in self._close(tree) if (rest := apply(patch, segment))] if last else []
-            self._stages.end("tree")
-            self._writer.write_segment(segment)
-            for patch in late:
-                self._writer.write_late(patch.rows, patch.columns)
-            self._stages.end("store")
+        for segment in self._collator.segments(self._dictionaries):
             done = (segment.first_row + len(segment)) / rows
+            self._store_segment(segment, last=done == 1)
             self._progress("storing", _DECODE_SHARE + (1 - _DECODE_SHARE) * done)
-        if rows == 0:
-            self._close(tree)
+        if not self._closed:  # nothing was left to store
+            self._patch(self._close())
 
-    def _close(self, tree: TreePass) -> list[Patch]:
+    def _store_segment(self, segment: EventTable, last: bool = False) -> None:
+        self._stages.end("collate")
+        self._forest().feed(segment)
+        # What the end of the trace says of the last segment needs no patch: it is not written yet.
+        late = [rest for patch in self._close() if (rest := apply(patch, segment))] if last else []
+        self._stages.end("tree")
+        self._writer.write_segment(segment)
+        self._patch(late)
+        self._stages.end("store")
+
+    def _patch(self, late: list[Patch]) -> None:
+        for patch in late:
+            self._writer.write_late(patch.rows, patch.columns)
+
+    def _forest(self) -> TreePass:
+        """The tree pass; not before the flow records are known, which is when the first segment is there."""
+        if self._tree is None:
+            dictionaries = self._dictionaries
+            self._tree = TreePass(
+                self._tracks,
+                dictionaries,
+                self._collator.flows(),
+                lambda flows: self._writer.write_flows(flows, dictionaries),
+            )
+        return self._tree
+
+    def _close(self) -> list[Patch]:
+        tree = self._forest()
         outcome = tree.finish()
+        self._closed = True
         self._meta.anomalies |= outcome.anomalies
         self._launches = tree.launches
         return outcome.patches

@@ -1,6 +1,7 @@
-// gather: rows of several arrays, as one array in another order.
+// gather: rows of several arrays, as one array in another order. places: where each row went.
 #include "gather.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -80,10 +81,26 @@ nb::object gather(const std::vector<AnyColumn>& parts, In<std::int64_t> order) {
   }
 }
 
+Out<std::int64_t> places(In<std::int64_t> order, std::size_t rows) {
+  require_aligned(order, "order");
+  require(rows <= std::size_t{1} << 40, "there are more rows than memory can hold");
+  Buffer<std::int64_t> place(rows);
+  {
+    nb::gil_scoped_release release;
+    std::fill_n(place.data(), rows, kNoRow);
+    for (std::size_t i = 0; i < order.shape(0); ++i) {
+      require(static_cast<std::uint64_t>(order.data()[i]) < rows, "a row is out of range");
+      place[static_cast<std::size_t>(order.data()[i])] = static_cast<std::int64_t>(i);
+    }
+  }
+  return place.array();
+}
+
 }  // namespace
 
 void bind_gather(nb::module_& m) {
   m.def("gather", &gather, nb::arg("parts").noconvert(), nb::arg("order").noconvert());
+  m.def("places", &places, nb::arg("order").noconvert(), nb::arg("rows"));
 }
 
 }  // namespace profd

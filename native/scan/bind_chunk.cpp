@@ -1,6 +1,8 @@
 // Python bindings of the chunk reader: vectors become numpy arrays without a copy.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 
 #include <utility>
 
@@ -97,8 +99,8 @@ nb::dict take(ChunkReader& reader) {
   return out;
 }
 
-template <bool (ChunkReader::*read)(const ChunkPlace&, std::string_view)>
-bool call(ChunkReader& reader, std::uint32_t space, std::uint32_t pid, std::uint32_t stream, std::uint64_t sequence,
+template <auto read>
+auto call(ChunkReader& reader, std::uint32_t space, std::uint32_t pid, std::uint32_t stream, std::uint64_t sequence,
           std::uint64_t tid, std::uint32_t thread_name, std::uint64_t id_base, std::int64_t start, std::uint32_t slots,
           std::uint32_t events, const nb::bytes& body) {
   const ChunkPlace place{space, pid, stream, sequence, tid, thread_name, id_base, start, slots, events};

@@ -63,6 +63,13 @@ std::string_view default_name(const Label& label) {
 
 }  // namespace
 
+void ChunkColumns::reserve(std::size_t rows) {
+  for (auto* column : {&name, &cat, &process, &thread}) column->reserve(rows);
+  for (auto* column : {&kind, &phase, &device_type}) column->reserve(rows);
+  start.reserve(rows);
+  end.reserve(rows);
+}
+
 void ChunkColumns::resize(std::size_t rows) {
   for (auto* column : {&name, &cat, &process, &thread}) column->resize(rows);
   for (auto* column : {&kind, &phase, &device_type}) column->resize(rows);
@@ -130,12 +137,12 @@ std::int32_t ChunkReader::thread(std::int32_t process, std::uint64_t tid) {
   return number;
 }
 
-bool ChunkReader::index(const ChunkPlace& place, std::string_view body) {
+std::optional<std::pair<std::int64_t, bool>> ChunkReader::index(const ChunkPlace& place, std::string_view body) {
   if (place.space >= spaces_.size()) spaces_.resize(place.space + std::size_t{1});
-  if (!body_.split(body) || !read_labels(body_[kLabelsSection], labels_)) return false;
-  if (!read_others(body_[kOthersSection], labels_, place.slots, others_)) return false;
-  if (body_.has(kStringsSection) && !read_strings(place, body_[kStringsSection])) return false;
-  if (body_.has(kLossesSection) && !read_losses(body_[kLossesSection])) return false;
+  if (!body_.split(body) || !read_labels(body_[kLabelsSection], labels_)) return {};
+  if (!read_others(body_[kOthersSection], labels_, place.slots, others_)) return {};
+  if (body_.has(kStringsSection) && !read_strings(place, body_[kStringsSection])) return {};
+  if (body_.has(kLossesSection) && !read_losses(body_[kLossesSection])) return {};
   const std::int32_t in = process(false, place.pid);
   std::int32_t on = thread(in, place.tid);
   for (const OtherRow& row : others_) {
@@ -149,7 +156,22 @@ bool ChunkReader::index(const ChunkPlace& place, std::string_view body) {
     const EventKey key{std::uint64_t{place.space} << 32 | static_cast<std::uint32_t>(row.a), row.b, row.c};
     if (row.a > UINT32_MAX || !ends_.try_emplace(key, End{place.start + row.time, on}).second) ++counted["unmatched_end"];
   }
-  return true;
+  const auto is_open = [](const Label& label) { return (label.flags & kOpenAtStartFlag) != 0; };
+  return std::pair{earliest(place), std::any_of(labels_.begin(), labels_.end(), is_open)};
+}
+
+// Of NESTED the first start comes before all others, if that section is in order at all.
+std::int64_t ChunkReader::earliest(const ChunkPlace& place) const {
+  std::int64_t first = kTimeMax;
+  for (const OtherRow& row : others_) first = std::min(first, row.time);
+  Cursor nested(body_[kNestedSection]);
+  if (body_.has(kNestedSection) && nested.varint() != 0) {
+    const std::uint64_t label_bytes = nested.varint(), pop_bytes = nested.varint();
+    nested.bytes(label_bytes), nested.bytes(pop_bytes);
+    const std::uint64_t moment = nested.svarint();
+    if (in_time(moment)) first = std::min(first, static_cast<std::int64_t>(moment));
+  }
+  return place.start + first;
 }
 
 bool ChunkReader::read_strings(const ChunkPlace& place, std::string_view section) {
@@ -255,12 +277,14 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
   Cursor labels(nested.bytes(label_bytes)), pops(nested.bytes(pop_bytes)), times = nested;
   if (nested.bad() || count + others_.size() > place.slots) return false;
 
+  constexpr std::size_t kBatch = 3 << 15;  // somewhat more than a caller waits for
   const std::size_t first = columns.size();
+  if (first == 0) columns.reserve(kBatch);
   columns.resize(first + count + others_.size());
   row_of_slot_.assign(body_.has_attributes() ? place.slots : 0, -1);
   open_.clear();
   std::size_t row = first, other_at = 0;
-  std::uint64_t slot = 0, moment = 0, all_steps = 0;
+  std::uint64_t slot = 0, moment = 0, all_steps = 0, all_moments = 0;
   const auto own_row = [&](const Label& label, const Looks& looks) {
     columns.name[row] = looks.name, columns.cat[row] = looks.cat;
     columns.kind[row] = looks.kind, columns.phase[row] = looks.phase;
@@ -274,6 +298,7 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
     const std::uint64_t more = times.varint();
     all_steps |= more;
     moment += more;
+    all_moments |= moment + static_cast<std::uint64_t>(kTimeMax);
   };
   const auto others_before = [&](std::uint64_t nested_left) {
     while (other_at < others_.size() && (others_[other_at].slot <= slot || nested_left == 0)) {
@@ -320,8 +345,8 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
     columns.end[open_.back()] = unix_time(moment);
   }
   if (!others_before(0) || slot > place.slots) return false;
-  // No step may be so large that the sum went around: times in order are then in range if the last one is.
-  if (all_steps >= static_cast<std::uint64_t>(kTimeMax) || !in_time(moment)) return false;
+  // No step goes beyond the range of times, and no sum: they are in order.
+  if ((all_steps | all_moments >> 1) >= static_cast<std::uint64_t>(kTimeMax)) return false;
   // An event that the header counts and the body lacks would be lost without a word.
   if (row - first != place.events) return false;
   if (labels.bad() || pops.bad() || times.bad() || !labels.done() || !pops.done() || !times.done()) return false;

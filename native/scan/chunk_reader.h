@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -80,6 +81,7 @@ struct ChunkColumns {
   SparseColumn<std::int64_t> impls, storages;  // of each tensor of a row: as many entries of both
 
   std::size_t size() const { return start.size(); }
+  void reserve(std::size_t rows);
   void resize(std::size_t rows);  // cuts or extends what is always there, cuts the rest
   void pad();
 };
@@ -90,8 +92,9 @@ class ChunkReader {
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;
 
-  // False: malformed, and nothing of it is to be read again.
-  bool index(const ChunkPlace& place, std::string_view body);
+  // (no row that `add` makes of it starts before this, whether any was open when recording began). Nothing: malformed,
+  // and nothing of it is to be read again.
+  std::optional<std::pair<std::int64_t, bool>> index(const ChunkPlace& place, std::string_view body);
   bool add(const ChunkPlace& place, std::string_view body);
   // After the last chunk: ends that no event waited for.
   std::size_t unmatched_ends() const { return ends_.size(); }
@@ -142,6 +145,7 @@ class ChunkReader {
 
   bool read_strings(const ChunkPlace& place, std::string_view section);
   bool read_losses(std::string_view section);
+  std::int64_t earliest(const ChunkPlace& place) const;
   std::int32_t text(std::uint32_t space, std::uint32_t id, Dictionary dictionary);
   std::int32_t process(bool gpu, std::uint64_t id);
   std::int32_t thread(std::int32_t process, std::uint64_t tid);

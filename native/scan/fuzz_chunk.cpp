@@ -62,12 +62,17 @@ int main(int count, char** arguments) {
                              100, static_cast<std::uint32_t>(random() % 20), 1, 1'700'000'000'000'000'000, slots,
                              static_cast<std::uint32_t>(random() % 50)};
       ++read;
-      if (!reader.index(place, body)) continue;
+      const auto indexed = reader.index(place, body);
+      if (!indexed) continue;
+      const std::size_t before = reader.columns.size();
       ChunkPlace known = place;
       // As many events as there are, or the rest of the reader would hardly be reached.
       for (known.events = 0; known.events < 60 && !reader.add(known, body); ++known.events) {
       }
       taken += known.events < 60;
+      for (std::size_t row = before; row < reader.columns.size(); ++row) {
+        if (reader.columns.start[row] < indexed->first) std::abort();
+      }
     }
     reader.columns.pad();
   }

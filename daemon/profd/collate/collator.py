@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from profd.collate.merge import Gathering
 from profd.collate.runs import FILE_COLUMN, ArgKey
 from profd.collate.sorter import Sorter
 from profd.decode.batch import Batch
@@ -53,6 +54,7 @@ class Collator:
         self._translations: dict[
             tuple[ArgKey, int], tuple[Dictionary, Array]
         ] = {}  # codes of later inputs to shared ones
+        self._given = 0  # rows of segments
 
     @property
     def rows(self) -> int:
@@ -62,13 +64,15 @@ class Collator:
     def add(self, batch: Batch, file: int = 0) -> None:
         """Take a batch of input number `file`."""
         if batch.flows is not None:
+            if batch.settled is not None:
+                raise ValueError("an input with flow records settles nothing")
             self._add_flows(batch.flows, file)
         table = batch.events
         for key, arg in table.args.items():
             self._share_dictionary(key, arg)
         if file:
             table.columns[FILE_COLUMN] = np.full(len(table), file, dtype=np.int32)
-        self._events.add(table, batch.before)
+        self._events.add(table, batch.before, batch.settled)
 
     def _share_dictionary(self, key: ArgKey, arg: ArgColumn) -> None:
         """One dictionary per argument in the whole trace, whatever each input brought."""
@@ -90,15 +94,22 @@ class Collator:
         columns[FILE_COLUMN] = np.full(len(flows.time), file, dtype=np.int32)
         self._flows.add(EventTable(columns, {}))
 
+    def ready(self, dictionaries: dict[str, Dictionary]) -> Iterator[EventTable]:
+        """Yield the next segments as far as they are settled: `segments` has the others. After each batch."""
+        return self._tables(self._events.ready(), dictionaries)
+
     def segments(self, dictionaries: dict[str, Dictionary]) -> Iterator[EventTable]:
         """Yield the segments in order; the last one ends at row `rows`.
 
         Once, after the last batch, with the dictionaries that the batches refer to.
         """
-        row = 0
-        for gathering in self._events.segments():
-            yield gathering.table(dictionaries, row)
-            row += gathering.rows
+        return self._tables(self._events.segments(), dictionaries)
+
+    def _tables(self, gatherings: Iterator[Gathering], dictionaries: dict[str, Dictionary]) -> Iterator[EventTable]:
+        for gathering in gatherings:
+            first = self._given
+            self._given += gathering.rows
+            yield gathering.table(dictionaries, first)
 
     def flows(self) -> Iterator[SortedFlows]:
         """Yield all flow records in time order, ties as they came. Once, after the last batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,12 +13,13 @@ import numpy.typing as npt
 from profd import _engine
 from profd.collate.runs import ArgKey, Run, SpilledRun, absent_column
 from profd.collate.spill import SpillFile
-from profd.events import ArgColumn, Dictionary, EventTable
+from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable
 
 Array = npt.NDArray[Any]
 
 # An argument in fewer than one of so many rows is sorted, otherwise scattered over all rows.
 _SPARSE: Final = 16
+_NO_ROWS: Final = np.empty(0, dtype=np.int64)
 _RUN_ROWS: Final = 16  # rows in order, on average, from which merging is faster than a radix sort
 
 
@@ -28,6 +30,11 @@ class Piece:
     run: Run
     low: int
     high: int
+
+    def within(self, first: int, last: int) -> Piece:
+        """Those of its rows, counted from `low`, that lie in [first, last)."""
+        low, high = (self.low + min(max(row, 0), self.high - self.low) for row in (first, last))
+        return Piece(self.run, low, high)
 
 
 def _stable_order(starts: Array) -> Array | None:
@@ -45,16 +52,17 @@ def _stable_order(starts: Array) -> Array | None:
 
 
 class Gathering:
-    """The rows of some pieces, in start order, ties in the order of the pieces."""
+    """The rows of some pieces, in start order, ties in the order of the pieces; or a stretch of them."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         self._pieces = [piece for piece in pieces if piece.high > piece.low]
         offsets = np.cumsum([0] + [piece.high - piece.low for piece in self._pieces])
         self._offsets: list[int] = offsets.tolist()
         self.rows: int = self._offsets[-1]
-        starts = [piece.run.column("start", piece.low, piece.high) for piece in self._pieces]
-        self._starts = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
-        self._order = _stable_order(self._starts)
+        starts = [piece.run.column("start", piece.low, piece.high) for piece in self._pieces] or [_NO_ROWS]
+        unordered = np.concatenate(starts) if len(starts) != 1 else starts[0]
+        self._order = _stable_order(unordered)
+        self._starts = self._ordered([unordered])
         self._place: Array | None = None
         # A dictionary instead of a set: columns keep the order in which they came.
         self.columns = list(dict.fromkeys(name for piece in self._pieces for name in piece.run.columns))
@@ -65,7 +73,7 @@ class Gathering:
     def column(self, name: str) -> Array:
         """A column in start order; absent where a piece does not have it."""
         if name == "start":
-            return self._ordered([self._starts])
+            return self._starts
         parts = [
             piece.run.column(name, piece.low, piece.high)
             if name in piece.run.columns
@@ -82,9 +90,8 @@ class Gathering:
     def arg(self, key: ArgKey) -> tuple[Array, Array]:
         """(rows ascending, values) of an argument."""
         if self._place is None:
-            self._place = np.arange(self.rows)
-            if self._order is not None:
-                self._place[self._order] = np.arange(self.rows)
+            order = np.arange(self.rows) if self._order is None else self._order
+            self._place = _engine.places(order, self._offsets[-1])
         rows, values = [], []
         for piece, offset in zip(self._pieces, self._offsets, strict=False):
             if key in piece.run.args:
@@ -92,6 +99,9 @@ class Gathering:
                 rows.append(self._place[at + offset])
                 values.append(given)
         place, all_values = np.concatenate(rows), np.concatenate(values)
+        if self.rows < len(self._place):
+            here = place != NO_ROW
+            place, all_values = place[here], all_values[here]
         if key[1] == "ints" or len(place) * _SPARSE < self.rows:
             order = _engine.argsort(place)
             return place[order], all_values[order]
@@ -104,7 +114,6 @@ class Gathering:
     def table(self, dictionaries: dict[str, Dictionary], first_row: int) -> EventTable:
         """All of it in memory."""
         columns = {name: self.column(name) for name in self.columns}
-        columns.setdefault("start", self._starts)
         args = {}
         for key, dictionary in self.args.items():
             rows, values = self.arg(key)
@@ -114,7 +123,30 @@ class Gathering:
 
     def rows_before(self, time: int) -> int:
         """How many of the rows start before a time."""
-        return int(np.searchsorted(self.column("start"), np.int64(time)))
+        return int(np.searchsorted(self._starts, np.int64(time)))
+
+    def cut(self, rows: int) -> int:
+        """Where to cut, at most so many rows from the first, so that rows that start together stay together.
+
+        As in `segments`: unless more of them start together.
+        """
+        if rows >= self.rows:
+            return self.rows
+        return int(np.searchsorted(self._starts, self._starts[rows])) or rows
+
+    def split(self, at: int) -> tuple[Gathering, Gathering]:
+        """The first `at` rows and the others."""
+        return self._stretch(0, at), self._stretch(at, self.rows)
+
+    def _stretch(self, low: int, high: int) -> Gathering:
+        if self._order is None:
+            return Gathering(
+                [piece.within(low - at, high - at) for piece, at in zip(self._pieces, self._offsets, strict=False)]
+            )
+        part = copy.copy(self)
+        part.rows, part._place = high - low, None
+        part._order, part._starts = self._order[low:high], self._starts[low:high]
+        return part
 
     def spill(self, file: SpillFile) -> SpilledRun:
         """All of it in a run on disk, holding one column in memory at a time."""

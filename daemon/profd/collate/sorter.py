@@ -1,4 +1,8 @@
-"""An external merge sort by start: at most so many rows in memory, the rest in runs on disk."""
+"""An external merge sort by start: at most so many rows in memory, the rest in runs on disk.
+
+Nothing is written where tables come nearly in order and say how far they are complete: rows that are settled are given
+back while others are still to come.
+"""
 
 from __future__ import annotations
 
@@ -22,31 +26,48 @@ class Sorter:
         self._runs: list[SpilledRun] = []
         self._file: SpillFile | None = None
         self._before: int | None = None
+        self._settled: int | None = None
         self.rows = 0
 
-    def add(self, table: EventTable, before: int | None = None) -> None:
+    def add(self, table: EventTable, before: int | None = None, settled: int | None = None) -> None:
         """Take a table; it belongs to the sorter from now on.
 
         `before`: few rows of later tables, if any, start before this time (Unix ns). Runs then
-        hardly overlap, and merging them is reading them.
+        hardly overlap, and merging them is reading them. `settled`: none of them does; `ready` is asked
+        after each such table.
         """
         if len(table) == 0:
             return
-        if self._waiting and self._waiting_rows + len(table) > self._rows_max:
-            self._spill()
-        self._before = before
+        if self._waiting and self._waiting_rows + len(table) > self._rows_max and (self._runs or settled is None):
+            self._spill(self._gather_waiting())
+        self._before, self._settled = before, settled
         self._waiting.append(table)
         self._waiting_rows += len(table)
         self.rows += len(table)
 
+    def ready(self) -> Iterator[Gathering]:
+        """Yield stretches as `segments` would that no later table has rows for. After each table.
+
+        Something is left for `segments`.
+        """
+        while self._settled is not None and not self._runs and self._waiting_rows > self._rows_max:
+            gathering = self._gather_waiting()
+            settled = gathering.rows_before(self._settled)
+            if settled * 2 < self._rows_max:  # those that are not would be sorted again and again
+                self._spill(gathering)
+                return
+            first, rest = gathering.split(gathering.cut(min(settled, self._rows_max)))
+            self._wait(rest)
+            yield first
+
     def segments(self) -> Iterator[Gathering]:
         """Yield stretches of at most `rows_max` rows (see `merge.segments`). Once, after the last table."""
-        if not self._runs and self.rows <= self._rows_max:
-            if self.rows:
+        if not self._runs and self._waiting_rows <= self._rows_max:
+            if self._waiting:
                 yield self._gather_waiting()
             return
         if self._waiting:
-            self._spill()
+            self._spill(self._gather_waiting())
         for pieces in segments(self._runs, self._rows_max):
             yield Gathering(pieces)
 
@@ -55,18 +76,15 @@ class Sorter:
         self._waiting, self._waiting_rows = [], 0
         return Gathering(pieces)
 
-    def _spill(self) -> None:
+    def _spill(self, gathering: Gathering) -> None:
         if self._file is None:
             self._file = SpillFile(self._directory)
-        gathering = self._gather_waiting()
         ready = gathering.rows if self._before is None else gathering.rows_before(self._before)
         if ready * 2 > gathering.rows > ready:
-            gathering = self._keep(gathering, ready)
+            gathering, rest = gathering.split(ready)
+            self._wait(rest)
         self._runs.append(gathering.spill(self._file))
 
-    def _keep(self, gathering: Gathering, ready: int) -> Gathering:
-        """The first `ready` rows; the others go on waiting."""
-        run = MemoryRun(gathering.table({}, 0))
-        rest = Gathering([Piece(run, ready, run.rows)])
-        self._waiting, self._waiting_rows = [rest.table({}, 0)], rest.rows
-        return Gathering([Piece(run, 0, ready)])
+    def _wait(self, rest: Gathering) -> None:
+        if rest.rows:
+            self._waiting, self._waiting_rows = [rest.table({}, 0)], rest.rows

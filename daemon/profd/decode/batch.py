@@ -17,6 +17,9 @@ class Batch:
     events: EventTable
     flows: Flows | None = None
     before: int | None = None  # Unix ns: few events of later batches, if any, start before it. Only for speed
+    # Unix ns: no event of later batches starts before it, and this input has no flow records. Its events up to then
+    # may be stored while the rest is decoded.
+    settled: int | None = None
 
 
 @dataclass(slots=True)

@@ -32,8 +32,11 @@ class OpenFrames:
             nothing,
         )  # thread, start, end of rows that reach beyond
 
-    def place(self, thread: Array, start: Array, end: Array, nests: Array, frames: Array) -> None:
-        """Move `start` of the rows `frames` (int64), which were open at the start. `nests`: rows that have children."""
+    def place(self, thread: Array, start: Array, end: Array, nests: Array, frames: Array, floors: Array) -> None:
+        """Move `start` of the rows `frames` (int64), which were open at the start, each at most to its floor.
+
+        `nests`: rows that have children.
+        """
         reach = nests & (end > start[-1])
         if len(frames):
             first, last = start[frames].min(), start[frames].max()
@@ -43,7 +46,8 @@ class OpenFrames:
             for number in np.unique(thread[frames]):
                 mine = frames[thread[frames] == number]
                 of_thread = known[0] == number
-                start[mine] = _starts(start[mine], end[mine], known[1][of_thread], known[2][of_thread])
+                moved = _starts(start[mine], end[mine], known[1][of_thread], known[2][of_thread])
+                start[mine] = np.maximum(moved, floors[thread[frames] == number])
         still = self._before[2] > start[-1]
         self._before = (
             np.concatenate((self._before[0][still], thread[reach])),

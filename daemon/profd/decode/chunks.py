@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -51,8 +51,19 @@ _FLAGS: Final = (("failed", "failed"), ("open_at_start", "open at start"))
 _STEP_NS: Final = 1_000_000  # by less than that a wall clock may seem to step: two clocks are not read at once
 _STEPS_SAID: Final = 4
 _TIME_MAX: Final = 1 << 62
+_FOREVER: Final = (1 << 63) - 1
 
 _Place = tuple[int, int, int, int, int, int, int, int, int, int]
+
+
+class _Known(NamedTuple):
+    """A chunk that was indexed. In the order in which chunks are read again."""
+
+    start: int  # Unix ns of its base time
+    at: int  # offset in the file
+    earliest: int  # Unix ns: it has no event before
+    opens: bool  # it has frames that were open when recording began
+    space: int
 
 
 @dataclass(slots=True)
@@ -101,7 +112,9 @@ class ChunkDecoder:
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._offset: int | None = None  # of Unix time from CLOCK_MONOTONIC
         self._steps: list[int] = []
-        self._order: list[tuple[int, int]] = []  # (time, offset in the file) of the chunks to read
+        self._order: list[_Known] = []  # the chunks to read
+        self._earliest: dict[int, int] = {}  # of each space: the time before which it has no event
+        self._opening: list[tuple[int, int]] = []  # (first row, space) of those of a batch that have open frames
         self._bodies: dict[int, bytes] = {}  # by offset: those that there is room to keep until they are read again
         self._bodies_bytes = 0
 
@@ -113,13 +126,25 @@ class ChunkDecoder:
             self._take_damage()
             raise BadTrace("no event chunk in it is readable", 0)
         self._order.sort()
-        for number, (_, at) in enumerate(self._order, 1):
-            self._add(at)
+        settled = self._settled()
+        for number, known in enumerate(self._order, 1):
+            self._add(known)
             if self._reader.rows >= BATCH_ROWS or self._reader.tensors >= BATCH_TENSORS:
-                yield self._batch(self._order[number][0] if number < len(self._order) else None)
+                more = number < len(self._order)
+                yield self._batch(self._order[number].start if more else None, settled[number])
         if self._reader.rows:
-            yield self._batch()
+            yield self._batch(None, _FOREVER)
         self._conclude()
+
+    def _settled(self) -> list[int]:
+        """After so many chunks: the time before which none of the others has an event."""
+        first = [self._floor(known.space) if known.opens else known.earliest for known in self._order]
+        times: list[int] = np.minimum.accumulate(np.array(first, dtype=np.int64)[::-1])[::-1].tolist()
+        return [*times, _FOREVER]
+
+    def _floor(self, space: int) -> int:
+        """Where frames that were open when recording began are put at the earliest: around all that was recorded."""
+        return self._earliest[space] - 1
 
     def _index(self, at: int, header: Header, raw: bytes) -> None:
         """First pass."""
@@ -137,8 +162,10 @@ class ChunkDecoder:
         body = inflate(header, raw)
         if body is None or not 0 <= start < _TIME_MAX:
             self._lose("inflate" if body is None else "bad_time", header.events)
-        elif self._reader.index(*self._place(header, space, start), body):
-            self._order.append((start, at))
+        elif (found := self._reader.index(*self._place(header, space, start), body)) is not None:
+            earliest, opens = found
+            self._order.append(_Known(start, at, earliest, opens, space))
+            self._earliest[space] = min(earliest, self._earliest.get(space, earliest))
             self._keep(at, body)
         else:
             self._lose("malformed", header.events)
@@ -165,17 +192,17 @@ class ChunkDecoder:
         place = (space, header.pid, header.stream, header.sequence, header.tid, header.thread_name, header.id_base)
         return (*place, start, header.slots, header.events)
 
-    def _add(self, at: int) -> None:
+    def _add(self, known: _Known) -> None:
         """Second pass."""
-        self._file.seek(at)
+        self._file.seek(known.at)
         header = Header._make(HEADER.unpack(self._file.read(HEADER.size)))
-        body = self._bodies.pop(at, None) or inflate(header, self._file.read(header.length - HEADER.size))
-        space = self._spaces[header.incarnation, header.epoch]
-        start = header.base_ns + (self._offset or 0)
-        if body is None or not self._reader.add(*self._place(header, space, start), body):
+        body = self._bodies.pop(known.at, None) or inflate(header, self._file.read(header.length - HEADER.size))
+        if known.opens:
+            self._opening.append((self._reader.rows, known.space))
+        if body is None or not self._reader.add(*self._place(header, known.space, known.start), body):
             self._lose("malformed", header.events)
 
-    def _batch(self, before: int | None = None) -> Batch:
+    def _batch(self, before: int | None, settled: int) -> Batch:
         taken = self._reader.take()
         for name in _STRINGS:
             self._codes[name].extend(taken["strings"][name])
@@ -190,7 +217,7 @@ class ChunkDecoder:
         for name, numbers in (("process", self._processes), ("thread", self._threads), ("end_thread", self._threads)):
             if name in columns:
                 columns[name] = numbers.map(columns[name])
-        return Batch(EventTable(columns, self.dictionaries, self._args(taken)), before=before)
+        return Batch(EventTable(columns, self.dictionaries, self._args(taken)), before=before, settled=settled)
 
     def _signature(self, blob: bytes) -> str:
         try:
@@ -210,7 +237,13 @@ class ChunkDecoder:
         nests = columns["cat"] < _NESTING
         if "is_async" in columns:
             nests &= columns["is_async"] == 0
-        self._frames.place(columns["thread"], columns["start"], columns["end"], nests, frames)
+        self._frames.place(columns["thread"], columns["start"], columns["end"], nests, frames, self._floors(frames))
+
+    def _floors(self, frames: Any) -> Any:
+        first = [row for row, _ in self._opening]
+        floors = [self._floor(space) for _, space in self._opening]
+        self._opening.clear()
+        return np.array(floors, dtype=np.int64)[np.searchsorted(first, frames, "right") - 1] if len(frames) else frames
 
     def _args(self, taken: dict[str, Any]) -> dict[tuple[str, str], ArgColumn]:
         args = self._arguments.columns(*taken["args"])

@@ -16,6 +16,8 @@ from profd.query.summary import summarise
 from profd.store.meta import read_meta
 from profd.store.reader import TraceReader
 
+from tests.support import chunk_cases as cases
+from tests.support import chunk_twin as twin
 from tests.unit.profd.decode.test_chunks import HEADER
 from tests.unit.profd.decode.test_chunks_hostile import chunk
 
@@ -333,6 +335,52 @@ def test_what_the_caller_gets_wrong(tmp_path):
         store(tmp_path / "staging", ("chrome", small(tmp_path)), meta={"pid": "x"})
     with pytest.raises(BadInput, match="xspace"):
         store(tmp_path / "staging", ("nonsense", small(tmp_path)))
+
+
+def recording(path, threads=3, chunks=20, ranges=7):
+    """Chunks of several threads whose times interleave; the ranges of one of them overlap."""
+    made = []
+    for tid in range(threads):
+        for sequence in range(chunks):
+            moved = 1000 * sequence + 10 * tid
+            starts = [cases.REAL + moved + 100 * at for at in range(ranges)]
+            events = [
+                twin.Event(at, 3, "call", start=start, end=start + (150 if tid == 1 else 50))
+                for at, start in enumerate(starts)
+            ]
+            place = {"stream": tid, "tid": tid, "sequence": sequence}
+            times = {"base": HEADER["base"] + moved, "real": HEADER["real"] + moved}
+            made.append(twin.write_chunk({**HEADER, **place, **times}, events))
+    path.write_bytes(b"".join(made))
+    return path
+
+
+def columns_of(staging):
+    reader = TraceReader(staging)
+    table = reader.read(None)
+    return {name: values.tolist() for name, values in table.columns.items()}, dict(reader.dictionaries)["name"].values
+
+
+def test_what_is_settled_is_stored_while_the_rest_is_decoded(tmp_path, monkeypatch):
+    path = recording(tmp_path / "recording.pfc")
+    whole = store(tmp_path / "whole", ("chunks", path))
+    monkeypatch.setattr(pipeline, "Collator", partial(Collator, segment_rows=50))
+    monkeypatch.setattr("profd.decode.chunks.BATCH_ROWS", 20)
+    monkeypatch.setattr("profd.collate.sorter.SpillFile", None)  # nothing is written but the trace
+    parts = store(tmp_path / "parts", ("chunks", path))
+    assert len(read_meta(tmp_path / "parts").segments) == 9
+    assert columns_of(tmp_path / "parts") == columns_of(tmp_path / "whole")
+    assert parts["anomalies"] == whole["anomalies"]
+    assert parts["anomalies"]["partial_overlap"] > 0
+
+
+def test_inputs_that_come_together_settle_nothing(tmp_path, monkeypatch):
+    first, second = recording(tmp_path / "1.pfc"), recording(tmp_path / "2.pfc", threads=1)
+    store(tmp_path / "whole", ("chunks", first), ("chunks", second))
+    monkeypatch.setattr(pipeline, "Collator", partial(Collator, segment_rows=50))
+    monkeypatch.setattr("profd.decode.chunks.BATCH_ROWS", 20)
+    store(tmp_path / "parts", ("chunks", first), ("chunks", second))
+    assert columns_of(tmp_path / "parts") == columns_of(tmp_path / "whole")
 
 
 def test_nothing_but_the_trace_is_left(tmp_path, monkeypatch):

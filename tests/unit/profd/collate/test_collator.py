@@ -81,6 +81,52 @@ def test_segments_are_a_stable_sort_whatever_their_size(tmp_path_factory, rows, 
     assert [i for flows in collator.flows() for i in flows.flows.id.tolist()] == expected
 
 
+@settings(max_examples=60)
+@given(ROWS, st.integers(1, 30), st.integers(1, 20), st.data())
+def test_what_is_settled_comes_early_and_once(tmp_path_factory, rows, segment_rows, batch_rows, data):
+    """However far tables say that they are complete, also where they take that back."""
+    collator = Collator(tmp_path_factory.getbasetemp(), segment_rows)
+    tables = []
+    for first in range(0, len(rows), batch_rows):
+        batch = batch_of(rows[first : first + batch_rows], first, with_end=first % 2 == 0)
+        later = [row[0] for row in rows[first + batch_rows :]]
+        batch.settled = data.draw(st.sampled_from([None, -(2**63), min(later, default=2**63 - 1)]))
+        collator.add(batch)
+        tables += collator.ready({})
+    tables += collator.segments({})
+    expected = sorted(range(len(rows)), key=lambda i: rows[i][0])
+    assert [i for table in tables for i in table.column("correlation").tolist()] == expected
+    assert all(len(table) <= segment_rows for table in tables)
+    assert [table.first_row for table in tables] == np.cumsum([0, *map(len, tables)])[:-1].tolist()
+    for table in tables:
+        part = table.column("correlation").tolist()
+        having = [at for at, i in enumerate(part) if rows[i][1]]
+        assert bool(table.args) == bool(having)
+        for key, arg in table.args.items():
+            assert arg.rows.tolist() == [at for at in having for _ in range(2 if key[1] == "ints" else 1)]
+            if key[1] == "int":
+                assert arg.values.tolist() == [rows[part[at]][1] for at in having]
+
+
+def test_rows_in_order_are_given_back_without_a_file(tmp_path):
+    collator = Collator(tmp_path / "missing", 4)
+    given_back = []
+    for first in range(0, 20, 3):
+        batch = batch_of([(start, 0) for start in range(first, first + 3)], first, with_end=True)
+        batch.settled = first + 3
+        collator.add(batch)
+        given_back += [table.columns["start"].tolist() for table in collator.ready({})]
+    assert given_back == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15], [16, 17, 18, 19]]
+    assert [table.columns["start"].tolist() for table in collator.segments({})] == [[20]]
+
+
+def test_an_input_with_flow_records_settles_nothing(tmp_path):
+    batch = batch_of([(1, 0)], 0, with_end=True)
+    batch.flows, batch.settled = flows_of([1], 0), 1
+    with pytest.raises(ValueError, match="settles nothing"):
+        Collator(tmp_path).add(batch)
+
+
 def test_rows_that_start_together_stay_together(tmp_path):
     run = MemoryRun(batch_of([(start, 0) for start in (1, 2, 2, 2, 3, 4)], 0, True).events)
     cuts = [(piece.low, piece.high) for pieces in segments([run], 3) for piece in pieces]

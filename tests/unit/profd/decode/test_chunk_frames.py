@@ -57,7 +57,7 @@ def test_no_frame_overlaps_a_range_that_it_was_around(program: tuple[list[Span],
         end = np.array(ends[at : at + batch], dtype=np.int64)
         thread = np.zeros(len(start), dtype=np.int32)
         opened = np.flatnonzero([span.frame and span.start < began for span in kept[at : at + batch]])
-        frames.place(thread, start, end, np.ones(len(start), dtype=bool), opened)
+        frames.place(thread, start, end, np.ones(len(start), dtype=bool), opened, np.full(len(opened), -1))
         found += start.tolist()
     for span, start in zip(kept, found, strict=True):
         if not (span.frame and span.start < began):
@@ -75,12 +75,20 @@ def test_threads_do_not_mix() -> None:
     start = np.array([10, 20, 50, 50], dtype=np.int64)
     end = np.array([60, 70, NO_END, NO_END], dtype=np.int64)
     thread = np.array([0, 1, 0, 1], dtype=np.int32)
-    OpenFrames().place(thread, start, end, np.ones(4, dtype=bool), np.array([2, 3]))
+    OpenFrames().place(thread, start, end, np.ones(4, dtype=bool), np.array([2, 3]), np.array([0, 0]))
     assert start.tolist() == [10, 20, 9, 19]
+
+
+def test_no_frame_moves_beyond_its_floor() -> None:
+    start = np.array([10, 20, 50, 50], dtype=np.int64)
+    end = np.array([60, 55, NO_END, 57], dtype=np.int64)
+    thread = np.zeros(4, dtype=np.int32)
+    OpenFrames().place(thread, start, end, np.ones(4, dtype=bool), np.array([2, 3]), np.array([15, 16]))
+    assert start.tolist() == [10, 20, 15, 19]
 
 
 def test_rows_without_children_move_nothing() -> None:
     start = np.array([10, 50], dtype=np.int64)
     end = np.array([60, NO_END], dtype=np.int64)
-    OpenFrames().place(np.zeros(2, dtype=np.int32), start, end, np.array([False, True]), np.array([1]))
+    OpenFrames().place(np.zeros(2, dtype=np.int32), start, end, np.array([False, True]), np.array([1]), np.array([0]))
     assert start.tolist() == [10, 50]

@@ -8,10 +8,12 @@ import struct
 import zlib
 from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from profd.decode.chunks import ChunkDecoder
 from profd.decode.op_inputs import signature
+from profd.errors import BadTrace
 from profd.events import COLUMNS, EventTable, Kind
 
 from tests.support import chunk_cases as cases
@@ -141,6 +143,19 @@ def test_property_what_slots_hold_is_what_rows_say(made: tuple[list[Chunk], Stri
     found, _ = decoded(encoded(chunks, strings))
     events = cases.expected(chunks, strings)
     assert in_some_order(map(bare, found)) == in_some_order(bare(row_of(event)) for event in events)
+
+
+@given(cases.chunks())
+def test_property_what_is_settled_is_complete(made: tuple[list[Chunk], Strings]) -> None:
+    with mock.patch("profd.decode.chunks.BATCH_ROWS", 1):
+        try:
+            batches = list(decoder(encoded(*made)).batches())
+        except BadTrace:
+            return  # nothing in it
+    for number, batch in enumerate(batches):
+        assert batch.settled is not None
+        later = [start for other in batches[number + 1 :] for start in other.events.columns["start"].tolist()]
+        assert all(start >= batch.settled for start in later)
 
 
 def in_some_order(found: Iterable[dict[str, Any]]) -> list[str]:

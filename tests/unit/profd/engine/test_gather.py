@@ -28,6 +28,18 @@ def test_gather_is_indexing_what_is_joined(data, parts, dtype):
     assert found.tolist() == [joined[row].item() for row in order.tolist()]
 
 
+@given(st.permutations(range(12)), st.integers(0, 12))
+def test_places_equal_looking_for_each(order, count):
+    found = _engine.places(np.array(order[:count], dtype=np.int64), 12)
+    assert found.tolist() == [order.index(row) if row in order[:count] else -1 for row in range(12)]
+
+
+@pytest.mark.parametrize("row", [-1, 3, 2**62])
+def test_places_of_rows_that_are_not_there(row):
+    with pytest.raises(ValueError, match="out of range"):
+        _engine.places(np.array([row]), 3)
+
+
 def test_what_gather_refuses():
     order = np.zeros(1, dtype=np.int64)
     with pytest.raises(ValueError, match="at least one array"):
