@@ -66,8 +66,7 @@ def _write(path: Path, table: EventTable, names: ArgNames, text: pa.DataType) ->
     ]
     fields += [_arg_field(names.of(*key), key, arg_type(key[1], text)) for key, _ in args]
     schema = pa.schema(fields)
-    words = {name: len(table.dictionaries[name]) for name in ("name",) if name in table.columns}
-    with pq.ParquetWriter(path, schema, **parquet.options(schema, words)) as writer:
+    with pq.ParquetWriter(path, schema, **parquet.options(schema)) as writer:
         for first in range(0, len(table), parquet.GROUP_ROWS):
             rows = min(parquet.GROUP_ROWS, len(table) - first)
             arrays = _group(table, columns, args, fields, first, rows)
