@@ -151,6 +151,8 @@ class TreePass:
             "correlation_reused": self._links.correlation_reused,
             "launches_forgotten": self._links.forgotten,
             "unbound_flow": self._unbound,
+            "several_flows": self._flow_links.several,
+            **self._flow_links.anomalies(),
         }
         return Outcome(patches, {name: count for name, count in anomalies.items() if count})
 

@@ -89,7 +89,9 @@ class FlowLinks:
     def __init__(self) -> None:
         self._begins: list[tuple[Array, Array, Array]] = []  # key, row, depth
         self._ends: list[tuple[Array, Array]] = []  # key, row
+        self._keys: tuple[list[Array], list[Array]] = ([], [])  # of all that join launches: starts, ends
         self._without: list[Array] = []  # device rows without a correlation id
+        self.several = 0  # flows that end, after the first, at such a row; known with `links`
 
     def add_rows(self, rows: Array) -> None:
         """Device rows that look for their launch; before the records that end at them."""
@@ -99,11 +101,14 @@ class FlowLinks:
     def add(self, bound: SortedFlows, depth: Array, wants: Array) -> None:
         """Some bound records, in time order."""
         flows = bound.flows
+        starts = flows.phase == ord("s")
+        for keys, some in zip(self._keys, (starts, ~starts), strict=True):
+            keys.append(_key(bound, np.flatnonzero((wants == WANTS_LINK) & some)))
         fits = (wants == WANTS_LINK) & (flows.row != NO_ROW)
-        begins = np.flatnonzero(fits & (flows.phase == ord("s")) & (depth >= 0))
+        begins = np.flatnonzero(fits & starts & (depth >= 0))
         self._begins.append((_key(bound, begins), flows.row[begins], depth[begins]))
         if self._without:
-            ends = np.flatnonzero(fits & (flows.phase != ord("s")))
+            ends = np.flatnonzero(fits & ~starts)
             self._ends.append((_key(bound, ends), flows.row[ends]))
 
     def links(self) -> tuple[Array, Array, Array]:
@@ -116,8 +121,17 @@ class FlowLinks:
         end_key, row = (np.concatenate(parts) for parts in zip(*self._ends, strict=True))
         fits = np.isin(row, np.concatenate(self._without)) & np.isin(end_key, ids)
         row, first_end = np.unique(row[fits], return_index=True)
+        self.several = int(np.count_nonzero(fits)) - len(row)
         cause = first[np.searchsorted(ids, end_key[fits][first_end])]
         return row, launch[cause], depth[cause]
+
+
+    def anomalies(self) -> dict[str, int]:
+        """Starts of an id after its first, and ids with a start or an end alone, of flows that join launches."""
+        starts, ends = (np.sort(np.concatenate([*keys, np.empty(0, dtype=np.int64)])) for keys in self._keys)
+        ids = starts[np.diff(starts, prepend=-1) != 0]
+        half = 0 if np.array_equal(ids, ends) else len(np.setxor1d(ids, ends))
+        return {"duplicate_flow_start": len(starts) - len(ids), "half_flow": half}
 
 
 def _key(bound: SortedFlows, at: Array) -> Array:
