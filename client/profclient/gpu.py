@@ -34,14 +34,17 @@ def start() -> str:
     return told
 
 
-def stop() -> dict[str, int]:
-    """Take what CUPTI still holds and let go of it. What was seen, by name; waits for the kernels that run."""
+def stop() -> dict[str, str]:
+    """Take what CUPTI still holds and let go of it; waits a little for the kernels that run. Returns `report()`."""
+    _loaded().profd_gpu_stop()
+    return report()
+
+
+def report() -> dict[str, str]:
+    """What was seen, by name: `gpu.state` (docs/gpu.md), counts, the clock; `gpu.notes` are sentences."""
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    library = _loaded()
-    library.profd_gpu_stop()
-    library.profd_gpu_report(text, _TEXT_BYTES)
-    pairs = (line.split("=", 1) for line in text.value.decode("ascii").splitlines())
-    return {key: int(value) for key, value in pairs}
+    _loaded().profd_gpu_report(text, _TEXT_BYTES)
+    return dict(line.split("=", 1) for line in text.value.decode("utf-8", "replace").splitlines())
 
 
 def _loaded() -> ctypes.CDLL:
@@ -66,14 +69,24 @@ def _api() -> int:
 
 
 def _armed(_options: Options) -> None:
-    left_out = start()
+    try:
+        left_out = start()
+    finally:
+        _tell(report() if _library is not None else {})
     if left_out:
         note("not_honoured", f"cuda: {left_out}")
 
 
 def _stopping(_options: Options) -> None:
-    for key, value in stop().items():
+    _tell(stop())
+
+
+def _tell(report: dict[str, str]) -> None:
+    notes = report.pop("gpu.notes", "")
+    for key, value in report.items():
         note(key, value)
+    if notes:
+        note("not_honoured", f"cuda: {notes}")
 
 
 register_hook("cuda", _armed, _stopping, records_at_stop=True)

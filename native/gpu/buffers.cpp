@@ -30,6 +30,11 @@ void Buffers::give_back(uint8_t* buffer, size_t used) {
   free_.push_back(buffer);
 }
 
+size_t Buffers::out() {
+  std::lock_guard lock(mutex_);
+  return made_ - free_.size();
+}
+
 void Buffers::trim() {
   std::lock_guard lock(mutex_);
   for (uint8_t* buffer : free_) munmap(buffer, kBytes);

@@ -21,6 +21,10 @@ class Buffers {
   // Unmaps those that CUPTI does not hold. Those that it holds are never freed: it may still write to them.
   void trim();
 
+  // That CUPTI has and has not handed back.
+  size_t out();
+
+  // That there were none for, ever.
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:

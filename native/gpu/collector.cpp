@@ -7,18 +7,21 @@
 #include <vector>
 
 #include <pthread.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "buffers.h"
+#include "clock_fit.h"
+#include "devices.h"
+#include "enclosing.h"
 #include "library.h"
+#include "state.h"
 #include "walk.h"
 
 namespace profd::cupti {
 namespace {
 
 constexpr int kFlushSeconds = 1;
-constexpr int64_t kClockTolerance = 1'000'000;  // ns by which CUPTI's clock may differ from CLOCK_REALTIME
+constexpr int kWaitSeconds = 5;  // for kernels that still run at the end
 
 struct Recorded {
   Activity kind;
@@ -42,9 +45,13 @@ struct Session {
   Buffers buffers;
   Subscriber subscriber = nullptr;
   std::vector<Activity> enabled;
+  ClockFit clock;
+  recorder::Api* api = nullptr;  // of the recording that runs
   bool registered = false;
   bool armed = false;
-  int64_t clock_error_ns = 0;
+  State state = State::Ok;  // of the recording that runs or ran last
+  std::string holder;       // another tool that had CUPTI, by the name it gives
+  std::string notes;        // what turned out since it was armed, sentences joined by ';'
   uint32_t version = 0;
   pid_t pid = 0;  // that first armed: CUDA does not live on in a child
 
@@ -90,6 +97,7 @@ void* flush_now_and_then(void*) {
     if (!one.flush_wanted) break;
     lock.unlock();
     one.cupti->flush_all(0);
+    one.clock.renew(*one.cupti);
     lock.lock();
   }
   return nullptr;
@@ -120,32 +128,17 @@ void stop_flusher() {
 
 // --- arming ---
 
-int64_t realtime_ns() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+Outcome refused(State state, std::string why) {
+  session().state = state;
+  return {.armed = false, .why = std::move(why), .notes = {}};
 }
 
-// How far CUPTI's clock is from CLOCK_REALTIME: 0 where they cannot be told apart. libkineto makes it count ticks of
-// the TSC in processes that it has profiled.
-int64_t clock_error(const Functions& cupti) {
-  int64_t best = INT64_MAX;
-  for (int i = 0; i < 5; i++) {
-    uint64_t there = 0;
-    const int64_t before = realtime_ns();
-    if (cupti.get_timestamp(&there) != kSuccess) return INT64_MAX;
-    const int64_t after = realtime_ns(), here = static_cast<int64_t>(there);
-    const int64_t off = here < before ? before - here : here > after ? here - after : 0;
-    if (off < best) best = off;
-  }
-  return best;
-}
-
-Outcome refused(std::string why, std::string holder = {}) {
-  Outcome outcome;
-  outcome.why = std::move(why);
-  outcome.holder = std::move(holder);
-  return outcome;
+// A name that another tool gives itself, as a part of a line of ours.
+std::string plain(const char* name) {
+  std::string text = name;
+  for (char& each : text)
+    if (static_cast<unsigned char>(each) < ' ' || each == 0x7f || each == ';' || each == '=') each = ' ';
+  return text;
 }
 
 Outcome subscribe(const Functions& cupti, Subscriber* subscriber) {
@@ -158,45 +151,47 @@ Outcome subscribe(const Functions& cupti, Subscriber* subscriber) {
     result = cupti.subscribe(subscriber, on_event, nullptr);
   }
   holder[sizeof holder - 1] = '\0';
-  switch (result) {
-    case kSuccess: return {.armed = true, .why = {}, .holder = {}, .notes = {}};
-    case kOtherSubscriber:
-      return refused(std::string("another profiler holds CUPTI in this process") + (holder[0] ? ": " : "") + holder +
-                         "; stop it, or start the process without it",
-                     holder);
-    case kNoPrivilege:
-      return refused("the driver lets only administrators profile (NVreg_RestrictProfilingToAdminUsers=0 allows everybody)");
-    case kNotInitialized:
-      return refused("CUPTI does not work with this driver (" + describe(cupti, result) + ")");
-    default:
-      return refused("CUPTI could not be subscribed to: " + describe(cupti, result));
-  }
+  const State state = state_of(result);
+  if (state == State::Ok) return {.armed = true, .why = {}, .notes = {}};
+  session().holder = plain(holder);
+  return refused(state, sentence_of(state, describe(cupti, result), session().holder));
 }
 
-// What could not be turned on, for people; empty: all was.
-std::string enable(Session& one, bool graph_nodes) {
+void join(std::string* sentences, const std::string& more) {
+  if (!more.empty()) *sentences += (sentences->empty() ? "" : "; ") + more;
+}
+
+// What could not be turned on, for people; empty: all was. `worst` is what stood in the way of it.
+std::string enable(Session& one, bool graph_nodes, State* worst) {
   std::string missing;
+  *worst = State::Ok;
   one.enabled.clear();
   const auto turn_on = [&](Activity kind, const char* name) {
     const Result result = one.cupti->enable(kind);
-    if (result == kSuccess)
-      one.enabled.push_back(kind);
-    else
-      missing += std::string(missing.empty() ? "" : "; ") + name + " are not recorded: " + describe(*one.cupti, result);
+    if (result == kSuccess) return one.enabled.push_back(kind);
+    const State state = state_of(result);
+    if (*worst == State::Ok) *worst = state;
+    const std::string described = describe(*one.cupti, result);
+    join(&missing, std::string(name) + " are not recorded: " +
+                       (state == State::Failed ? described : sentence_of(state, described)));
   };
   for (const Recorded& wanted : kRecorded) turn_on(wanted.kind, wanted.name);
   if (!graph_nodes) turn_on(Activity::GraphTrace, "CUDA graphs as a whole");
+  if (one.cupti->push_external && one.cupti->pop_external) turn_on(Activity::ExternalCorrelation, "external ids");
   return missing;
 }
 
-void disable(Session& one) {
-  for (const Activity kind : one.enabled) one.cupti->disable(kind);
+// Whether CUPTI still knew them all: another tool may have ended it (cuptiFinalize).
+bool disable(Session& one) {
+  bool all = true;
+  for (const Activity kind : one.enabled) all &= one.cupti->disable(kind) == kSuccess;
   one.enabled.clear();
+  return all;
 }
 
-bool records_devices(const Session& one) {
+bool records(const Session& one, Activity wanted) {
   for (const Activity kind : one.enabled)
-    if (kind == Activity::Kernel) return true;
+    if (kind == wanted) return true;
   return false;
 }
 
@@ -208,43 +203,89 @@ void register_once(Session& one) {
   if (one.cupti->set_thread_id_type) one.cupti->set_thread_id_type(kThreadIdsOfSystem);
 }
 
-}  // namespace
-
-Outcome arm(const recorder::Api& api, bool graph_nodes) {
-  Session& one = session();
-  if (one.pid != 0 && one.pid != getpid())
-    return refused("it was forked from a process that CUDA was recorded in, and CUDA does not work in such a child");
-  std::lock_guard lock(one.mutex);
-  one.pid = getpid();
-  if (one.armed) return refused("it records already");
-  std::string why;
-  one.cupti = library(&why);
-  if (!one.cupti) return refused(why);
-  const uint32_t major = one.cupti->get_version(&one.version) == kSuccess ? cuda_major(one.version) : 0;
-  if (major != 12 && major != 13)
-    return refused("its CUPTI has version " + std::to_string(one.version) + "; known are those of CUDA 12 and 13");
+Outcome start(Session& one, recorder::Api& api, bool graph_nodes) {
   Outcome outcome = subscribe(*one.cupti, &one.subscriber);
   if (!outcome.armed) return outcome;
-
-  one.clock_error_ns = clock_error(*one.cupti);
-  if (one.clock_error_ns > kClockTolerance) {
+  if (!one.clock.begin(*one.cupti)) {
     one.cupti->unsubscribe(one.subscriber);
-    return refused("CUPTI's clock in this process is not the system's (another profiler has changed it); restart the process");
+    return refused(State::ForeignClock,
+                   "CUPTI's clock in this process cannot be told (another profiler has changed it), restart the process");
   }
-  if (!one.walker || !one.walker->writes_to(api)) one.walker = new Walker(*one.cupti, api);
+  if (!one.walker || !one.walker->writes_to(api)) one.walker = new Walker(*one.cupti, api, one.clock);
   one.walker->reset_counts();
   register_once(one);
   // Each time: whoever registered last is called, and libkineto may have been since.
   const Result result = one.cupti->register_callbacks(on_request, on_complete);
   one.registered = true;
-  if (result == kSuccess) outcome.notes = enable(one, graph_nodes);
-  if (result != kSuccess || !records_devices(one)) {
-    disable(one);
-    one.cupti->unsubscribe(one.subscriber);
-    return refused(result != kSuccess ? "CUPTI takes no buffers: " + describe(*one.cupti, result) : outcome.notes);
-  }
+  State worst = state_of(result);
+  if (result == kSuccess) outcome.notes = enable(one, graph_nodes, &worst);
+  if (result == kSuccess && records(one, Activity::Kernel)) return outcome;
+  disable(one);
+  one.cupti->unsubscribe(one.subscriber);
+  return refused(worst,
+                 result != kSuccess ? "CUPTI takes no buffers: " + describe(*one.cupti, result) : outcome.notes);
+}
+
+// --- the end ---
+
+// What turned out while it recorded; the first that holds is the state.
+void conclude(Session& one, const Waited& waited, bool still_ours, Result flushed) {
+  const auto found = [&](State state, const std::string& sentence) {
+    if (one.state == State::Ok) one.state = state;
+    join(&one.notes, sentence);
+  };
+  const Counts& counts = one.walker->counts;
+  if (waited.error != 0)
+    found(State::GpuLost, "CUDA reports error " + std::to_string(waited.error) + " of device " +
+                              std::to_string(waited.device) +
+                              " (700 to 719: the program's own fault, otherwise look at dmesg for Xid errors), "
+                              "what it did after that is missing");
+  if (const size_t out = one.buffers.out(); !still_ours || out != 0)
+    found(State::TakenOver, "another profiler has begun in this process meanwhile and taken CUPTI over" +
+                                (out ? ", " + std::to_string(out) + " buffers of records are lost" : std::string()) +
+                                ", stop it, or capture when it is done");
+  if (flushed != kSuccess)
+    found(State::Failed, "CUPTI did not hand over the last records: " + describe(*one.cupti, flushed));
+  if (counts.foreign_times != 0)
+    found(State::ForeignClock, std::to_string(counts.foreign_times.load()) +
+                                   " records have times of another clock and were left out (another profiler has "
+                                   "changed CUPTI's), restart the process");
+  if (!waited.ended)
+    found(State::StillRunning, "kernels still ran " + std::to_string(kWaitSeconds) +
+                                   " s after the end, those are not in the trace");
+  if (counts.launches != 0 && counts.device == 0 && one.buffers.out() == 0)
+    found(State::NoKernels, std::to_string(counts.launches.load()) +
+                                " launches and nothing that they ran: CUPTI is older than the GPU, or counters are "
+                                "held by another tool (dcgmi profile --pause frees them)");
+}
+
+}  // namespace
+
+Outcome arm(recorder::Api& api, bool graph_nodes) {
+  Session& one = session();
+  if (one.pid != 0 && one.pid != getpid())
+    return refused(State::Forked,
+                   "it was forked from a process that CUDA was recorded in, and CUDA does not work in such a child");
+  std::lock_guard lock(one.mutex);
+  one.pid = getpid();
+  if (one.armed) return refused(State::Failed, "it records already");
+  one.state = State::Ok;
+  one.notes.clear();
+  one.holder.clear();
+  std::string why;
+  State state;
+  one.cupti = library(&state, &why);
+  if (!one.cupti) return refused(state, why);
+  const uint32_t major = one.cupti->get_version(&one.version) == kSuccess ? cuda_major(one.version) : 0;
+  if (major != 12 && major != 13)
+    return refused(State::UnknownCupti, "its CUPTI has version " + std::to_string(one.version) +
+                                            ", known are those of CUDA 12 and 13: install nvidia-cuda-cupti of one");
+  Outcome outcome = start(one, api, graph_nodes);
+  if (!outcome.armed) return outcome;
   one.armed = true;
-  if (!start_flusher()) outcome.notes += "; buffers are handed over only when they are full: no thread could be started";
+  one.api = &api;
+  if (records(one, Activity::ExternalCorrelation)) enclose_with(*one.cupti, api);
+  if (!start_flusher()) join(&outcome.notes, "buffers are handed over only when they are full: no thread could be started");
   return outcome;
 }
 
@@ -254,35 +295,47 @@ void stop() {
   std::lock_guard lock(one.mutex);
   if (!one.armed) return;
   stop_flusher();
-  disable(one);
-  wait_for_devices();  // a kernel that still runs would be handed over without an end, and never again
+  enclose_no_more(*one.api);
+  const bool still_ours = disable(one);
+  // A kernel that still runs would be handed over without an end, and never again.
+  const Waited waited = wait_for_devices(kWaitSeconds);
+  one.clock.renew(*one.cupti);
   one.cupti->flush_all(0);
-  one.cupti->flush_all(kFlushForced);
+  const Result flushed = one.cupti->flush_all(kFlushForced);
   one.cupti->unsubscribe(one.subscriber);
   one.subscriber = nullptr;
   one.armed = false;
+  conclude(one, waited, still_ours, flushed);
   one.buffers.trim();
 }
 
 std::string report() {
   Session& one = session();
-  if (!one.walker) return {};
+  std::string lines = "gpu.state=" + std::string(code_of(one.state)) + "\n";
+  if (!one.holder.empty()) lines += "gpu.holder=" + one.holder + "\n";
+  if (!one.walker) return lines;
   const Counts& counts = one.walker->counts;
-  std::string lines;
   const auto line = [&](const char* key, uint64_t value) {
     lines += std::string(key) + "=" + std::to_string(value) + "\n";
   };
   line("gpu.cupti_version", one.version);
-  line("gpu.clock_error_ns", static_cast<uint64_t>(one.clock_error_ns));
+  lines += "gpu.clock=" + std::string(one.clock.is_realtime() ? "realtime" : "fitted") + "\n";
+  line("gpu.clock_error_ns", static_cast<uint64_t>(one.clock.error_ns()));
+  lines += "gpu.clock_offset_ns=" + std::to_string(one.clock.offset_ns()) + "\n";
+  line("gpu.clock_steps", one.clock.steps());
   line("gpu.records", counts.records);
   line("gpu.device_events", counts.device);
   line("gpu.launches", counts.launches);
   line("gpu.filtered", counts.filtered);
+  line("gpu.external", counts.external);
   line("gpu.bad_times", counts.bad_times);
+  line("gpu.gone_names", counts.gone_names);
   line("gpu.unknown", counts.unknown);
   line("gpu.late", counts.late);
   line("gpu.dropped", counts.dropped);
   line("gpu.buffers_refused", one.buffers.refused());
+  line("gpu.buffers_out", one.buffers.out());
+  if (!one.notes.empty()) lines += "gpu.notes=" + one.notes + "\n";
   return lines;
 }
 

@@ -14,17 +14,18 @@ namespace profd::cupti {
 struct Outcome {
   bool armed = false;
   std::string why;     // not armed: a sentence
-  std::string holder;  // of the subscription, where CUPTI names it
   std::string notes;   // armed: what the trace should say, sentences joined by ';'
 };
 
 // Subscribes and turns the kinds on. `graph_nodes`: every kernel of a CUDA graph, not the graph as one.
-Outcome arm(const recorder::Api& api, bool graph_nodes);
+Outcome arm(recorder::Api& api, bool graph_nodes);
 
-// Turns them off, waits for the kernels that run, takes what CUPTI still holds, and unsubscribes. Nothing if not armed.
+// Turns them off, waits a little for the kernels that run, takes what CUPTI still holds, and unsubscribes. Nothing if not
+// armed.
 void stop();
 
-// "gpu_records=12\ngpu_dropped=0\n...": lines for STATUS and STOPPED. Empty if nothing was ever armed.
+// "gpu.state=ok\ngpu.records=12\n...": lines about the recording that runs or ran last. `gpu.notes` are sentences about
+// what turned out, joined by ';'.
 std::string report();
 
 }  // namespace profd::cupti

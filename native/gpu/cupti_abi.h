@@ -12,9 +12,16 @@ namespace profd::cupti {
 
 using Result = int32_t;  // CUptiResult
 inline constexpr Result kSuccess = 0;
+inline constexpr Result kNotCompatible = 14;
 inline constexpr Result kNotInitialized = 15;
+inline constexpr Result kVirtualized = 33;
 inline constexpr Result kNoPrivilege = 35;
 inline constexpr Result kOtherSubscriber = 39;
+inline constexpr Result kVirtualizedNoPrivilege = 40;
+inline constexpr Result kConfidential = 41;
+inline constexpr Result kMining = 42;
+inline constexpr Result kMig = 43;
+inline constexpr Result kWsl = 45;
 
 enum class Activity : uint32_t {  // CUpti_ActivityKind
   Memcpy = 1,
@@ -25,12 +32,14 @@ enum class Activity : uint32_t {  // CUpti_ActivityKind
   Overhead = 17,
   MemcpyPeer = 22,
   Synchronization = 38,
+  ExternalCorrelation = 39,
   GraphTrace = 51,
 };
 
 inline constexpr uint32_t kFlushForced = 1;
 inline constexpr uint32_t kAttributeZeroedBuffers = 5;
 inline constexpr uint32_t kThreadIdsOfSystem = 1;
+inline constexpr uint32_t kExternalCustom2 = 5;  // CUpti_ExternalCorrelationKind
 inline constexpr uint32_t kDomainDriver = 1, kDomainRuntime = 2;  // CUpti_CallbackDomain
 
 struct SubscriberParams {  // CUpti_SubscriberParams
@@ -62,6 +71,8 @@ struct Functions {
   Result (*dropped_records)(Context, uint32_t stream, size_t* count);
   Result (*set_attribute)(uint32_t attribute, size_t* bytes, void* value);
   Result (*set_thread_id_type)(uint32_t type);                                // may be null
+  Result (*push_external)(uint32_t kind, uint64_t id);                        // may be null
+  Result (*pop_external)(uint32_t kind, uint64_t* last);                      // may be null
   Result (*callback_name)(uint32_t domain, uint32_t id, const char** name);  // may be null
 };
 
@@ -72,7 +83,7 @@ T field(const uint8_t* record, size_t offset) {
   return value;
 }
 
-// Offsets, by record.
+// Offsets, by record. How much of each is read stands in walk.cpp.
 struct kernel {
   static constexpr size_t kRegisters = 6, kStart = 16, kEnd = 24, kDevice = 40, kContext = 44, kStream = 48, kGrid = 52,
                           kBlock = 64, kStaticShared = 76, kDynamicShared = 80, kCorrelation = 92, kName = 104,
@@ -101,6 +112,9 @@ struct graph {
 };
 struct overhead {
   static constexpr size_t kKind = 4, kThread = 16, kStart = 24, kEnd = 32;
+};
+struct external {
+  static constexpr size_t kKind = 4, kId = 8, kCorrelation = 16;
 };
 
 }  // namespace profd::cupti

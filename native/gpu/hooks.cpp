@@ -32,11 +32,27 @@ Queue& queue() {
   return *one;
 }
 
+// Sentences of the recording that runs; only the thread below touches them.
+std::string& told() {
+  static std::string* const one = new std::string;
+  return *one;
+}
+
+void tell(const std::string& sentences) {
+  if (sentences.empty()) return;
+  told() += (told().empty() ? "cuda: " : "; cuda: ") + sentences;
+  agent::note("not_honoured", told());
+}
+
 void tell_report() {
   const std::string lines = report();
   for (size_t from = 0; from < lines.size();) {
     const size_t equals = lines.find('=', from), end = lines.find('\n', from);
-    agent::note(lines.substr(from, equals - from), lines.substr(equals + 1, end - equals - 1));
+    const std::string key = lines.substr(from, equals - from), value = lines.substr(equals + 1, end - equals - 1);
+    if (key == "gpu.notes")
+      tell(value);
+    else
+      agent::note(key, value);
     from = end + 1;
   }
 }
@@ -44,8 +60,9 @@ void tell_report() {
 void armed() {
   const Outcome outcome = arm(recorder::api, true);
   agent::records_at_stop(outcome.armed);
-  if (!outcome.armed) agent::note("not_honoured", "cuda: " + outcome.why);
-  if (!outcome.notes.empty()) agent::note("not_honoured", outcome.notes);
+  told().clear();
+  tell(outcome.armed ? outcome.notes : outcome.why);
+  tell_report();
 }
 
 void obey(const Call& call) {

@@ -124,8 +124,8 @@ extern "C" EXPORTED int InitializeInjection(void) {
   return 1;
 }
 
-extern "C" EXPORTED int profd_gpu_arm(const void* api, int graph_nodes, char* text, size_t bytes) {
-  const auto* theirs = static_cast<const profd::recorder::Api*>(api);
+extern "C" EXPORTED int profd_gpu_arm(void* api, int graph_nodes, char* text, size_t bytes) {
+  auto* theirs = static_cast<profd::recorder::Api*>(api);
   profd::cupti::Outcome outcome;
   if (theirs->version != profd::recorder::kApiVersion || theirs->bytes < sizeof(profd::recorder::Api)) {
     outcome.why = "libprofd_cupti.so and profclient are of different versions";

@@ -4,20 +4,18 @@
 #include <string>
 
 #include "cupti_abi.h"
+#include "state.h"
 
 namespace profd::cupti {
 
-// The library that is mapped already; else, once libcuda is there, the one the loader finds. Null: `why` is a sentence.
+// The library that is mapped already; else, once libcuda is there, the one the loader finds. Null: `state` and `why`, a sentence.
 // The result stays for the life of the process. PROFD_CUPTI_LIBRARY names another library (tests).
-const Functions* library(std::string* why);
+const Functions* library(State* state, std::string* why);
 
 // 12 or 13 of a cuptiGetVersion number; 0: unknown.
 uint32_t cuda_major(uint32_t version);
 
 // "CUPTI_ERROR_... (35)".
 std::string describe(const Functions& cupti, Result result);
-
-// Waits until every kernel that was launched so far has ended, on each device that this process uses.
-void wait_for_devices();
 
 }  // namespace profd::cupti

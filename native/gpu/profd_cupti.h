@@ -13,10 +13,10 @@ int InitializeInjection(void);
 
 // For profclient: `api` is the pointer of the capsule profclient._recorder._api. 1: armed, `text` has sentences of what
 // is not recorded (may be empty). 0: not armed, `text` says why.
-int profd_gpu_arm(const void* api, int graph_nodes, char* text, size_t bytes);
+int profd_gpu_arm(void* api, int graph_nodes, char* text, size_t bytes);
 // Undoes it. Waits for the kernels that run.
 void profd_gpu_stop(void);
-// "gpu.records=12\n..." of the recording that runs or ran last.
+// "gpu.state=ok\ngpu.records=12\n..." of the recording that runs or ran last, or of the last attempt.
 void profd_gpu_report(char* text, size_t bytes);
 
 #ifdef __cplusplus

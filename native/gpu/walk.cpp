@@ -21,6 +21,7 @@ constexpr const char* kIdleCalls[] = {"cudaGetDevice",      "cudaSetDevice",    
                                       "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
                                       "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
                                       "cudaGetDeviceCount", "cudaGetDeviceProperties_v2"};
+constexpr size_t kCallsMax = 16 * 1024;  // names of calls that are kept: CUDA has some 1 200
 constexpr const char* kLaunchWords[] = {"Launch", "Memcpy", "Memset"};
 
 bool one_of_idle(const std::string& name) {
@@ -103,16 +104,29 @@ GpuRecord on_device(const uint8_t* from) {
 
 }  // namespace
 
+const Walker::Reader Walker::kReaders[] = {
+    {Activity::Kernel, cupti::kernel::kGraph + 4, &Walker::kernel},
+    {Activity::Runtime, cupti::call::kReturned + 4, &Walker::call<kDomainRuntime>},
+    {Activity::Driver, cupti::call::kReturned + 4, &Walker::call<kDomainDriver>},
+    {Activity::ExternalCorrelation, cupti::external::kCorrelation + 4, &Walker::external},
+    {Activity::Memcpy, cupti::copy::kGraph + 4, &Walker::copy<cupti::copy>},
+    {Activity::MemcpyPeer, cupti::peer_copy::kGraph + 4, &Walker::copy<cupti::peer_copy>},
+    {Activity::Memset, cupti::set::kGraph + 4, &Walker::set},
+    {Activity::GraphTrace, cupti::graph::kStream + 4, &Walker::graph},
+    {Activity::Synchronization, cupti::sync::kStream + 4, &Walker::synchronization},
+    {Activity::Overhead, cupti::overhead::kEnd + 8, &Walker::overhead},
+};
+
 void Walker::walk(uint8_t* buffer, size_t valid) {
   const Session session = recorder::session_of(api_, recorder::kGpu);
   static thread_local Thread** slot = nullptr;
-  Thread* thread = session ? recorder::current_thread(api_, slot) : nullptr;
+  Buffer all{session ? recorder::current_thread(api_, slot) : nullptr, session, clock_.line(), {}};
   std::lock_guard lock(mutex_);
   if (session != names_session_) calls_.clear(), names_session_ = session;  // string ids hold for one session
   for (uint8_t* at = nullptr; cupti_.next_record(buffer, valid, &at) == kSuccess && at;) {
     counts.records.fetch_add(1, std::memory_order_relaxed);
-    if (thread)
-      record(thread, session, at);
+    if (all.thread)
+      record(all, at, buffer + valid);
     else
       counts.late.fetch_add(1, std::memory_order_relaxed);
   }
@@ -124,27 +138,25 @@ void Walker::dropped(uint64_t records) {
 }
 
 void Walker::reset_counts() {
-  for (auto* count : {&counts.records, &counts.device, &counts.launches, &counts.bad_times, &counts.filtered,
-                      &counts.unknown, &counts.late, &counts.dropped})
+  for (auto* count : {&counts.records, &counts.device, &counts.launches, &counts.bad_times, &counts.foreign_times,
+                      &counts.gone_names, &counts.external, &counts.filtered, &counts.unknown, &counts.late,
+                      &counts.dropped})
     count->store(0, std::memory_order_relaxed);
+  std::lock_guard lock(mutex_);
+  externals_.fill({});
 }
 
-void Walker::record(Thread* thread, Session session, const uint8_t* from) {
-  switch (static_cast<Activity>(field<uint32_t>(from, 0))) {
-    case Activity::Kernel: return kernel(thread, session, from);
-    case Activity::Memcpy: return copy(thread, session, from, false);
-    case Activity::MemcpyPeer: return copy(thread, session, from, true);
-    case Activity::Memset: return set(thread, session, from);
-    case Activity::GraphTrace: return graph(thread, session, from);
-    case Activity::Runtime: return call(thread, session, from, kDomainRuntime);
-    case Activity::Driver: return call(thread, session, from, kDomainDriver);
-    case Activity::Synchronization: return synchronization(thread, session, from);
-    case Activity::Overhead: return overhead(thread, session, from);
+void Walker::record(Buffer& buffer, const uint8_t* from, const uint8_t* end) {
+  const auto kind = static_cast<Activity>(field<uint32_t>(from, 0));
+  for (const Reader& reader : kReaders) {
+    if (reader.kind != kind) continue;
+    if (static_cast<size_t>(end - from) < reader.bytes) break;
+    return (this->*reader.read)(buffer, from);
   }
   counts.unknown.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Walker::kernel(Thread* thread, Session session, const uint8_t* from) {
+void Walker::kernel(Buffer& buffer, const uint8_t* from) {
   using at = cupti::kernel;
   GpuRecord gpu = on_device<at>(from);
   gpu.graph_node = field<uint64_t>(from, at::kGraphNode);
@@ -152,41 +164,49 @@ void Walker::kernel(Thread* thread, Session session, const uint8_t* from) {
   std::memcpy(gpu.grid, from + at::kGrid, sizeof gpu.grid);
   std::memcpy(gpu.block, from + at::kBlock, sizeof gpu.block);
   gpu.shared = field<uint32_t>(from, at::kStaticShared) + field<uint32_t>(from, at::kDynamicShared);
-  // The pointer may be gone with its module: it is read now, and never again.
-  const char* name = field<const char*>(from, at::kName);
-  append(thread, session, Kind::Kernel, text(thread, session, name ? name : "(kernel without a name)"),
+  append(buffer, Kind::Kernel, kernel_name(buffer, field<const char*>(from, at::kName)),
          field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu, sizeof gpu);
 }
 
-void Walker::copy(Thread* thread, Session session, const uint8_t* from, bool peer) {
-  using at = cupti::copy;
-  GpuRecord gpu = peer ? on_device<peer_copy>(from) : on_device<at>(from);
-  gpu.detail = field<uint8_t>(from, at::kKind);
-  gpu.bytes = field<uint64_t>(from, at::kBytes);
-  gpu.graph_node = field<uint64_t>(from, peer ? peer_copy::kGraphNode : at::kGraphNode);
-  append(thread, session, Kind::Memcpy, text(thread, session, copy_name(gpu.detail)),
-         field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
+// The pointer may be gone with its module: it is read now, and never again.
+uint32_t Walker::kernel_name(Buffer& buffer, const char* name) {
+  if (!name) return text(buffer, "(kernel without a name)");
+  const std::string_view read = buffer.names.read(name, arena::kStringBytesMax);
+  if (!read.empty()) return text(buffer, read);
+  counts.gone_names.fetch_add(1, std::memory_order_relaxed);
+  return text(buffer, "(kernel of a module that was unloaded)");
 }
 
-void Walker::set(Thread* thread, Session session, const uint8_t* from) {
+template <typename At>
+void Walker::copy(Buffer& buffer, const uint8_t* from) {
+  GpuRecord gpu = on_device<At>(from);
+  gpu.detail = field<uint8_t>(from, At::kKind);
+  gpu.bytes = field<uint64_t>(from, At::kBytes);
+  gpu.graph_node = field<uint64_t>(from, At::kGraphNode);
+  append(buffer, Kind::Memcpy, text(buffer, copy_name(gpu.detail)), field<uint64_t>(from, At::kStart),
+         field<uint64_t>(from, At::kEnd), gpu, arena::kGpuRecordShort);
+}
+
+void Walker::set(Buffer& buffer, const uint8_t* from) {
   using at = cupti::set;
   GpuRecord gpu = on_device<at>(from);
   gpu.bytes = field<uint64_t>(from, at::kBytes);
   gpu.graph_node = field<uint64_t>(from, at::kGraphNode);
-  append(thread, session, Kind::Memset, text(thread, session, "Memset"), field<uint64_t>(from, at::kStart),
+  append(buffer, Kind::Memset, text(buffer, "Memset"), field<uint64_t>(from, at::kStart),
          field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
 }
 
-void Walker::graph(Thread* thread, Session session, const uint8_t* from) {
+void Walker::graph(Buffer& buffer, const uint8_t* from) {
   using at = cupti::graph;
   const GpuRecord gpu = on_device<at>(from);
-  append(thread, session, Kind::Graph, text(thread, session, "CUDA graph"), field<uint64_t>(from, at::kStart),
+  append(buffer, Kind::Graph, text(buffer, "CUDA graph"), field<uint64_t>(from, at::kStart),
          field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
 }
 
-void Walker::call(Thread* thread, Session session, const uint8_t* from, uint32_t domain) {
+template <uint32_t kDomain>
+void Walker::call(Buffer& buffer, const uint8_t* from) {
   using at = cupti::call;
-  const Call which = call_of(thread, session, domain, field<uint32_t>(from, at::kId));
+  const Call which = call_of(buffer, kDomain, field<uint32_t>(from, at::kId));
   if (which.launches) counts.launches.fetch_add(1, std::memory_order_relaxed);
   if (!which.wanted) {
     counts.filtered.fetch_add(1, std::memory_order_relaxed);
@@ -196,34 +216,49 @@ void Walker::call(Thread* thread, Session session, const uint8_t* from, uint32_t
   gpu.correlation = field<uint32_t>(from, at::kCorrelation);
   gpu.tid = field<uint32_t>(from, at::kThread);
   gpu.detail = field<uint32_t>(from, at::kReturned);
-  append(thread, session, Kind::Api, which.name, field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd),
-         gpu, arena::kGpuRecordShort);
+  if (const External& last = externals_[gpu.correlation % externals_.size()];
+      last.id != 0 && last.correlation == gpu.correlation) {
+    gpu.bytes = last.id;
+    counts.external.fetch_add(1, std::memory_order_relaxed);
+  }
+  append(buffer, Kind::Api, which.name, field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu,
+         arena::kGpuRecordShort);
 }
 
-void Walker::synchronization(Thread* thread, Session session, const uint8_t* from) {
+void Walker::external(Buffer&, const uint8_t* from) {
+  using at = cupti::external;
+  if (field<uint32_t>(from, at::kKind) != kExternalCustom2) return;  // Kineto's, or the program's own
+  const auto correlation = field<uint32_t>(from, at::kCorrelation);
+  externals_[correlation % externals_.size()] = {correlation, field<uint64_t>(from, at::kId)};
+}
+
+void Walker::synchronization(Buffer& buffer, const uint8_t* from) {
   using at = cupti::sync;
   GpuRecord gpu{};
   gpu.correlation = field<uint32_t>(from, at::kCorrelation);
   gpu.context = field<uint32_t>(from, at::kContext);
   gpu.stream = field<uint32_t>(from, at::kStream);
   gpu.detail = field<uint32_t>(from, at::kType);
-  append(thread, session, Kind::Sync, text(thread, session, sync_name(gpu.detail)), field<uint64_t>(from, at::kStart),
+  append(buffer, Kind::Sync, text(buffer, sync_name(gpu.detail)), field<uint64_t>(from, at::kStart),
          field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
 }
 
-void Walker::overhead(Thread* thread, Session session, const uint8_t* from) {
+void Walker::overhead(Buffer& buffer, const uint8_t* from) {
   using at = cupti::overhead;
   GpuRecord gpu{};
   gpu.tid = field<uint32_t>(from, at::kThread);
   gpu.detail = field<uint32_t>(from, at::kKind);
-  append(thread, session, Kind::Overhead, text(thread, session, overhead_name(gpu.detail)),
-         field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
+  append(buffer, Kind::Overhead, text(buffer, overhead_name(gpu.detail)), field<uint64_t>(from, at::kStart),
+         field<uint64_t>(from, at::kEnd), gpu, arena::kGpuRecordShort);
 }
 
-void Walker::append(Thread* thread, Session session, Kind kind, uint32_t name, uint64_t start, uint64_t end,
-                    const GpuRecord& gpu, size_t bytes) {
-  if (start == 0 || end < start) {
+void Walker::append(Buffer& buffer, Kind kind, uint32_t name, uint64_t start, uint64_t end, const GpuRecord& gpu,
+                    size_t bytes) {
+  arena::Slot head{};
+  const bool has_times = start != 0 && end >= start;
+  if (!has_times || !buffer.line.unix_ns(start, end, &head.start, &head.end)) {
     counts.bad_times.fetch_add(1, std::memory_order_relaxed);
+    if (has_times) counts.foreign_times.fetch_add(1, std::memory_order_relaxed);
     api_.lose(arena::Lost::CuptiBadTime, 1);
     return;
   }
@@ -234,17 +269,14 @@ void Walker::append(Thread* thread, Session session, Kind kind, uint32_t name, u
   } __attribute__((packed)) extension;
   extension.length = static_cast<uint16_t>(bytes);
   extension.gpu = gpu;
-  arena::Slot head{};
-  head.start = start;
-  head.end = end;
   head.name = name;
   head.kind = kind;
-  if (!recorder::append(api_, thread, session, head, &extension, 4 + bytes)) return;  // counted there
+  if (!recorder::append(api_, buffer.thread, buffer.session, head, &extension, 4 + bytes)) return;  // counted there
   if (kind >= Kind::Kernel && kind != Kind::Sync && kind != Kind::Overhead)
     counts.device.fetch_add(1, std::memory_order_relaxed);
 }
 
-Walker::Call Walker::call_of(Thread* thread, Session session, uint32_t domain, uint32_t id) {
+Walker::Call Walker::call_of(const Buffer& buffer, uint32_t domain, uint32_t id) {
   const uint64_t key = uint64_t{domain} << 32 | id;
   if (const auto known = calls_.find(key); known != calls_.end()) return known->second;
   const char* told = nullptr;
@@ -254,12 +286,13 @@ Walker::Call Walker::call_of(Thread* thread, Session session, uint32_t domain, u
   Call call;
   call.launches = launches_something(name);
   call.wanted = domain == kDomainRuntime ? !one_of_idle(name) : call.launches || !told;
-  if (call.wanted) call.name = text(thread, session, name.c_str());
+  if (call.wanted) call.name = text(buffer, name);
+  if (calls_.size() >= kCallsMax) calls_.clear();
   return calls_[key] = call;
 }
 
-uint32_t Walker::text(Thread* thread, Session session, const char* text) {
-  return recorder::intern(api_, thread, session, text, strnlen(text, arena::kStringBytesMax));
+uint32_t Walker::text(const Buffer& buffer, std::string_view text) {
+  return recorder::intern(api_, buffer.thread, buffer.session, text.data(), text.size());
 }
 
 }  // namespace profd::cupti

@@ -120,6 +120,7 @@ enum Flag : uint8_t {
   kOpenAtStart = 2,  // was open when recording began; start is that moment
   kFailed = 4,       // left by an exception
   kBackend = 8,      // times were given by the caller (backend events)
+  kNamed = 16,       // CUPTI was told of it: calls that were made in it have its correlation id as their external id
 };
 
 // 32 bytes. `end` 0: open. An event with arguments is followed by `extensions` more slots of raw bytes, published with
@@ -161,7 +162,7 @@ struct GpuRecord {
   uint32_t device, context, stream;
   uint32_t tid;     // of an Api or Sync: OS thread id
   uint32_t detail;  // Memcpy: CUpti_ActivityMemcpyKind; Sync: its type; Api: return value; Overhead: its kind
-  uint64_t bytes;
+  uint64_t bytes;   // of an Api: external id, the correlation id of the innermost event that it was made in; 0: none
   uint64_t graph_node;
   uint32_t graph;
   uint32_t registers;  // a thread; this and what follows only of a Kernel

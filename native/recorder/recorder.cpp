@@ -36,6 +36,7 @@ Api api = {
     .intern = intern_string,
     .lose = lose,
     .incarnation = incarnation,
+    .enclosing = nullptr,
 };
 
 Arena mapped;

@@ -90,6 +90,14 @@ struct alignas(64) Switch {
 inline constexpr uint32_t kApiVersion = 1;
 inline constexpr const char* kApiCapsule = "profclient._recorder._api";
 
+// Hears which ranges and ops a thread enters and leaves: CUPTI's external correlation, while that is recorded. `mark`
+// names one entering in this process, `id` is the event's correlation id. Leaving may come without entering, and on
+// another thread.
+struct Enclosing {
+  void (*enter)(uint64_t mark, uint64_t id);
+  void (*leave)(uint64_t mark);
+};
+
 // The capsule's pointer. Additive: what is new comes at the end and raises `bytes`.
 struct Api {
   Switch state;
@@ -102,6 +110,7 @@ struct Api {
   uint32_t (*intern)(Thread*, Session, const char*, size_t);  // any bytes; kNoName: counted
   void (*lose)(Lost, uint64_t events);       // counts what the caller left out
   uint64_t (*incarnation)();
+  std::atomic<const Enclosing*> enclosing;   // null: nobody wants to know. What it points to is never freed
 };
 
 // While it exists the arena of the session that is live stays mapped. Costs two plain stores: the control thread makes
@@ -167,27 +176,60 @@ inline void set_head(Slot* slot, uint32_t name, Kind kind, uint8_t flags, uint8_
   std::memcpy(&slot->name, &head, sizeof head);
 }
 
+// Correlation id of an event that this thread has just begun or appended.
+inline uint64_t id_of(const Thread* thread, const Handle& handle) {
+  return thread->id_base + static_cast<uint64_t>(handle.slot - reinterpret_cast<Slot*>(thread->chunk + 1));
+}
+
+inline bool is_told(Kind kind, uint8_t flags) {
+  return (kind == Kind::Range || kind == Kind::Op) && !(flags & arena::kAsync);
+}
+
+// One slot that was taken once: `hold` numbers the takings of chunks, the address says which of a chunk's slots.
+inline uint64_t mark_of(const Handle& handle) {
+  return uint64_t{handle.place.hold} << 16 | (reinterpret_cast<uintptr_t>(handle.slot) / sizeof(Slot) & 0xffff);
+}
+
+// After an event has been published, outside its Window: whoever hears of it may take long.
+inline void tell_entered(const Enclosing* told, const Thread* thread, const Handle& handle) {
+  if (__builtin_expect(told != nullptr, 0)) told->enter(mark_of(handle), id_of(thread, handle));
+}
+
+// Who is to be told of an event, if anybody; `flags` then says so.
+inline const Enclosing* told_of(const Api& api, Kind kind, uint8_t* flags) {
+  const Enclosing* told = api.enclosing.load(std::memory_order_relaxed);
+  if (__builtin_expect(told == nullptr, 1) || !is_told(kind, *flags)) return nullptr;
+  *flags |= arena::kNamed;
+  return told;
+}
+
 // Begins an event now. `payload` as in arena.h.
 inline bool begin(const Api& api, Thread* thread, Session session, uint32_t name, Kind kind, uint8_t flags,
                   Handle* handle, uint8_t scope = 0, uint64_t payload = 0) {
-  Window window(thread);
-  Slot* slot = reserve(api, thread, session, 1);
-  if (__builtin_expect(!slot, 0)) {
-    handle->place.hold = kNotRecorded;
-    return false;
+  const Enclosing* told = told_of(api, kind, &flags);
+  {
+    Window window(thread);
+    Slot* slot = reserve(api, thread, session, 1);
+    if (__builtin_expect(!slot, 0)) {
+      handle->place.hold = kNotRecorded;
+      return false;
+    }
+    slot->end = 0;
+    slot->payload = payload;
+    set_head(slot, name, kind, flags, scope, 0);
+    handle->slot = slot;
+    handle->place = thread->place;
+    slot->start = ticks(api);
+    publish(thread, 1);
   }
-  slot->end = 0;
-  slot->payload = payload;
-  set_head(slot, name, kind, flags, scope, 0);
-  handle->slot = slot;
-  handle->place = thread->place;
-  slot->start = ticks(api);
-  publish(thread, 1);
+  tell_entered(told, thread, *handle);
   return true;
 }
 
 // Ends it at `when`. Does nothing if its session is over, and nothing for an event that was not recorded.
 inline void end_at(const Api& api, Thread* thread, const Handle& handle, uint8_t flags, uint64_t when) {
+  if (const Enclosing* told = api.enclosing.load(std::memory_order_relaxed); __builtin_expect(told != nullptr, 0))
+    told->leave(mark_of(handle));
   if (__builtin_expect(handle.place.hold == thread->place.hold, 1)) {
     Window window(thread);
     if (__builtin_expect(api.state.live.load(std::memory_order_relaxed) == thread->session, 1)) {
@@ -213,27 +255,28 @@ inline bool append(const Api& api, Thread* thread, Session session, const Slot& 
     bytes = 0;
   }
   const uint32_t extensions = static_cast<uint32_t>((bytes + sizeof(Slot) - 1) / sizeof(Slot));
-  Window window(thread);
-  Slot* slot = reserve(api, thread, session, 1 + extensions);
-  if (__builtin_expect(!slot, 0)) return false;
-  *slot = head;
-  slot->extensions = static_cast<uint8_t>(extensions);
-  if (extensions) {
-    std::memset(slot + extensions, 0, sizeof(Slot));  // what is left of the last one ends the records
-    std::memcpy(slot + 1, extension, bytes);
-    thread->extensions += extensions;
+  uint8_t flags = head.flags;
+  const Enclosing* told = handle ? told_of(api, head.kind, &flags) : nullptr;
+  {
+    Window window(thread);
+    Slot* slot = reserve(api, thread, session, 1 + extensions);
+    if (__builtin_expect(!slot, 0)) return false;
+    *slot = head;
+    slot->flags = flags;
+    slot->extensions = static_cast<uint8_t>(extensions);
+    if (extensions) {
+      std::memset(slot + extensions, 0, sizeof(Slot));  // what is left of the last one ends the records
+      std::memcpy(slot + 1, extension, bytes);
+      thread->extensions += extensions;
+    }
+    if (handle) {
+      handle->slot = slot;
+      handle->place = thread->place;
+    }
+    publish(thread, 1 + extensions);
   }
-  if (handle) {
-    handle->slot = slot;
-    handle->place = thread->place;
-  }
-  publish(thread, 1 + extensions);
+  if (told) tell_entered(told, thread, *handle);
   return true;
-}
-
-// Correlation id of an event that this thread has just begun or appended.
-inline uint64_t id_of(const Thread* thread, const Handle& handle) {
-  return thread->id_base + static_cast<uint64_t>(handle.slot - reinterpret_cast<Slot*>(thread->chunk + 1));
 }
 
 // This thread's queue for callers in other shared objects. Theirs is the address, kept in a thread_local of their own.

@@ -360,10 +360,10 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
 // What few events have: those of NESTED come here, too.
 void ChunkReader::particulars(const ChunkPlace& place, const Label& label, std::uint32_t slot, std::size_t row) {
   if (label.kind == SlotKind::kUnknown) ++counted["unknown_kind"];
-  if (label.kind == SlotKind::kOp) {
+  // Ops have an id that others may name; ranges, where CUPTI was told of them.
+  if (label.kind == SlotKind::kOp || (label.kind == SlotKind::kRange && (label.flags & kNamedFlag)))
     columns.external.put(row, static_cast<std::int64_t>(place.id_base + slot));
-    columns.scope.put(row, label.scope);
-  }
+  if (label.kind == SlotKind::kOp) columns.scope.put(row, label.scope);
   if (label.flags & kAsyncFlag) columns.is_async.put(row, 1), columns.phase[row] = 'b';
   const auto at = static_cast<std::int64_t>(row);
   if (label.flags & kOpenAtStartFlag) columns.open_at_start.rows.push_back(at), columns.open_at_start.values.push_back(1);
@@ -557,6 +557,7 @@ void ChunkReader::put_gpu(const GpuFields& fields, std::size_t row, bool kernel)
   columns.correlation.put(row, number(kCorrelationId));
   if (call) {
     columns.thread[row] = thread(process_, fields[kTid]);
+    if (fields[kGpuBytes] != 0) columns.external.put(row, number(kGpuBytes));
     return;
   }
   if (kind == Kind::kOverhead) return;

@@ -34,9 +34,13 @@ using G = CUpti_ActivityGraphTrace2;
 SAME(G, correlationId, graph::kCorrelation); SAME(G, start, graph::kStart); SAME(G, end, graph::kEnd); SAME(G, deviceId, graph::kDevice); SAME(G, graphId, graph::kGraph); SAME(G, contextId, graph::kContext); SAME(G, streamId, graph::kStream);
 using O = CUpti_ActivityOverhead3;
 SAME(O, overheadKind, overhead::kKind); SAME(O, objectId.pt.threadId, overhead::kThread); SAME(O, start, overhead::kStart); SAME(O, end, overhead::kEnd);
+using E = CUpti_ActivityExternalCorrelation;
+SAME(E, externalKind, external::kKind); SAME(E, externalId, external::kId); SAME(E, correlationId, external::kCorrelation);
+static_assert((int)Activity::ExternalCorrelation == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION && kExternalCustom2 == CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2);
+static_assert(kNotCompatible == CUPTI_ERROR_NOT_COMPATIBLE && kVirtualized == CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED && kVirtualizedNoPrivilege == CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES && kConfidential == CUPTI_ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED && kMining == CUPTI_ERROR_CMP_DEVICE_NOT_SUPPORTED && kMig == CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED && kWsl == CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED);
 static_assert((int)Activity::Memcpy == CUPTI_ACTIVITY_KIND_MEMCPY && (int)Activity::Memset == CUPTI_ACTIVITY_KIND_MEMSET && (int)Activity::Driver == CUPTI_ACTIVITY_KIND_DRIVER && (int)Activity::Runtime == CUPTI_ACTIVITY_KIND_RUNTIME && (int)Activity::Kernel == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && (int)Activity::Overhead == CUPTI_ACTIVITY_KIND_OVERHEAD && (int)Activity::MemcpyPeer == CUPTI_ACTIVITY_KIND_MEMCPY2 && (int)Activity::Synchronization == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION && (int)Activity::GraphTrace == CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
 static_assert(kOtherSubscriber == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && kNoPrivilege == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES && kNotInitialized == CUPTI_ERROR_NOT_INITIALIZED);
 static_assert(kAttributeZeroedBuffers == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER && kThreadIdsOfSystem == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM && kDomainDriver == CUPTI_CB_DOMAIN_DRIVER_API && kDomainRuntime == CUPTI_CB_DOMAIN_RUNTIME_API);
 #if CUPTI_API_VERSION >= 130000
-static_assert(sizeof(CUpti_SubscriberParams) == sizeof(SubscriberParams) && offsetof(CUpti_SubscriberParams, oldSubscriberSize) == offsetof(SubscriberParams, old_name_bytes));
+static_assert(sizeof(CUpti_SubscriberParams) >= sizeof(SubscriberParams) && offsetof(CUpti_SubscriberParams, oldSubscriberSize) == offsetof(SubscriberParams, old_name_bytes));
 #endif

@@ -110,6 +110,10 @@ def test_ranges_and_kernels_of_an_attached_process_are_one_trace(daemon: Running
                join events p on l.parent = p.row where k.kind = 'kernel' group by all""",
         )
         assert rows == [["step", "cudaLaunchKernel", "gemm"]]
+        # By CUPTI's own word, too: the external id of a call is its range's. The first range may have begun before.
+        named = """select distinct p.name, p.kind from events l join events p on l.external = p.external
+                   where l.name = 'cudaLaunchKernel' and p.name != l.name"""
+        assert sql(daemon, target.trace, named) == [["step", "user_annotation"]]
     finally:
         process.kill()
         process.communicate()

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,21 @@ FAKE = ROOT / "tests" / "support" / "fake_cupti.c"
 # Runs `work` between arm and stop; prints what the arena holds and what was told.
 PROGRAM = """
 import ctypes, json, os, struct, sys
+import time
 from profclient import _recorder, gpu
 from tests.support.arena_reader import read_arena
 
 fake = ctypes.CDLL(os.environ["PROFD_CUPTI_LIBRARY"])
 fake.fake_copy.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
 fake.fake_memset.argtypes = [ctypes.c_uint64]
-fd = _recorder.arm(arena_bytes=int(sys.argv[2]), sources=8)
+fd = _recorder.arm(arena_bytes=int(sys.argv[2]), sources=9)
 told = {}
 try:
     told["notes"] = gpu.start()
 except gpu.CuptiUnavailable as error:
     told["why"] = str(error)
 exec(sys.argv[1])
-told["report"] = gpu.stop()
+told["report"] = {key: int(value) if value.lstrip("-").isdigit() else value for key, value in gpu.stop().items()}
 _recorder.disarm()
 arena = read_arena(fd)
 fields = "correlation device context stream tid detail bytes node graph".split()
@@ -39,8 +41,9 @@ told["events"] = [
     {"kind": event.kind.name, "name": event.name, "start": event.start, "end": event.end,
      **dict(zip(fields, struct.unpack_from("<6IQQI", event.ext[11]))),
      "rest": struct.unpack_from("<8I", event.ext[11], 44) if len(event.ext[11]) == 80 else None}
-    for event in arena.events
+    for event in arena.events if 11 in event.ext
 ]
+told["ranges"] = {event.name: event.id for event in arena.events if event.kind.name == "RANGE"}
 told["lost"] = arena.lost
 told["subscribed"] = fake.fake_state(0)
 told["forced"] = fake.fake_state(2)
@@ -57,6 +60,15 @@ def cupti(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler to build the stand-in for CUPTI")
     library = tmp_path_factory.mktemp("cupti") / "libcupti.so.13"
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-pthread", "-o", library, FAKE], check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def cuda(cupti: Path) -> Path:
+    library = cupti.with_name("libcuda.so.1")
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, FAKE.with_name("fake_cuda.c")], check=True
+    )
     return library
 
 
@@ -147,24 +159,37 @@ def test_many_arms(cupti: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "why"),
+    ("variables", "state", "why"),
     [
         (
-            {"FAKE_CUPTI_HOLDER": "Nsight Systems"},
-            "another profiler holds CUPTI in this process: CUPTI for Nsight Systems",
+            {"FAKE_CUPTI_HOLDER": "Nsight; Systems"},
+            "foreign_subscriber",
+            "another profiler holds CUPTI in this process: CUPTI for Nsight  Systems, stop it",
         ),
-        ({"FAKE_CUPTI_SUBSCRIBE": "35"}, "the driver lets only administrators profile"),
-        ({"FAKE_CUPTI_SUBSCRIBE": "15"}, "CUPTI does not work with this driver"),
-        ({"FAKE_CUPTI_SUBSCRIBE": "2"}, "CUPTI could not be subscribed to: CUPTI_ERROR_FAKE (2)"),
-        ({"FAKE_CUPTI_VERSION": "140000"}, "its CUPTI has version 140000; known are those of CUDA 12 and 13"),
-        ({"FAKE_CUPTI_VERSION": "17"}, "its CUPTI has version 17"),
-        ({"FAKE_CUPTI_NO_KERNELS": "21"}, "kernels are not recorded: CUPTI_ERROR_FAKE (21)"),
-        ({"FAKE_CUPTI_CLOCK_NS": "5000000000"}, "CUPTI's clock in this process is not the system's"),
+        ({"FAKE_CUPTI_SUBSCRIBE": "35"}, "no_privilege", "the driver lets only administrators profile"),
+        (
+            {"FAKE_CUPTI_SUBSCRIBE": "43"},
+            "unsupported",
+            "CUPTI does not trace on this kind of device (a MIG slice, a virtual",
+        ),
+        ({"FAKE_CUPTI_NO_KERNELS": "33"}, "unsupported", "kernels are not recorded: CUPTI does not trace on this kind"),
+        ({"FAKE_CUPTI_SUBSCRIBE": "15"}, "driver_mismatch", "CUPTI does not work with this driver"),
+        ({"FAKE_CUPTI_SUBSCRIBE": "2"}, "failed", "CUPTI does not work: CUPTI_ERROR_FAKE (2)"),
+        (
+            {"FAKE_CUPTI_VERSION": "140000"},
+            "unknown_cupti",
+            "its CUPTI has version 140000, known are those of CUDA 12 and 13",
+        ),
+        ({"FAKE_CUPTI_VERSION": "17"}, "unknown_cupti", "its CUPTI has version 17"),
+        ({"FAKE_CUPTI_NO_KERNELS": "21"}, "failed", "kernels are not recorded: CUPTI_ERROR_FAKE (21)"),
+        ({"FAKE_CUPTI_TICKS": "stuck"}, "foreign_clock", "CUPTI's clock in this process cannot be told"),
     ],
 )
-def test_what_stands_in_the_way_is_said(cupti: Path, variables: dict[str, str], why: str) -> None:
+def test_what_stands_in_the_way_is_said(cupti: Path, variables: dict[str, str], state: str, why: str) -> None:
     told = collected(cupti, "fake.fake_launch(b'k', 7, 3)", **variables)
     assert told["why"].startswith(why)
+    assert told["report"]["gpu.state"] == state
+    assert ";" not in told["why"]  # it would be two sentences
     assert told["events"] == []
     assert told["subscribed"] == 0
     assert told["enabled"] == []
@@ -181,4 +206,215 @@ except gpu.CuptiUnavailable as error:
 """
     environ = {key: value for key, value in os.environ.items() if key != "PROFD_CUPTI_LIBRARY"}
     done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "the process has not loaded CUDA's driver library yet"
+    assert done.stdout.strip() == (
+        "the process has not loaded CUDA's driver library yet, capture again when it uses CUDA"
+    )
+
+
+# --- what CUPTI, the GPU and other tools may do while it records ---
+
+
+def test_drops_of_cupti_are_counted(cupti: Path) -> None:
+    told = collected(cupti, "fake.fake_drop(1234); fake.fake_launch(b'k', 7, 2)")
+    assert told["lost"]["cupti_dropped"] == told["report"]["gpu.dropped"] == 1234
+
+
+@pytest.mark.slow
+def test_no_buffer_is_left(cupti: Path) -> None:
+    # 256 bytes a launch: 96 MiB of records where 48 MiB are the most that CUPTI is given.
+    told = collected(cupti, "fake.fake_launch(b'k', 7, 390_000)", FAKE_CUPTI_HOARD="1", arena_bytes=160 << 20)
+    report = told["report"]
+    assert report["gpu.buffers_refused"] > 0
+    assert report["gpu.dropped"] == told["lost"]["cupti_dropped"] > 0
+    assert report["gpu.records"] + report["gpu.dropped"] == 2 * 390_000
+    assert len(told["events"]) + told["lost"].get("arena_full", 0) == report["gpu.records"]
+    assert report["gpu.buffers_out"] == 0
+
+
+def test_zero_timestamps_are_counted(cupti: Path) -> None:
+    told = collected(cupti, "[fake.fake_timeless(b'k') for _ in range(7)]; fake.fake_launch(b'k', 7, 1)")
+    assert len(events(told, "KERNEL")) == 1
+    assert told["lost"]["cupti_bad_time"] == told["report"]["gpu.bad_times"] == 7
+
+
+def test_names_of_modules_that_were_unloaded(cupti: Path) -> None:
+    told = collected(cupti, "fake.fake_unload(20); fake.fake_launch(b'stays', 7, 1)")
+    names = [kernel["name"] for kernel in events(told, "KERNEL")]
+    assert names == ["(kernel of a module that was unloaded)"] * 40 + ["stays"]
+    assert told["report"]["gpu.gone_names"] == 40
+
+
+@pytest.mark.parametrize(
+    "version", ["18", "22", "24", "26", "28", "130001", "130101", "130202", "130301", "130401", "130500"]
+)
+def test_records_of_every_version_that_is_known(cupti: Path, version: str) -> None:
+    work = "fake.fake_launch(b'gemm', 9, 3); fake.fake_copy(1, 77); fake.fake_memset(5); fake.fake_sync(3)"
+    told = collected(cupti, work, FAKE_CUPTI_VERSION=version)
+    assert [(k["name"], k["stream"], k["correlation"]) for k in events(told, "KERNEL")] == [
+        ("gemm", 9, number) for number in (1, 2, 3)
+    ]
+    assert [(e["name"], e["bytes"]) for e in events(told, "MEMCPY")] == [("Memcpy HtoD", 77)]
+    assert [e["bytes"] for e in events(told, "MEMSET")] == [5]
+    assert [e["name"] for e in events(told, "SYNC")] == ["Stream Sync"]
+    assert told["report"]["gpu.unknown"] == 0
+    assert told["report"]["gpu.state"] == "ok"
+
+
+def test_calls_are_placed_in_the_innermost_range(cupti: Path) -> None:
+    work = """
+import threading
+def launch(): fake.fake_launch(b"k", 7, 1)
+outer = _recorder.range_push("outer"); launch()
+_recorder.range_push("inner"); launch()
+thread = threading.Thread(target=launch); thread.start(); thread.join()
+_recorder.range_pop(); launch()
+_recorder.range_pop(); launch()
+"""
+    told = collected(cupti, work)
+    outer, inner = told["ranges"]["outer"], told["ranges"]["inner"]
+    assert [call["bytes"] for call in events(told, "API")] == [outer, inner, 0, outer, 0]
+    assert told["report"]["gpu.external"] == 3
+
+
+def test_what_an_earlier_recording_left_open_encloses_nothing(cupti: Path) -> None:
+    work = """
+_recorder.range_push("before"); fake.fake_launch(b"k", 7, 1)
+gpu.stop(); assert gpu.start() == ""
+fake.fake_launch(b"k", 7, 1)
+_recorder.range_push("now"); fake.fake_launch(b"k", 7, 1); _recorder.range_pop()
+fake.fake_launch(b"k", 7, 1)
+"""
+    told = collected(cupti, work)
+    before, now = told["ranges"]["before"], told["ranges"]["now"]
+    calls = [call["bytes"] for call in events(told, "API")]
+    assert calls[0] == before
+    assert calls[2:] == [now, 0]
+
+
+def test_ranges_that_end_on_other_threads_leave_nothing_behind(cupti: Path) -> None:
+    work = """
+import threading
+from profclient import record_function
+outer = record_function("outer"); outer.__enter__()
+inner = record_function("inner"); inner.__enter__()
+thread = threading.Thread(target=inner.__exit__, args=(None, None, None)); thread.start(); thread.join()
+outer.__exit__(None, None, None)
+fake.fake_launch(b"k", 7, 1)
+"""
+    told = collected(cupti, work)
+    assert [call["bytes"] for call in events(told, "API")] == [0]
+
+
+def clocks(told: dict[str, Any], began: float) -> None:
+    """Every time is one of this test's."""
+    for event in told["events"]:
+        assert began <= event["start"] / 1e9 <= time.time() + 1
+        assert event["end"] >= event["start"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "clock"),
+    [
+        ({}, "realtime"),
+        ({"FAKE_CUPTI_CLOCK_NS": "5000000000"}, "fitted"),
+        ({"FAKE_CUPTI_TICKS": "clock"}, "fitted"),
+    ],
+)
+def test_a_clock_that_another_profiler_has_changed_is_fitted(
+    cupti: Path, variables: dict[str, str], clock: str
+) -> None:
+    began = time.time()
+    told = collected(cupti, "fake.fake_launch(b'k', 7, 10); time.sleep(0)", **variables)
+    assert len(told["events"]) == 20
+    clocks(told, began)
+    assert {round((k["end"] - k["start"]) / 100) for k in events(told, "KERNEL")} == {200}
+    assert told["report"]["gpu.clock"] == clock
+    assert 0 <= told["report"]["gpu.clock_error_ns"] < 10_000_000
+    assert told["report"]["gpu.state"] == "ok"
+
+
+def test_records_of_another_clock_than_cuptis_own(cupti: Path) -> None:
+    told = collected(cupti, "fake.fake_launch(b'k', 7, 10)", FAKE_CUPTI_TICKS="records")
+    assert told["events"] == []
+    assert told["lost"]["cupti_bad_time"] == 20
+    assert told["report"]["gpu.state"] == "foreign_clock"
+    assert "20 records have times of another clock" in told["report"]["gpu.notes"]
+
+
+def test_a_wall_clock_that_is_set_moves_nothing(cupti: Path) -> None:
+    began = time.time()
+    work = """
+fake.fake_launch(b"k", 7, 10)
+fake.fake_set_clock(ctypes.c_uint64(3600 * 10**9))
+flushes = fake.fake_state(1)
+while fake.fake_state(1) < flushes + 2:  # the clocks are compared after each
+    pass
+fake.fake_launch(b"k", 7, 10)
+"""
+    told = collected(cupti, work)
+    clocks(told, began)
+    assert len(told["events"]) == 40
+    assert told["report"]["gpu.clock_steps"] == 1
+    assert told["report"]["gpu.clock_error_ns"] > 3599 * 10**9
+
+
+def test_another_profiler_that_takes_the_buffers(cupti: Path) -> None:
+    told = collected(cupti, "fake.fake_launch(b'k', 7, 1); fake.fake_take_over()")
+    assert told["report"]["gpu.state"] == "taken_over"
+    assert told["report"]["gpu.buffers_out"] == 1
+    assert "another profiler has begun in this process" in told["report"]["gpu.notes"]
+
+
+def test_another_profiler_that_ends_cupti(cupti: Path) -> None:
+    told = collected(cupti, "fake.fake_launch(b'k', 7, 1); fake.fake_finalize()")
+    assert told["report"]["gpu.state"] == "taken_over"
+    assert len(events(told, "KERNEL")) == 1  # what it had handed over
+
+
+def test_launches_and_no_kernels(cupti: Path) -> None:
+    told = collected(cupti, "fake.fake_call(2, 211); fake.fake_call(2, 211)")
+    assert told["report"]["gpu.state"] == "no_kernels"
+    assert told["report"]["gpu.notes"].startswith("2 launches and nothing that they ran")
+
+
+def test_the_last_records_cannot_be_had(cupti: Path) -> None:
+    told = collected(cupti, "fake.fake_launch(b'k', 7, 1)", FAKE_CUPTI_FLUSH="999")
+    assert told["report"]["gpu.state"] == "failed"
+    assert "did not hand over the last records" in told["report"]["gpu.notes"]
+
+
+def test_a_gpu_that_is_lost(cupti: Path, cuda: Path) -> None:
+    load = f"ctypes.CDLL({str(cuda)!r}); fake.fake_launch(b'k', 7, 3)"
+    told = collected(cupti, load, FAKE_CUDA_ERROR="719")
+    assert told["report"]["gpu.state"] == "gpu_lost"
+    assert told["report"]["gpu.notes"].startswith("CUDA reports error 719 of device 0")
+    assert len(events(told, "KERNEL")) == 3
+
+
+@pytest.mark.slow
+def test_a_kernel_that_never_ends_does_not_keep_the_recording(cupti: Path, cuda: Path) -> None:
+    load = f"ctypes.CDLL({str(cuda)!r}); fake.fake_launch(b'k', 7, 3)"
+    told = collected(cupti, load, FAKE_CUDA_HANG="1")
+    assert told["report"]["gpu.state"] == "still_running"
+    assert (told["subscribed"], told["enabled"]) == (0, [])
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_buffer_that_another_thread_hands_over_while_the_process_exits(cupti: Path, stopped: bool) -> None:
+    program = f"""
+import ctypes, os
+fake = ctypes.CDLL(os.environ["PROFD_CUPTI_LIBRARY"])
+fake.fake_exit_late()  # after the interpreter has ended
+from profclient import _recorder, gpu
+_recorder.arm(sources=8)
+assert gpu.start() == ""
+fake.fake_launch(b"k", 7, 100)
+if {stopped}:
+    gpu.stop()
+    fake.fake_launch(b"k", 7, 100)
+    _recorder.disarm()
+    _recorder.release()
+"""
+    environ = {**os.environ, "PROFD_CUPTI_LIBRARY": str(cupti)}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -95,8 +95,10 @@ def row_of(event: twin.Event) -> dict[str, Any]:
         row["end"] = event.end
     if event.end_tid not in (None, event.tid):
         row["end_thread"] = event.end_tid
+    if event.kind == 2 or (event.kind == 1 and event.flags & twin.NAMED):
+        row["external"] = event.fields[0]
     if event.kind == 2:
-        row |= {"external": event.fields[0], "scope": event.scope}
+        row["scope"] = event.scope
     if event.flags & twin.ASYNC:
         row["is_async"] = 1
     row |= dict(
