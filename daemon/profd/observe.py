@@ -151,6 +151,15 @@ def _sdk(counts: SdkStatistics) -> Iterable[Metric]:
     for kind, spent in sorted(counts.seconds.items()):
         seconds.add_metric([kind], spent)
     yield seconds
+    steps = CounterMetricFamily(
+        "profd_sdk_step_seconds", "Median steps of recordings, summed: before, during and after.", labels=["when"]
+    )
+    for when in ("before", "during", "after"):
+        steps.add_metric([when], counts.steps.get(when, 0.0))
+    yield steps
+    yield CounterMetricFamily(
+        "profd_sdk_stepping_recordings", "Recordings that profd_sdk_step_seconds sums up.", value=counts.stepping
+    )
 
 
 def _ingest(counts: IngestStatistics) -> Iterable[Metric]:

@@ -8,14 +8,10 @@ namespace profd::agent {
 namespace {
 
 struct SourceCost {
-  uint32_t source;
   double ns, ns_with_inputs;  // per event, on a machine that reads its clock in kClockNs
 };
 // Measured, begin and end together, what the source adds to the code around it: docs/facts, bench/recording.py.
-constexpr SourceCost kCosts[] = {
-    {recorder::kRanges, 65, 65}, {recorder::kPython, 110, 110}, {recorder::kOps, 90, 240},
-    {recorder::kGpu, 120, 120},  {recorder::kMemory, 60, 60},
-};
+constexpr SourceCost kCosts[recorder::kSources] = {{65, 65}, {110, 110}, {90, 240}, {120, 120}, {60, 60}};
 constexpr double kClockNs = 12;
 constexpr int kReadings = 256;
 
@@ -36,12 +32,33 @@ void Cost::begin(bool inputs) {
   scale_ = clock_scale();
 }
 
-void Cost::count(uint64_t events, uint32_t sources) {
-  double dearest = 0;
-  for (const SourceCost& cost : kCosts)
-    if (sources & cost.source) dearest = std::max(dearest, inputs_ ? cost.ns_with_inputs : cost.ns);
-  if (events > events_) nanoseconds_ += static_cast<double>(events - events_) * dearest * scale_;
-  events_ = std::max(events_, events);
+double Cost::per_event(int source) const {
+  return (inputs_ ? kCosts[source].ns_with_inputs : kCosts[source].ns) * scale_;
+}
+
+void Cost::count(uint64_t events, const recorder::Mix& mix, uint32_t sources) {
+  if (events <= events_) return;
+  const auto more = static_cast<double>(events - events_);
+  events_ = events;
+  uint64_t sampled = 0;
+  int dearest = 0;
+  for (int i = 0; i < recorder::kSources; i++) {
+    sampled += mix.events[i];
+    if ((sources & 1u << i) && per_event(i) > per_event(dearest)) dearest = i;
+  }
+  if (sampled == 0) {
+    nanoseconds_[dearest] += more * per_event(dearest);
+    return;
+  }
+  for (int i = 0; i < recorder::kSources; i++) {
+    nanoseconds_[i] += more * static_cast<double>(mix.events[i]) / static_cast<double>(sampled) * per_event(i);
+  }
+}
+
+uint64_t Cost::nanoseconds() const {
+  double sum = 0;
+  for (const double each : nanoseconds_) sum += each;
+  return static_cast<uint64_t>(sum);
 }
 
 }  // namespace profd::agent

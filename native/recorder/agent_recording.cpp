@@ -13,6 +13,8 @@ namespace {
 constexpr uint64_t kArenaBytesMin = uint64_t{1} << 20;
 constexpr uint64_t kWindowNsMax = uint64_t{24} * 3600 * 1'000'000'000;
 constexpr Milliseconds kStatusEvery = 1'000;
+constexpr Milliseconds kStatusEveryGuarded = 200;  // where somebody watches what it costs
+constexpr Milliseconds kStatusEveryAfter = 100;    // of steps after the stop, until the arena is let go of
 constexpr Milliseconds kHookWait = 60'000;
 constexpr Milliseconds kReleaseAgain = 20;
 
@@ -119,7 +121,8 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   packet_.add("not_honoured", not_honoured(options, settings_.hooked));
   link_.send(packet_, recorder::arena_fd());  // where it fails, the next HELLO brings it
   populating_ = true;
-  next_status_ = now_ms() + kStatusEvery;
+  status_every_ = frame.fields.text("max_overhead").empty() ? kStatusEvery : kStatusEveryGuarded;
+  next_status_ = now_ms() + status_every_;
   window_end_ = hook_end_ = kNever;
   requests_.finish = nullptr;
   requests_.records_at_stop = false;
@@ -148,7 +151,7 @@ void Recording::stop(uint64_t epoch) {
 void Recording::limit(const Frame& frame) {
   if (frame.epoch != epoch_ || phase_ != Phase::Armed) return;
   const std::string_view drop = frame.fields.text("drop");
-  cost_.count(recorder::totals().recorded, sources_);
+  cost_.count(recorder::totals().recorded, recorder::mix(), sources_);
   sources_ &= ~sources_of(drop, &Option::dropped);
   recorder::set_sources(sources_);
   if (hooked_ && settings_.post) settings_.post(Hook::Limited, drop);
@@ -169,9 +172,11 @@ void Recording::disarm(const char* reason) {
   last_ns_ = real_ns();
   phase_ = Phase::Stopped;
   reason_ = reason;
-  window_end_ = next_status_ = hook_end_ = kNever;
+  window_end_ = hook_end_ = kNever;
   populating_ = false;
   if (link_.connected()) tell_stopped();
+  steps_at_stop_ = recorder::steps_since(0).count;
+  next_status_ = step_ns_before_ ? now_ms() + kStatusEveryAfter : kNever;
   if (hooked_ && !posted) post_stop();
   if (hooked_) return;
   disarmed_ = epoch_;
@@ -204,8 +209,28 @@ void Recording::tell_stopped() {
   packet_.add("reason", std::string_view(reason_));
   packet_.add("first", first_ns_);
   packet_.add("last", last_ns_);
+  steps_told_ = steps_before_;  // of all of them, not of the last moment
   add_totals();
   link_.send(packet_);
+}
+
+// While it is armed, and of the steps after it.
+void Recording::tell_progress(Milliseconds now) {
+  if (phase_ == Phase::Stopped) {
+    next_status_ = now + kStatusEveryAfter;
+    return tell_steps_after();
+  }
+  next_status_ = now + status_every_;
+  recorder::tick();
+  tell_status();
+}
+
+void Recording::tell_steps_after() {
+  const recorder::Steps steps = recorder::steps_since(steps_at_stop_ + 1);  // one of them was recorded in part
+  if (!steps.median_ns) return;
+  packet_.begin(Type::Status, epoch_);
+  packet_.add("step_ns_after", steps.median_ns);
+  link_.try_send(packet_);
 }
 
 void Recording::tell_status() {
@@ -220,11 +245,19 @@ void Recording::add_totals() {
   for (const uint64_t lost : totals.lost) dropped += lost;
   packet_.add("events", totals.recorded);
   packet_.add("dropped", dropped);
-  cost_.count(totals.recorded, sources_);
-  packet_.add_seconds("seconds", cost_.nanoseconds());
+  add_cost(totals.recorded);
   add_steps();
   std::lock_guard lock(requests_.mutex);
   for (const auto& [key, value] : requests_.notes) packet_.add(key, std::string_view(value));
+}
+
+void Recording::add_cost(uint64_t events) {
+  cost_.count(events, recorder::mix(), sources_);
+  packet_.add_seconds("seconds", cost_.nanoseconds());
+  for (int i = 0; i < recorder::kSources; i++) {
+    const uint64_t spent = cost_.nanoseconds_of(i);
+    if (spent) packet_.add_seconds(std::string("seconds.").append(kSourceNames[i]), spent);
+  }
 }
 
 void Recording::add_steps() {
@@ -246,7 +279,7 @@ void Recording::let_go() {
   if (!recorder::release()) return;  // keep() tries again
   phase_ = Phase::Idle;
   epoch_ = 0;
-  lost_end_ = kNever;
+  lost_end_ = next_status_ = kNever;
   if (hooked_) post(Hook::Released);
   hooked_ = false;
 }
@@ -275,11 +308,7 @@ Milliseconds Recording::keep() {
   if (phase_ == Phase::Stopping && (undone_.empty() || now >= hook_end_)) disarm(reason_);
   if (now >= window_end_) finish("window");
   if (now >= lost_end_) end("window");
-  if (now >= next_status_) {
-    recorder::tick();
-    tell_status();
-    next_status_ = now + kStatusEvery;
-  }
+  if (now >= next_status_) tell_progress(now);
   if (populating_) populating_ = recorder::populate_more();
   if (phase_ == Phase::Idle) return kNever;
   if (phase_ == Phase::Releasing) return now + kReleaseAgain;

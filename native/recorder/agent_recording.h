@@ -48,7 +48,10 @@ class Recording {
   void tell_disarmed();
   void hear_of_stops();
   void tell_status();
+  void tell_progress(Milliseconds now);
+  void tell_steps_after();
   void add_totals();
+  void add_cost(uint64_t events);
   void add_steps();
   void let_go();
   void post(Hook hook);
@@ -65,7 +68,8 @@ class Recording {
   uint64_t first_ns_ = 0, last_ns_ = 0;  // CLOCK_REALTIME
   uint32_t sources_ = 0;                 // that record now
   Cost cost_;
-  uint64_t steps_before_ = 0, steps_told_ = 0, step_ns_before_ = 0;
+  uint64_t steps_before_ = 0, steps_told_ = 0, step_ns_before_ = 0, steps_at_stop_ = 0;
+  Milliseconds status_every_ = 0;
   bool hooked_ = false;                  // Hook::Armed was posted
   bool populating_ = false;
   Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever;

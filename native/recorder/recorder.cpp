@@ -36,7 +36,6 @@ Api api = {
     .intern = intern_string,
     .lose = lose,
     .incarnation = incarnation,
-    .enclosing = nullptr,
 };
 
 Arena mapped;
@@ -260,6 +259,7 @@ bool arm(const ArmRequest& request, std::string* why) {
                  .first_hold = next_hold()};
   mapped.memory.take(fd);
   reset_chunks();
+  reset_mix();
   populate(0, mapped.where.strings_offset + std::min(mapped.where.strings_bytes, kPopulateAtArm));
   populate(mapped.where.chunks_offset, kPopulateAtArm);
   populated = mapped.where.chunks_offset + kPopulateAtArm;
@@ -328,6 +328,11 @@ Totals totals() {
     sum.lost[i] = mapped.header()->lost[i].load(std::memory_order_relaxed);
   }
   return sum;
+}
+
+Mix mix() {
+  Locked lock;
+  return mapped.base ? sample_mix() : Mix{};
 }
 
 uint64_t incarnation() {

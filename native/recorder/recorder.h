@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "mix.h"
 #include "writer.h"
 
 namespace profd::recorder {
@@ -68,6 +69,9 @@ bool release();
 void tick();
 
 Totals totals();
+
+// How the events since the last call are mixed: a sample.
+Mix mix();
 
 // Random, never 0; a fork child gets its own. Stays the same for the process image.
 uint64_t incarnation();

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from profd.agents.descriptor import check_untrusted_arena
@@ -272,7 +272,9 @@ def _lost(arm: Arm, why: str) -> None:
 
 
 def _counted(arm: Arm, packet: Packet) -> None:
-    arm.status = status_from_untrusted(packet)
+    status = status_from_untrusted(packet)
+    # After STOPPED there is only one thing left to tell.
+    arm.status = status if arm.stopped is None else replace(arm.status, step_ns_after=status.step_ns_after)
     if packet.kind == Kind.STOPPED and arm.stopped is None:
         arm.stopped = Stopped(packet.fields.get("reason", ""), number(packet.fields, "last") or None)
     arm.news.set()

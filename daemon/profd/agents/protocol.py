@@ -22,7 +22,8 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,19}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,16}")
 _VERSIONS: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
-_BY_SOURCE: Final = "seconds."
+SOURCES: Final = ("ranges", "stacks", "ops", "cuda", "memory")
+"""What the seconds spent recording are told apart by."""
 
 
 class Kind(IntEnum):
@@ -82,6 +83,7 @@ class Status:
     steps: int = 0
     step_ns: int | None = None  # median since the last status
     step_ns_before: int | None = None  # median before it was armed
+    step_ns_after: int | None = None  # median since it was stopped
     dropped: int = 0
     stacks_from_ns: int | None = None  # when the Python tracer had started, Unix ns
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
@@ -152,9 +154,7 @@ def status_from_untrusted(packet: Packet) -> Status:
     """What STATUS or STOPPED counts. Raises Hostile."""
     fields = packet.fields
     by_source = {
-        key.removeprefix(_BY_SOURCE): seconds
-        for key in fields
-        if key.startswith(_BY_SOURCE) and (seconds := _seconds(fields, key)) is not None
+        source: seconds for source in SOURCES if (seconds := _seconds(fields, f"seconds.{source}")) is not None
     }
     return Status(
         events=number(fields, "events") or 0,
@@ -163,6 +163,7 @@ def status_from_untrusted(packet: Packet) -> Status:
         steps=number(fields, "steps") or 0,
         step_ns=number(fields, "step_ns") or None,
         step_ns_before=number(fields, "step_ns_before") or None,
+        step_ns_after=number(fields, "step_ns_after") or None,
         dropped=number(fields, "dropped") or 0,
         stacks_from_ns=number(fields, "stacks_from") or None,
         first_ns=number(fields, "first") or None,

@@ -43,7 +43,7 @@ def test_every_event_of_a_window_is_in_the_trace_once(daemon: RunningDaemon, tmp
         found = values(daemon, target.trace)
         assert whole(found)
         assert found[0] <= before
-        assert found[-1] >= after
+        assert found[-1] >= after - 1  # values below the count have been recorded
         [[ranges, open_ones]] = sql(
             daemon, target.trace, "select count(*), count(*) filter (end_ns is null) from events where name = 'work'"
         )

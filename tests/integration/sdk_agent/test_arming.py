@@ -103,6 +103,62 @@ sys.stdin.read()
     assert int(fields["step_ns_before"]) > 0
 
 
+def test_what_it_costs_is_told_by_source(agents):
+    job = agents.job(
+        """
+import profclient, sys
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(4000):
+    with profclient.record_function("work"):
+        profclient.record_alloc(1, 64)
+print("done", flush=True)
+sys.stdin.read()
+"""
+    )
+    link = agents.daemon.accept()
+    armed = link.arm("ranges,memory", arena=16 * MiB)
+    job.say("go")
+    assert job.line() == "done"
+    fields = link.stop().fields
+    os.close(armed.fd)
+    told = {key.removeprefix("seconds."): float(text) for key, text in fields.items() if key.startswith("seconds.")}
+    assert told.keys() == {"ranges", "memory"}
+    assert sum(told.values()) == pytest.approx(float(fields["seconds"]), rel=1e-3)
+    assert 0.3 < told["memory"] / sum(told.values()) < 0.7  # as many of one as of the other, at about one price
+
+
+def test_who_is_guarded_tells_more_often(agents):
+    agents.job(BUSY)
+    link = agents.daemon.accept()
+    armed = link.arm(max_overhead="0.02")
+    first, second = link.next(STATUS), link.next(STATUS)
+    os.close(armed.fd)
+    assert float(second.fields["seconds"]) >= float(first.fields["seconds"]) > 0
+
+
+def test_steps_after_the_stop_are_told_until_the_release(agents):
+    agents.job(
+        """
+import profclient, sys, threading, time
+threading.Thread(target=sys.stdin.read, daemon=True).start()
+for _ in range(5): profclient.step()
+print("ready", flush=True)
+while True:
+    profclient.step()
+    time.sleep(0.001)
+"""
+    )
+    link = agents.daemon.accept()
+    armed = link.arm()
+    link.stop()
+    after = link.next(STATUS)
+    os.close(armed.fd)
+    assert after.fields.keys() == {"step_ns_after"}
+    assert int(after.fields["step_ns_after"]) > 0
+    link.release()
+
+
 def test_one_epoch_at_a_time(agents):
     agents.job(WAIT)
     link = agents.daemon.accept()

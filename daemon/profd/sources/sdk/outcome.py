@@ -91,7 +91,17 @@ def cost(status: Status) -> Cost:
         ratio = status.step_ns / status.step_ns_before
     parts = [f"{name} {seconds:.3f} s" for name, seconds in sorted(status.by_source.items())]
     detail = ", ".join([*parts, f"{status.events} events, each at what it was measured to take at most"])
-    return Cost("estimated" if ratio is None else "measured", ratio, status.seconds, detail)
+    steps = _steps(status)
+    return Cost(
+        "estimated" if ratio is None else "measured", ratio, status.seconds, f"{steps}; {detail}" if steps else detail
+    )
+
+
+def _steps(status: Status) -> str:
+    """How long a step took, where any were seen."""
+    seen = (("before", status.step_ns_before), ("during", status.step_ns), ("after", status.step_ns_after))
+    told = [f"{duration / 1e6:.2f} ms {when}" for when, duration in seen if duration]
+    return f"a step took {', '.join(told)}" if told else ""
 
 
 def versions(hello: Hello) -> dict[str, str]:

@@ -17,7 +17,6 @@ STOP_SECONDS: Final = 5.0  # for the answer to STOP; a process that is stopped g
 TORCH_STOP_SECONDS: Final = 65.0  # where torch's own profiler has to be stopped and write its file first
 DRAIN_SECONDS: Final = 20.0  # for what is left in the arena
 EVENT_BYTES: Final = 5  # in the journal
-KINDS: Final = frozenset(("all", "ranges", "ops", "stacks", "torch", "inputs"))  # of seconds spent recording
 _LATENCY_NS: Final = 2_000_000
 _SPARE_NS: Final = 10 * SECOND
 

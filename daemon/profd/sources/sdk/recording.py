@@ -125,6 +125,7 @@ class Recorder:
             self.status, self.events = arm.status, intake.events
             recording = self._recording(armed, arm, intake, end_ns)
             _add(recording, file, intake)
+            self._add_missed(recording, armed, arm)
             facts = Facts(
                 ending=ending,
                 gone=arm.gone is not None,
@@ -220,6 +221,15 @@ class Recorder:
         """The process runs, and says so."""
         if self._lease is not None:
             self._leases.renew(self._lease)
+
+    def _add_missed(self, recording: Recording, armed: Armed, arm: Arm) -> None:
+        """What the guard could not prevent."""
+        if self._guard is None or arm.stopped is None:
+            return
+        took_ns = (arm.stopped.last_ns or 0) - armed.first_ns
+        missed = self._guard.missed(arm.status, took_ns / 1e9)
+        if missed:
+            recording.warnings.append(missed)
 
     def _left_out(self) -> list[str]:
         return self._guard.sentences() if self._guard is not None else []

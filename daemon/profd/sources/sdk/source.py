@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
 from profd.agents.agent import Agent, Arm
+from profd.agents.protocol import Status
 from profd.agents.registry import Registry
 from profd.capture.model import Loss, Options, Reason, Recording, State
 from profd.errors import Exhausted, ProfdError
@@ -40,7 +42,9 @@ class SdkStatistics:
     attached: int = 0
     armed: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)  # connections, by why
-    seconds: Mapping[str, float] = field(default_factory=dict)  # spent recording, by kind (planning.KINDS)
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent recording, by protocol.SOURCES or "all"
+    steps: Mapping[str, float] = field(default_factory=dict)  # median seconds: before, during, after; summed
+    stepping: int = 0  # recordings that `steps` sums up
 
 
 class SdkSource(Source):
@@ -57,7 +61,9 @@ class SdkSource(Source):
         """
         self._leases = leases
         self.on_recovered: Recovered = lambda capture, process, losses: None
-        self._seconds: dict[str, float] = {}  # spent recording in all targets so far, by kind
+        self._seconds: defaultdict[str, float] = defaultdict(float)  # spent recording in all targets so far, by source
+        self._steps: defaultdict[str, float] = defaultdict(float)
+        self._stepping = 0
         self._registry = registry
         self._parts = parts
         self._socket = socket
@@ -160,7 +166,17 @@ class SdkSource(Source):
         """Counts since the daemon started, and of now."""
         agents = self._registry.all()
         armed = sum(agent.armed for agent in agents)
-        return SdkStatistics(len(agents), armed, dict(self._registry.counts), dict(self._seconds))
+        counts = dict(self._registry.counts)
+        return SdkStatistics(len(agents), armed, counts, dict(self._seconds), dict(self._steps), self._stepping)
+
+    def _learn_steps(self, status: Status) -> None:
+        """Only where all three are known: sums of unlike things could not be compared."""
+        if not (status.step_ns and status.step_ns_before and status.step_ns_after):
+            return
+        self._stepping += 1
+        self._steps["before"] += status.step_ns_before / 1e9
+        self._steps["during"] += status.step_ns / 1e9
+        self._steps["after"] += status.step_ns_after / 1e9
 
     def _came_back(self, agent: Agent, epoch: int, fd: int) -> None:
         """An agent that is armed by a daemon before us."""
@@ -199,8 +215,8 @@ class SdkSource(Source):
 
     def _learn(self, process: ProcessId, recorder: Recorder, recording: Recording) -> None:
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
-            if kind in planning.KINDS:  # a label of metrics: a closed set
-                self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
+            self._seconds[kind] += seconds
+        self._learn_steps(recorder.status)
         window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
         if recorder.events and window_ns > 0:
             self._rates.pop(process, None)

@@ -35,7 +35,7 @@ keys = st.sampled_from(
         "first",
         "events",
         "seconds",
-        "seconds.x",
+        "seconds.ranges",
         "steps",
         "reason",
         "why",

@@ -133,7 +133,14 @@ def test_status_counts_by_source() -> None:
         Packet(
             Kind.STATUS,
             1,
-            {"events": "10", "seconds": "0.25", "seconds.ranges": "0.2", "seconds.stacks": "0.05", "step_ns": "0"},
+            {
+                "events": "10",
+                "seconds": "0.25",
+                "seconds.ranges": "0.2",
+                "seconds.stacks": "0.05",
+                "seconds.x": "1",
+                "step_ns": "0",
+            },
         )
     )
     assert (status.events, status.seconds) == (10, 0.25)
@@ -141,7 +148,7 @@ def test_status_counts_by_source() -> None:
     assert status.step_ns is None
 
 
-@pytest.mark.parametrize("fields", [{"events": "1e3"}, {"seconds": "inf"}, {"seconds.x": "-1"}, {"steps": "0x1"}])
+@pytest.mark.parametrize("fields", [{"events": "1e3"}, {"seconds": "inf"}, {"seconds.ops": "-1"}, {"steps": "0x1"}])
 def test_status_that_is_no_number_is_hostile(fields: dict[str, str]) -> None:
     with pytest.raises(Hostile):
         status_from_untrusted(Packet(Kind.STATUS, 1, fields))

@@ -125,6 +125,9 @@ async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:
     await until(lambda: arm.stopped is not None)
     assert arm.stopped is not None
     assert (arm.stopped.reason, arm.stopped.last_ns, arm.status.events) == ("stop", 456, 6)
+    fake.send(Kind.STATUS, 7, step_ns_after=12)
+    await until(lambda: arm.status.step_ns_after == 12)
+    assert arm.status.events == 6  # what STOPPED said stays
     agent.release()
     assert (await fake.expect(Kind.RELEASE)).epoch == 7
     assert not agent.armed

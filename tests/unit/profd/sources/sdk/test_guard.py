@@ -45,6 +45,28 @@ def test_steps_must_be_slow_three_times_running() -> None:
     assert [guard.judge(slow(), n) for n in (4, 5, 6)] == ["", "", "stacks"]
 
 
+def test_slow_steps_must_last_however_often_they_are_told() -> None:
+    guard = Guard(0.05, ("stacks",))
+    said = [guard.judge(Status(step_ns=110, step_ns_before=100), n * 0.2) for n in range(1, 12)]
+    assert said == [""] * 10 + ["stacks"]
+
+
+def test_statuses_without_steps_say_nothing_of_steps() -> None:
+    guard = Guard(0.05, ("stacks",))
+    slow, none = Status(step_ns=110, step_ns_before=100), Status(step_ns_before=100)
+    assert [guard.judge(status, n) for n, status in enumerate((slow, none, slow, none, slow), 1)] == [""] * 4 + [
+        "stacks"
+    ]
+
+
+def test_a_window_that_was_too_short_is_told() -> None:
+    guard = Guard(0.02, ("stacks",))
+    assert "10.0 % of the time" in guard.missed(Status(seconds=0.01), 0.1)
+    assert guard.missed(Status(seconds=0.001), 0.1) == ""
+    assert guard.judge(Status(seconds=0.1), 0.2) == "stacks"
+    assert guard.missed(Status(seconds=0.1), 0.3) == ""  # what was left out says it all
+
+
 def test_ranges_are_never_left_out() -> None:
     everything = Options(c_calls=True, stacks=True, memory=True, modules=True)
     torch = Hello((1, 1), 1, framework="torch 2.13.0", can=frozenset({"torch"}))
