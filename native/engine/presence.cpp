@@ -21,6 +21,10 @@ bool is_there(T value, T absent) {
   }
 }
 
+// As wide as a value, so that compilers make vectors of both.
+template <typename T>
+using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
+
 // 0: nowhere, 1: in some rows, 2: everywhere. Decided block by block: most columns are known after the first.
 template <typename T>
 int presence(In<T> values, T absent) {
@@ -29,15 +33,16 @@ int presence(In<T> values, T absent) {
   const std::size_t n = values.shape(0);
   const T* const data = values.data();
   nb::gil_scoped_release release;
-  std::size_t there = 0;
-  for (std::size_t first = 0; first < n; first += kBlock) {
+  Bits<T> some = 0, none = 0;
+  for (std::size_t first = 0; first < n && !(some && none); first += kBlock) {
     const std::size_t end = std::min(n, first + kBlock);
-    std::uint32_t found = 0;
-    for (std::size_t i = first; i < end; ++i) found += is_there(data[i], absent);
-    there += found;
-    if (there != 0 && there != end) return 1;
+    for (std::size_t i = first; i < end; ++i) {
+      const Bits<T> is = is_there(data[i], absent);
+      some |= is;
+      none |= is ^ 1;
+    }
   }
-  return there == 0 ? 0 : 2;
+  return !some ? 0 : none ? 1 : 2;
 }
 
 // Arrow's marks: a bit per row, least significant first.

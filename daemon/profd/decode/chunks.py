@@ -115,7 +115,8 @@ class ChunkDecoder:
         self._order: list[_Known] = []  # the chunks to read
         self._earliest: dict[int, int] = {}  # of each space: the time before which it has no event
         self._opening: list[tuple[int, int]] = []  # (first row, space) of those of a batch that have open frames
-        self._bodies: dict[int, bytes] = {}  # by offset: those that there is room to keep until they are read again
+        # By offset: those that there is room to keep until they are read again.
+        self._bodies: dict[int, tuple[_Place, bytes]] = {}
         self._bodies_bytes = 0
 
     def batches(self) -> Iterator[Batch]:
@@ -162,17 +163,17 @@ class ChunkDecoder:
         body = inflate(header, raw)
         if body is None or not 0 <= start < _TIME_MAX:
             self._lose("inflate" if body is None else "bad_time", header.events)
-        elif (found := self._reader.index(*self._place(header, space, start), body)) is not None:
+        elif (found := self._reader.index(*(place := self._place(header, space, start)), body)) is not None:
             earliest, opens = found
             self._order.append(_Known(start, at, earliest, opens, space))
             self._earliest[space] = min(earliest, self._earliest.get(space, earliest))
-            self._keep(at, body)
+            self._keep(at, place, body)
         else:
             self._lose("malformed", header.events)
 
-    def _keep(self, at: int, body: bytes) -> None:
+    def _keep(self, at: int, place: _Place, body: bytes) -> None:
         if self._bodies_bytes + len(body) <= limits.CHUNK_BODIES_BYTES:
-            self._bodies[at] = body
+            self._bodies[at] = place, body
             self._bodies_bytes += len(body)
 
     def _time(self, header: Header) -> int:
@@ -194,13 +195,19 @@ class ChunkDecoder:
 
     def _add(self, known: _Known) -> None:
         """Second pass."""
-        self._file.seek(known.at)
-        header = Header._make(HEADER.unpack(self._file.read(HEADER.size)))
-        body = self._bodies.pop(known.at, None) or inflate(header, self._file.read(header.length - HEADER.size))
         if known.opens:
             self._opening.append((self._reader.rows, known.space))
-        if body is None or not self._reader.add(*self._place(header, known.space, known.start), body):
-            self._lose("malformed", header.events)
+        kept = self._bodies.pop(known.at, None)
+        place, body = self._read(known) if kept is None else kept
+        if body is None or not self._reader.add(*place, body):
+            self._lose("malformed", place[-1])
+
+    def _read(self, known: _Known) -> tuple[_Place, bytes | None]:
+        """Once more from the file."""
+        self._file.seek(known.at)
+        header = Header._make(HEADER.unpack(self._file.read(HEADER.size)))
+        body = inflate(header, self._file.read(header.length - HEADER.size))
+        return self._place(header, known.space, known.start), body
 
     def _batch(self, before: int | None, settled: int) -> Batch:
         taken = self._reader.take()

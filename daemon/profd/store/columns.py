@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profd import _engine
-from profd.events import NO_CODE, ArgColumn, Column, Dictionary
+from profd.events import ArgColumn, Column, Dictionary
 
 Array = npt.NDArray[Any]
 
@@ -65,11 +65,12 @@ def _numbers(values: Array, marks: Array | None, arrow: pa.DataType) -> pa.Array
     return pa.Array.from_buffers(arrow, len(values), [None if marks is None else pa.py_buffer(marks), data])
 
 
-def _coded(codes: Array, marks: Array | None, dictionary: Dictionary, text: pa.DataType) -> pa.Array:
-    indices, used = _engine.compact_codes(codes, len(dictionary))
+def _compact(codes: Array, dictionary: Dictionary, text: pa.DataType) -> tuple[Array, pa.Array]:
+    """(places in the list of the words that occur, that list)"""
+    places, used = _engine.compact_codes(codes, len(dictionary))
     values = dictionary.values
     words = values if len(used) == len(values) else [values[code] for code in used.tolist()]
-    return pa.DictionaryArray.from_arrays(_numbers(indices, marks, pa.int32()), text_array(words, text), safe=False)
+    return places, text_array(words, text)
 
 
 def column_type(spec: Column, text: pa.DataType) -> pa.DataType:
@@ -86,7 +87,8 @@ def encode_column(
     if not complete and spec.absent is not None and presence(spec, values) is not Presence.EVERYWHERE:
         marks = _engine.validity(values, spec.absent)
     if spec.dictionary is not None:
-        return _coded(values, marks, dictionaries[spec.dictionary], arrow.value_type)
+        places, words = _compact(values, dictionaries[spec.dictionary], arrow.value_type)
+        return pa.DictionaryArray.from_arrays(_numbers(places, marks, pa.int32()), words, safe=False)
     return _numbers(values, marks, arrow)
 
 
@@ -103,17 +105,22 @@ def encode_arg(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.
         return _encode_lists(arg, first, rows, arrow)
     low, high = np.searchsorted(arg.rows, (first, first + rows))
     where = arg.rows[low:high] - first
-    if arg.type in CODED_ARGS:
-        if arg.dictionary is None:
-            raise ValueError(f"argument column of type {arg.type} without a dictionary")
-        codes = np.full(rows, NO_CODE, dtype=np.int32)
-        codes[where] = arg.values[low:high]
-        return _coded(codes, _engine.validity(codes, NO_CODE), arg.dictionary, arrow.value_type)
     present = np.zeros(rows, dtype=np.bool_)
     present[where] = True
-    values = np.zeros(rows, dtype=_NUMERIC_ARGS[arg.type][0])
-    values[where] = arg.values[low:high]
-    return _numbers(values, np.packbits(present, bitorder="little"), arrow)
+    marks = np.packbits(present, bitorder="little")
+    given = arg.values[low:high]
+    if arg.type not in CODED_ARGS:
+        return _numbers(_spread(given, where, rows), marks, arrow)
+    if arg.dictionary is None:
+        raise ValueError(f"argument column of type {arg.type} without a dictionary")
+    places, words = _compact(given, arg.dictionary, arrow.value_type)
+    return pa.DictionaryArray.from_arrays(_numbers(_spread(places, where, rows), marks, pa.int32()), words, safe=False)
+
+
+def _spread(values: Array, where: Array, rows: int) -> Array:
+    spread = np.zeros(rows, dtype=values.dtype)
+    spread[where] = values
+    return spread
 
 
 def _encode_lists(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.Array:
