@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from bench.measure import SCRATCH, Row
 
 CASES = (
-    *("importing", "engine", "idle", "capturing", "recording", "tracing", "arming", "ingest", "wire"),
+    *("importing", "engine", "idle", "capturing", "recording", "tracing", "arming", "stopping", "ingest", "wire"),
     *("collecting", "observer", "xspace"),
 )
 
