@@ -11,6 +11,8 @@ import tempfile
 import time
 import warnings
 import zlib
+from bisect import bisect_left
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -166,9 +168,14 @@ def _store(data: bytes | Path, staging: Path) -> dict[str, Any]:
 
 
 def write_file(path: str, events: int) -> int:
-    """A file of so many events at least: one recording, again and again, on THREADS threads. Returns how many."""
+    """A file of so many events at least: one recording, or its beginning, again and again, on THREADS threads.
+
+    Returns how many.
+    """
     chunks = _acked(_record(names()[0]))
     headers = [Header._make(HEADER.unpack(chunk[: HEADER.size])) for chunk in chunks]
+    needed = 1 + bisect_left(list(accumulate(header.events for header in headers)), events)
+    chunks, headers = chunks[:needed], headers[:needed]
     first, last = min(header.base_ns for header in headers), max(header.base_ns for header in headers)
     period = last - first + 1_000_000_000 // 100
     written = copies = 0

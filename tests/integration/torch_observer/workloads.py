@@ -102,6 +102,19 @@ def odd_tensors() -> Workload:
     return run
 
 
+def shared_storages() -> Workload:
+    """Two tensors that come to share the storage of a third: one island, though the first two never met."""
+
+    def run() -> list[torch.Tensor]:
+        first, second, third = torch.ones(4), torch.full((4,), 2.0), torch.full((4,), 3.0)
+        sums = [first + 1, second + 1, third + 1]
+        first.set_(third)
+        second.set_(third)
+        return [*sums, first + 1, second + 1]
+
+    return run
+
+
 class _Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -221,7 +234,7 @@ def gloo() -> Workload:
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     make.__name__: make
     for make in (
-        *(mlp, transformer, torchscript, conv_and_lists, odd_tensors, autograd, ranges, throwing),
+        *(mlp, transformer, torchscript, conv_and_lists, odd_tensors, shared_storages, autograd, ranges, throwing),
         *(jit_fork, loader, compiled_eager, compiled_aot, gloo),
     )
 }
