@@ -133,6 +133,14 @@ def roles(
     Rows that are async, or of an overlapping phase, keep the bits `overlapping` only.
     """
 
+def match_forward(
+    start: Int64, sequence: Int64, forward: Int64, forward_thread: Int32, backward: Int64, backward_thread: Int32
+) -> tuple[Int64, Int64]:
+    """For each backward op (last forward op with its thread and sequence number that starts no later, first at all), or -1.
+
+    `forward`, `backward`: rows, ascending; their threads: one number for each of them.
+    """
+
 def tensor_islands(process: Int32, action: UInt8, impl: Int64, storage: Int64) -> Int64:
     """The island of each record (0 an input of an op, 1 an allocation, 2 a free), in time order; -1: no tensor.
 
@@ -203,3 +211,36 @@ class LinkBuilder:
 
     def finish(self) -> tuple[Int64, Int64, Int32]:
         """(row, linked, depth) of device rows of earlier calls whose launch came later."""
+
+def merge_spans(
+    start: Int64,
+    end: Int64,
+    group: Int64,
+    lines: list[tuple[Int32, Int32, Int64, Int32, Int64, Int64, int]],
+    *,
+    close_gaps: bool,
+    close_last: bool,
+) -> list[tuple[Int32, Int64, Int64, Int64, Int64]]:
+    """Derived lines (docs/timeline.md) from rows in the order of time; see profd.derive.timeline.merge.
+
+    For each line: which list of keys is put there for each row (-1: none), which list of scope ids, the lists of keys
+    (offsets, values), those of scope ids, and the earlier line on whose outermost events it depends (-1: none).
+    Returned for each line: key, start, end and group of its events as they began, and for each row the event that it
+    began or went on with on the innermost level (-1: none).
+    """
+
+def enclosing(line: Int64, end: Int64) -> Int64:
+    """The innermost earlier row that encloses each, -1 for none; rows by line and start, the longest first."""
+
+class Family:
+    """Parents and children of events, which may have several parents and form circles."""
+
+    def __init__(self, above: Int64, below: Int64, size: int) -> None: ...
+    def above(self, event: int) -> list[int]:
+        """An event's parents."""
+    def groups(self, roots: Int64, level: Int64, steps_max: int) -> tuple[Int64, Int64]:
+        """(the group of each event or -1, the root each group began with); what has a group keeps it.
+
+        A root below another of its `level` begins none; no levels: every root begins one. ValueError after looking at
+        `steps_max` events above roots.
+        """

@@ -5,11 +5,13 @@
 #include "calls.h"
 #include "columns.h"
 #include "demangle.h"
+#include "forward.h"
 #include "gather.h"
 #include "links.h"
 #include "lookup.h"
 #include "presence.h"
 #include "roles.h"
+#include "spans.h"
 #include "tensors.h"
 #include "tree.h"
 
@@ -19,11 +21,13 @@ NB_MODULE(_engine, m) {
   profd::bind_calls(m);
   profd::bind_columns(m);
   profd::bind_demangle(m);
+  profd::bind_forward(m);
   profd::bind_gather(m);
   profd::bind_links(m);
   profd::bind_lookup(m);
   profd::bind_presence(m);
   profd::bind_roles(m);
+  profd::bind_spans(m);
   profd::bind_tensors(m);
   profd::bind_tree(m);
 }

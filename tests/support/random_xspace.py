@@ -10,7 +10,8 @@ from profproto.xspace import xplane_pb2
 OPERATORS: Final = (
     "a/b/mul:Mul", "a/b/add:Add", "a/c/mul:Mul", "mul:Mul", "jit(f)/x/sin:", "no operator", "p/q:r", "a//b:Op", "a/b:",
     "x/y/dot_general:dot_general[x]", ":Mul", "a/b/mul_1:",
-    "Iterator::Batch::Map", "MEMCPYHtoD", "x/jit(g):", "x/Dense:", ":", "x/Mul_2:", "x/y:int[3]", "a b/mul:Mul", "-a/m:M",
+    "Iterator::Batch::Map", "MEMCPYHtoD", "x/jit(g):", "x/Dense:", ":", "x/Mul_2:", "x/y:int[3]", "a b/mul:Mul",
+    "-a/m:M",
 )  # fmt: skip
 XLA_OPS: Final = ("while.1::f.1", "while.1::f.2", "copy.3", "a::b::c")
 SCOPES: Final = 9

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import cache
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from profd.derive.timeline.classic import derive_classic
-from profd.derive.timeline.current import NAMES, DerivedLine, What, derive
+from profd.derive.timeline.current import derive
 from profd.derive.timeline.groups import Groups
+from profd.derive.timeline.lines import NAMES, DerivedLine, What
 from profd.errors import BadInput
 from profd.events import NO_END
 from profd.query.space import derived_lines, is_xspace, read_space
@@ -87,22 +89,24 @@ def _pieces(events: Iterator[Event]) -> Iterator[tuple[int, bytes]]:
 
 
 def _events(line: DerivedLine, groups: Groups, zero: int) -> Iterator[Event]:
-    for event in line.events:
-        start_ns, start_ps = divmod(event.start, 1000)
+    plane, name, what, stream = line.plane, line.name, line.what.value, line.stream
+    step = cache(groups.name)
+    for start, end, group, (shown, long_name), args in line.events.rows():
+        start_ns, start_ps = divmod(start, 1000)
         yield Event(
-            plane=line.plane,
-            line=line.name,
-            what=line.what.value,
-            origin="derived",
-            stream=line.stream,
-            start_ns=zero + start_ns,
-            start_ps=start_ps,
-            duration_ps=event.end - event.start,
-            name=event.name,
-            long_name=event.long_name or None,
-            group=event.group,
-            step=None if event.group is None else groups.name(event.group),
-            args=event.args,
+            plane,
+            name,
+            what,
+            "derived",
+            stream,
+            zero + start_ns,
+            start_ps,
+            end - start,
+            shown,
+            long_name or None,
+            group,
+            None if group is None else step(group),
+            args,
         )
 
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 from profd.decode.xspace_kinds import DERIVED_MIN
-from profd.derive.timeline.current import NAMES, What, derive
+from profd.derive.timeline.current import derive
+from profd.derive.timeline.lines import NAMES, What
 from profd.query.space import read_space
 from profd.store.reader import TraceReader
 from profproto.xspace import hlo_pb2, xplane_pb2

@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from profd.derive.timeline.current import DerivedLine, What, parse
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups
-from profd.derive.timeline.merge import DerivedEvent
+from profd.derive.timeline.lines import DerivedEvent, DerivedLine, Spans, What
 from profd.derive.timeline.names import FrameworkOp
 from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_time_order
+from profd.derive.timeline.streams import parse
 from profd.events.table import Array
 from profd.limits import XSPACE_LEVELS_MAX
 
@@ -102,15 +102,11 @@ def derive_classic(space: Space, *, step_info_only: bool = False) -> tuple[list[
         built = _annotations(space, plane, groups, step_info_only)
         built[What.LAUNCHES] = _launches(space, number, groups)
         lines += [
-            DerivedLine(space.planes[plane], what, NAMES[what], None, _ROWS[what], _ordered(built[what]))
+            DerivedLine(space.planes[plane], what, NAMES[what], None, _ROWS[what], Spans.of(built[what]))
             for what in NAMES
             if built.get(what)
         ]
     return lines, groups
-
-
-def _ordered(events: list[DerivedEvent]) -> list[DerivedEvent]:
-    return sorted(events, key=lambda event: (event.start, -event.end))
 
 
 def _annotations(space: Space, plane: int, groups: Groups, step_info_only: bool) -> dict[What, list[DerivedEvent]]:

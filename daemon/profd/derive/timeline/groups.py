@@ -14,9 +14,12 @@ from typing import Final
 
 import numpy as np
 
+from profd import _engine
 from profd.derive.timeline.loops import PROCESS, Loops, find_loops
 from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_device_order
+from profd.errors import Exhausted
 from profd.events.table import Array
+from profd.limits import XSPACE_ANCESTORS_MAX
 
 NO_GROUP = -1
 _LEGACY_ROOT: Final = "TraceContext"  # a root of level 1 although nothing marks it
@@ -48,24 +51,16 @@ def find_groups(space: Space) -> Groups:
     if loops.unclear or not (loops.iterations or (levels != MISSING).any()):
         return Groups(np.full(len(space), NO_GROUP, dtype=np.int64), {}, {})
     family = _Family(space, loops)
-    of = family.nothing()
-    names: dict[int, str] = {}
-    begun: dict[int, int] = {}
-    for root in _roots(space, levels, loops):
-        if not loops.iterations and family.has_ancestor(root, levels, int(levels[root])):
-            continue
-        group = len(names)
-        family.spread(root, group, of)
-        names[group] = family.name(root, group)
-        begun[group] = root
-    return Groups(np.array(of[: len(space)], dtype=np.int64), names, begun)
+    of, begun = family.groups(_roots(space, levels, loops), None if loops.iterations else levels)
+    names = {group: family.name(root, group) for group, root in enumerate(begun)}
+    return Groups(of, names, dict(enumerate(begun)))
 
 
-def _roots(space: Space, levels: Array, loops: Loops) -> list[int]:
+def _roots(space: Space, levels: Array, loops: Loops) -> Array:
     if loops.iterations:
-        return [own[0] for own in loops.iterations]
+        return np.array([own[0] for own in loops.iterations], dtype=np.int64)
     rows = np.flatnonzero(levels != MISSING)
-    found: list[int] = rows[np.lexsort((-space.end[rows], space.start[rows], -levels[rows]))].tolist()
+    found: Array = rows[np.lexsort((-space.end[rows], space.start[rows], -levels[rows]))]
     return found
 
 
@@ -111,28 +106,20 @@ class _Family:
         nested = np.flatnonzero(parent >= 0)
         looped = [(own[0], event) for own in loops.iterations for event in own[1:]]
         pairs = [*links, np.column_stack([parent[nested], nested]), np.array(looped, dtype=np.int64).reshape(-1, 2)]
-        above, below = np.concatenate(pairs).T
-        self._children = _Lists(above, below, self._size)
-        self._parents = _Lists(below, above, self._size)
+        above, below = (np.ascontiguousarray(column) for column in np.concatenate(pairs).T)
+        self._links = _engine.Family(above, below, self._size)
 
-    def nothing(self) -> list[int]:
-        """No group for anything."""
-        return [NO_GROUP] * self._size
+    def groups(self, roots: Array, levels: Array | None) -> tuple[Array, list[int]]:
+        """(the group of each event, the roots they began with): from each root downwards, what has none already.
 
-    def has_ancestor(self, event: int, levels: Array, level: int) -> bool:
-        """Whether a root of this level is above an event."""
-        return any(at != event and at < len(levels) and levels[at] == level for at in self._upwards(event))
-
-    def spread(self, root: int, group: int, of: list[int]) -> None:
-        """Give a group to a root and all below it, but for what has one already and what is below that."""
-        if of[root] != NO_GROUP:
-            return
-        of[root], wait = group, [root]
-        while wait:
-            for below in self._children.of(wait.pop()):
-                if of[below] == NO_GROUP:
-                    of[below] = group
-                    wait.append(below)
+        With levels a root below another of its level begins none.
+        """
+        try:
+            level = np.empty(0, dtype=np.int64) if levels is None else levels
+            of, begun = self._links.groups(roots, level, XSPACE_ANCESTORS_MAX)
+        except ValueError as error:
+            raise Exhausted(f"The steps of the XSpace cannot be told: {error}.") from error
+        return of[: len(self._space)], begun.tolist()
 
     def name(self, root: int, group: int) -> str:
         """What is executed, and which of it: both as the root or the nearest event above it says."""
@@ -157,39 +144,20 @@ class _Family:
         while wait:
             at = wait.popleft()
             yield at
-            new = [above for above in self._parents.of(at) if above not in seen]
+            new = [above for above in self._links.above(at) if above not in seen]
             seen.update(new)
             wait.extend(new)
 
 
-class _Lists:
-    def __init__(self, keys: Array, values: Array, size: int) -> None:
-        order = np.argsort(keys, kind="stable")
-        self._values: list[int] = values[order].tolist()
-        self._first: list[int] = np.searchsorted(keys[order], np.arange(size + 1)).tolist()
-
-    def of(self, key: int) -> list[int]:
-        return self._values[self._first[key] : self._first[key + 1]]
-
-
 def nesting(space: Space) -> Array:
     """The innermost event around each on its line, -1 where there is none, on TPUs and for asynchronous ones."""
-    parent = [-1] * len(space)
+    parent = np.full(len(space), -1, dtype=np.int64)
     rows = np.flatnonzero(~space.on_device("TPU") & (space.number("_a") == MISSING))
     rows = rows[np.lexsort((-space.end[rows], space.start[rows], space.line[rows]))]
-    lines, ends = space.line[rows].tolist(), space.end[rows].tolist()
-    stack: list[tuple[int, int]] = []  # event, its end
-    before = -1
-    for row, line, end in zip(rows.tolist(), lines, ends, strict=True):
-        if line != before:
-            stack.clear()
-            before = line
-        while stack and stack[-1][1] < end:
-            stack.pop()
-        if stack:
-            parent[row] = stack[-1][0]
-        stack.append((row, end))
-    return np.array(parent, dtype=np.int64)
+    around = _engine.enclosing(space.line[rows], space.end[rows])
+    inside = around >= 0
+    parent[rows[inside]] = rows[around[inside]]
+    return parent
 
 
 def _links(space: Space) -> tuple[int, list[Array]]:

@@ -1,111 +1,82 @@
-"""Lines made of merged spans: neighbours that mean the same become one event.
+"""Rows of a stream to lines of merged spans: what is put where, by number, for `profd._engine.merge_spans`.
 
-Of a line with levels (scopes within scopes) at most one event is open per level, those of deeper
-levels lie within it. Times in ps.
+What is put on a line for a row is a list of names, one for each level, outermost first; lists and names are told
+once. With them may go as many scope ids, of which two that differ keep neighbours apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
 
-_NS: Final = 1000
-_GAP: Final = 2  # durations of an event that may lie between it and what continues it
+import numpy as np
 
+from profd import _engine
+from profd.derive.timeline.lines import Spans
+from profd.events.table import Array
 
-@dataclass(slots=True)
-class DerivedEvent:
-    """A span of a derived line. `long_name` tells apart what is shown by the same name."""
-
-    name: str
-    start: int
-    end: int
-    group: int | None = None
-    long_name: str = ""
-    args: dict[str, Any] = field(default_factory=dict)
+_NOTHING = -1
+Label = tuple[str, str]  # name shown, long name: what it is known by where that is not enough
 
 
 @dataclass(slots=True)
-class _Open:
-    event: DerivedEvent
-    key: str
-    scope: int | None
+class Puts:
+    """What is put on one line. `after`: the line (by number) whose outermost events take those of this one along."""
+
+    rows: int
+    after: int = -1
+    what: Array = field(init=False)
+    scope: Array = field(init=False)
+    labels: dict[tuple[str, Label], int] = field(default_factory=dict)
+    _lists: list[list[int]] = field(default_factory=list)
+    _scopes: list[Sequence[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.what = np.full(self.rows, _NOTHING, dtype=np.int32)
+        self.scope = np.full(self.rows, _NOTHING, dtype=np.int32)
+
+    def put(self, at: Array, which: Array, lists: Sequence[Sequence[tuple[str, Label]]]) -> None:
+        """Put on each of some rows one of the lists of (key, label), a pair for each level."""
+        self.what[at] = which + len(self._lists)
+        self._lists += [[self.labels.setdefault(level, len(self.labels)) for level in levels] for levels in lists]
+
+    def tell_apart(self, at: Array, values: Array, scopes: Callable[[int], Sequence[int]]) -> None:
+        """Scope ids of rows, one for each level, by a value of theirs."""
+        distinct, place = np.unique(values[at], return_inverse=True)
+        self.scope[at] = place + len(self._scopes)
+        self._scopes += [scopes(value) for value in distinct.tolist()]
+
+    def given(self) -> tuple[Array, Array, Array, Array, Array, Array, int]:
+        """As the engine takes it."""
+        keys, scopes = _flat(self._lists), _flat(self._scopes)
+        return self.what, self.scope, keys[0], keys[1].astype(np.int32), *scopes, self.after
 
 
-class LineBuilder:
-    """Builds a line from spans that come in the order of their start.
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A line, and for each row the event that it began or went on with on the innermost level; -1 where none."""
 
-    `close_gaps`: a span continues the open event however long after it comes. Lines in
-    `dependents` begin anew when an event of the outermost level ends.
+    spans: Spans
+    innermost: Array
+
+
+def merge(
+    lines: Sequence[Puts], start: Array, end: Array, group: Array, *, close_gaps: bool, close_last: bool
+) -> list[Merged]:
+    """Build lines together, from rows in the order of time.
+
+    `close_gaps`: a span goes on however long after it the next one comes. `close_last`: what is open at the end is
+    closed as all else. Events come in the order in which they began.
     """
+    given = [puts.given() for puts in lines]
+    found = _engine.merge_spans(start, end, group, given, close_gaps=close_gaps, close_last=close_last)
+    return [
+        Merged(Spans(begun, until, of, key.astype(np.int64), [label for _, label in puts.labels]), innermost)
+        for puts, (key, begun, until, of, innermost) in zip(lines, found, strict=True)
+    ]
 
-    def __init__(self, dependents: Sequence[LineBuilder] = (), *, close_gaps: bool = True) -> None:
-        self.events: list[DerivedEvent] = []
-        self._dependents = dependents
-        self._close_gaps = close_gaps
-        self._open: list[_Open] = []
 
-    def put(
-        self,
-        levels: Sequence[tuple[str, str]],
-        span: tuple[int, int],
-        group: int | None,
-        scopes: Sequence[int] | None = None,
-    ) -> None:
-        """Add a span to each level, outermost first: (key, name shown); deeper levels end.
-
-        Open events go on where key, group and scope agree; no scope agrees with any. Without levels nothing happens.
-        """
-        if not levels:
-            return
-        start, end = span
-        stack = self._open
-        for level, (key, shown) in enumerate(levels):
-            scope = scopes[level] if scopes is not None else None
-            if level < len(stack) and self._continues(stack[level], key, start, group, scope):
-                event = stack[level].event
-                if event.end < end:
-                    event.end = end
-                continue
-            if level == 0 or level < len(stack):
-                self.close(level)
-            event = DerivedEvent(shown, start, end, group, key if key != shown else "")
-            self.events.append(event)
-            stack.append(_Open(event, key, scope))
-        if len(levels) < len(stack):
-            self.close(len(levels))
-
-    @property
-    def innermost(self) -> DerivedEvent:
-        """The event that the last `put` began or went on with. IndexError if none is open."""
-        return self._open[-1].event
-
-    def close(self, level: int = 0) -> None:
-        """End the open events from a level on. What depends on this line ends with the outermost level."""
-        if len(self._open) - level > 1:
-            self._shrink([entry.event for entry in self._open[level:]])
-        del self._open[level:]
-        if level == 0:
-            for line in self._dependents:
-                line.close()
-
-    def _continues(self, entry: _Open, key: str, start: int, group: int | None, scope: int | None) -> bool:
-        event = entry.event
-        if entry.key != key or event.group != group:
-            return False
-        if scope is not None and entry.scope is not None and scope != entry.scope:
-            return False
-        return self._close_gaps or group is not None or start <= event.end + _GAP * (event.end - event.start)
-
-    @staticmethod
-    def _shrink(events: list[DerivedEvent]) -> None:
-        """Spans that are equal get shorter by 1 ns per level, lest a viewer stacks them in any order."""
-        most = (events[-1].end - events[-1].start) // _NS - 1  # the innermost keeps 1 ns
-        by, outer = 0, None
-        for event in events:
-            here = (event.start, event.end)
-            if by < most and here == outer:
-                by += 1
-            outer = here
-            event.end -= by * _NS
+def _flat(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """(offsets, values) of lists one after the other."""
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    return offsets, np.array([value for values in lists for value in values], dtype=np.int64)

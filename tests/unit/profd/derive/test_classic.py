@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from profd.derive.timeline.classic import derive_classic
-from profd.derive.timeline.current import What
+from profd.derive.timeline.lines import What
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
 
 US = 1_000_000  # ps
@@ -209,4 +209,4 @@ def test_groups_without_a_name_have_no_launch_statistics() -> None:
     """346: only groups that the metadata knows."""
     lines, _ = derive_classic(space_of(call(0, 1, device_id=0, correlation=1, group_id=5), at(2, 1, group_id=5)))
     assert [line.what for line in lines] == [What.STEPS]
-    assert lines[0].events[0].args == {}
+    assert next(iter(lines[0].events)).args == {}

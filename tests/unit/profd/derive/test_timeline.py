@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profd.derive.timeline.classic import derive_classic
-from profd.derive.timeline.current import DerivedLine, What, derive, stream_order, stream_row
+from profd.derive.timeline.current import derive, stream_order, stream_row
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit, nesting
-from profd.derive.timeline.merge import DerivedEvent, LineBuilder
+from profd.derive.timeline.lines import DerivedEvent, DerivedLine, What
 from profd.derive.timeline.names import parse_op
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
 from profd.limits import XSPACE_LEVELS_MAX
@@ -178,22 +178,6 @@ def test_derived_lines_of_a_file_are_no_input(tmp_path: Path) -> None:
 def test_names_of_operators(full: str, shown: str, scopes: tuple[str, ...]) -> None:
     found = parse_op(full)
     assert (found.shown, found.scopes) == (shown, scopes)
-
-
-def test_the_shrunk_keep_a_nanosecond() -> None:
-    line = LineBuilder()
-    line.put([(name, name) for name in "abcdef"], (0, 3500), None)
-    line.close()
-    assert [event.end for event in line.events] == [3500, 2500, 1500, 1500, 1500, 1500]
-
-
-def test_no_levels_change_nothing() -> None:
-    ops = LineBuilder()
-    scopes = LineBuilder([ops])
-    for path in (["a"], [], []):
-        scopes.put([(name, name) for name in path], (0, 10), None)
-        ops.put([("op", "op")], (0, 10), None)
-    assert len(ops.events) == 1
 
 
 def test_of_kernels_that_start_together_the_shortest_comes_first(tmp_path: Path) -> None:
