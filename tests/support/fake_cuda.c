@@ -1,6 +1,6 @@
 /* A libcuda.so.1 for machines without a GPU: the calls of bench/gpu/driver.py. Device memory is the host's, a kernel adds
  * 1 to every element, and each piece of work leaves a record in tests/support/fake_cupti.c (PROFD_CUPTI_LIBRARY). None
- * of it is a claim about a GPU: times are made up, and the nodes of a graph have correlation ids of their own. */
+ * of it is a claim about a GPU: times are made up. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -28,7 +28,19 @@ static int record_copy(uint32_t kind, size_t bytes) {
   return 0;
 }
 
-int cuInit(unsigned flags) { (void)flags; return 0; }
+/* Loads the tool that CUDA_INJECTION64_PATH names, once, as CUDA's driver does. */
+static void inject(void) {
+  const char *path = getenv("CUDA_INJECTION64_PATH");
+  void *tool = path && *path ? dlopen(path, RTLD_NOW) : NULL;
+  int (*initialize)(void) = tool ? (int (*)(void))dlsym(tool, "InitializeInjection") : NULL;
+  if (initialize) initialize();
+}
+int cuInit(unsigned flags) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  (void)flags;
+  pthread_once(&once, inject);
+  return 0;
+}
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
@@ -69,7 +81,9 @@ int cuStreamBeginCapture_v2(stream *on, int mode) { (void)mode; on->capturing = 
 int cuStreamEndCapture(stream *on, void **graph) { on->capturing = 0; *graph = on; return 0; }
 int cuGraphInstantiateWithFlags(void **executable, void *graph, uint64_t flags) { (void)flags; *executable = graph; return 0; }
 int cuGraphLaunch(stream *graph, stream *on) {
-  for (uint32_t i = 0; i < graph->nodes; i++) add(graph->array, graph->count), record_kernel(graph->name, on->number);
+  void (*launch)(const char *, uint32_t, uint32_t) = cupti("fake_graph");
+  for (uint32_t i = 0; i < graph->nodes; i++) add(graph->array, graph->count);
+  if (launch) launch(graph->name, on->number, graph->nodes);
   return 0;
 }
 

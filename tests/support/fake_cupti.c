@@ -131,7 +131,7 @@ int cuptiSetThreadIdType(uint32_t type) { (void)type; return 0; }
 int cuptiGetCallbackName(uint32_t domain, uint32_t id, const char **name) {
   static const struct { uint32_t domain, id; const char *name; } names[] = {
       {2, 211, "cudaLaunchKernel_v7000"}, {2, 31, "cudaMemcpyAsync_ptsz_v7000"}, {2, 17, "cudaGetDevice_v3020"},
-      {2, 165, "cudaDeviceSynchronize_v3020"}, {1, 307, "cuLaunchKernel"}, {1, 5, "cuCtxGetCurrent"}};
+      {2, 165, "cudaDeviceSynchronize_v3020"}, {1, 307, "cuLaunchKernel"}, {1, 514, "cuGraphLaunch"}, {1, 5, "cuCtxGetCurrent"}};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (names[i].domain == domain && names[i].id == id) { *name = names[i].name; return 0; }
   return 1;
@@ -228,6 +228,28 @@ uint32_t fake_launch(const char *name, uint32_t stream, uint32_t times) {
   uint32_t last = correlation;
   pthread_mutex_unlock(&lock);
   return last;
+}
+/* A graph: its nodes share the correlation id of the call that launched it. */
+void fake_graph(const char *name, uint32_t stream, uint32_t nodes) {
+  pthread_mutex_lock(&lock);
+  uint64_t start = now(), end = now();
+  correlation++;
+  call_record(1, 514, start, end);
+  for (uint32_t i = 0; i < nodes; i++) kernel_record(name, stream, end + 1000 + i, end + 2000 + i);
+  pthread_mutex_unlock(&lock);
+}
+/* A buffer that CUPTI has handed over elsewhere; pointers in it are of this process. 0: there is no room for it. */
+int fake_replay(const uint8_t *recorded, size_t bytes) {
+  size_t records;
+  int fits;
+  pthread_mutex_lock(&lock);
+  hand_over();
+  requested(&buffer, &room, &records);
+  fits = buffer && bytes <= room;
+  if (fits) memcpy(buffer, recorded, bytes), used = bytes;
+  hand_over();
+  pthread_mutex_unlock(&lock);
+  return fits;
 }
 void fake_unfinished(const char *name) {
   pthread_mutex_lock(&lock);

@@ -1,0 +1,164 @@
+"""(c) What recording costs a step: interleaved blocks, each beside blocks of the same process with nothing on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from bench.gpu import machine
+from bench.gpu.loops import LOOPS
+from bench.gpu.results import Check, Result
+from bench.gpu.statistics import Ratio, interval, noise_floor, plan, ratios
+from bench.measure import ChildFailed, child
+
+BLOCKS = 8  # of each mode
+STEPS = 50  # of a block
+WARM_UP = 20
+PAIRS = 6  # of processes, for what cannot be turned off again
+ARENA_BYTES = 256 << 20
+MODES = ("off", "armed", "profiler")
+IDLE_MOST = 1.01  # injected and idle, and after disarm
+ARMED_MOST = 1.02  # on the loop that the GPU bounds
+
+
+def run() -> Result:
+    """Every loop in processes of its own."""
+    result = Result("overhead", machine.describe())
+    for loop in LOOPS:
+        try:
+            result.data[loop] = _of_loop(loop)
+        except ChildFailed as error:
+            result.checks.append(Check(f"{loop} ran", False, str(error)[-300:]))
+            continue
+        result.checks += checks(loop, {name: Ratio(**one) for name, one in result.data[loop]["ratios"].items()})
+    return result
+
+
+def checks(loop: str, found: dict[str, Ratio]) -> list[Check]:
+    """The promises of a loop. Below the noise floor nothing is claimed."""
+    floor = noise_floor(found["off"])
+    made = [Check(f"{loop}: noise", floor <= IDLE_MOST - 1, f"off to off within {floor:.2%}")]
+    for mode in ("idle", "after"):
+        made.append(_at_most(f"{loop}: {mode}", found[mode], IDLE_MOST))
+    if loop == "gpu_bound":
+        made.append(_at_most(f"{loop}: armed", found["armed"], ARMED_MOST))
+    if loop == "launch_bound":
+        half = 1 + (found["profiler"].value - 1) / 2
+        made.append(_at_most(f"{loop}: armed, half of what torch.profiler takes", found["armed"], half))
+    return made
+
+
+def _at_most(name: str, ratio: Ratio, most: float) -> Check:
+    text = f"{ratio.value:.4f} ({ratio.low:.4f} to {ratio.high:.4f}), at most {most:.4f}"
+    return Check(name, ratio.within(most), text)
+
+
+def _of_loop(loop: str) -> dict[str, Any]:
+    inside = child("bench.gpu.overhead:blocks", {"loop": loop})["result"]
+    found = {mode: interval(values) for mode, values in ratios(inside["order"], inside["times"]).items()}
+    after = child("bench.gpu.overhead:after_disarm", {"loop": loop})["result"]
+    found["after"] = interval(after["ratios"])
+    found["idle"] = interval(_pairs(loop))
+    as_dict = {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
+    return {"ratios": as_dict, **inside, "first_arm_longest_step_s": after["first_arm_longest_step_s"]}
+
+
+def _pairs(loop: str) -> list[float]:
+    """Injected and idle by plain: processes that take turns, since an injection cannot be taken back."""
+    from profclient.agent import COLLECTOR
+
+    found = []
+    for _ in range(PAIRS):
+        plain = child("bench.gpu.overhead:alone", {"loop": loop})["result"]
+        injected = child("bench.gpu.overhead:alone", {"loop": loop}, environment={"CUDA_INJECTION64_PATH": COLLECTOR})
+        found.append(injected / plain)
+    return found
+
+
+# --- in processes of their own ---
+
+
+def blocks(loop: str) -> dict[str, Any]:
+    """Median step seconds of each block, in the order in which they ran."""
+    step = _warm(loop)
+    order = plan(MODES, BLOCKS)
+    times, longest = [], dict.fromkeys(MODES, 0.0)
+    for mode in order:
+        with _ON[mode]():
+            taken = _steps(step, STEPS)
+        times.append(statistics.median(taken))
+        longest[mode] = max(longest[mode], *taken)
+    return {"order": order, "times": times, "longest_step_s": longest}
+
+
+def after_disarm(loop: str) -> dict[str, Any]:
+    """Blocks after a recording by those before the first one, and the longest step while it began."""
+    step = _warm(loop)
+    before = [statistics.median(_steps(step, STEPS)) for _ in range(BLOCKS)]
+    with armed():
+        first = max(_steps(step, STEPS))
+    after = [statistics.median(_steps(step, STEPS)) for _ in range(BLOCKS)]
+    return {"ratios": [one / statistics.median(before) for one in after], "first_arm_longest_step_s": first}
+
+
+def alone(loop: str) -> float:
+    """Median step seconds of a process that nobody records."""
+    step = _warm(loop)
+    return statistics.median([statistics.median(_steps(step, STEPS)) for _ in range(BLOCKS)])
+
+
+@contextlib.contextmanager
+def armed() -> Iterator[None]:
+    """Our collector records."""
+    from profclient import _recorder, gpu
+
+    _recorder.arm(arena_bytes=ARENA_BYTES, sources=8)
+    gpu.start()
+    try:
+        yield
+    finally:
+        gpu.stop()
+        _recorder.disarm()
+        _recorder.release()
+
+
+@contextlib.contextmanager
+def profiler() -> Iterator[None]:
+    """torch.profiler records CPU and CUDA; its file is not written."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
+        yield
+
+
+_ON: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "off": contextlib.nullcontext,
+    "armed": armed,
+    "profiler": profiler,
+}
+
+
+def _warm(loop: str) -> Callable[[], None]:
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # lazily loaded kernels would stall a block
+    step = LOOPS[loop]()
+    _steps(step, WARM_UP)
+    return step
+
+
+def _steps(step: Callable[[], None], count: int) -> list[float]:
+    """Seconds of each step, until the GPU has done it."""
+    import torch
+
+    taken = []
+    torch.cuda.synchronize()
+    for _ in range(count):
+        begin = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - begin)
+    return taken
