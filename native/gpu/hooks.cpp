@@ -10,6 +10,7 @@
 
 #include "../recorder/recorder.h"
 #include "collector.h"
+#include "nvtx_ranges.h"
 
 namespace profd::cupti {
 namespace {
@@ -63,12 +64,13 @@ void armed() {
   told().clear();
   tell(outcome.armed ? outcome.notes : outcome.why);
   tell_report();
+  start_nvtx();  // also where CUPTI is not to be had
 }
 
 void obey(const Call& call) {
   switch (call.hook) {
     case agent::Hook::Armed: return armed();
-    case agent::Hook::Stopping: return stop(), tell_report();
+    case agent::Hook::Stopping: return stop_nvtx(), stop(), tell_report();
     case agent::Hook::Limited:  // the recorder leaves out what is to be left out
     case agent::Hook::Released: return;
   }

@@ -22,6 +22,7 @@ enum class Tag : uint8_t {
   DoubleList = 10,    // how many, f64s
   BoolList = 11,      // how many, u8s
   Other = 12,         // present, and of no type that is recorded
+  Nested = 13,        // dtype, how many tensors, their dimensions, sizes of each
 };
 
 // Writes into memory of the caller, which never grows: what does not fit makes the whole stream `full`.

@@ -1,5 +1,6 @@
 #include "inputs.h"
 
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
@@ -26,11 +27,30 @@ bool has_sizes(const c10::TensorImpl& tensor) {
          !tensor.has_symbolic_sizes_strides();
 }
 
+// A matrix of integers on the host, a row per tensor; null where it is none. Jagged ones are Python subclasses.
+const at::Tensor* nested_sizes(const c10::TensorImpl& tensor) {
+  if (!tensor.is_nested() || tensor.key_set().has_any(kAsksPython)) return nullptr;
+  const auto* nested = dynamic_cast<const at::native::NestedTensorImpl*>(&tensor);
+  if (!nested) return nullptr;
+  const at::Tensor& sizes = nested->get_nested_sizes();
+  const bool plain = sizes.dim() == 2 && sizes.scalar_type() == at::kLong && sizes.is_cpu() && sizes.is_contiguous();
+  return plain ? &sizes : nullptr;
+}
+
+void write_unsized(const c10::TensorImpl& tensor, uint8_t dtype, TagWriter& writer) {
+  const at::Tensor* sizes = nested_sizes(tensor);
+  writer.tag(sizes ? Tag::Nested : Tag::Unsized);
+  writer.byte(dtype);
+  if (!sizes) return;
+  writer.varint(static_cast<uint64_t>(sizes->size(0)));
+  writer.varint(static_cast<uint64_t>(sizes->size(1)));
+  writer.all(c10::ArrayRef<int64_t>(sizes->const_data_ptr<int64_t>(), static_cast<size_t>(sizes->numel())));
+}
+
 void write_tensor(const c10::TensorImpl& tensor, TagWriter& writer, TensorIds* ids) {
   const auto dtype = static_cast<uint8_t>(c10::typeMetaToScalarType(tensor.dtype()));
   if (!has_sizes(tensor)) {
-    writer.tag(Tag::Unsized);
-    writer.byte(dtype);
+    write_unsized(tensor, dtype, writer);
   } else {
     const auto sizes = tensor.sizes();
     writer.tag(Tag::Tensor);

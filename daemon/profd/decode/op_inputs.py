@@ -141,6 +141,9 @@ def _tensor(tag: int, reader: _Reader) -> _Value:
     dtype = _dtype(reader.byte())
     if tag == 2:
         return [], dtype, [], ""
+    if tag == 13:
+        count, dimensions = reader.count(), reader.count()
+        return [reader.integers(dimensions) for _ in range(count)], dtype, [], ""
     dimensions = reader.count()
     sizes = reader.integers(dimensions)
     return sizes, dtype, reader.integers(dimensions) if tag == 1 else [], ""
@@ -184,6 +187,6 @@ def _bool(reader: _Reader) -> str:
     return str(reader.byte() != 0)
 
 
-_TENSORS: Final = frozenset((0, 1, 2, 3, 12))
+_TENSORS: Final = frozenset((0, 1, 2, 3, 12, 13))
 _SCALARS: Final[dict[int, Callable[[_Reader], str]]] = {5: _int, 6: _double, 7: _bool, 8: _complex}
 _LISTS: Final[dict[int, Callable[[_Reader], str]]] = {9: _int, 10: _double, 11: _bool}

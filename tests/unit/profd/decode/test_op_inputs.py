@@ -56,6 +56,16 @@ def test_lists_of_tensors_and_tensors_that_cannot_be_asked() -> None:
     }
 
 
+def test_nested_tensors_have_the_sizes_of_each() -> None:
+    stream = b"\x0d\x06\x02\x01" + svarint(2) + svarint(3) + b"\x04\x01" + b"\x0d\x04\x00\x00"
+    assert json.loads(signature(stream)) == {
+        "Input Dims": [[[2], [3]], [[]]],
+        "Input type": ["float", "TensorList"],
+        "Input Strides": [[], [[]]],
+        "Concrete Inputs": ["", ""],
+    }
+
+
 @pytest.mark.parametrize(
     ("value", "printed"),
     [(0.0, "0."), (-0.0, "-0."), (2.5, "2.5"), (0.1, "0.10000000000000001"), (1e10, "10000000000"), (-3.0, "-3.")],
@@ -78,6 +88,8 @@ def test_complex_numbers(value: complex, printed: str) -> None:
         b"\x05" + b"\xff" * 10,  # a number without end
         b"\x09" + varint(1 << 60),  # a list longer than any stream
         b"\x04\x01\x05\x02",  # a scalar in a list of tensors
+        b"\x0d\x06" + varint(1 << 40) + b"\x01",  # a nested tensor of more than fit a stream
+        b"\x0d\x06\x02\x01\x02",  # of two, one size
         b"\x06\x00",
     ],
 )
