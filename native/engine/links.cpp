@@ -1,113 +1,14 @@
 // Which runtime or driver call caused which device row: by correlation id, over segments.
 #include "links.h"
 
-#include <bit>
 #include <vector>
 
 #include "arrays.h"
+#include "id_table.h"
 #include "roles.h"
 
 namespace profd {
 namespace {
-
-struct Key {
-  std::int64_t correlation = 0;
-  std::int32_t group = 0;
-};
-
-// A value for each key; single entries are never removed. Ids come in order, so neighbours share a
-// page of eight values and only pages are hashed: 1M launches and device rows in order took 94 ns a
-// row with every id hashed for itself.
-template <typename Value>
-class Table {
- public:
-  Table() : slots_(kLeast) {}
-
-  Value* find(const Key& key) {
-    const Slot& slot = slots_[place(key)];
-    if (slot.page == kNoPage) return nullptr;
-    Page& page = pages_[slot.page];
-    return page.used & bit(key) ? &page.values[within(key)] : nullptr;
-  }
-
-  Value& at(const Key& key) {
-    if ((pages_.size() + 1) * 2 > slots_.size()) grow();
-    Slot& slot = slots_[place(key)];
-    if (slot.page == kNoPage) {
-      slot = {key.correlation >> kPageBits, key.group, static_cast<std::uint32_t>(pages_.size())};
-      pages_.emplace_back();
-    }
-    Page& page = pages_[slot.page];
-    size_ += (page.used & bit(key)) == 0;
-    page.used |= bit(key);
-    return page.values[within(key)];
-  }
-
-  std::size_t size() const { return size_; }
-
-  void clear() {
-    slots_.assign(kLeast, Slot{});
-    pages_.clear();
-    size_ = 0;
-  }
-
-  template <typename Visit>
-  void each(Visit visit) {
-    for (Page& page : pages_) {
-      for (int i = 0; i < kPage; ++i) {
-        if (page.used & (1U << i)) visit(page.values[i]);
-      }
-    }
-  }
-
- private:
-  static constexpr std::size_t kLeast = 1024;
-  static constexpr int kPageBits = 3;
-  static constexpr int kPage = 1 << kPageBits;
-  static constexpr std::uint32_t kNoPage = 0xffffffff;  // far beyond what launches_max lets in
-
-  struct Slot {  // open addressing, linear probing
-    std::int64_t block = 0;
-    std::int32_t group = 0;
-    std::uint32_t page = kNoPage;
-  };
-
-  struct Page {
-    std::uint32_t used = 0;
-    Value values[kPage]{};
-  };
-
-  static int within(const Key& key) { return static_cast<int>(key.correlation & (kPage - 1)); }
-  static std::uint32_t bit(const Key& key) { return 1U << within(key); }
-
-  std::size_t place(const Key& key) const { return place(key.correlation >> kPageBits, key.group); }
-
-  std::size_t place(std::int64_t block, std::int32_t group) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(block) +
-                         (static_cast<std::uint64_t>(static_cast<std::uint32_t>(group)) << 32);
-    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
-    hash ^= hash >> 31;
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t at = hash & mask;
-    while (slots_[at].page != kNoPage && (slots_[at].block != block || slots_[at].group != group)) {
-      at = (at + 1) & mask;
-    }
-    return at;
-  }
-
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    for (const Slot& slot : old) {
-      if (slot.page != kNoPage) slots_[place(slot.block, slot.group)] = slot;
-    }
-  }
-
-  std::vector<Slot> slots_;
-  std::vector<Page> pages_;
-  std::size_t size_ = 0;
-};
 
 struct Launch {
   std::int64_t row = kNoRow;
@@ -147,7 +48,7 @@ class LinkBuilder {
         const std::uint8_t what = role.data()[i];
         if (!(what & (kLaunch | kDevice))) continue;
         const Key key{correlation.data()[i], group.data()[i]};
-        const bool known = key.correlation != 0 && key.correlation != kAbsent;
+        const bool known = key.id != 0 && key.id != kAbsent;
         const std::int64_t row = rows_ + static_cast<std::int64_t>(i);
         if (what & kDevice) {
           device(segment, key, known, row, (what & kMustLink) != 0);
@@ -253,8 +154,8 @@ class LinkBuilder {
   }
 
   std::size_t half_;
-  Table<Launch> recent_, older_;
-  Table<std::int64_t> heads_;
+  IdTable<Launch> recent_, older_;
+  IdTable<std::int64_t> heads_;
   std::vector<Waiting> waiting_;
   std::vector<std::int64_t> late_row_, late_linked_;
   std::vector<std::int32_t> late_depth_;

@@ -8,29 +8,34 @@ namespace {
 
 enum Action : std::uint8_t { kInput = 0, kAllocate = 1, kFree = 2 };
 
-constexpr std::int64_t kNothing = -1;
+constexpr std::int32_t kNothing = -1;
 
 // What is known of an address in a process; kNothing of one that is new. Entries stay: a freed address comes back.
 class AddressTable {
  public:
   AddressTable() : slots_(kLeast) {}
 
-  std::int64_t& at(std::int64_t pointer, std::int32_t process) {
-    if ((used_ + 1) * 2 > slots_.size()) grow();
-    Slot& slot = slots_[place(pointer, process)];
-    used_ += !slot.used;
-    slot.pointer = pointer, slot.process = process, slot.used = true;
-    return slot.value;
+  std::int32_t& at(std::int64_t pointer, std::int32_t process) {
+    Slot* slot = &slots_[place(pointer, process)];
+    if (slot->value == kUnused) {
+      if ((used_ + 1) * 2 > slots_.size()) {
+        grow();
+        slot = &slots_[place(pointer, process)];
+      }
+      ++used_;
+      *slot = {pointer, process, kNothing};
+    }
+    return slot->value;
   }
 
  private:
   static constexpr std::size_t kLeast = 1024;
+  static constexpr std::int32_t kUnused = -2;
 
-  struct Slot {  // open addressing, linear probing
+  struct Slot {  // open addressing, linear probing; four to a cache line
     std::int64_t pointer = 0;
-    std::int64_t value = kNothing;
     std::int32_t process = 0;
-    bool used = false;
+    std::int32_t value = kUnused;
   };
 
   std::size_t place(std::int64_t pointer, std::int32_t process) const {
@@ -41,7 +46,9 @@ class AddressTable {
     hash ^= hash >> 31;
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = hash & mask;
-    while (slots_[at].used && (slots_[at].pointer != pointer || slots_[at].process != process)) at = (at + 1) & mask;
+    while (slots_[at].value != kUnused && (slots_[at].pointer != pointer || slots_[at].process != process)) {
+      at = (at + 1) & mask;
+    }
     return at;
   }
 
@@ -49,7 +56,7 @@ class AddressTable {
     std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
     for (const Slot& slot : old) {
-      if (slot.used) slots_[place(slot.pointer, slot.process)] = slot;
+      if (slot.value != kUnused) slots_[place(slot.pointer, slot.process)] = slot;
     }
   }
 
@@ -59,12 +66,12 @@ class AddressTable {
 
 class Islands {
  public:
-  std::int64_t add() {
-    parent_.push_back(static_cast<std::int64_t>(parent_.size()));
+  std::int32_t add() {
+    parent_.push_back(static_cast<std::int32_t>(parent_.size()));
     return parent_.back();
   }
 
-  std::int64_t find(std::int64_t one) {
+  std::int32_t find(std::int32_t one) {
     while (parent_[one] != one) {
       parent_[one] = parent_[parent_[one]];  // halves the way for those that come later
       one = parent_[one];
@@ -73,7 +80,7 @@ class Islands {
   }
 
   // The earlier storage stands for both, so that islands are numbered by their first storage.
-  void join(std::int64_t a, std::int64_t b) {
+  void join(std::int32_t a, std::int32_t b) {
     a = find(a);
     b = find(b);
     parent_[std::max(a, b)] = std::min(a, b);
@@ -82,7 +89,7 @@ class Islands {
   std::size_t size() const { return parent_.size(); }
 
  private:
-  std::vector<std::int64_t> parent_;
+  std::vector<std::int32_t> parent_;
 };
 
 Out<std::int64_t> tensor_islands(In<std::int32_t> process, In<std::uint8_t> action, In<std::int64_t> impl, In<std::int64_t> storage) {
@@ -91,37 +98,39 @@ Out<std::int64_t> tensor_islands(In<std::int32_t> process, In<std::uint8_t> acti
   require_column(action, n, "action");
   require_column(impl, n, "impl");
   require_column(storage, n, "storage");
+  require(n < std::size_t{1} << 31, "there are too many records");
   Buffer<std::int64_t> island(n);
   {
     nb::gil_scoped_release release;
     Islands islands;
     AddressTable live, impls;  // storage of an address now; first storage that an impl had
-    std::vector<bool> of_tensor;
+    std::vector<std::uint8_t> of_tensor;
     for (std::size_t i = 0; i < n; ++i) {
       const std::int32_t owner = process.data()[i];
       const std::uint8_t what = action.data()[i];
       require(what <= kFree, "an action is unknown");
       island[i] = kNoRow;
       if (storage.data()[i] == 0 || (what == kInput && impl.data()[i] == 0)) continue;  // undefined
-      std::int64_t& now = live.at(storage.data()[i], owner);
+      std::int32_t& now = live.at(storage.data()[i], owner);
       if (now == kNothing) {
         now = islands.add();
-        of_tensor.push_back(false);
+        of_tensor.push_back(0);
       }
-      island[i] = now;
+      const std::int32_t storage_now = now;
+      island[i] = storage_now;
       if (what == kFree) now = kNothing;
       if (what != kInput) continue;
-      of_tensor[static_cast<std::size_t>(island[i])] = true;
-      std::int64_t& first = impls.at(impl.data()[i], owner);
-      if (first == kNothing) first = island[i];
-      islands.join(first, island[i]);
+      of_tensor[static_cast<std::size_t>(storage_now)] = 1;
+      std::int32_t& first = impls.at(impl.data()[i], owner);
+      if (first == kNothing) first = storage_now;
+      if (first != storage_now) islands.join(first, storage_now);
     }
     std::vector<std::int64_t> number(islands.size(), kNoRow);
     std::int64_t next = 0;
     for (std::size_t i = 0; i < islands.size(); ++i) {
       // Memory that no op was given may be anything: it is no tensor.
       if (!of_tensor[i]) continue;
-      std::int64_t& of_island = number[static_cast<std::size_t>(islands.find(static_cast<std::int64_t>(i)))];
+      std::int64_t& of_island = number[static_cast<std::size_t>(islands.find(static_cast<std::int32_t>(i)))];
       if (of_island == kNoRow) of_island = next++;
       number[i] = of_island;
     }

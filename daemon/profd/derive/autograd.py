@@ -46,8 +46,10 @@ def find_links(table: EventTable, flows: Flows | None = None, tracks: Tracks | N
     sequence, fwd_thread = plumbed(table, calls)
     backward = (fwd_thread != NO_END) & (fwd_thread != 0)
     paired, origin = _by_flow(table, flows)
-    thread = _forward_threads(table, fwd_thread, backward, (paired, origin), tracks or Tracks())
-    last, first = _by_number(table, sequence, thread, backward)
+    rows, forward = np.flatnonzero(backward), (sequence >= 0) & ~backward
+    thread = _forward_threads(table, rows, fwd_thread[rows], forward, (paired, origin), tracks or Tracks())
+    numbered = (sequence[rows] >= 0) & (thread != NO_ROW)
+    last, first = _by_number(table, sequence, forward, rows[numbered], thread[numbered])
     last[paired] = origin
     function = backward & ~engine
     function[calls[1]] = True
@@ -79,38 +81,43 @@ def _by_flow(table: EventTable, flows: Flows | None) -> tuple[Array, Array]:
 
 
 def _forward_threads(
-    table: EventTable, fwd_thread: Array, backward: Array, flows: tuple[Array, Array], tracks: Tracks
+    table: EventTable, rows: Array, numbers: Array, forward: Array, flows: tuple[Array, Array], tracks: Tracks
 ) -> Array:
-    """For each backward op the track of its forward thread, else NO_ROW.
+    """For each of the backward ops `rows` the track of its forward thread (int32), else NO_ROW.
 
     A recorded number means, in this order: the thread that most flows say; the
     thread with this id; the only thread of the process that has forward ops.
     """
-    thread = np.full(len(table), NO_ROW, dtype=np.int64)
-    rows = np.flatnonzero(backward)
-    if not len(rows):
-        return thread
     process = np.ascontiguousarray(table.column("process")[rows], dtype=np.int64)
-    group, first = _engine.group_rows([process, np.ascontiguousarray(fwd_thread[rows])])
-    meant = np.full(len(first), NO_ROW, dtype=np.int64)
-    _only_threads(table, backward, process[first], meant)
-    numbers = fwd_thread[rows][first].tolist()
+    group, first = _engine.group_rows([process, np.ascontiguousarray(numbers)])
     ids = {(track.get("process"), track.get("id")): number for number, track in enumerate(tracks.threads)}
-    for at, named in enumerate(zip(process[first].tolist(), numbers, strict=True)):
-        meant[at] = ids.get(named, meant[at])
+    named = zip(process[first].tolist(), numbers[first].tolist(), strict=True)
+    meant = np.array([ids.get(of_process, NO_ROW) for of_process in named], dtype=np.int32)
+    unknown = np.flatnonzero(meant == NO_ROW)
+    if len(unknown):
+        only = _only_threads(table, forward)
+        meant[unknown] = [only.get(number, NO_ROW) for number in process[first[unknown]].tolist()]
     _by_votes(table, rows, group, flows, meant)
-    thread[rows] = meant[group]
+    thread: Array = meant[group]
     return thread
 
 
-def _only_threads(table: EventTable, backward: Array, process: Array, meant: Array) -> None:
-    forward = np.flatnonzero((table.column("sequence") >= 0) & ~backward)
-    threads = np.stack([table.column(name)[forward].astype(np.int64) for name in ("process", "thread")])
-    _, some = _engine.group_rows([*threads])
-    owners, first, count = np.unique(threads[0][some], return_index=True, return_counts=True)
-    of_first = threads[1][some][first]
-    only = {int(owner): int(thread) for owner, thread, n in zip(owners, of_first, count, strict=True) if n == 1}
-    meant[:] = [only.get(int(number), NO_ROW) for number in process]
+def _only_threads(table: EventTable, forward: Array) -> dict[int, int]:
+    """Process -> its thread with forward ops, where there is one only."""
+    some = _some_row(table.column("thread")[forward], np.flatnonzero(forward))
+    owners, first, count = np.unique(table.column("process")[some], return_index=True, return_counts=True)
+    threads = table.column("thread")[some][first]
+    return {int(owner): int(thread) for owner, thread, n in zip(owners, threads, count, strict=True) if n == 1}
+
+
+def _some_row(thread: Array, rows: Array) -> Array:
+    """One of the rows of each thread; a thread is of one process."""
+    if not len(rows):
+        return rows
+    found = np.full(int(thread.max()) + 2, NO_ROW, dtype=np.int64)  # the last is for rows without one
+    found[thread] = rows
+    some: Array = found[found != NO_ROW]
+    return some
 
 
 def _by_votes(table: EventTable, rows: Array, group: Array, flows: tuple[Array, Array], meant: Array) -> None:
@@ -119,35 +126,29 @@ def _by_votes(table: EventTable, rows: Array, group: Array, flows: tuple[Array, 
         return
     place = np.minimum(np.searchsorted(rows, target), len(rows) - 1)
     votes = rows[place] == target
-    number, thread = group[place[votes]], table.column("thread")[source[votes]].astype(np.int64)
-    pair, first = _engine.group_rows([number, thread])
+    number, thread = group[place[votes]], table.column("thread")[source[votes]]
+    pair, first = _engine.group_rows([number, thread.astype(np.int64)])
     order = np.argsort(np.bincount(pair, minlength=len(first)), kind="stable")  # the most votes are written last
     meant[number[first[order]]] = thread[first[order]]
 
 
-def _by_number(table: EventTable, sequence: Array, thread: Array, backward: Array) -> tuple[Array, Array]:
-    """(last forward op not after it, first row) with the thread and number of each backward op; else NO_ROW."""
-    last = np.full(len(table), NO_ROW, dtype=np.int64)
-    first = last.copy()
-    ops = np.flatnonzero((sequence >= 0) & ~backward & (table.column("kind") == Kind.CPU_OP))
-    wanting = np.flatnonzero(backward & (sequence >= 0) & (thread != NO_ROW))
-    if not len(ops) or not len(wanting):
-        return last, first
-    threads = np.concatenate([table.column("thread")[ops].astype(np.int64), thread[wanting]])
-    group, _ = _engine.group_rows([threads, np.concatenate([sequence[ops], sequence[wanting]])])
-    # Forward ops by group and row: a backward op's are next to each other, in start order.
-    span = len(table) + 1
-    key = group[: len(ops)] * span + ops
-    key.sort()
-    start = table.columns["start"]
-    begun = np.searchsorted(start, start[wanting], side="right")  # rows that start no later
-    base = group[len(ops) :] * span
-    at = np.searchsorted(key, base + begun) - 1
-    found = np.flatnonzero((at >= 0) & (key[np.maximum(at, 0)] >= base))
-    last[wanting[found]] = key[at[found]] - base[found]
-    at = np.minimum(np.searchsorted(key, base), len(key) - 1)
-    found = np.flatnonzero((key[at] >= base) & (key[at] < base + span))
-    first[wanting[found]] = key[at[found]] - base[found]
+def _by_number(
+    table: EventTable, sequence: Array, forward: Array, backward: Array, thread: Array
+) -> tuple[Array, Array]:
+    """(last forward op not after it, first row) with the number of each of the rows `backward`, on `thread`.
+
+    NO_ROW in all other rows.
+    """
+    last, first = (np.full(len(table), NO_ROW, dtype=np.int64) for _ in range(2))
+    ops = np.flatnonzero(forward & (table.column("kind") == Kind.CPU_OP))
+    last[backward], first[backward] = _engine.match_forward(
+        np.ascontiguousarray(table.columns["start"]),
+        np.ascontiguousarray(sequence),
+        ops,
+        np.ascontiguousarray(table.column("thread")[ops]),
+        backward,
+        thread,
+    )
     return last, first
 
 

@@ -24,8 +24,8 @@ def engine_rows(table: EventTable) -> Array:
     """Which rows are the engine's around a function."""
     known = table.dictionaries.get("name")
     fits = [name.startswith(EVALUATE_PREFIX) for name in known.values] if known is not None else []
-    found: Array = np.array([*fits, False], dtype=bool)[table.column("name")]
-    return found
+    of_name = np.array([*fits, False], dtype=np.uint8)
+    return _engine.allowed([(np.ascontiguousarray(table.column("name")), of_name)]).view(np.bool_)
 
 
 def _callees(table: EventTable) -> Array:
@@ -43,9 +43,9 @@ def engine_calls(table: EventTable, engine: Array) -> tuple[Array, Array]:
 
     A recorded scope says whether an op is a function; without one the name must be the one that the engine's row has.
     """
-    kind, thread, name = table.column("kind"), table.column("thread"), table.column("name")
-    outer = np.flatnonzero(engine & (kind == Kind.CPU_OP))
-    inner = _engine.next_on_thread(np.ascontiguousarray(thread), (kind == Kind.CPU_OP).view(np.uint8), outer)
+    thread, name, ops = table.column("thread"), table.column("name"), table.column("kind") == Kind.CPU_OP
+    outer = np.flatnonzero(engine & ops)
+    inner = _engine.next_on_thread(np.ascontiguousarray(thread), ops.view(np.uint8), outer)
     outer, inner = outer[inner != NO_ROW], inner[inner != NO_ROW]
     if not len(outer):
         return outer, inner
