@@ -43,7 +43,7 @@ class OpenFrames:
             around = np.flatnonzero(nests & (start < last) & (end > first) & np.isin(thread, thread[frames]))
             rows: tuple[Array, Array, Array] = (thread[around], start[around], end[around])
             known = [np.concatenate((old, new)) for old, new in zip(self._before, rows, strict=True)]
-            for number in np.unique(thread[frames]):
+            for number in set(thread[frames].tolist()):
                 mine = frames[thread[frames] == number]
                 of_thread = known[0] == number
                 moved = _starts(start[mine], end[mine], known[1][of_thread], known[2][of_thread])
@@ -59,7 +59,7 @@ class OpenFrames:
 def _starts(start: Array, end: Array, range_start: Array, range_end: Array) -> Array:
     """Of frames of one thread, given the ranges on it."""
     found = start.copy()
-    for moment in np.unique(start):
+    for moment in set(start.tolist()):
         frames = np.flatnonzero(start == moment)
         open_then = np.flatnonzero((range_start < moment) & (range_end > moment))
         order = open_then[np.argsort(range_end[open_then], kind="stable")]

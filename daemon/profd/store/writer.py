@@ -115,7 +115,7 @@ class TraceWriter:
     def _extend(self, rows: Array, ends: Array) -> None:
         firsts = np.array([info.first_row for info in self._segments], dtype=np.int64)
         where = np.searchsorted(firsts, rows, side="right") - 1
-        for number in np.unique(where).tolist():
+        for number in set(where.tolist()):
             info = self._segments[number]
             info.end_ns = max(info.end_ns, int(ends[where == number].max()))
 
