@@ -1,5 +1,22 @@
 """What goes wrong around a recording. In all of it the program's results are what they are without us, what has
-been acked is in the trace once, and the rest is counted or said to be missing."""
+been acked is in the trace once, and the rest is counted or said to be missing.
+
+| fault | tests, real processes each |
+|---|---|
+| the process is killed mid-chunk | here: a_killed_process; recorder/test_faults; ingest/test_streamer |
+| it is stopped for 30 s | here: a_stopped_process, a_process_that_goes_on, stopped_for_half_a_minute |
+| the daemon is killed, and back | here: a_daemon_that_is_killed, and_its_process; sdk_agent/test_daemon_faults |
+| the daemon comes later | here: a_daemon_that_comes_later; sdk_agent/test_daemon_faults |
+| sockets are removed | here: who_is_attached_stays_so; daemon/test_removed_sockets |
+| the disk is full | here: a_full_disk; ingest/test_streamer: full_disk |
+| busy GIL, long C calls | here: a_process_that_holds_the_gil; sdk_agent/test_arming: a_program_that_holds_the_gil |
+| the streamer is killed, or stopped | here: a_killed_streamer, a_streamer_that_cannot_keep_up; ingest/test_streamer |
+| a fork in a range | here: children_write_nothing; sdk_agent/test_forks; recorder/test_faults |
+| 10 000 threads | here: thousands_of_threads |
+| the daemon is slow: credits run out | here: a_daemon_that_stands_still; ingest/test_streamer: slow_writer |
+| corrupt, replayed, reordered, oversized chunks | test_hostile_client; ingest/test_service, ingest/test_hostile |
+| the wall clock is stepped | test_clock_steps |
+"""
 
 from __future__ import annotations
 
@@ -10,6 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +51,9 @@ from tests.support.attached import (
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
 
 pytestmark = pytest.mark.slow
+
+STOPPED_SECONDS = 30.0
+FAST = COUNT.replace("    if i % 20 == 0:\n        time.sleep(0.002)\n", "")
 
 
 @pytest.fixture
@@ -123,6 +144,29 @@ def test_a_process_that_goes_on_within_its_window_is_whole(daemon: RunningDaemon
         job.check_results()
 
 
+def test_a_process_that_was_stopped_for_half_a_minute(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """Longer than anything here waits for an answer, and shorter than its window."""
+    captures = Captures(daemon)
+    with attached(daemon, tmp_path) as job:
+        capture = captures.recording(job.pid)
+        before = job.count
+        os.kill(job.pid, signal.SIGSTOP)
+        since = time.monotonic()
+        captures.until(capture, lambda state: "silent" in state.targets[0].doing)
+        until(lambda: time.monotonic() - since >= STOPPED_SECONDS, "half a minute has passed")
+        os.kill(job.pid, signal.SIGCONT)
+        job.counts_on()
+        after = job.count
+        [target] = captures.stop(capture).targets
+        assert target.state == pb.STATE_STORED, target.message
+        found = values(daemon, target.trace)
+        assert whole(found)
+        assert found[0] <= before
+        assert found[-1] >= after - 1
+        assert not target.lost
+        job.check_results()
+
+
 def test_a_killed_streamer_is_replaced_and_nothing_is_missing(daemon: RunningDaemon, tmp_path: Path) -> None:
     captures = Captures(daemon)
     with attached(daemon, tmp_path) as job:
@@ -150,8 +194,7 @@ def test_a_streamer_that_cannot_keep_up_costs_the_newest_events_and_they_are_cou
     own_daemon: RunningDaemon, tmp_path: Path
 ) -> None:
     captures = Captures(own_daemon)
-    fast = COUNT.replace("    if i % 20 == 0:\n        time.sleep(0.002)\n", "")
-    with attached(own_daemon, tmp_path, fast) as job:
+    with attached(own_daemon, tmp_path, FAST) as job:
         capture = captures.recording(job.pid)
         until(lambda: bool(streamers(own_daemon)), "there is a streamer")
         [pid] = streamers(own_daemon)
@@ -179,6 +222,34 @@ def test_a_streamer_that_cannot_keep_up_costs_the_newest_events_and_they_are_cou
         missing = (last - first + 1 - count) + (last - first + 1 - ranges)
         assert lost(target)["arena_full"] >= missing - 2
         assert missing > 0
+        job.check_results()
+
+
+def test_a_daemon_that_stands_still_costs_the_newest_events_and_the_program_nothing(
+    own_daemon: RunningDaemon, tmp_path: Path
+) -> None:
+    """Its credits run out, then the arena is full."""
+    captures = Captures(own_daemon)
+    with attached(own_daemon, tmp_path, FAST) as job:
+        capture = captures.recording(job.pid)
+        os.kill(own_daemon.process.pid, signal.SIGSTOP)
+        try:
+            seen = job.count
+            until(lambda: job.count > seen + 2_000_000, "arena and credit are used up")
+        finally:
+            os.kill(own_daemon.process.pid, signal.SIGCONT)
+        seen = job.count
+        until(lambda: job.count > seen + 100_000, "it is recorded again")
+        [target] = captures.stop(capture).targets
+        assert (target.state, target.reason) == (pb.STATE_PARTIAL, pb.REASON_LOSSES), target.message
+        assert set(lost(target)) == {"arena_full"}
+        [[first, last, count, distinct]] = sql(
+            own_daemon,
+            target.trace,
+            "select min(value), max(value), count(value), count(distinct value) from events where name = 'n'",
+        )
+        assert count == distinct
+        assert 0 < last - first + 1 - count <= lost(target)["arena_full"]
         job.check_results()
 
 
@@ -441,7 +512,7 @@ def one(n):
     for i in range(3):
         with profclient.record_function("in a thread"):
             profclient.counter("n", 3 * n + i)
-for block in range(0, 3000, 50):
+for block in range(0, 10_000, 50):
     threads = [threading.Thread(target=one, args=(n,)) for n in range(block, block + 50)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
@@ -462,12 +533,12 @@ def test_thousands_of_threads_that_come_and_go(daemon: RunningDaemon, tmp_path: 
         assert job.process.stdout.readline() == "threads done\n"
         [target] = captures.stop(capture).targets
         assert target.state == pb.STATE_STORED, target.message
-        assert sorted(values(daemon, target.trace)) == list(range(9000))
+        assert sorted(values(daemon, target.trace)) == list(range(30_000))
         [[threads, ranges]] = sql(
             daemon, target.trace, "select count(distinct thread), count(*) from events where name = 'in a thread'"
         )
-        assert ranges == 9000
-        assert threads <= 3000
+        assert ranges == 30_000
+        assert threads <= 10_000
         job.check_results()
 
 
