@@ -324,6 +324,7 @@ std::string report() {
   lines += "gpu.clock_offset_ns=" + std::to_string(one.clock.offset_ns()) + "\n";
   line("gpu.clock_steps", one.clock.steps());
   line("gpu.records", counts.records);
+  line("gpu.events", counts.events);
   line("gpu.device_events", counts.device);
   line("gpu.launches", counts.launches);
   line("gpu.filtered", counts.filtered);

@@ -90,6 +90,11 @@ const char* overhead_name(uint32_t kind) {
   }
 }
 
+// Counts are read by any thread and written by the one that has the lock: no bus lock for each record.
+void bump(std::atomic<uint64_t>& count) {
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 // Where work on a device ran, and what launched it.
 template <typename At>
 GpuRecord on_device(const uint8_t* from) {
@@ -124,11 +129,11 @@ void Walker::walk(uint8_t* buffer, size_t valid) {
   std::lock_guard lock(mutex_);
   if (session != names_session_) calls_.clear(), names_session_ = session;  // string ids hold for one session
   for (uint8_t* at = nullptr; cupti_.next_record(buffer, valid, &at) == kSuccess && at;) {
-    counts.records.fetch_add(1, std::memory_order_relaxed);
+    bump(counts.records);
     if (all.thread)
       record(all, at, buffer + valid);
     else
-      counts.late.fetch_add(1, std::memory_order_relaxed);
+      bump(counts.late);
   }
 }
 
@@ -138,7 +143,7 @@ void Walker::dropped(uint64_t records) {
 }
 
 void Walker::reset_counts() {
-  for (auto* count : {&counts.records, &counts.device, &counts.launches, &counts.bad_times, &counts.foreign_times,
+  for (auto* count : {&counts.records, &counts.events, &counts.device, &counts.launches, &counts.bad_times, &counts.foreign_times,
                       &counts.gone_names, &counts.external, &counts.filtered, &counts.unknown, &counts.late,
                       &counts.dropped})
     count->store(0, std::memory_order_relaxed);
@@ -153,7 +158,7 @@ void Walker::record(Buffer& buffer, const uint8_t* from, const uint8_t* end) {
     if (static_cast<size_t>(end - from) < reader.bytes) break;
     return (this->*reader.read)(buffer, from);
   }
-  counts.unknown.fetch_add(1, std::memory_order_relaxed);
+  bump(counts.unknown);
 }
 
 void Walker::kernel(Buffer& buffer, const uint8_t* from) {
@@ -173,7 +178,7 @@ uint32_t Walker::kernel_name(Buffer& buffer, const char* name) {
   if (!name) return text(buffer, "(kernel without a name)");
   const std::string_view read = buffer.names.read(name, arena::kStringBytesMax);
   if (!read.empty()) return text(buffer, read);
-  counts.gone_names.fetch_add(1, std::memory_order_relaxed);
+  bump(counts.gone_names);
   return text(buffer, "(kernel of a module that was unloaded)");
 }
 
@@ -207,9 +212,9 @@ template <uint32_t kDomain>
 void Walker::call(Buffer& buffer, const uint8_t* from) {
   using at = cupti::call;
   const Call which = call_of(buffer, kDomain, field<uint32_t>(from, at::kId));
-  if (which.launches) counts.launches.fetch_add(1, std::memory_order_relaxed);
+  if (which.launches) bump(counts.launches);
   if (!which.wanted) {
-    counts.filtered.fetch_add(1, std::memory_order_relaxed);
+    bump(counts.filtered);
     return;
   }
   GpuRecord gpu{};
@@ -219,7 +224,7 @@ void Walker::call(Buffer& buffer, const uint8_t* from) {
   if (const External& last = externals_[gpu.correlation % externals_.size()];
       last.id != 0 && last.correlation == gpu.correlation) {
     gpu.bytes = last.id;
-    counts.external.fetch_add(1, std::memory_order_relaxed);
+    bump(counts.external);
   }
   append(buffer, Kind::Api, which.name, field<uint64_t>(from, at::kStart), field<uint64_t>(from, at::kEnd), gpu,
          arena::kGpuRecordShort);
@@ -257,8 +262,8 @@ void Walker::append(Buffer& buffer, Kind kind, uint32_t name, uint64_t start, ui
   arena::Slot head{};
   const bool has_times = start != 0 && end >= start;
   if (!has_times || !buffer.line.unix_ns(start, end, &head.start, &head.end)) {
-    counts.bad_times.fetch_add(1, std::memory_order_relaxed);
-    if (has_times) counts.foreign_times.fetch_add(1, std::memory_order_relaxed);
+    bump(counts.bad_times);
+    if (has_times) bump(counts.foreign_times);
     api_.lose(arena::Lost::CuptiBadTime, 1);
     return;
   }
@@ -272,8 +277,9 @@ void Walker::append(Buffer& buffer, Kind kind, uint32_t name, uint64_t start, ui
   head.name = name;
   head.kind = kind;
   if (!recorder::append(api_, buffer.thread, buffer.session, head, &extension, 4 + bytes)) return;  // counted there
+  bump(counts.events);
   if (kind >= Kind::Kernel && kind != Kind::Sync && kind != Kind::Overhead)
-    counts.device.fetch_add(1, std::memory_order_relaxed);
+    bump(counts.device);
 }
 
 Walker::Call Walker::call_of(const Buffer& buffer, uint32_t domain, uint32_t id) {

@@ -18,7 +18,8 @@ namespace profd::cupti {
 // Since the arm. Read by any thread.
 struct Counts {
   std::atomic<uint64_t> records{0};      // walked
-  std::atomic<uint64_t> device{0};       // of them kernels, copies, sets and graphs that were recorded
+  std::atomic<uint64_t> events{0};       // of them those that the arena has taken
+  std::atomic<uint64_t> device{0};       // of those kernels, copies, sets and graphs
   std::atomic<uint64_t> launches{0};     // API calls that launch something
   std::atomic<uint64_t> bad_times{0};    // records without an end, or that end before they start
   std::atomic<uint64_t> foreign_times{0};  // of them those that are no time of this recording

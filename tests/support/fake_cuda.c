@@ -1,12 +1,16 @@
 /* A libcuda.so.1 for machines without a GPU: the calls of bench/gpu/driver.py. Device memory is the host's, a kernel adds
  * 1 to every element, and each piece of work leaves a record in tests/support/fake_cupti.c (PROFD_CUPTI_LIBRARY). None
- * of it is a claim about a GPU: times are made up. */
+ * of it is a claim about a GPU: times are made up.
+ *   FAKE_CUDA_ERROR  what cuCtxSynchronize returns
+ *   FAKE_CUDA_HANG   1: it never returns
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct { uint32_t number; int capturing; uint32_t nodes; const char *name; float *array; uint32_t count; } stream;
 
@@ -45,8 +49,20 @@ int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { (void)device; *context = &streams; return 0; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  (void)device;
+  *flags = 0, *active = 1;
+  return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return 0; }
+int cuCtxPushCurrent_v2(void *context) { return context == &streams ? 0 : 201; }
+int cuCtxPopCurrent_v2(void **context) { *context = &streams; return 0; }
 int cuCtxSetCurrent(void *context) { return context == &streams ? 0 : 201; }
-int cuCtxSynchronize(void) { return 0; }
+int cuCtxSynchronize(void) {
+  while (getenv("FAKE_CUDA_HANG")) pause();
+  const char *error = getenv("FAKE_CUDA_ERROR");
+  return error ? atoi(error) : 0;
+}
 int cuModuleLoadData(void **module, const char *image) { *module = (void *)image; return strstr(image, ".visible .entry") ? 0 : 200; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { *function = strdup(name); return strstr(module, name) ? 0 : 500; }
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) { *address = (uint64_t)(uintptr_t)malloc(bytes); return 0; }

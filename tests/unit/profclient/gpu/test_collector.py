@@ -67,7 +67,8 @@ def cupti(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cuda(cupti: Path) -> Path:
     library = cupti.with_name("libcuda.so.1")
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, FAKE.with_name("fake_cuda.c")], check=True
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, FAKE.with_name("fake_cuda.c"), "-ldl"],
+        check=True,
     )
     return library
 
