@@ -67,13 +67,16 @@ def roles_of(table: EventTable) -> Array:
         "is_async": _OF_ASYNC,
     }
     always = ("kind", "device_type")
-    return _engine.allowed(
+    roles = _engine.allowed(
         [
             (np.ascontiguousarray(table.column(column)), allowed)
             for column, allowed in tables.items()
             if column in always or column in table.columns
         ]
     )
+    if "end_thread" in table.columns:
+        roles[rules.ends_elsewhere(table)] &= _ASYNC
+    return roles
 
 
 def having(role: Array, wanted: int) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from profd import _engine
 from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME
-from profd.events import NO_CODE, DeviceType, Dictionary, EventTable, Kind
+from profd.events import NO_CODE, NO_ROW, DeviceType, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.limits import DEMANGLE_NAME_BYTES_MAX, DEMANGLE_RESULT_BYTES_MAX
 
@@ -47,7 +47,7 @@ _HIDDEN_FRAMES: Final = (
 NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 _ANNOTATIONS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION)
 ASYNC_PHASES: Final = b"bne"
-ASYNC_COLUMNS: Final = ("phase", "is_async")  # what `is_async` looks at
+ASYNC_COLUMNS: Final = ("phase", "is_async", "end_thread")  # what `is_async` looks at
 
 
 def _is_any(values: Array, wanted: Iterable[int]) -> Array:
@@ -86,12 +86,18 @@ def names_of(table: EventTable) -> list[str]:
 
 
 def is_async(table: EventTable) -> Array:
-    """Which rows are asynchronous spans: they overlap freely and are on nobody's stack."""
+    """Which rows are asynchronous: they overlap freely, or end on another thread, and are on nobody's stack."""
     phases = table.columns.get("phase")
     found = np.zeros(len(table), dtype=bool) if phases is None else _is_any(phases, ASYNC_PHASES)
     if "is_async" in table.columns:
         found |= table.columns["is_async"] != 0
-    return found
+    return found | ends_elsewhere(table)
+
+
+def ends_elsewhere(table: EventTable) -> Array:
+    """Which rows ended on another thread than they began on: asynchronous ones, as to torch."""
+    ended: Array = table.column("end_thread")
+    return (ended != NO_ROW) & (ended != table.column("thread"))
 
 
 class Named:

@@ -297,3 +297,20 @@ def test_cxx_symbols_are_shown_as_they_were_written_and_counted_with_names_that_
 def test_a_wrapper_is_known_by_its_demangled_name() -> None:
     assert top(op("f(int)", 0, 100), op("_Z1fi", 10, 90)) == {("f(int)", "CPU"): (1, 100, 100, 0, 0)}
     assert [row.name for row in averages(table_of([op("_Z1fi", 0, 1)]), raw=True)] == ["_Z1fi"]
+
+
+def test_what_ends_on_another_thread_is_asynchronous_and_has_totals_only() -> None:
+    events = [
+        op("outer", 0, 100),
+        op("forked", 10, 60, end_thread=1),
+        op("inner", 20, 30),
+        op("plain", 70, 90, end_thread=0),  # where it began
+    ]
+    assert top(*events) == {
+        ("outer", "CPU"): (1, 100, 70, 0, 0),
+        ("forked", "CPU"): (1, 50, 0, 0, 0),
+        ("inner", "CPU"): (1, 10, 10, 0, 0),  # a child of outer
+        ("plain", "CPU"): (1, 20, 20, 0, 0),
+    }
+    raw = {row.name: row.self_cpu_time_total_ns for row in averages(table_of(events), raw=True)}
+    assert raw == {"outer": 70, "forked": 50, "inner": 10, "plain": 20}
