@@ -49,9 +49,9 @@ constexpr recorder::Enclosing kEnclosing = {enter, leave};
 void enclose_with(const Functions& cupti, recorder::Api& api) {
   told = &cupti;
   arms++;
-  api.enclosing = &kEnclosing;
+  api.state.enclosing = &kEnclosing;
 }
 
-void enclose_no_more(recorder::Api& api) { api.enclosing = nullptr; }
+void enclose_no_more(recorder::Api& api) { api.state.enclosing = nullptr; }
 
 }  // namespace profd::cupti

@@ -121,6 +121,7 @@ enum Flag : uint8_t {
   kFailed = 4,       // left by an exception
   kBackend = 8,      // times were given by the caller (backend events)
   kNamed = 16,       // CUPTI was told of it: calls that were made in it have its correlation id as their external id
+  kAllowTf32 = 32,   // of an Op that multiplies matrices: cuBLAS might use TF32
 };
 
 // 32 bytes. `end` 0: open. An event with arguments is followed by `extensions` more slots of raw bytes, published with

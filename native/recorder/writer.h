@@ -80,16 +80,6 @@ struct alignas(64) Thread {
   Thread* unused;        // next in the list of those whose thread has ended
 };
 
-// What decides whether anything is recorded. Read by every thread on every event, written by arm and stop.
-struct alignas(64) Switch {
-  std::atomic<uint32_t> armed;  // Source bits; 0 while idle
-  Clock clock;
-  std::atomic<Session> live;    // 0 unless recording
-};
-
-inline constexpr uint32_t kApiVersion = 1;
-inline constexpr const char* kApiCapsule = "profclient._recorder._api";
-
 // Hears which ranges and ops a thread enters and leaves: CUPTI's external correlation, while that is recorded. `mark`
 // names one entering in this process, `id` is the event's correlation id. Leaving may come without entering, and on
 // another thread.
@@ -97,6 +87,19 @@ struct Enclosing {
   void (*enter)(uint64_t mark, uint64_t id);
   void (*leave)(uint64_t mark);
 };
+
+// What decides whether anything is recorded, and who hears of it. Read by every thread on every event, written by arm and
+// stop: one cache line.
+struct alignas(64) Switch {
+  std::atomic<uint32_t> armed;  // Source bits; 0 while idle
+  Clock clock;
+  std::atomic<Session> live;    // 0 unless recording
+  std::atomic<const Enclosing*> enclosing;  // null: nobody wants to know. What it points to is never freed
+};
+static_assert(sizeof(Switch) == 64);
+
+inline constexpr uint32_t kApiVersion = 1;
+inline constexpr const char* kApiCapsule = "profclient._recorder._api";
 
 // The capsule's pointer. Additive: what is new comes at the end and raises `bytes`.
 struct Api {
@@ -110,7 +113,6 @@ struct Api {
   uint32_t (*intern)(Thread*, Session, const char*, size_t);  // any bytes; kNoName: counted
   void (*lose)(Lost, uint64_t events);       // counts what the caller left out
   uint64_t (*incarnation)();
-  std::atomic<const Enclosing*> enclosing;   // null: nobody wants to know. What it points to is never freed
 };
 
 // While it exists the arena of the session that is live stays mapped. Costs two plain stores: the control thread makes
@@ -162,9 +164,23 @@ inline Slot* reserve(const Api& api, Thread* thread, Session session, uint32_t s
   return thread->next;
 }
 
+// Asks for the memory that the next event will most likely be written to, if it is as large as the last one was. Queues
+// run through memory that no cache holds: a store that waits for it holds up those of the job behind it.
+inline void fetch_ahead(const Slot* next, uint32_t slots) {
+  constexpr uint32_t kSlotsPerLine = 64 / sizeof(Slot);
+  for (uint32_t ahead = kSlotsPerLine; ahead <= slots + 1; ahead += kSlotsPerLine) {
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(next[ahead]));  // __builtin_prefetch would fetch it for reading
+#else
+    __builtin_prefetch(next + ahead, 1);
+#endif
+  }
+}
+
 // Makes `slots` reserved slots visible to the reader. Inside the same Window.
 inline void publish(Thread* thread, uint32_t slots) {
   thread->next += slots;
+  fetch_ahead(thread->next, slots);
   const uint64_t used = static_cast<uint64_t>(thread->next - reinterpret_cast<Slot*>(thread->chunk + 1));
   thread->chunk->count.store(static_cast<uint32_t>(used), std::memory_order_release);
 }
@@ -197,7 +213,7 @@ inline void tell_entered(const Enclosing* told, const Thread* thread, const Hand
 
 // Who is to be told of an event, if anybody; `flags` then says so.
 inline const Enclosing* told_of(const Api& api, Kind kind, uint8_t* flags) {
-  const Enclosing* told = api.enclosing.load(std::memory_order_relaxed);
+  const Enclosing* told = api.state.enclosing.load(std::memory_order_relaxed);
   if (__builtin_expect(told == nullptr, 1) || !is_told(kind, *flags)) return nullptr;
   *flags |= arena::kNamed;
   return told;
@@ -228,7 +244,7 @@ inline bool begin(const Api& api, Thread* thread, Session session, uint32_t name
 
 // Ends it at `when`. Does nothing if its session is over, and nothing for an event that was not recorded.
 inline void end_at(const Api& api, Thread* thread, const Handle& handle, uint8_t flags, uint64_t when) {
-  if (const Enclosing* told = api.enclosing.load(std::memory_order_relaxed); __builtin_expect(told != nullptr, 0))
+  if (const Enclosing* told = api.state.enclosing.load(std::memory_order_relaxed); __builtin_expect(told != nullptr, 0))
     told->leave(mark_of(handle));
   if (__builtin_expect(handle.place.hold == thread->place.hold, 1)) {
     Window window(thread);

@@ -82,6 +82,7 @@ nb::dict take(ChunkReader& reader) {
   out["storage_ptrs"] = sparse(taken.storages);
   out["failed"] = array(std::move(taken.failed.rows));
   out["open_at_start"] = array(std::move(taken.open_at_start.rows));
+  out["allow_tf32"] = array(std::move(taken.allow_tf32.rows));
   nb::dict strings;
   strings["name"] = texts(reader.names);
   strings["module"] = texts(reader.modules);

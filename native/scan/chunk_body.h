@@ -101,7 +101,7 @@ enum class SlotKind : std::uint8_t {
   kApi, kKernel, kMemcpy, kMemset, kSync, kOverhead, kGraph, kUnknown,
 };
 
-enum SlotFlag : std::uint8_t { kAsyncFlag = 1, kOpenAtStartFlag = 2, kFailedFlag = 4, kBackendFlag = 8, kNamedFlag = 16 };
+enum SlotFlag : std::uint8_t { kAsyncFlag = 1, kOpenAtStartFlag = 2, kFailedFlag = 4, kBackendFlag = 8, kNamedFlag = 16, kTf32Flag = 32 };
 
 struct Label {
   std::uint32_t name;

@@ -83,7 +83,7 @@ void ChunkColumns::resize(std::size_t rows) {
   for (auto* column : {&value, &flops}) column->cut(rows);
   args.cut(rows);
   for (auto* column : {&impls, &storages}) column->cut(rows);
-  for (auto* column : {&failed, &open_at_start}) column->cut(rows);
+  for (auto* column : {&failed, &open_at_start, &allow_tf32}) column->cut(rows);
 }
 
 void ChunkColumns::pad() {
@@ -368,6 +368,7 @@ void ChunkReader::particulars(const ChunkPlace& place, const Label& label, std::
   const auto at = static_cast<std::int64_t>(row);
   if (label.flags & kOpenAtStartFlag) columns.open_at_start.rows.push_back(at), columns.open_at_start.values.push_back(1);
   if (label.flags & kFailedFlag) columns.failed.rows.push_back(at), columns.failed.values.push_back(1);
+  if (label.flags & kTf32Flag) columns.allow_tf32.rows.push_back(at), columns.allow_tf32.values.push_back(1);
 }
 
 void ChunkReader::other(const ChunkPlace& place, const OtherRow& from, std::size_t row) {

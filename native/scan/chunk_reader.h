@@ -77,7 +77,7 @@ struct ChunkColumns {
   OptionalColumn<std::uint8_t> scope{255, {}}, is_async{0, {}};
   OptionalColumn<double> value{std::numeric_limits<double>::quiet_NaN(), {}}, flops{std::numeric_limits<double>::quiet_NaN(), {}};
   SparseColumn<std::int32_t> args;        // codes of the blobs
-  SparseColumn<std::uint8_t> failed, open_at_start;
+  SparseColumn<std::uint8_t> failed, open_at_start, allow_tf32;
   SparseColumn<std::int64_t> impls, storages;  // of each tensor of a row: as many entries of both
 
   std::size_t size() const { return start.size(); }

@@ -7,5 +7,6 @@
 #include "memory.cpp"
 #include "names.cpp"
 #include "observer.cpp"
+#include "precision.cpp"
 #include "profiler.cpp"
 #include "script.cpp"

@@ -23,6 +23,13 @@ struct Local {
 };
 extern __thread Local local __attribute__((visibility("hidden")));
 
+// Its address, found once per callback: compilers call for it at each use of `local`.
+inline Local& local_now() {
+  Local* here = &local;
+  __asm__("" : "+r"(here));
+  return *here;
+}
+
 // Fills this thread's pool: from contexts that ended threads left, else from new pages. False: there is no memory.
 bool refill();
 
@@ -32,17 +39,18 @@ void prepare_contexts();
 inline Context* next_unused(Context* context) { return reinterpret_cast<Context*>(context->handle.slot); }
 
 // A context for an op that begins; null without memory.
-inline Context* take_context() {
-  if (__builtin_expect(!local.unused, 0) && !refill()) return nullptr;
-  Context* context = local.unused;
-  local.unused = next_unused(context);
+inline Context* take_context(Local& here) {
+  if (__builtin_expect(!here.unused, 0) && !refill()) return nullptr;
+  Context* context = here.unused;
+  here.unused = next_unused(context);
   return context;
 }
 
 inline void Context::operator delete(void* address) {
   Context* context = static_cast<Context*>(address);
-  context->handle.slot = reinterpret_cast<arena::Slot*>(local.unused);
-  local.unused = context;
+  Local& here = local_now();
+  context->handle.slot = reinterpret_cast<arena::Slot*>(here.unused);
+  here.unused = context;
 }
 
 }  // namespace profd::torch_observer

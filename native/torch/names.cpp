@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "precision.h"
+
 namespace profd::torch_observer {
 namespace {
 
@@ -26,24 +28,43 @@ class Listener final : public c10::OpRegistrationListener {
   Names* names_;
 };
 
+using Wide = unsigned __int128;
+
+struct Hash {
+  uint64_t first, second;
+};
+
 uint64_t eight(const char* at) {
   uint64_t value;
   std::memcpy(&value, at, sizeof value);
   return value;
 }
 
-// Names of autograd nodes share beginnings and ends ("autograd::engine::evaluate_function: …Backward0"): what tells them
-// apart stands before the last eight characters and in the middle.
-uint64_t hash(std::string_view text) {
-  uint64_t mixed = text.size() * 0x9e3779b97f4a7c15;
-  if (text.size() >= 16) {
-    mixed ^= eight(text.data() + text.size() - 16) * 0xff51afd7ed558ccd;
-    mixed ^= eight(text.data() + text.size() / 2) * 0xc4ceb9fe1a85ec53;
-    mixed ^= eight(text.data() + text.size() - 8);
+// Both halves of a product: every bit of the result depends on every bit of the factors.
+uint64_t mix(uint64_t one, uint64_t other) {
+  const Wide product = Wide{one} * other;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+// Two chains that know nothing of each other and run at the same time. Against accidents, not against an attacker: a
+// process that makes two of its names collide mislabels its own trace.
+Hash hash(std::string_view text) {
+  constexpr uint64_t kFirst = 0x9e3779b97f4a7c15, kSecond = 0xc4ceb9fe1a85ec53, kThird = 0xff51afd7ed558ccd;
+  Hash chains{kFirst ^ text.size(), kSecond + text.size()};
+  const auto add = [&chains](uint64_t low, uint64_t high) {
+    chains = {mix(chains.first ^ low, kThird ^ high), mix(chains.second ^ high, kFirst ^ low)};
+  };
+  const char* at = text.data();
+  size_t left = text.size();
+  for (; left > 16; at += 16, left -= 16) add(eight(at), eight(at + 8));
+  if (left >= 8) {
+    add(eight(at), eight(at + left - 8));
   } else {
-    for (const char letter : text) mixed = (mixed ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    uint64_t rest = 0;
+    for (; left > 0; --left) rest = rest << 8 | static_cast<unsigned char>(*at++);
+    add(rest, kSecond);
   }
-  return mixed * 0x9e3779b97f4a7c15;
+  return {chains.first | 1, chains.second | 1};  // 0 says that nothing is there
 }
 
 }  // namespace
@@ -64,7 +85,7 @@ void Names::forget(const c10::FunctionSchema* schema) {
   }
 }
 
-uint32_t Names::find_schema(const Api& api, Thread* thread, Session session, const c10::FunctionSchema* schema) {
+Name Names::find_schema(const Api& api, Thread* thread, Session session, const c10::FunctionSchema* schema) {
   const std::string& name = schema->name();
   const unsigned first = place(schema);
   for (unsigned probe = 0; probe < kProbes; ++probe) {
@@ -72,37 +93,37 @@ uint32_t Names::find_schema(const Api& api, Thread* thread, Session session, con
     const c10::FunctionSchema* there = nullptr;
     if (!entry.schema.compare_exchange_strong(there, schema) && there != schema) continue;
     const uint64_t known = entry.id.load(std::memory_order_relaxed);
-    if (there && is_of(known, session)) return static_cast<uint32_t>(known);
+    if (there && is_of(known, session)) return unpack(known);
     const uint32_t id = recorder::intern(api, thread, session, name.data(), name.size());
-    if (id != arena::kNoName) entry.id.store(pack(session, id), std::memory_order_relaxed);
-    return id;
+    const uint64_t found = pack(session, id | (multiplies_matrices(name) ? kMultiplies : 0));
+    if (id != arena::kNoName) entry.id.store(found, std::memory_order_relaxed);
+    return unpack(found);
   }
-  return recorder::intern(api, thread, session, name.data(), name.size());
+  const uint32_t id = recorder::intern(api, thread, session, name.data(), name.size());
+  return {id, multiplies_matrices(name)};
 }
 
 uint32_t Names::of_text(const Api& api, Thread* thread, Session session, std::string_view text) {
-  const uint64_t mixed = hash(text);
   constexpr unsigned places = kPlaces / 4;
-  for (unsigned probe = 0; text.size() <= kTextBytesMax && probe < kProbes; ++probe) {
-    Text& entry = texts_[((mixed >> 40) + probe) % places];
-    uint32_t state = entry.state.load(std::memory_order_acquire);
-    if (state == 0 && entry.state.compare_exchange_strong(state, 1)) {
-      entry.bytes = static_cast<uint32_t>(text.size());
-      std::memcpy(entry.text, text.data(), text.size());
-      entry.state.store(2, std::memory_order_release);
-      return id_of(api, thread, session, entry);
+  const Hash key = hash(text);
+  for (unsigned probe = 0; probe < kProbes; ++probe) {
+    Text& entry = texts_[((key.first >> 32) + probe) % places];
+    uint64_t there = entry.first.load(std::memory_order_relaxed);
+    if (there == 0 && entry.first.compare_exchange_strong(there, key.first)) {
+      entry.second.store(key.second, std::memory_order_relaxed);
+      return id_of(api, thread, session, entry, text);
     }
-    if (state == 2 && entry.bytes == text.size() && !std::memcmp(entry.text, text.data(), text.size())) {
-      return id_of(api, thread, session, entry);
+    if (there == key.first && entry.second.load(std::memory_order_relaxed) == key.second) {
+      return id_of(api, thread, session, entry, text);
     }
   }
   return recorder::intern(api, thread, session, text.data(), text.size());
 }
 
-uint32_t Names::id_of(const Api& api, Thread* thread, Session session, Text& entry) {
+uint32_t Names::id_of(const Api& api, Thread* thread, Session session, Text& entry, std::string_view text) {
   const uint64_t known = entry.id.load(std::memory_order_relaxed);
   if (__builtin_expect(is_of(known, session), 1)) return static_cast<uint32_t>(known);
-  const uint32_t id = recorder::intern(api, thread, session, entry.text, entry.bytes);
+  const uint32_t id = recorder::intern(api, thread, session, text.data(), text.size());
   if (id != arena::kNoName) entry.id.store(pack(session, id), std::memory_order_relaxed);
   return id;
 }

@@ -3,7 +3,8 @@
 //
 // Operators are known by the address of their schema. An address alone proves nothing about what it names, so entries
 // live only as long as the dispatcher says that the operator does (OpRegistrationListener). Every other name is text
-// inside the RecordFunction or on the heap: the address is reused at once for other text, so those are found by content.
+// inside the RecordFunction or on the heap: the address is reused at once for other text, so those are known by a hash
+// of their content, of 128 bits, and the content that was seen first is not read again.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -16,17 +17,23 @@
 
 namespace profd::torch_observer {
 
+// The name of an event.
+struct Name {
+  uint32_t id;
+  bool multiplies;  // matrices: see precision.h
+};
+
 class Names {
  public:
   // Watches the dispatcher, once per process. May block while another thread registers operators.
   void watch();
 
-  uint32_t of_schema(const recorder::Api& api, recorder::Thread* thread, recorder::Session session,
+  Name of_schema(const recorder::Api& api, recorder::Thread* thread, recorder::Session session,
                      const c10::FunctionSchema* schema) {
     const Known& entry = schemas_[place(schema)];
     const uint64_t id = entry.id.load(std::memory_order_relaxed);
     if (__builtin_expect(entry.schema.load(std::memory_order_acquire) == schema && is_of(id, session), 1)) {
-      return static_cast<uint32_t>(id);
+      return unpack(id);
     }
     return find_schema(api, thread, session, schema);
   }
@@ -39,18 +46,16 @@ class Names {
  private:
   static constexpr unsigned kBits = 13;
   static constexpr unsigned kPlaces = 1u << kBits;
-  static constexpr unsigned kProbes = 16;        // beyond that a name is looked up by the recorder each time
-  static constexpr size_t kTextBytesMax = 184;
+  static constexpr unsigned kProbes = 16;  // beyond that a name is looked up by the recorder each time
+  static constexpr uint32_t kMultiplies = 1u << 31;  // no string has so high an id: kStringsBytesMax / kStringAlign
 
   struct Known {
     std::atomic<const c10::FunctionSchema*> schema;
-    std::atomic<uint64_t> id;  // session's low half << 32 | string id
+    std::atomic<uint64_t> id;  // session's low half << 32 | string id; of an operator that multiplies | kMultiplies
   };
-  struct Text {
-    std::atomic<uint32_t> state;  // 0 empty, 1 being written, 2 written; never emptied again
-    uint32_t bytes;
-    std::atomic<uint64_t> id;
-    char text[kTextBytesMax];
+  struct alignas(32) Text {
+    std::atomic<uint64_t> first, second;  // halves of the hash, 0: not written yet; never emptied again
+    std::atomic<uint64_t> id;             // as above
   };
 
   static unsigned place(const void* address) {
@@ -58,9 +63,12 @@ class Names {
   }
   static bool is_of(uint64_t id, recorder::Session session) { return id >> 32 == static_cast<uint32_t>(session); }
   static uint64_t pack(recorder::Session session, uint32_t id) { return session << 32 | id; }
+  static Name unpack(uint64_t id) {
+    return {static_cast<uint32_t>(id) & ~kMultiplies, (static_cast<uint32_t>(id) & kMultiplies) != 0};
+  }
 
-  uint32_t find_schema(const recorder::Api&, recorder::Thread*, recorder::Session, const c10::FunctionSchema*);
-  uint32_t id_of(const recorder::Api&, recorder::Thread*, recorder::Session, Text& entry);
+  Name find_schema(const recorder::Api&, recorder::Thread*, recorder::Session, const c10::FunctionSchema*);
+  uint32_t id_of(const recorder::Api&, recorder::Thread*, recorder::Session, Text& entry, std::string_view text);
 
   Known schemas_[kPlaces];
   Text texts_[kPlaces / 4];

@@ -14,7 +14,9 @@ enum Wanted : uint32_t {
   kTensorIds = 2,  // addresses of implementations and storages; with kInputs
   kStacks = 4,     // TorchScript call stacks
   kModules = 8,    // TorchScript module hierarchies
+  kMobile = 16,    // scopes of the lite interpreter and of static runtime
 };
+inline constexpr uint32_t kAttributes = kInputs | kStacks | kModules;  // what an op is written in several slots for
 
 // For one control thread at a time. start() while started, and stop() while stopped, do nothing.
 void start(const recorder::Api& api, uint32_t wanted);

@@ -76,7 +76,7 @@ class Ext(enum.IntEnum):
     GPU = 11
 
 
-ASYNC, OPEN_AT_START, FAILED, BACKEND, NAMED = 1, 2, 4, 8, 16
+ASYNC, OPEN_AT_START, FAILED, BACKEND, NAMED, ALLOW_TF32 = 1, 2, 4, 8, 16, 32
 
 
 @dataclass

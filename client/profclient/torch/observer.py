@@ -11,7 +11,7 @@ from typing import Any, Final
 from profclient import _recorder
 from profclient.torch import builds
 
-_INPUTS, _TENSOR_IDS, _STACKS, _MODULES = 1, 2, 4, 8
+_INPUTS, _TENSOR_IDS, _STACKS, _MODULES, _MOBILE = 1, 2, 4, 8, 16
 _CAPSULE: Final = b"profclient._recorder._api"
 
 
@@ -92,6 +92,8 @@ def wanted(options: Mapping[str, str]) -> int:
         bits |= _STACKS
     if "modules" in options:
         bits |= _MODULES
+    if "torch.jit.mobile" in sys.modules:
+        bits |= _MOBILE
     return bits
 
 

@@ -47,7 +47,7 @@ _CATEGORIES: Final = [
 ]
 _NESTING: Final = 3  # categories before this one have children
 _STRINGS: Final = ("name", "module", "stack")
-_FLAGS: Final = (("failed", "failed"), ("open_at_start", "open at start"))
+_FLAGS: Final = (("failed", "failed"), ("open_at_start", "open at start"), ("allow_tf32", "allow_tf32"))
 _STEP_NS: Final = 1_000_000  # by less than that a wall clock may seem to step: two clocks are not read at once
 _STEPS_SAID: Final = 4
 _TIME_MAX: Final = 1 << 62

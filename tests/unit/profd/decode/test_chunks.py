@@ -124,7 +124,7 @@ def row_of(event: twin.Event) -> dict[str, Any]:
         row["args"] = {
             key: json.dumps(value) if isinstance(value, list) else value for key, value in given_args.items()
         }
-    for flag, name in ((2, "open at start"), (4, "failed")):
+    for flag, name in ((2, "open at start"), (4, "failed"), (32, "allow_tf32")):
         if event.flags & flag:
             row["args"][name] = "true"
     if twin.TENSORS in attributes:
