@@ -242,7 +242,7 @@ class Daemon:
         sources: list[Source] = [
             self._sdk,
             self._kineto,
-            JaxSource(),
+            JaxSource(journal=self._config.state_dir / "journal"),
             CudaSource(*attached),
             PySpySource(),
         ]

@@ -129,6 +129,8 @@ JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
 JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB
 JAX_RECORDING_BYTES_MAX: Final = 2 * GiB  # of all windows of one recording
 JAX_WINDOWS_MAX: Final = 60  # of one recording: each is a file, and a worker takes 128 descriptors
+JAX_LAST_NS_MAX: Final = 25_000_000_000  # that a recording may keep of what came last: JAX_WINDOWS_MAX snapshots
+JAX_LEFTOVERS_MAX: Final = 64  # continuous sessions of an earlier daemon that are ended
 JAX_REQUESTS_AT_ONCE: Final = 8  # of the whole daemon
 
 # Bundles: traces as files of other hosts

@@ -17,19 +17,23 @@ import grpc
 from profproto.profiler import profiler_pb2 as pb
 
 WAIT_SECONDS = 60.0
+Snapshot = Callable[["FakeProfiler", int], bytes]  # which one it is, from 1
 Profile = Callable[["FakeProfiler", pb.ProfileRequest, grpc.ServicerContext], bytes]
 
 
 class FakeProfiler:
     """What a server has been asked. `profile` answers one Profile, serialised."""
 
-    def __init__(self, profile: Profile, tpu: bool = False) -> None:
+    def __init__(self, profile: Profile, tpu: bool = False, snapshots: Snapshot | None = None) -> None:
         self.requests: list[pb.ProfileRequest] = []
         self.asked = 0  # Monitor
         self.collecting = threading.Event()
         self.released = threading.Event()  # what `held` waits for
         self._profile = profile
         self._tpu = tpu
+        self._snapshots = snapshots  # None: this server knows nothing of continuous profiling
+        self.continuous = False  # it records on and on
+        self.taken = 0  # snapshots
         self._sessions: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
@@ -43,6 +47,12 @@ class FakeProfiler:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         methods = {"Monitor": self._monitor, "Profile": self._answer, "Terminate": self._terminate}
+        if self._snapshots is not None:
+            methods |= {
+                "StartContinuousProfiling": self._start_continuous,
+                "GetSnapshot": self._snapshot,
+                "StopContinuousProfiling": self._stop_continuous,
+            }
         return grpc.method_handlers_generic_handler(
             "tensorflow.ProfilerService",
             {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()},
@@ -58,6 +68,23 @@ class FakeProfiler:
         asked = pb.ProfileRequest.FromString(request)
         self.requests.append(asked)
         return self._profile(self, asked, context)
+
+    def _start_continuous(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if self.continuous:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, "A profiling session is already running.")
+        self.requests.append(pb.ProfileRequest.FromString(request))
+        self.continuous = True
+        return b""
+
+    def _snapshot(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if not self.continuous or self._snapshots is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "No continuous profiling session found.")
+        self.taken += 1
+        return self._snapshots(self, self.taken)
+
+    def _stop_continuous(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.continuous = False
+        return b""
 
     def _terminate(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         self._session(pb.TerminateRequest.FromString(request).session_id).set()

@@ -88,6 +88,11 @@ def capture_options(function: Function) -> Function:
                 "--collect-timeout",
                 help="How long a JAX or TensorFlow process may take to hand over a window (means --source jax).",
             ),
+            click.option(
+                "--last",
+                help="Record a JAX or TensorFlow process until you stop it, and keep only so much of what came last: "
+                "5s (means --source jax).",
+            ),
             click.option("--sample-hz", type=click.FloatRange(1, 1000), help="Rate of a sampling source."),
             click.option("--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 Hz)."),
             click.option("--native", is_flag=True, help="Native frames in samples."),
@@ -126,7 +131,10 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
     patience = values.pop("collect_timeout", None)
     if patience is not None:
         message.collect_timeout_ns = parse_duration_ns(patience)
-    if (message.port or message.collect_timeout_ns) and not message.source:
+    last = values.pop("last", None)
+    if last is not None:
+        message.last_ns = parse_duration_ns(last)
+    if (message.port or message.collect_timeout_ns or message.last_ns) and not message.source:
         message.source = "jax"
     recorder = values.pop("torch")
     if recorder != "auto":

@@ -6,13 +6,14 @@ import math
 
 from profd.capture.model import Options
 from profd.errors import BadInput
-from profd.limits import CAPTURE_ITERATIONS_MAX, CAPTURE_WINDOW_MAX_NS, REQUEST_ID_BYTES_MAX
+from profd.limits import CAPTURE_ITERATIONS_MAX, CAPTURE_WINDOW_MAX_NS, JAX_LAST_NS_MAX, REQUEST_ID_BYTES_MAX
 
 SAMPLE_HZ_MAX = 1000.0
 OVERHEAD_MIN = 0.001
 TORCH_RECORDERS = ("", "auto", "observer", "profiler")
 PORT_MAX = (1 << 16) - 1
 COLLECT_MAX_NS = 3600 * 1_000_000_000
+LAST_MIN_NS = 100_000_000
 START_AHEAD_MAX_NS = 3600 * 1_000_000_000
 """A window may begin this far ahead: its targets are held until then."""
 
@@ -49,6 +50,11 @@ def _check_window(options: Options, *, open_ended: bool) -> None:
         raise BadInput("give a duration or iterations, not both")
     if not (options.duration_ns or options.iterations or open_ended):
         raise BadInput("give --duration or --iterations (or start an open-ended capture and stop it)")
+    if options.last_ns and not LAST_MIN_NS <= options.last_ns <= JAX_LAST_NS_MAX:
+        least, most = LAST_MIN_NS / 1e9, JAX_LAST_NS_MAX / 1e9
+        raise BadInput(f"last {options.last_ns / 1e9:g} s: give from {least:g} to {most:g} s")
+    if options.last_ns and options.iterations:
+        raise BadInput("--last keeps seconds, not iterations: give --duration, or stop it when it has happened")
     if open_ended and options.iterations:
         raise BadInput("an open-ended capture has no iterations; leave one of the two out")
 

@@ -133,6 +133,9 @@ def _refusal(
             "source sdk does, in processes that call profclient.attach()"
         )
         return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
+    if options.last_ns and not source.can_keep_last:
+        message = f"{source.name} keeps all of a recording and does not serve --last; source jax does"
+        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
     if not plan.serves:
         return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)
     if options.strict and plan.not_honoured:

@@ -96,6 +96,7 @@ class Options:
     port: int = 0  # of a profiler server; 0: whichever answers
     collect_timeout_ns: int = 0  # for handing over a window; 0: by its length
     no_gpu_metrics: bool = False  # leave samples of the GPUs out
+    last_ns: int = 0  # record on and on, and keep only what came last; 0: all of it
 
 
 STAGES_BEFORE: Final = frozenset(("target", "streamer", "ingest", "source"))
@@ -158,3 +159,4 @@ class Recording:
     waterfall: list[Phase] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
     versions: dict[str, str] = field(default_factory=dict)
+    gpu: dict[str, int | str] = field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)

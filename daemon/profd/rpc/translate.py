@@ -40,6 +40,7 @@ def options_from_untrusted(message: pb.Options) -> Options:
         port=message.port,
         collect_timeout_ns=message.collect_timeout_ns,
         no_gpu_metrics=message.no_gpu_metrics,
+        last_ns=message.last_ns,
     )
 
 
@@ -83,6 +84,7 @@ def options_message(options: Options) -> pb.Options:
         port=options.port,
         collect_timeout_ns=options.collect_timeout_ns,
         no_gpu_metrics=options.no_gpu_metrics,
+        last_ns=options.last_ns,
     )
     if options.start_at_ns is not None:
         message.start_at_ns = options.start_at_ns

@@ -92,6 +92,7 @@ class Source(ABC):
     """A target ends recording by itself soon after the daemon has died: recording may begin before anything of the
     capture is on the disk (`Session.made`)."""
     can_guard: ClassVar[bool] = False  # True: it measures what it costs and keeps to max_overhead
+    can_keep_last: ClassVar[bool] = False  # True: it records on and on, and keeps what came last (Options.last_ns)
 
     async def open(self) -> None:
         """Take what the source needs (sockets, threads). Raises ProfdError with the reason if it cannot."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,51 @@ def test_a_process_that_ends_meanwhile(host: Host) -> None:
     assert (target["state"], target["reason"]) == ("failed", "target_ended"), target
 
 
+def keep_last(host: Host, job: XlaJob) -> dict[str, Any]:
+    """What came of `--last 1s`, stopped after more than that."""
+    started = host.profctl("start", "--pid", str(job.pid), "--last", "1s", "-d", "60s", "--detach", "--json")
+    assert started.code == 0, started.err
+    capture = started.json["capture"]
+    folder = host.daemon.state_dir
+
+    def let_go() -> bool:
+        numbers = [int(path.name[9:15]) for path in folder.rglob("snapshot-*.xplane.pb")]
+        return bool(numbers) and min(numbers) > 1
+
+    until(let_go, "the first snapshot is let go")
+    host.profctl("stop", capture)
+    (target,) = host.profctl("wait", capture, "--json").json["targets"]
+    return target
+
+
+@needs_jax
+def test_the_last_seconds_of_a_job(host: Host, job: XlaJob) -> None:
+    target = keep_last(host, job)
+    assert target["state"] == "stored", target
+    assert "my_step" in names(host, target["trace"])
+    phases = {phase["name"]: phase["duration_ns"] for phase in target["waterfall"]}
+    assert phases["let go"] > 0
+    assert phases["window"] >= 1_000_000_000
+    # Nothing of ours is left in it: the next capture is not busy.
+    done = host.profctl("start", "--pid", str(job.pid), "--duration", "100ms", "--json")
+    assert done.code == 0, done.out
+
+
+@needs_jax
+def test_the_last_seconds_before_a_process_ended(host: Host) -> None:
+    with jax_job() as short_lived:
+        wait_until_found(host, short_lived)
+        started = host.profctl(
+            "start", "--pid", str(short_lived.pid), "--last", "5s", "-d", "60s", "--detach", "--json"
+        )
+        capture = started.json["capture"]
+        until(lambda: len(list(host.daemon.state_dir.rglob("snapshot-*.xplane.pb"))) > 1, "snapshots")
+        short_lived.kill()
+        (target,) = host.profctl("wait", capture, "--json").json["targets"]
+    assert (target["state"], target["reason"]) == ("partial", "target_ended"), target
+    assert "my_step" in names(host, target["trace"])
+
+
 @needs_jax
 def test_a_job_that_profiles_itself_is_busy(host: Host, tmp_path: Path) -> None:
     with jax_job(own_profile=tmp_path) as own:
@@ -133,6 +179,15 @@ def test_a_tensorflow_process(host: Host) -> None:
     assert done.code == 0, done.err + done.out
     (target,) = done.json["targets"]
     assert (target["state"], target["sources"]) == ("stored", ["jax"])
+    assert target["events"] > 0
+
+
+@needs_tensorflow
+def test_the_last_seconds_of_a_tensorflow_process(host: Host) -> None:
+    with tensorflow_job() as job:
+        wait_until_found(host, job)
+        target = keep_last(host, job)
+    assert target["state"] == "stored", target
     assert target["events"] > 0
 
 

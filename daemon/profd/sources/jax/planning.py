@@ -33,6 +33,7 @@ class Windows:
     period_ns: int  # from the begin of a window to the next, at least
     open_ended: bool = False
     collect_ns: int = 0  # for handing over a window; 0: by its length
+    last_ns: int = 0  # of what came last are kept; 0: all of it
 
     @property
     def single(self) -> bool:
@@ -54,6 +55,10 @@ class Windows:
 def windows(options: Options) -> Windows:
     """One window up to 500 ms, or of any length with --force; else repeated ones, spread where they would be many."""
     patience = options.collect_timeout_ns
+    if options.last_ns:
+        total, open_ended = options.duration_ns or CAPTURE_WINDOW_MAX_NS, not options.duration_ns
+        one = min(total, options.last_ns if options.force else min(options.last_ns, WINDOW_NS))
+        return Windows(total, one, one, open_ended, patience, options.last_ns)
     if not options.duration_ns:
         return Windows(CAPTURE_WINDOW_MAX_NS, WINDOW_NS, WINDOW_NS, open_ended=True, collect_ns=patience)
     if options.force or options.duration_ns <= WINDOW_NS:
@@ -71,11 +76,11 @@ def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:
             Reason.NOT_HONOURED,
         )
     cut = windows(options)
-    recorded_ns = min(cut.count * cut.one_ns, cut.total_ns)
+    recorded_ns = min(cut.last_ns + cut.one_ns if cut.last_ns else cut.count * cut.one_ns, cut.total_ns)
     events = memory = None
     if bytes_per_ns is not None:
         events = round(bytes_per_ns * recorded_ns / _BYTES_PER_EVENT)
-    if not cut.open_ended:
+    if not cut.open_ended or cut.last_ns:
         a_window = cut.one_ns * _EVENTS_PER_SECOND / SECOND
         if bytes_per_ns is not None:
             a_window = min(a_window, bytes_per_ns * cut.one_ns / _BYTES_PER_EVENT)
@@ -85,7 +90,7 @@ def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:
         serves=True,
         not_honoured=tuple(not_honoured(options)),
         latency_ns=max(_LATENCY_NS, ahead_ns),
-        events=None if cut.open_ended else events,
+        events=None if cut.open_ended and not cut.last_ns else events,
         memory_bytes=memory,
         trace_bytes=0,
         risks=tuple(_risks(options, cut)),
@@ -97,7 +102,7 @@ def not_honoured(options: Options) -> list[str]:
     """What a request asks and the profiler server cannot give, a sentence each that begins with the option's name."""
     missing = []
     cut = windows(options)
-    if not cut.single and not cut.open_ended:
+    if not cut.single and not cut.open_ended and not cut.last_ns:
         missing.append(
             f"duration: recorded as up to {cut.count} windows of {WINDOW_NS // 1_000_000} ms with gaps between them, "
             "because handing over long ones stalls the process (--force records one)"
@@ -122,6 +127,11 @@ def _risks(options: Options, cut: Windows) -> list[str]:
         f"after each window of {seconds:g} s the process collects 2.3-2.7 us and 440 bytes an event: "
         f"at worst (the smallest operations) {most * 2.7e-6:.1f} s and {most * _TARGET_BYTES_PER_EVENT / 1e6:.0f} MB"
     ]
+    if cut.last_ns:
+        said.append(
+            "last: the process records until it is told to end; if profd is killed meanwhile, the next profd that "
+            "starts on the same state directory tells it"
+        )
     if options.stacks:
         said.append("stacks: every Python call is recorded, and many small calls become slower in the window")
     return said

@@ -23,13 +23,14 @@ from profd.sources.jax.service import Failure, Service, ServiceFailed
 from profd.targets.process import Process
 
 FORMAT: Final = "xspace"
+CONTINUOUS_SINCE: Final = "jax 0.10.2 and tensorflow 2.21 have it, earlier ones were not tried"
 _TELL_SECONDS: Final = 1.0
 _DEATH_SECONDS: Final = 2.0
 _DEATH_STEP_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class Window:
     """One that was recorded. Unix ns; `collected_ns` is when the process had handed it over."""
 
     began_ns: int
@@ -58,7 +59,7 @@ class Recorder:
         self._session = session
         self._alive = alive
         self._gate = gate
-        self._windows: list[_Window] = []
+        self._windows: list[Window] = []
         self._bytes = 0
 
     async def run(self) -> Recording:
@@ -147,7 +148,7 @@ class Recorder:
             async with asyncio.timeout(max(0, due_ns - time.time_ns()) / SECOND):
                 await self._session.stop.wait()
 
-    async def _window(self, service: Service, window_ns: int) -> _Window:
+    async def _window(self, service: Service, window_ns: int) -> Window:
         """One request: its window and its collection."""
         number = len(self._windows) + 1
         label = "window" if self._cut.single else f"window {number}"
@@ -171,9 +172,9 @@ class Recorder:
             await asyncio.gather(stop, call, return_exceptions=True)
         collected_ns = time.time_ns()
         path = self._session.directory / f"window-{number:03}.xplane.pb"
-        size = await asyncio.to_thread(_write, answer, path)
+        size = await asyncio.to_thread(write, answer, path)
         self._bytes += size
-        return _Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)
+        return Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)
 
     async def _collect(self, call: asyncio.Task[bytes], stop: asyncio.Task[bool], label: str) -> bytes:
         """Wait for the answer and say that it is waited for. A stop bounds the wait."""
@@ -229,6 +230,13 @@ class Recorder:
                     Reason.TIMEOUT,
                     f"{self._name} did not hand over its window in time and may still be collecting "
                     "(other captures of it are refused meanwhile); ask for a shorter --duration",
+                )
+            case Failure.UNKNOWN_METHOD if self._cut.last_ns:
+                return Recording(
+                    State.REFUSED,
+                    Reason.NOT_HONOURED,
+                    f"the profiler server of {self._name} has no continuous profiling, which --last needs: "
+                    f"{CONTINUOUS_SINCE}. Without --last it can be captured",
                 )
         if await self._died():
             return self._ended(Reason.TARGET_ENDED, f"{self._name} ended while it was recorded")
@@ -296,7 +304,7 @@ class Recorder:
             recording.warnings.append(f"ended by itself after {JAX_WINDOWS_MAX} windows, the most of one capture")
 
 
-def _write(answer: bytes, path: Path) -> int:
+def write(answer: bytes, path: Path) -> int:
     """Keep the XSpace of an answer; its size, 0 (and no file) if it holds no events."""
     try:
         response = pb.ProfileResponse.FromString(answer)

@@ -14,6 +14,7 @@ from profd.targets.procfs import printable
 _PATH: Final = "/tensorflow.ProfilerService/"
 _NOT_A_TPU: Final = "unimplemented."  # what Monitor says on CPU and GPU; a method that is not there says nothing
 _BUSY: Final = "another profiling session active"
+_CONTINUOUS_BUSY: Final = "a profiling session is already running"
 _TOO_LARGE: Final = "larger than max"
 _TERMINATE_SECONDS: Final = 10.0
 _OPTIONS: Final = (
@@ -33,6 +34,7 @@ class Failure(Enum):
     GONE = auto()  # no connection, or it broke
     TOO_LARGE = auto()
     TIMEOUT = auto()
+    UNKNOWN_METHOD = auto()  # this server is older, or leaves it out
     OTHER = auto()  # what the server says of itself
 
 
@@ -52,6 +54,9 @@ class Service:
         self._monitor = self._method("Monitor")
         self._profile = self._method("Profile")
         self._terminate = self._method("Terminate")
+        self._start_continuous = self._method("StartContinuousProfiling")
+        self._snapshot = self._method("GetSnapshot")
+        self._stop_continuous = self._method("StopContinuousProfiling")
 
     def _method(self, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
         return self._channel.unary_unary(_PATH + name, request_serializer=bytes, response_deserializer=bytes)
@@ -86,6 +91,27 @@ class Service:
         except grpc.aio.AioRpcError:
             return  # the window's own call says what is wrong
 
+    async def start_continuous(self, request: pb.ProfileRequest, seconds: float) -> None:
+        """Begin to record without an end. Nothing but `stop_continuous` ends it. Raises ServiceFailed."""
+        try:
+            await self._start_continuous(request.SerializeToString(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise _failed(error) from error
+
+    async def snapshot(self, seconds: float) -> bytes:
+        """What was recorded since the snapshot before: a ProfileResponse, serialised. Raises ServiceFailed."""
+        try:
+            return await self._snapshot(b"", timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise _failed(error) from error
+
+    async def stop_continuous(self) -> None:
+        """End recording; what no snapshot has fetched is lost. Silent when it cannot be told, or nothing runs."""
+        try:
+            await self._stop_continuous(b"", timeout=_TERMINATE_SECONDS)
+        except grpc.aio.AioRpcError:
+            return
+
     async def close(self) -> None:
         """End the connection and every call on it."""
         await self._channel.close(None)
@@ -97,8 +123,10 @@ def _failed(error: grpc.aio.AioRpcError) -> ServiceFailed:
     failure = Failure.OTHER
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         failure = Failure.TIMEOUT
-    elif _BUSY in said.lower():
+    elif _BUSY in said.lower() or _CONTINUOUS_BUSY in said.lower():
         failure = Failure.BUSY
+    elif code is grpc.StatusCode.UNIMPLEMENTED:
+        failure = Failure.UNKNOWN_METHOD
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in said:
         failure = Failure.TOO_LARGE
     elif code is grpc.StatusCode.UNAVAILABLE:

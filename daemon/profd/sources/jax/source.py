@@ -15,6 +15,7 @@ from profd.limits import JAX_REQUESTS_AT_ONCE
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.jax import planning
 from profd.sources.jax.finder import Finder, Found
+from profd.sources.jax.last import LastSeconds, end_leftovers
 from profd.sources.jax.recording import Recorder
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
@@ -30,13 +31,22 @@ class JaxSource(Source):
 
     name: ClassVar[str] = "jax"
     can_stop: ClassVar[bool] = True
+    can_keep_last: ClassVar[bool] = True
 
-    def __init__(self, finder: Finder | None = None, table: ProcessTable | None = None) -> None:
+    def __init__(
+        self, finder: Finder | None = None, table: ProcessTable | None = None, journal: Path | None = None
+    ) -> None:
         self._finder = finder or Finder()
         self._table = table or ProcessTable()
+        self._journal = journal
         self._gate = asyncio.Semaphore(JAX_REQUESTS_AT_ONCE)
         self._running: dict[ProcessId, str] = {}  # to the capture
         self._rates: dict[ProcessId, float] = {}  # bytes of XSpace per ns recorded, last seen
+
+    async def open(self) -> None:
+        """End what an earlier daemon left recording."""
+        if self._journal is not None:
+            await end_leftovers(self._journal, self._table.alive)
 
     async def close(self) -> None:
         """End what still looks for servers."""
@@ -89,7 +99,7 @@ class JaxSource(Source):
             return Recording(State.REFUSED, Reason.NO_SOURCE, _not_there(found, options.port))
         self._running[process.id] = session.capture
         try:
-            recorder = Recorder(
+            recorder = (LastSeconds if options.last_ns else Recorder)(
                 process,
                 server.address,
                 options,

@@ -181,6 +181,15 @@ def test_who_comes_after_another_still_comes_before_the_rest() -> None:
     assert named == ["kineto", "sdk", "pyspy"]
 
 
+def test_sources_that_keep_all_do_not_serve_the_last_seconds() -> None:
+    jax, (kineto, pyspy) = FakeSource("jax"), sources()
+    jax.can_keep_last = True  # type: ignore[misc]  # one class, several sources
+    assert choice(kineto, pyspy, jax, last_ns=SECOND_NS).source is jax
+    refused = choice(kineto, pyspy, last_ns=SECOND_NS)
+    assert (refused.source, refused.reason) == (None, Reason.NOT_HONOURED)
+    assert "does not serve --last" in refused.message
+
+
 def test_sources_that_cannot_bound_their_cost_do_not_serve_the_bound() -> None:
     sdk, (kineto, pyspy) = FakeSource("sdk"), sources()
     sdk.can_guard = True  # type: ignore[misc]  # one class, several sources

@@ -189,6 +189,8 @@ class TestStart:
             (ALICE, request(100, max_overhead=float("nan")), BadInput),
             (ALICE, request(100, max_overhead=0.0), BadInput),
             (ALICE, request(100, max_overhead=1.5), BadInput),
+            (ALICE, request(100, last_ns=1), BadInput),
+            (ALICE, request(100, last_ns=26 * 1_000_000_000), BadInput),
             (ALICE, request(100, torch="nvprof"), BadInput),
             (ALICE, request(100, start_at_ns=1), BadInput),
             (ALICE, request(100, request_id="r" * 1000), BadInput),

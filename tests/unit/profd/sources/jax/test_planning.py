@@ -50,6 +50,20 @@ def test_windows_fit_their_limits_property(duration_ns: int, force: bool) -> Non
     assert plan(options, None, 0).deadline_ns > duration_ns
 
 
+def test_the_last_seconds_are_snapshots_of_half_a_second() -> None:
+    asked = Options(last_ns=5 * SECOND)
+    cut = windows(asked)
+    assert (cut.one_ns, cut.last_ns, cut.open_ended, cut.single) == (WINDOW_NS, 5 * SECOND, True, False)
+    assert windows(Options(last_ns=5 * SECOND, force=True)).one_ns == 5 * SECOND
+    assert windows(Options(last_ns=5 * SECOND, duration_ns=SECOND)).total_ns == SECOND
+    assert windows(Options(last_ns=SECOND // 10)).one_ns == SECOND // 10
+    assert named(asked) == set()
+    answer = plan(asked, 30 / SECOND, 0)
+    assert answer.events == 5  # of an event a second
+    assert answer.memory_bytes is not None
+    assert any(risk.startswith("last:") for risk in answer.risks)
+
+
 def test_iterations_are_not_for_this_source() -> None:
     answer = plan(Options(iterations=3), None, 0)
     assert not answer.serves

@@ -1,0 +1,170 @@
+"""The last seconds, through servers that behave, and through those that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import grpc
+import pytest
+from profd.capture.model import Options, Reason, State
+from profd.sources.jax import finder, last, planning
+from profd.sources.jax.planning import SECOND
+from profd.sources.jax.source import JaxSource
+
+from tests.support.captures import LONG
+from tests.support.profiler_server import FakeProfiler, response, serving, whole
+from tests.support.waiting import eventually
+from tests.unit.profd.sources.jax.test_recording import Bench, Table
+
+LAST = Options(last_ns=SECOND // 10)
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose process it is does not matter here, nor how slow the machine is; windows are short."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(finder, "PROBE_SECONDS", LONG)
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND // 50)
+    monkeypatch.setattr(last, "_JUDGED", 1 << 30)
+
+
+def numbered(fake: FakeProfiler, number: int) -> bytes:
+    return response(f"snapshot {number}".encode())
+
+
+async def test_what_came_last_is_kept_and_the_rest_let_go(tmp_path: Path) -> None:
+    fake = FakeProfiler(whole, snapshots=numbered)
+    kept: list[int] = []
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        bench.session.keep = lambda files: kept.append(len(files))
+        running = asyncio.create_task(bench.record(LAST))
+        await eventually(lambda: fake.taken >= 12)
+        bench.session.stop.set()
+        brought = await running
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.NONE)
+    assert not fake.continuous
+    (request,) = fake.requests
+    assert (request.opts.version, request.opts.host_tracer_level) == (1, 2)
+    contents = [Path(file.path).read_text() for file in brought.files]
+    assert contents == [f"snapshot {number}" for number in range(fake.taken - len(contents) + 1, fake.taken + 1)]
+    assert 1 <= len(contents) < fake.taken
+    assert sorted(path.name for path in tmp_path.iterdir()) == [Path(file.path).name for file in brought.files]
+    assert kept[-1] == len(contents)
+    assert {phase.name for phase in brought.waterfall} >= {"lead", "let go", "window", "collecting"}
+    assert f"{fake.taken} snapshots" in brought.cost.detail
+    assert {state for state, _ in bench.said} == {State.RECORDING}
+
+
+async def test_a_duration_ends_it(tmp_path: Path) -> None:
+    fake = FakeProfiler(whole, snapshots=numbered)
+    with serving(fake) as port:
+        brought = await Bench(tmp_path, port).record(Options(duration_ns=SECOND // 10, last_ns=SECOND))
+    assert len(brought.files) == fake.taken > 1
+    assert not fake.continuous
+
+
+async def test_a_server_without_it_is_refused_and_told_of_the_versions(tmp_path: Path) -> None:
+    with serving(FakeProfiler(whole)) as port:
+        brought = await Bench(tmp_path, port).record(LAST)
+    assert (brought.state, brought.reason) == (State.REFUSED, Reason.NOT_HONOURED)
+    assert "jax 0.10.2 and tensorflow 2.21 have it" in brought.message
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_somebody_elses_session_is_busy(tmp_path: Path) -> None:
+    """It is left alone, and goes on."""
+    fake = FakeProfiler(whole, snapshots=numbered)
+    fake.continuous = True
+    with serving(fake) as port:
+        brought = await Bench(tmp_path, port).record(LAST)
+    assert (brought.state, brought.reason) == (State.BUSY, Reason.OTHER_PROFILER)
+    assert fake.continuous
+
+
+async def test_a_session_that_somebody_ends_meanwhile(tmp_path: Path) -> None:
+    def ended(fake: FakeProfiler, number: int) -> bytes:
+        fake.continuous = number < 3
+        return numbered(fake, number)
+
+    with serving(FakeProfiler(whole, snapshots=ended)) as port:
+        brought = await Bench(tmp_path, port).record(Options(last_ns=SECOND * 20))
+    assert brought.reason is Reason.SOURCE_FAILED
+    assert len(brought.files) == 3
+    assert "No continuous profiling session found" in brought.message
+
+
+async def test_who_hands_over_longer_than_he_records_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last, "_JUDGED", 3)
+    monkeypatch.setattr(last.LastSeconds, "_collecting_ns", 3600 * SECOND)  # as if it had been so far
+    fake = FakeProfiler(whole, snapshots=numbered)
+    with serving(fake) as port:
+        brought = await Bench(tmp_path, port).record(Options(last_ns=SECOND * 20))
+    assert brought.reason is Reason.OVER_LIMIT
+    assert "handing it over takes longer than recording it" in brought.message
+    assert not fake.continuous
+
+
+async def test_with_force_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last, "_JUDGED", 1)
+    monkeypatch.setattr(last.LastSeconds, "_collecting_ns", 3600 * SECOND)
+    with serving(FakeProfiler(whole, snapshots=numbered)) as port:
+        asked = Options(duration_ns=SECOND // 4, last_ns=SECOND // 10, force=True)
+        brought = await Bench(tmp_path, port).record(asked)
+    assert brought.reason is Reason.NONE
+
+
+async def test_a_cancelled_recording_leaves_no_session(tmp_path: Path) -> None:
+    fake = FakeProfiler(whole, snapshots=numbered)
+    with serving(fake) as port:
+        running = asyncio.create_task(Bench(tmp_path, port).record(LAST))
+        await eventually(lambda: fake.taken >= 2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert running.cancelled()
+        assert not fake.continuous
+        assert not (tmp_path / last.NOTE).exists()
+
+
+async def test_what_a_killed_daemon_left_is_ended_by_the_next(tmp_path: Path) -> None:
+    """Of processes that live; notes that say nothing, or lead elsewhere, are only removed."""
+    left, other = FakeProfiler(whole, snapshots=numbered), FakeProfiler(whole, snapshots=numbered)
+    left.continuous = other.continuous = True
+
+    def note(name: str, text: str) -> Path:
+        folder = tmp_path / "journal" / "c1" / name
+        folder.mkdir(parents=True)
+        (folder / last.NOTE).write_text(text)
+        return folder / last.NOTE
+
+    with serving(left) as port, serving(other) as other_port:
+        notes = [
+            note(f"{os.getpid()}-7", json.dumps({"address": f"ipv4:127.0.0.1:{port}"})),
+            note("100-x", json.dumps({"address": f"ipv4:127.0.0.1:{other_port}"})),
+            note("101-1", json.dumps({"address": f"dns:localhost:{other_port}"})),
+            note("102-1", "{"),
+            note("103-1", "[]"),
+        ]
+        source = JaxSource(table=Table(), journal=tmp_path / "journal")
+        await source.open()
+        await source.close()
+    assert not left.continuous
+    assert other.continuous
+    assert not any(path.exists() for path in notes)
+
+
+async def test_a_broken_connection_keeps_what_was_fetched(tmp_path: Path) -> None:
+    def broken(fake: FakeProfiler, number: int) -> bytes:
+        if number > 2:
+            raise grpc.RpcError("no more")
+        return numbered(fake, number)
+
+    with serving(FakeProfiler(whole, snapshots=broken)) as port:
+        brought = await Bench(tmp_path, port).record(Options(last_ns=SECOND * 20))
+    assert brought.reason is Reason.SOURCE_FAILED
+    assert len(brought.files) == 2
