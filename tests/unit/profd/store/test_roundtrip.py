@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Flows
+from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable, Flows
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 from profd.store.writer import TraceWriter
@@ -111,6 +114,42 @@ def test_columns_and_args_can_be_chosen(tmp_path):
     assert {key for key, _ in read.args} <= {"a"}
     have = {("a", "int")} & {key for table in tables for key, arg in table.args.items() if len(arg.rows)}
     assert set(read.args) == have
+
+
+def test_another_engine_reads_the_same(tmp_path):
+    tables, meta = write(tmp_path / "t", 11, [60, 60])
+    for table, info in zip(tables, meta.segments, strict=True):
+        path = tmp_path / "t" / info.file
+        names = [name for name in pq.read_schema(path).names if name in COLUMNS]
+        words = ", ".join(f'"{name}"' for name in names)
+        read = duckdb.connect().execute(f"SELECT {words} FROM '{path}'").fetchall()
+        expected = [{name: row[name] for name in names if name in row} for row in plain(table)]
+        assert [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None and value == value}
+            for row in read
+        ] == [{name: _as_stored(value) for name, value in row.items()} for row in expected]
+
+
+def _as_stored(value):
+    """Text with lone surrogates is kept as bytes; with it, all of its column."""
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+def test_files_of_before_are_read(tmp_path):
+    """Deltas, dictionaries and zstd, as traces had them at first."""
+    tables, meta = write(tmp_path / "t", 5, [50])
+    path = tmp_path / "t" / meta.segments[0].file
+    stored = pq.read_table(path)
+    deltas = [field.name for field in stored.schema if field.type == pa.int64()]
+    pq.write_table(
+        stored,
+        path,
+        compression="zstd",
+        use_dictionary=[name for name in stored.column_names if name not in deltas],
+        column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED"),
+        write_page_checksum=True,
+    )
+    assert plain(TraceReader(tmp_path / "t").read()) == plain(tables[0])
 
 
 def minimal(start: list[int], first_row: int = 0) -> EventTable:
