@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from bench.measure import SCRATCH, Row
 
 CASES = (
-    *("importing", "engine", "idle", "capturing", "recording", "tracing", "arming", "stopping", "ingest", "wire"),
-    *("collecting", "observer", "xspace"),
+    *("importing", "peers", "engine", "idle", "capturing", "recording", "tracing", "arming", "stopping", "ingest"),
+    *("wire", "collecting", "observer", "xspace"),
 )
 
 

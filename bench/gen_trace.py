@@ -2,11 +2,15 @@
 """Write a seeded, realistic Kineto trace (Chrome JSON) of any size, with its known truth beside it.
 
     gen_trace.py --events 1000000 --out t1m.json --truth t1m.npz [--threads 4] [--depth 8] [--gpu 0.25] [--gz]
+        [--steps 100] [--stacks 2000] [--copies 10]
 
 Nested CPU ops on several threads; a share of them launches kernels on two streams. Layout and field order
 are those of torch 2.13 exports (ts and dur in µs with three decimals, relative to baseTimeNanoseconds).
 The truth file holds one row per X event, in file order: kind (0 op, 1 runtime, 2 kernel), tid, name id,
 start ns, duration ns, correlation id, parent row (-1 none; for kernels: the launch), depth.
+With --steps there are as many `ProfilerStep#` rows besides, each around its share of the first thread's outermost ops;
+with --stacks ops carry one of so many call stacks. --copies writes everything so often, one after the other: the truth
+is that of one.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import argparse
 import gzip
 import json
 import random
+from collections.abc import Iterator
 from typing import IO
 
 import numpy as np
@@ -154,19 +159,51 @@ def _run_kernels(rows: list[list[int]], pending: list[int], rnd: random.Random) 
         rows.append([2, stream, len(OPS) + len(RUNTIME) + rnd.randrange(len(KERNELS)), begin, dur, corr, row, 0])
 
 
+STEP = 3
+
+
+def _add_steps(trace: dict[str, np.ndarray], steps: int) -> None:
+    """Append rows of kind STEP, named by the numbers after NAMES: user annotations that ops do not cross."""
+    outermost = np.flatnonzero((trace["tid"] == PID) & (trace["depth"] == 0) & (trace["kind"] != 2))
+    shares = np.array_split(outermost, steps)
+    start = np.array([trace["start"][share[0]] for share in shares])
+    end = np.array([trace["start"][share[-1]] + trace["dur"][share[-1]] for share in shares])
+    added = {"kind": STEP, "tid": PID, "name": len(NAMES) + np.arange(steps), "start": start, "dur": end - start}
+    for column, values in trace.items():
+        more = added.get(column, -1 if column == "parent" else 0)
+        trace[column] = np.concatenate([values, np.broadcast_to(more, steps)])
+
+
+FRAMES = 6
+
+
+def _stack(number: int) -> str:
+    """Frames as torch writes them, innermost first; stacks share their outer frames, as those of a program do."""
+    files = ("train.py", "model.py", "layers/attention.py", "torch/nn/modules/module.py")
+    lines = [number // 4**level for level in range(FRAMES)]
+    return ";".join(f"{files[line % 4]}({10 + line % 400}): forward_{line % 90}" for line in lines)
+
+
 def _us(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _event(index: int, columns: tuple[int, ...]) -> str:
+def _event(index: int, columns: tuple[int, ...], stacks: int) -> str:
     kind, tid, name, start, dur, corr, _, _ = columns
-    head = f'"name": {json.dumps(NAMES[name])}, "ts": {_us(start)}, "dur": {_us(dur)}'
+    label = NAMES[name] if kind != STEP else f"ProfilerStep#{name - len(NAMES)}"
+    head = f'"name": {json.dumps(label)}, "ts": {_us(start)}, "dur": {_us(dur)}'
+    if kind == STEP:
+        return (
+            f'  {{\n    "ph": "X", "cat": "user_annotation", "pid": {PID}, "tid": {tid}, {head},\n    "args": {{\n      '
+            f'"External id": {index + 1}, "Ev Idx": {index}\n    }}\n  }}'
+        )
     if kind == 0:
+        stack = f', "Call stack": "{_stack((name * 31 + index % 20) % stacks)}"' if stacks else ""
         return (
             f'  {{\n    "ph": "X", "cat": "cpu_op", "pid": {PID}, "tid": {tid}, {head},\n    "args": {{\n      '
             f'"External id": {index + 1}, "Record function id": 0, "Concrete Inputs": ["", "", ""], '
             '"Input type": ["c10::BFloat16", "c10::BFloat16", "c10::BFloat16"], "Input Strides": [[393216, 768, 1], [1, 768], [1]], '
-            f'"Input Dims": [[32, {512 << (index & 3)}, 768], [768, 768], [768]], "Ev Idx": {index}\n    }}\n  }}'
+            f'"Input Dims": [[32, {512 << (index & 3)}, 768], [768, 768], [768]], "Ev Idx": {index}{stack}\n    }}\n  }}'
         )
     if kind == 1:
         return (
@@ -183,15 +220,26 @@ def _event(index: int, columns: tuple[int, ...]) -> str:
     )
 
 
-def write(trace: dict[str, np.ndarray], out: IO[str]) -> None:
+def _copies(trace: dict[str, np.ndarray], copies: int) -> Iterator[dict[str, np.ndarray]]:
+    """The trace again and again, each a little later than the one before, with correlation ids of its own."""
+    lasting, launches = int((trace["start"] + trace["dur"]).max()) + 10**6, int(trace["corr"].max())
+    for number in range(copies):
+        launched = trace["corr"] + np.where(trace["corr"] > 0, number * launches, 0)
+        yield {**trace, "start": trace["start"] + number * lasting, "corr": launched}
+
+
+def write(trace: dict[str, np.ndarray], out: IO[str], stacks: int = 0, copies: int = 1) -> None:
     """Write the trace as torch's exporter lays it out: events first in recording order, traceName last."""
     out.write(
         '{\n  "schemaVersion": 1,\n  "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150000000000, "numSms": 132}],\n'
         '  "record_shapes": 1,\n  "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8},\n  "displayTimeUnit": "ms",\n'
         f'  "baseTimeNanoseconds": {BASE_NS},\n  "traceEvents": [\n'
     )
-    for index, row in enumerate(zip(*(column.tolist() for column in trace.values()), strict=True)):
-        out.write(_event(index, row) + ",\n")
+    index = 0
+    for copy in _copies(trace, copies):
+        for row in zip(*(column.tolist() for column in copy.values()), strict=True):
+            out.write(_event(index, row, stacks) + ",\n")
+            index += 1
     out.write(
         f'  {{\n    "ph": "M", "name": "process_name", "pid": {PID}, "tid": 0, "ts": 0.000, "args": {{"name": "python"}}\n  }}\n  ],\n'
         '  "traceName": "generated.json"\n}\n'
@@ -204,17 +252,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--gpu", type=float, default=0.25, help="share of launches and kernels, in equal parts")
+    parser.add_argument("--steps", type=int, default=0, help="ProfilerStep rows, besides --events")
+    parser.add_argument("--stacks", type=int, default=0, help="distinct call stacks of ops; 0: ops have none")
+    parser.add_argument("--copies", type=int, default=1, help="how often the events are written")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", required=True)
     parser.add_argument("--truth", help="npz file for the known truth")
     parser.add_argument("--gz", action="store_true")
     args = parser.parse_args()
     trace = generate(args.events, args.threads, args.depth, args.gpu, args.seed)
+    if args.steps:
+        _add_steps(trace, args.steps)
     if args.truth:
         np.savez(args.truth, names=np.array(NAMES), **trace)
     opener = gzip.open(args.out, "wt", compresslevel=6) if args.gz else open(args.out, "w", buffering=1 << 20)
     with opener as out:
-        write(trace, out)
+        write(trace, out, args.stacks, args.copies)
 
 
 if __name__ == "__main__":

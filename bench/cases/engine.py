@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from pathlib import Path
 
 from profd.workers.child import ALLOCATOR
 
@@ -12,6 +13,8 @@ from bench.measure import SCRATCH, Row, child
 
 THREADS = 4
 SIZES = (100_000, 1_000_000, 10_000_000)
+COPIED = 1_000_000  # larger traces are copies of one of this size
+STACKS = 2000
 
 
 def rows(events: int) -> Iterator[Row]:
@@ -27,11 +30,23 @@ def rows(events: int) -> Iterator[Row]:
     growth = max(per_event) / min(per_event)
     shown = " / ".join(f"{seconds * 1e9:.1f}" for seconds in per_event)
     yield Row("engine", "tree, ns a row at 1e5 / 1e6 / 1e7", shown, ratio=growth, bar="within 2x", met=growth <= 2)
-    correlate = floors.run("tree", str(events), str(THREADS))[2]
-    for what, kernel in (("links", "links"), ("tensor ids", "tensors")):
-        taken = child(f"bench.ours.kernels:{kernel}", {"count": events})["result"]
-        yield _row(f"{what} of {events / 1e6:g}M rows", taken, correlate, events, 25)
+    yield _mixed(events)
     yield from _averages(events)
+    yield from _growth()
+
+
+def _mixed(events: int) -> Row:
+    correlate = floors.run("tree", str(events), str(THREADS))[2]
+    taken = child("bench.ours.kernels:mixed", {"count": events}, environment=ALLOCATOR)["result"]
+    row = _row(
+        f"linking, tensor ids and forward-backward of {events / 1e6:g}M rows",
+        sum(taken.values()),
+        correlate,
+        events,
+        25,
+    )
+    row.note = ", ".join(f"{what} {seconds / events * 1e9:.1f} ns" for what, seconds in taken.items())
+    return row
 
 
 def _row(what: str, ours: float, floor: float, count: int, bar: float) -> Row:
@@ -41,20 +56,54 @@ def _row(what: str, ours: float, floor: float, count: int, bar: float) -> Row:
 
 
 def _averages(events: int) -> Iterator[Row]:
-    stored = SCRATCH / "stored-engine"
-    child("bench.ours.engine:store", {"path": str(data.trace(events)), "out": str(stored)})
-    duckdb = statistics.median(
-        child("bench.peers.duckdb_averages:seconds", {"trace_dir": str(stored), "repeat": 5})["result"]
+    plain, with_stacks = _stored(data.trace(events)), _stored(data.trace(events, stacks=STACKS))
+    found = child("bench.ours.averages:columns", {"trace_dir": plain}, environment=ALLOCATOR)["result"]
+    size = f"{events / 1e6:g}M"
+    yield _against_duckdb(f"key averages of {size} calls from columns", found["groups"], 1)
+    yield _against_duckdb(
+        f"key averages of {size} events from columns, torch's view rules among it", found["rules"], None
     )
-    for what, arguments in (("key averages", {}), ("key averages, raw", {"raw": True})):
-        query = {"job": "top", "trace_dir": str(stored), "repeat": 5, **arguments}
-        taken = child("bench.ours.engine:query", query, environment=ALLOCATOR)["result"]
-        ours = statistics.median(taken)
-        yield Row(
-            "engine",
-            f"{what} of {events / 1e6:g}M stored events",
-            f"{ours * 1e3:.0f} ms",
-            f"DuckDB {duckdb * 1e3:.0f} ms",
-            ratio=ours / duckdb,
-            note="DuckDB sums stored self times; torch's view rules and device attribution come on top in ours",
-        )
+    for what, trace_dir, context in (
+        ("", plain, ""),
+        (" by input shapes", plain, "inputs"),
+        (f" by stacks ({STACKS} of them)", with_stacks, "stack"),
+    ):
+        arguments = {"trace_dir": trace_dir, "context": context}
+        pairs = child("bench.ours.averages:stored", arguments, environment=ALLOCATOR)["result"]
+        yield _against_duckdb(f"key averages of {size} stored events{what}", pairs, 4)
+
+
+def _stored(trace: Path) -> str:
+    out = SCRATCH / f"stored-{trace.stem}"
+    child("bench.ours.engine:store", {"path": str(trace), "out": str(out)}, environment=ALLOCATOR)
+    return str(out)
+
+
+def _against_duckdb(what: str, pairs: list[list[float]], bar: float | None) -> Row:
+    ours, peer = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    ratio = statistics.median(own / other for own, other in pairs)
+    return Row(
+        "engine",
+        what,
+        f"{ours * 1e3:.0f} ms of CPU",
+        f"DuckDB {peer * 1e3:.0f} ms",
+        ratio=ratio,
+        bar=f"<= {bar:g}x" if bar else "",
+        met=ratio <= bar if bar else None,
+    )
+
+
+def _growth() -> Iterator[Row]:
+    """What an event costs in small and in large traces."""
+    stored, asked = [], []
+    for size in SIZES:
+        trace = data.trace(size) if size <= COPIED else data.trace(COPIED, copies=size // COPIED)
+        arguments = {"path": str(trace), "out": str(SCRATCH / "stored-growth"), "repeat": 3 if size <= COPIED else 1}
+        found = child("bench.ours.engine:costs", arguments, environment=ALLOCATOR)["result"]
+        stored.append(found["store"] / size)
+        asked.append(found["top"] / size)
+    for what, per_event in (("import", stored), ("key averages", asked)):
+        growth = max(per_event) / min(per_event)
+        shown = " / ".join(f"{seconds * 1e9:.0f}" for seconds in per_event)
+        what = f"{what}, ns of CPU an event at 1e5 / 1e6 / 1e7"
+        yield Row("engine", what, shown, ratio=growth, bar="within 2x", met=growth <= 2)

@@ -1,13 +1,18 @@
-"""PyTorch under the observer, under torch's profiler and under neither, turn about in one process.
+"""PyTorch under the observer, under torch's profiler, under a callback that does nothing, and under none, turn about.
 
-Times are of the thread's CPU: what recording adds to an op is a few per cent of what the scheduler adds to a loop.
+Times are of the thread's CPU, in which backward runs as well where there is no GPU: what recording adds to an op is a
+few per cent of what the scheduler adds to a loop. The observer writes through one long arena, as a long capture does,
+so that no block finds its slots in a cache.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import statistics
+import json
+import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,60 +23,50 @@ from profclient import _recorder
 from profclient.torch import observer
 from torch import nn
 
+from bench.floors import torch_library
+from bench.pairing import WITHOUT, Round
+
 INPUTS, MODULES = 1, 8
 OPS = 4
 ARENA_BYTES = 64 << 20
+LONG_ARENA_BYTES = 256 << 20
+WARM_BLOCKS = 0.2  # of a block, after something was turned on or off
 Work = Callable[[], object]
 
 
-def per_op(count: int, rounds: int) -> dict[str, float]:
-    """Ns that each way of recording adds to an op, the median of rounds, and `off`: of the op itself."""
+def per_op(count: int, rounds: int) -> dict[str, Any]:
+    """Rounds of blocks of `count` ops (add_ of 4 floats)."""
     torch.set_num_threads(1)
     target, operand = torch.ones(4), torch.ones(4)
-
-    def loop() -> None:
-        for _ in range(count):
-            target.add_(operand)
-
-    return _added(loop, WAYS, rounds, count)
+    return _rounds(lambda: target.add_(operand), (*_USUAL, "kineto all threads"), rounds, count)
 
 
-def per_module_op(count: int, rounds: int) -> dict[str, float]:
-    """The same of an op in a TorchScript module, where there is a module hierarchy to record."""
+def per_module_op(count: int, rounds: int) -> dict[str, Any]:
+    """The same of calls of a TorchScript module, where there is a module hierarchy to record."""
     torch.set_num_threads(1)
     model = torch.jit.script(nn.Sequential(nn.ReLU())).eval()
     operand = torch.ones(4)
-
-    def loop() -> None:
-        for _ in range(count):
-            model(operand)
-
     with torch.no_grad():
         for _ in range(20):
             model(operand)
-        return _added(loop, ("modules", "kineto modules"), rounds, count)
+        return _rounds(lambda: model(operand), ("modules", "kineto modules"), rounds, count)
 
 
-def per_step(model: str, steps: int, rounds: int) -> dict[str, float]:
-    """Ns that each way adds to a training step, and `off`: of the step itself."""
+def per_step(model: str, steps: int, rounds: int) -> dict[str, Any]:
+    """The same of training steps."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    step = _MODELS[model]()
+    step = MODELS[model]()
     for _ in range(20):
         step()
-
-    def loop() -> None:
-        for _ in range(steps):
-            step()
-
-    return _added(loop, ("observer", "observer shapes", "kineto", "kineto shapes"), rounds, steps)
+    return _rounds(step, _USUAL, rounds, steps)
 
 
 def stop_pause(ops: int) -> dict[str, float]:
     """Seconds: the job's longest op while a capture of so many ops was stopped, its median op, and the stop itself."""
     torch.set_num_threads(1)
     target, operand = torch.ones(4), torch.ones(4)
-    loaded = _observer()
+    loaded = load_observer()
     _recorder.arm(arena_bytes=ARENA_BYTES, sources=OPS)
     loaded.start(0)
     stopped = threading.Event()
@@ -112,24 +107,90 @@ def kineto_stop(ops: int) -> dict[str, float]:
     return {"stop": time.perf_counter() - begin}
 
 
+def after_stop(count: int, rounds: int) -> dict[str, Any]:
+    """Rounds of blocks of a process that never recorded, and of one that has stopped recording: two processes."""
+    helpers = {way: _Idle(way, count) for way in (WITHOUT, "stopped")}
+    try:
+        found = [{way: helpers[way].block() for way in _shuffled(helpers, number)} for number in range(rounds)]
+    finally:
+        for helper in helpers.values():
+            helper.end()
+    return {"rounds": found, "events": 0.0}
+
+
+class _Idle:
+    """A process that times a block of ops when asked."""
+
+    def __init__(self, way: str, count: int) -> None:
+        code = f"from bench.ours.observer import idle_blocks; idle_blocks({way!r}, {count})"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def block(self) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(json.loads(self._process.stdout.readline()))
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def idle_blocks(way: str, count: int) -> None:
+    """In a process of its own: a block for each line of standard input."""
+    torch.set_num_threads(1)
+    target, operand = torch.ones(4), torch.ones(4)
+
+    def work() -> object:
+        return target.add_(operand)
+
+    loaded = load_observer()
+    if way == "stopped":
+        with _arena(), _observed(loaded, INPUTS):
+            for _ in range(1000):
+                work()
+    for _ in sys.stdin:
+        _cpu_ns(work, count // 5)
+        print(_cpu_ns(work, count) / count, flush=True)
+
+
 # --- ways of recording ---
 
 
 @contextlib.contextmanager
-def _observed(wanted: int) -> Iterator[None]:
-    _recorder.arm(arena_bytes=ARENA_BYTES, sources=OPS)
+def _arena() -> Iterator[None]:
+    _recorder.arm(arena_bytes=LONG_ARENA_BYTES, sources=OPS)
     _recorder.populate()
-    loaded = _observer()
+    try:
+        yield
+    finally:
+        _recorder.disarm()
+        dropped = _recorder.totals()["arena_full"]
+        _release()
+    if dropped:
+        raise RuntimeError(f"{dropped} events did not fit the arena: too many rounds for this measurement")
+
+
+@contextlib.contextmanager
+def _observed(loaded: observer.Observer, wanted: int) -> Iterator[None]:
     loaded.start(wanted)
     try:
         yield
     finally:
         loaded.stop()
-        _recorder.disarm()
-        dropped = _recorder.totals()["arena_full"]
-        _release()
-    if dropped:
-        raise RuntimeError(f"{dropped} events did not fit the arena: the loop is too long for this measurement")
+
+
+@contextlib.contextmanager
+def _callback(inputs: bool) -> Iterator[None]:
+    library = torch_library("observer")
+    library.floor_start(int(inputs))
+    try:
+        yield
+    finally:
+        library.floor_stop()
 
 
 @contextlib.contextmanager
@@ -147,40 +208,62 @@ def _all_threads() -> Any:
     return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
 
 
-_WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
-    "observer": lambda: _observed(0),
-    "observer shapes": lambda: _observed(INPUTS),
-    "modules": lambda: _observed(INPUTS | MODULES),
-    "kineto": _kineto,
-    "kineto shapes": lambda: _kineto(record_shapes=True),
-    "kineto modules": lambda: _kineto(record_shapes=True, with_stack=True, with_modules=True),
-    "kineto all threads": lambda: _kineto(experimental_config=_all_threads()),
-}
-WAYS = ("observer", "observer shapes", "kineto", "kineto shapes", "kineto all threads")
+Way = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-def _added(loop: Work, ways: tuple[str, ...], rounds: int, count: int) -> dict[str, float]:
-    added: dict[str, list[float]] = {way: [] for way in ways}
-    plain = [_cpu_ns(loop) / count for _ in range(3)]
-    for _ in range(rounds):
-        for way in ways:
-            before = _cpu_ns(loop)
-            with _WAYS[way]():
-                loop()  # what making room has pushed out of the caches comes back
-                during = _cpu_ns(loop)
-            after = _cpu_ns(loop)
-            added[way].append((during - (before + after) / 2) / count)
-            plain.append(before / count)
-    return {"off": statistics.median(plain), **{way: statistics.median(found) for way, found in added.items()}}
+def _ways(loaded: observer.Observer) -> dict[str, Way]:
+    return {
+        WITHOUT: contextlib.nullcontext,
+        "callback": lambda: _callback(False),
+        "callback inputs": lambda: _callback(True),
+        "observer": lambda: _observed(loaded, 0),
+        "observer shapes": lambda: _observed(loaded, INPUTS),
+        "modules": lambda: _observed(loaded, INPUTS | MODULES),
+        "kineto": _kineto,
+        "kineto shapes": lambda: _kineto(record_shapes=True),
+        "kineto modules": lambda: _kineto(record_shapes=True, with_stack=True, with_modules=True),
+        "kineto all threads": lambda: _kineto(experimental_config=_all_threads()),
+    }
 
 
-def _cpu_ns(loop: Work) -> int:
+_USUAL = ("callback", "callback inputs", "observer", "observer shapes", "kineto", "kineto shapes")
+
+
+def _rounds(work: Work, ways: tuple[str, ...], rounds: int, count: int) -> dict[str, Any]:
+    """`rounds` of a block of each way, ns a call, and the events that a call is."""
+    loaded = load_observer()
+    with _arena():
+        known = _ways(loaded)
+        found = [_round(work, known, (WITHOUT, *ways), count, number) for number in range(rounds)]
+        with _observed(loaded, 0):
+            before = _recorder.totals()["recorded"]
+            work()
+            events = _recorder.totals()["recorded"] - before
+    return {"rounds": found, "events": float(events)}
+
+
+def _round(work: Work, known: dict[str, Way], ways: tuple[str, ...], count: int, number: int) -> Round:
+    taken = {}
+    for way in _shuffled(ways, number):
+        with known[way]():
+            _cpu_ns(work, max(1, int(count * WARM_BLOCKS)))
+            taken[way] = _cpu_ns(work, count) / count
+    return taken
+
+
+def _shuffled(ways: Any, number: int) -> list[str]:
+    return random.Random(number).sample(sorted(ways), len(ways))
+
+
+def _cpu_ns(work: Work, count: int) -> int:
     begin = time.thread_time_ns()
-    loop()
+    for _ in range(count):
+        work()
     return time.thread_time_ns() - begin
 
 
-def _observer() -> observer.Observer:
+def load_observer() -> observer.Observer:
+    """The observer for this torch. RuntimeError where none has been built."""
     found = observer.load()
     if found is None:
         raise RuntimeError("there is no build of the observer for this torch: profctl torch build")
@@ -224,7 +307,7 @@ def _training(model: nn.Module, inputs: torch.Tensor) -> Work:
     return step
 
 
-_MODELS: dict[str, Callable[[], Work]] = {
+MODELS: dict[str, Callable[[], Work]] = {
     "tiny MLP": _tiny_mlp,
     "small transformer": _transformer,
     "larger MLP": _larger_mlp,

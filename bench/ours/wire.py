@@ -86,8 +86,8 @@ def _encode(fd: int, *, compress: bool = True) -> tuple[int, list[bytes]]:
     return taken, [chunk for chunk in chunks if chunk is not None]
 
 
-def _acked(fd: int) -> list[bytes]:
-    """The chunks as they travel when each is acked before the next is encoded: texts go out once."""
+def acked(fd: int) -> list[bytes]:
+    """The chunks of an arena as they travel when each is acked before the next is encoded: texts go out once."""
     from profclient._recorder import Drainer
     from profclient.streamer.compress import compressor
 
@@ -109,7 +109,7 @@ def on_the_wire(program: str) -> dict[str, float]:
     plain = min(_encode(fd, compress=False)[0] for _ in range(REPEAT))
     whole = min(_encode(fd)[0] for _ in range(REPEAT))
     slots = np.concatenate([_slots(os.pread(fd, CHUNK_BYTES, at)) for at in _sealed_at(fd)])
-    chunks = _acked(fd)
+    chunks = acked(fd)
     events = sum(Header._make(HEADER.unpack(chunk[: HEADER.size])).events for chunk in chunks)
     with tempfile.NamedTemporaryFile() as file:
         file.write(slots.tobytes())
@@ -172,7 +172,7 @@ def write_file(path: str, events: int) -> int:
 
     Returns how many.
     """
-    chunks = _acked(_record(names()[0]))
+    chunks = acked(_record(names()[0]))
     headers = [Header._make(HEADER.unpack(chunk[: HEADER.size])) for chunk in chunks]
     needed = 1 + bisect_left(list(accumulate(header.events for header in headers)), events)
     chunks, headers = chunks[:needed], headers[:needed]

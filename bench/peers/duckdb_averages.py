@@ -1,23 +1,45 @@
-"""DuckDB on the rows of a stored trace: the key averages that SQL can give without torch's view rules."""
+"""DuckDB on the same rows: groups by name, device type and whether it is an annotation, and what else is asked.
+
+It sums what the rows have; torch's view rules (wrappers, utility ops, device time by op) it does not know. One thread.
+"""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 
-QUERY = """
-select name, count(*), sum("end" - start), sum(self_time)
-from read_parquet('{files}', union_by_name=true) group by name order by 4 desc
+# `kind`: those of annotations, as profd.events.Kind numbers them.
+STORED = """
+select name, device_type, kind in (2, 12) as annotation {context}, count(*), sum("end" - start), sum(self_time)
+from read_parquet('{files}', union_by_name=true) group by all
+"""
+COLUMNS = """
+select name, device_type, annotation {context}, count(*) filter (counted),
+  sum(cpu), sum(self_cpu), sum(device), sum(self_device)
+from calls group by all
 """
 
 
-def seconds(trace_dir: str, repeat: int) -> list[float]:
-    """Seconds of each of several runs in a warm process."""
+def stored(trace_dir: str, context: str = "") -> Callable[[], list[Any]]:
+    """Runs on the Parquet files of a stored trace; `context`: a column to group by besides."""
+    return _query(STORED.format(context=_also(context), files=f"{trace_dir}/segment-*.parquet"), None)
+
+
+def columns(calls: pa.Table, context: str = "") -> Callable[[], list[Any]]:
+    """Runs on columns in memory, of which names are a dictionary and its codes."""
+    return _query(COLUMNS.format(context=_also(context)), calls)
+
+
+def _also(context: str) -> str:
+    return f", {context}" if context else ""
+
+
+def _query(text: str, calls: pa.Table | None) -> Callable[[], list[Any]]:
     database = duckdb.connect()
-    taken = []
-    for _ in range(repeat + 1):
-        begin = time.perf_counter()
-        database.execute(QUERY.format(files=f"{trace_dir}/segment-*.parquet")).fetchall()
-        taken.append(time.perf_counter() - begin)
-    return taken[1:]
+    database.execute("set threads = 1")
+    if calls is not None:
+        database.register("calls", calls)
+    return lambda: database.execute(text).fetchall()
