@@ -47,6 +47,17 @@ def query_cpu(job: str, trace_dir: str, repeat: int, **arguments: Any) -> list[f
     return _runs(time.process_time, job, trace_dir, repeat, arguments)
 
 
+def costs(path: str, out: str, repeat: int, kind: str = "chrome") -> dict[str, Any]:
+    """CPU seconds of storing a file and of `top` on it in a warm worker, medians; its events."""
+    stored, events = [], 0
+    for _ in range(repeat):
+        begin = time.process_time()
+        events = store(path, out, kind)["events"]
+        stored.append(time.process_time() - begin)
+    top = statistics.median(query_cpu("top", out, repeat))
+    return {"store": statistics.median(stored), "top": top, "events": events}
+
+
 def _runs(clock: Callable[[], float], job: str, trace_dir: str, repeat: int, arguments: dict[str, Any]) -> list[float]:
     function, taken = find(job), []
     for _ in range(repeat + 1):
