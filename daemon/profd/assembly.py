@@ -26,6 +26,7 @@ from profd.capture.switch import Switch
 from profd.config import Config
 from profd.doctor import Examiner
 from profd.errors import BadInput, ProfdError
+from profd.gpu.checks import GpuChecks
 from profd.gpu.gauges import GpuGauges
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.nvml import Nvml
@@ -361,7 +362,8 @@ class Daemon:
 
     def _host_view(self) -> HostView:
         config = self._config
-        examiner = Examiner(config, identity.current(), self._audit_log, self._nvml)
+        gpu = GpuChecks(holders=lambda: self._leases.foreign_holders, leases=self._leases.leases)
+        examiner = Examiner(config, identity.current(), self._audit_log, self._nvml, gpu=gpu)
         return HostView(
             mode=config.mode,
             state_dir=config.state_dir,
@@ -388,6 +390,7 @@ class Daemon:
             sockets_remade=dict(self._sockets.remade),
             sdk=self._sdk.statistics(),
             ingest=self._ingest.statistics(),
+            leases=self._leases.statistics(),
         )
 
 

@@ -6,11 +6,12 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from profd.config import Config
+from profd.gpu.checks import GpuChecks
 from profd.gpu.nvml import Nvml
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
 from profd.trust.audit import AuditLog
@@ -39,6 +40,7 @@ class Examiner:
     audit: AuditLog
     nvml: Nvml
     proc: Path = Path("/proc")
+    gpu: GpuChecks = field(default_factory=GpuChecks)
 
     def findings(self) -> list[Finding]:
         """All checks, in the order a person would make them."""
@@ -53,6 +55,9 @@ class Examiner:
             "workers": self._workers,
             "clock": self._clock,
             "gpus": self._gpus,
+            "cupti": lambda: Finding("cupti", *self.gpu.cupti()),
+            "gpu counters": lambda: Finding("gpu counters", *self.gpu.counters(self.nvml.read().gpus)),
+            "gpu leases": lambda: Finding("gpu leases", *self.gpu.held()),
         }
         return [_tried(name, check) for name, check in checks.items()]
 

@@ -14,6 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.gpu.holders import HolderKind
+from profd.gpu.leases import LeaseStatistics, Stage
 from profd.ingest.intake import IngestStatistics
 from profd.metrics import Metrics
 from profd.sources.sdk.source import SdkStatistics
@@ -38,6 +40,7 @@ class Reading:
     kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
     sockets_remade: dict[str, int] = field(default_factory=dict)  # by which socket
     sdk: SdkStatistics = field(default_factory=SdkStatistics)
+    leases: LeaseStatistics = field(default_factory=LeaseStatistics)
     ingest: IngestStatistics = field(default_factory=IngestStatistics)
 
 
@@ -119,6 +122,7 @@ def _families(reading: Reading) -> Iterable[Metric]:
     yield remade
     yield from _kineto(reading.kineto)
     yield from _sdk(reading.sdk)
+    yield from _leases(reading.leases)
     yield from _ingest(reading.ingest)
 
 
@@ -160,6 +164,22 @@ def _sdk(counts: SdkStatistics) -> Iterable[Metric]:
     yield CounterMetricFamily(
         "profd_sdk_stepping_recordings", "Recordings that profd_sdk_step_seconds sums up.", value=counts.stepping
     )
+
+
+def _leases(counts: LeaseStatistics) -> Iterable[Metric]:
+    now = GaugeMetricFamily(
+        "profd_gpu_leases", "Processes whose CUPTI, and GPUs whose counters, somebody has.", labels=["scope", "stage"]
+    )
+    for scope in ("process", "gpu"):
+        for stage in Stage:
+            now.add_metric([scope, stage.value], counts.now.get((scope, stage.value), 0))
+    yield now
+    refused = CounterMetricFamily(
+        "profd_gpu_lease_refusals", "Leases that were refused, by who had it.", labels=["holder"]
+    )
+    for holder in HolderKind:
+        refused.add_metric([holder.value], counts.refused.get(holder.value, 0))
+    yield refused
 
 
 def _ingest(counts: IngestStatistics) -> Iterable[Metric]:

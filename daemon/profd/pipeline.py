@@ -144,7 +144,9 @@ class _Import:
             meta.anomalies[name] = meta.anomalies.get(name, 0) + count
         meta.warnings += findings.warnings
         if findings.clock_error_ns is not None:
-            meta.clock_error_ns = max(meta.clock_error_ns or 0, findings.clock_error_ns)
+            gpu = meta.gpu.get("clock_error_ns")
+            errors = (meta.clock_error_ns or 0, findings.clock_error_ns, gpu if isinstance(gpu, int) else 0)
+            meta.clock_error_ns = max(errors)
         if findings.truncated:
             meta.truncated = f"{meta.truncated} {label}: {findings.truncated}".lstrip()
         for key, value in findings.top_level.items():
@@ -154,7 +156,7 @@ class _Import:
 
     def _take_origin(self, origin: TraceMeta) -> None:
         """What a trace from another store says of itself; what the tree counts is counted anew."""
-        for name in (*ORIGIN_FIELDS, "waterfall", "versions"):
+        for name in (*ORIGIN_FIELDS, "waterfall", "versions", "gpu"):
             if value := getattr(origin, name):
                 setattr(self._meta, name, value)
         self._lost += origin.lost

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Final
 
 from profd.errors import BadInput
+from profd.gpu.states import GpuReport, report_from_untrusted
 from profd.limits import AGENT_KEYS_MAX, AGENT_PACKET_BYTES_MAX, AGENT_VALUE_CHARACTERS_MAX
 
 VERSION: Final = 1
@@ -89,6 +90,7 @@ class Status:
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
     not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
     file: str = ""  # what torch's own profiler wrote; of STOPPED
+    gpu: GpuReport = field(default_factory=GpuReport)  # what the CUPTI collector says
 
 
 def encode(kind: Kind, epoch: int = 0, **fields: object) -> bytes:
@@ -169,6 +171,7 @@ def status_from_untrusted(packet: Packet) -> Status:
         first_ns=number(fields, "first") or None,
         not_honoured=sentences(fields, "not_honoured"),
         file=fields.get("file", ""),
+        gpu=report_from_untrusted(fields),
     )
 
 

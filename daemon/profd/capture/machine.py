@@ -371,6 +371,7 @@ def _copy(recording: Recording, target: TargetRecord) -> None:
     target.waterfall = list(recording.waterfall)
     target.cost = recording.cost
     target.versions = dict(recording.versions)
+    target.gpu = dict(recording.gpu)
 
 
 Handler = Callable[[Machine, object], "list[Action] | None"]

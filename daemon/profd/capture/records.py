@@ -61,6 +61,7 @@ class TargetRecord:
     waterfall: list[Phase] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
     versions: dict[str, str] = field(default_factory=dict)
+    gpu: dict[str, int | str] = field(default_factory=dict)
     files: list[RawFile] = field(default_factory=list)
     shortfall: Reason = Reason.NONE  # what the source said is missing: a retry must not forget it
     shortfall_message: str = ""

@@ -37,11 +37,16 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
         cost=Cost(_text(cost.how), cost.step_ratio, cost.seconds, _text(cost.detail)),
         waterfall=[Phase(_text(phase.name), _count(phase.duration_ns)) for phase in meta.waterfall[:_TEXTS_MAX]],
         versions={_text(name): _text(version) for name, version in [*meta.versions.items()][:_TEXTS_MAX]},
+        gpu={_label(name): _fact(value) for name, value in [*meta.gpu.items()][:_TEXTS_MAX]},
         lost=[Loss(_label(loss.stage), _label(loss.reason), _count(loss.count)) for loss in meta.lost[:_TEXTS_MAX]],
         anomalies={_label(name): _count(count) for name, count in [*meta.anomalies.items()][:_TEXTS_MAX]},
         warnings=_texts(meta.warnings),
         truncated=_text(meta.truncated),
     )
+
+
+def _fact(value: int | str) -> int | str:
+    return value if isinstance(value, int) else _text(value)
 
 
 def check_json(value: Any) -> None:

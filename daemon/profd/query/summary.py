@@ -51,6 +51,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "warnings": [*meta.warnings, *(text for text in (meta.truncated, shortfall) if text)],
         "anomalies": meta.anomalies,
         "versions": meta.versions,
+        "gpu": meta.gpu,
         "next": f"profctl top {meta.trace or reader.directory.name}",
     }
 

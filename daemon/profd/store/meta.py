@@ -72,6 +72,7 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     cost: Cost = msgspec.field(default_factory=Cost)
     waterfall: list[Phase] = msgspec.field(default_factory=list)
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    gpu: dict[str, int | str] = msgspec.field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
     truncated: str = ""  # a sentence when the input ended early
     tracks: Tracks = msgspec.field(default_factory=Tracks)
     top_level: dict[str, Any] = msgspec.field(default_factory=dict)  # keys beside traceEvents

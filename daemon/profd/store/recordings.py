@@ -75,6 +75,7 @@ def _meta(capture: CaptureRecord, target: TargetRecord) -> TraceMeta:
         cost=target.cost,
         waterfall=list(target.waterfall),
         versions=dict(target.versions),
+        gpu=dict(target.gpu),
     )
 
 

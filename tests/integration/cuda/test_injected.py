@@ -46,8 +46,10 @@ def test_kernels_find_their_launches(daemon: RunningDaemon, program: Program) ->
 def test_a_foreign_subscriber_is_named(daemon: RunningDaemon, program: Program) -> None:
     with program(FAKE_CUPTI_HOLDER="Nsight Systems") as job:
         [target] = Captures(daemon).record(job.pid).targets
-        told = " ".join([target.message, *target.not_honoured])
-        assert "another profiler holds CUPTI in this process: CUPTI for Nsight Systems" in told, target
+        assert (target.state, target.reason) == (pb.STATE_BUSY, pb.REASON_OTHER_PROFILER), target
+        assert target.message.startswith("another profiler holds CUPTI in this process: CUPTI for Nsight Systems")
+        told = subprocess.run([*PROFCTL, "doctor"], env=daemon.environ, capture_output=True, text=True)
+        assert "CUPTI for Nsight Systems" in told.stdout
 
 
 def test_what_a_killed_program_had_handed_over_is_kept(daemon: RunningDaemon, program: Program) -> None:

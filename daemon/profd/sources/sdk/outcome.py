@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from profd.agents.protocol import Hello, Status
 from profd.capture.model import Cost, Reason, Recording, State
+from profd.gpu.states import GpuReport, sentence
 
 
 class Ending(Enum):
@@ -74,6 +75,19 @@ def _explain_nothing(recording: Recording) -> None:
     if recording.reason is Reason.NONE:
         why = "; ".join(recording.not_honoured) or "no range, operator or call ran in the window"
         recording.reason, recording.message = Reason.NO_FILE, f"nothing was recorded: {why}"
+
+
+def explain_gpu(recording: Recording, report: GpuReport) -> None:
+    """Why CUDA's work is not in it, unless something graver is known. Without anything else, that is its state."""
+    nothing = recording.state is State.FAILED and recording.reason in (Reason.NONE, Reason.NO_FILE)
+    if report.reason is Reason.NONE or not (nothing or recording.reason is Reason.NONE):
+        return
+    recording.reason = report.reason
+    recording.message = sentence(recording.not_honoured) or f"CUDA was not recorded ({report.state})"
+    if nothing and report.reason is Reason.OTHER_PROFILER:
+        recording.state = State.BUSY
+    elif nothing and report.reason is Reason.NOT_PERMITTED:
+        recording.state = State.REFUSED
 
 
 def _explain_itself(recording: Recording, reason: str) -> None:

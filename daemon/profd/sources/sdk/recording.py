@@ -21,12 +21,13 @@ from profd.agents.protocol import Status
 from profd.capture.model import Loss, Options, Phase, RawFile, Reason, Recording, State
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Lease
+from profd.gpu.states import GpuState
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Session
 from profd.sources.sdk import handover, orphans, planning, torch_file
 from profd.sources.sdk.guard import ABORT, Guard, kinds
 from profd.sources.sdk.handover import Parts
-from profd.sources.sdk.outcome import Ending, Facts, cost, explain, versions
+from profd.sources.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, versions
 from profd.sources.sdk.ports import Drain, Intake
 from profd.targets.process import Process
 from profd.trust.pickup import Refused
@@ -138,6 +139,7 @@ class Recorder:
                 max_overhead=self._options.max_overhead,
             )
             explain(recording, facts)
+            self._meet_gpu(recording)
             return recording
 
     async def _torch_file(self, arm: Arm) -> RawFile | Refused | None:
@@ -216,6 +218,16 @@ class Recorder:
         if verdict:
             self._agent.limit(verdict)
         return None
+
+    def _meet_gpu(self, recording: Recording) -> None:
+        """What the collector has found goes into the recording, and to whoever asks who holds CUPTI where."""
+        report = self.status.gpu
+        recording.gpu = dict(report.facts)
+        if report.state is GpuState.OK:
+            self._leases.armed(self._process.id)
+        elif report.state is not None and report.state.held:
+            self._leases.met_foreign(self._process.id, report.holder)
+        explain_gpu(recording, report)
 
     def _heard(self) -> None:
         """The process runs, and says so."""

@@ -345,9 +345,14 @@ async def test_other_tools_are_remembered_within_bounds(keeper: LeaseKeeper) -> 
 
 
 async def test_a_hold_that_fails_is_still_ended(keeper: LeaseKeeper) -> None:
-    with pytest.raises(RuntimeError), keeper.hold(ProcessId(1, start_ticks(1)), OURS) as lease:
-        keeper.arm(lease)
-        raise RuntimeError
+    def fail() -> None:
+        with keeper.hold(ProcessId(1, start_ticks(1)), OURS) as lease:
+            keeper.arm(lease)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    [lease] = keeper.leases()
     assert lease.stage is Stage.ENDING
     keeper.clear(lease.subject)
     assert keeper.leases() == []
