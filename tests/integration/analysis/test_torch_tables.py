@@ -15,7 +15,7 @@ from tests.support.importing import import_trace
 
 CAPTURE = Path(__file__).with_name("torch_capture.py")
 CAPTURE_SECONDS = 120
-CAPTURES = ["plain", "steps", "shapes", "shapes+stacks", "memory", "stacks+memory+steps", "threads+shapes"]
+CAPTURES = ["plain", "steps", "shapes", "shapes+stacks", "memory", "stacks+memory+steps", "threads+shapes", "symbols"]
 WITH_CALL_STACKS = ["verbose+stacks", "verbose+stacks+memory+threads"]
 STACK_FRAMES = 5  # as in torch_capture
 

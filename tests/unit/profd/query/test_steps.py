@@ -56,6 +56,29 @@ def test_each_step_by_hand(rows: int, tmp_path: Path) -> None:
     assert (second["launches"], second["host_share"]) == (2, 0.05)
 
 
+def test_accumulated_gradients_are_one_step(tmp_path: Path) -> None:
+    """Three passes forward and backward between two updates; SDK and profiler steps are not there to say more."""
+    events = []
+    for update in range(3):
+        at = 1000 * update
+        for micro in range(3):
+            events += [
+                Event("forward", at + 300 * micro, at + 300 * micro + 100, STEP),
+                Event("cudaLaunchKernel", at + 300 * micro + 50, at + 300 * micro + 60, Kind.RUNTIME),
+                Event(
+                    "autograd::engine::evaluate_function: MmBackward0", at + 300 * micro + 100, at + 300 * micro + 200
+                ),
+            ]
+        events.append(Event("Optimizer.step#Adam.step", at + 900, at + 950, STEP))
+        events.append(Event("Optimizer.zero_grad#Adam.zero_grad", at + 950, at + 960, STEP))
+    answer = steps_of_trace(TraceReader(store(table_of(events), tmp_path / "t")))
+    assert (answer["n"], answer["from"]) == (2, "Optimizer.step")
+    assert [(step["start_ns"], step["duration_ns"], step["launches"]) for step in answer["steps"]] == [
+        (950, 1000, 3),
+        (1950, 1000, 3),
+    ]
+
+
 @pytest.mark.parametrize("rows", [2, 100])
 def test_launch_delays_by_hand(rows: int, tmp_path: Path) -> None:
     events = [
