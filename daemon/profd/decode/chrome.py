@@ -27,6 +27,7 @@ from profd.decode.inflate import Slices
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace
 from profd.events import NO_ROW, ArgColumn, DeviceType, Dictionary, EventTable, Flows, Tracks
+from profd.store.read_ahead import read_ahead
 
 DICTIONARIES: Final = ("name", "cat", "stack", "module", "inputs", "flow_id")
 _EVENT_CODES: Final = {name: name for name in ("name", "cat", "stack", "module", "inputs")}
@@ -78,6 +79,7 @@ class ChromeDecoder:
         self.events = 0  # rows yielded so far
         self._file = file
         self._slice_bytes = slice_bytes
+        self._begun = False
         self._scanner = _scanner()
         self._codes = {
             name: SharedDictionary(self.dictionaries.setdefault(name, Dictionary())) for name in DICTIONARIES
@@ -95,19 +97,35 @@ class ChromeDecoder:
 
     def batches(self) -> Iterator[Batch]:
         """Yield a batch per slice that holds events or flows. Raises BadTrace if nothing is readable."""
-        slices = Slices(self._file, self._slice_bytes)
-        for piece in slices:
+        slices, problem = Slices(self._file, self._slice_bytes), ""
+        for piece, known in self._pieces(slices):
+            problem = known
             self._scanner.feed(piece, False)
             if self._scanner.held:
                 self._begin()
             yield from self._take()
             if self._scanner.fault or self._scanner.done:
                 break
+        else:
+            problem = slices.problem
         self._scanner.feed(b"", True)
         if self._scanner.held:  # the file ends with the bracket that opens the events
             self._begin()
         yield from self._take()
-        self._conclude(slices.problem)
+        self._conclude(problem)
+
+    def _pieces(self, slices: Slices) -> Iterator[tuple[bytes | memoryview, str]]:
+        """The slices, each with the problem known by then.
+
+        From where the events begin each is read and inflated while the one before is scanned. Not earlier:
+        `_look_ahead` needs the file for itself.
+        """
+        pieces = ((piece, slices.problem) for piece in slices)
+        for piece in pieces:
+            yield piece
+            if self._begun:
+                break
+        yield from read_ahead(pieces)
 
     def _begin(self) -> None:
         """Set base and accelerator from what stands before the events, or from all of the file."""
@@ -117,6 +135,7 @@ class ChromeDecoder:
             members = members | self._look_ahead()
         self.base_ns = base_ns_of(members.get("baseTimeNanoseconds"))
         self._scanner.begin(self.base_ns, accelerator_of(members.get("deviceProperties")))
+        self._begun = True
 
     def _look_ahead(self) -> dict[str, Any]:
         """Read the top-level members of the whole file, passing over the events (about 1 GB/s)."""
