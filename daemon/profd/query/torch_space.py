@@ -62,7 +62,7 @@ class _Reading:
         planes, lines, line = self._places()
         group, step = self._steps()
         kernel = np.where(table.column("kind")[work] == Kind.KERNEL, self._words.code(_KERNEL), NO_TEXT)
-        names = rules.names_of(table)
+        names = rules.demangled(rules.names_of(table))
         return Space(
             planes=planes,
             lines=lines,
