@@ -1,5 +1,6 @@
 #include "xspace_events.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -38,8 +39,12 @@ struct Event {
 
 class Scan {
  public:
-  Scan(const std::uint8_t* data, std::int64_t base_ns, const EventLimits& limits)
-      : data_(data), base_(base_ns), limits_(limits) {}
+  // `bytes`: how many are left to read, by which room is made for as many events as they can be.
+  Scan(const std::uint8_t* data, std::size_t bytes, std::int64_t base_ns, const EventLimits& limits)
+      : data_(data), base_(base_ns), limits_(limits), room_(std::min(limits.events, bytes / kEventBytes + 1)) {
+    out.start.reserve(room_), out.end.reserve(room_), out.metadata.reserve(room_);
+    out.start_ps.reserve(room_), out.end_ps.reserve(room_);
+  }
 
   // Nothing is kept of what is no message, or at no time.
   void event(std::size_t first, std::size_t last) {
@@ -171,6 +176,10 @@ class Scan {
     same_id[type] = static_cast<std::uint32_t>(out.stats.size());
     StatColumn& fresh = out.stats.emplace_back();
     fresh.id = id, fresh.type = type;
+    if (row() == 0) {  // what the first event has mostly all have
+      fresh.rows.reserve(room_);
+      fresh.is_number() ? fresh.numbers.reserve(room_) : fresh.words.reserve(room_);
+    }
     return same_id[type];
   }
 
@@ -197,6 +206,7 @@ class Scan {
   std::int64_t row() const { return static_cast<std::int64_t>(out.start.size()); }
 
   static constexpr std::size_t kOrderMax = 64;
+  static constexpr std::size_t kEventBytes = 20;  // of a small one with a stat or two
   static constexpr std::uint32_t kNoColumn = 0xffffffff;
 
   struct ByType : std::array<std::uint32_t, kRef + 1> {
@@ -206,6 +216,7 @@ class Scan {
   const std::uint8_t* data_;
   std::int64_t base_;
   EventLimits limits_;
+  std::size_t room_;
   std::size_t stats_seen_ = 0, expected_ = 0;
   std::vector<std::uint32_t> order_;    // columns of the stats of the event before
   std::vector<std::uint32_t> touched_;  // of the stats of this event, once for each
@@ -217,7 +228,7 @@ class Scan {
 
 EventColumns scan_events(const std::uint8_t* data, std::size_t first, std::size_t last, std::int64_t base_ns,
                          const EventLimits& limits) {
-  Scan scan(data, base_ns, limits);
+  Scan scan(data, last - first, base_ns, limits);
   EventColumns& out = scan.out;
   WireReader reader(data, first, last);
   WireField field;

@@ -140,10 +140,14 @@ class PlaneStats:
 
     def _groups(self, slice_: dict[str, Any]) -> list[_Group]:
         groups: dict[tuple[str, str], _Group] = {}
+        everywhere: Array | None = None  # one array for all stats that every event has
         for number, type_, rows, values, distinct, repeats in sorted(slice_["stats"], key=lambda stat: stat[:2]):
             kind, name = STAT_TYPES[type_], self._plane.stat_name(number)
             words = self._words(kind, distinct, slice_["texts"]) if distinct is not None else []
-            group = _Group(name, kind, rows, values, words, repeats)
+            own = rows
+            if len(rows) == len(slice_["start"]) and not repeats:
+                own = everywhere = rows if everywhere is None else everywhere
+            group = _Group(name, kind, own, values, words, repeats)
             groups[name, kind] = _merged(groups[name, kind], group) if (name, kind) in groups else group
         return list(groups.values())
 
