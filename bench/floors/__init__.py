@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import importlib.util
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -38,3 +41,16 @@ def extension(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@functools.cache
+def torch_library(name: str) -> ctypes.CDLL:
+    """Build `NAME.cpp` for the torch of this Python, with the flags of the observer, and load it."""
+    from profclient.torch import build
+
+    found = build.ask(sys.executable)
+    SCRATCH.mkdir(exist_ok=True)
+    source, library = HERE / f"{name}.cpp", SCRATCH / f"floor-{name}-{found.key.torch}.so"
+    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run(build.command(found, build.compiler(), library, source), check=True)
+    return ctypes.CDLL(str(library))

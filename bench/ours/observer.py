@@ -285,7 +285,7 @@ def _tiny_mlp() -> Work:
 
 def _larger_mlp() -> Work:
     layers = (nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    return _training(nn.Sequential(*layers), torch.randn(128, 512))
+    return _training(nn.Sequential(*layers), torch.randn(64, 512))
 
 
 def _transformer() -> Work:

@@ -56,7 +56,9 @@ def _slot(draw: Any, strings: Strings, now: int) -> Slot:
     elif kind == arena.OUT_OF_MEMORY:
         slot.payload = draw(_I64)
     elif kind in RANGE_KINDS:
-        slot.flags = draw(st.sampled_from((0, 0, 0, arena.ASYNC, arena.OPEN_AT_START, arena.FAILED, arena.NAMED, arena.ALLOW_TF32)))
+        slot.flags = draw(
+            st.sampled_from((0, 0, 0, arena.ASYNC, arena.OPEN_AT_START, arena.FAILED, arena.NAMED, arena.ALLOW_TF32))
+        )
         slot.end = draw(st.sampled_from((0, now, now + 1, now + 5, now + 20, now + 300)))
         if kind == arena.OP:
             slot.scope = draw(st.integers(0, 10))

@@ -77,9 +77,12 @@ def compiler() -> list[str]:
     )
 
 
-def command(torch: Torch, chosen: list[str], output: Path) -> list[str]:
-    """The whole command line. Without -DNDEBUG torch's headers describe other layouts than its libraries have."""
-    top = Path(sources.directory())
+def command(torch: Torch, chosen: list[str], output: Path, source: Path | None = None) -> list[str]:
+    """The whole command line, for the observer or another source.
+
+    Without -DNDEBUG torch's headers describe other layouts than its libraries have.
+    """
+    source = source or Path(sources.directory()) / "torch" / "all.cpp"
     libraries = torch.home / "lib"
     includes = (torch.home / "include", torch.home / "include" / "torch" / "csrc" / "api" / "include")
     return [
@@ -89,7 +92,7 @@ def command(torch: Torch, chosen: list[str], output: Path) -> list[str]:
         f'-DPROFD_TORCH_BUILD="{torch.key.text}"',
         *(f"-isystem{path}" for path in includes),
         *_thread_locals(chosen, torch.key.machine),
-        *("-o", str(output), str(top / "torch" / "all.cpp")),
+        *("-o", str(output), str(source)),
         *(f"-L{libraries}", "-lc10", "-ltorch_cpu", "-Wl,--no-undefined", "-Wl,-z,nodelete", "-Wl,-s"),
     ]
 
