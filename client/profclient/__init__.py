@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from profclient.agent import attach as attach
     from profclient.agent import detach as detach
+    from profclient.emitting import emit_nvtx as emit_nvtx
     from profclient.profiling import profile as profile
     from profclient.recording import counter as counter
     from profclient.recording import instant as instant
@@ -32,6 +33,7 @@ _PLACES = {
     "attach": "profclient.agent",
     "counter": "profclient.recording",
     "detach": "profclient.agent",
+    "emit_nvtx": "profclient.emitting",
     "instant": "profclient.recording",
     "missing": "profclient.recording",
     "profile": "profclient.profiling",
@@ -49,6 +51,7 @@ __all__ = [
     "attach",
     "counter",
     "detach",
+    "emit_nvtx",
     "instant",
     "missing",
     "profile",

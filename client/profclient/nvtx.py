@@ -42,6 +42,19 @@ def copies() -> int:
     return int(_loaded().profd_nvtx_copies())
 
 
+def open_tool() -> tuple[int, int]:
+    """Addresses of `void push(const char *)` and `void pop()` of another tool's NVTX. Raises NvtxUnavailable."""
+    library = _loaded()
+    why = library.profd_nvtx_open()
+    if why is not None:
+        raise NvtxUnavailable(why.decode(errors="replace"))
+    return _address(library.profd_nvtx_push), _address(library.profd_nvtx_pop)
+
+
+def _address(function: object) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]  # a foreign function
+
+
 def _loaded() -> ctypes.CDLL:
     global _library
     if _library is None:
@@ -52,6 +65,7 @@ def _loaded() -> ctypes.CDLL:
         _library.profd_nvtx_start.argtypes = [ctypes.c_void_p]
         _library.profd_nvtx_copies.restype = ctypes.c_uint
         _library.profd_nvtx_stop.restype = None
+        _library.profd_nvtx_open.restype = ctypes.c_char_p
     return _library
 
 

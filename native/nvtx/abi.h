@@ -9,7 +9,7 @@ namespace profd::nvtx {
 
 using Function = void (*)();
 
-enum class ExportTable : uint32_t { Callbacks = 1 };
+enum class ExportTable : uint32_t { Callbacks = 1, VersionInfo = 3 };
 enum class Module : uint32_t { Core = 1, Core2 = 5 };  // functions without a domain, and with one
 
 // Of each copy of the headers in a process (every library that was built with them has one of its own).
@@ -17,6 +17,12 @@ struct Callbacks {
   size_t bytes;
   // The table: pointers to the slots that hold the functions which the program calls. A null slot is not called.
   int (*module_table)(Module module, Function*** table, unsigned* count);
+};
+struct VersionInfo {
+  size_t bytes;
+  uint32_t version;
+  uint32_t reserved;
+  void (*set_tool_version)(uint32_t version);
 };
 using GetExportTable = const void* (*)(ExportTable);
 

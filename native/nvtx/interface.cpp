@@ -1,5 +1,6 @@
 #include "profd_nvtx.h"
 
+#include "client.h"
 #include "ranges.h"
 #include "tool.h"
 
@@ -20,5 +21,11 @@ extern "C" EXPORTED int profd_nvtx_start(const void* api) {
 }
 
 extern "C" EXPORTED void profd_nvtx_stop(void) { profd::nvtx::turn_off(); }
+
+extern "C" EXPORTED const char* profd_nvtx_open(void) { return profd::nvtx::open_tool(); }
+
+extern "C" EXPORTED void profd_nvtx_push(const char* name) { profd::nvtx::tell_push(name); }
+
+extern "C" EXPORTED void profd_nvtx_pop(void) { profd::nvtx::tell_pop(); }
 
 extern "C" EXPORTED unsigned profd_nvtx_copies(void) { return profd::nvtx::copies(); }

@@ -14,6 +14,12 @@ int InitializeInjectionNvtx2(const void* (*get_export_table)(unsigned));
 int profd_nvtx_start(const void* api);
 void profd_nvtx_stop(void);
 
+// The other way: another tool is told of our ranges (profclient.emit_nvtx). Loads the tool that NVTX_INJECTION64_PATH names,
+// once. Null: it is there; else a sentence.
+const char* profd_nvtx_open(void);
+void profd_nvtx_push(const char* name);
+void profd_nvtx_pop(void);
+
 // How many copies of NVTX have found us; 0: none of the program's ranges can be seen.
 unsigned profd_nvtx_copies(void);
 

@@ -2,6 +2,7 @@
 // Coroutine functions and generators must stay what they are for inspect and asyncio: profclient.wrapping wraps those.
 #include <cstddef>
 
+#include "mirror.h"
 #include "parts.h"
 #include "span.h"
 #include "types_py.h"
@@ -22,16 +23,29 @@ struct Recorded {
 
 Recorded* as_recorded(PyObject* self) { return reinterpret_cast<Recorded*>(self); }
 
-PyObject* call_recorded(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* keywords) {
-  Recorded* recorded = as_recorded(self);
-  if (__builtin_expect(!(api.state.armed.load(std::memory_order_relaxed) & kRanges), 1)) {
-    return PyObject_Vectorcall(recorded->function, args, nargsf, keywords);
-  }
+PyObject* call_recording(Recorded* recorded, PyObject* const* args, size_t nargsf, PyObject* keywords) {
   Handle handle;
   begin_range(recorded->name, recorded->detail, &handle);
   PyObject* result = PyObject_Vectorcall(recorded->function, args, nargsf, keywords);
   end_range(handle, result ? 0 : arena::kFailed);
   return result;
+}
+
+PyObject* call_mirrored(Recorded* recorded, PyObject* const* args, size_t nargsf, PyObject* keywords) {
+  const char place = 0;  // its address tells this call from those within it
+  mirror_begin(&place, recorded->name);
+  PyObject* result = call_recording(recorded, args, nargsf, keywords);
+  mirror_end(&place);
+  return result;
+}
+
+PyObject* call_recorded(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* keywords) {
+  Recorded* recorded = as_recorded(self);
+  if (mirrors()) return call_mirrored(recorded, args, nargsf, keywords);
+  if (__builtin_expect(!(api.state.armed.load(std::memory_order_relaxed) & kRanges), 1)) {
+    return PyObject_Vectorcall(recorded->function, args, nargsf, keywords);
+  }
+  return call_recording(recorded, args, nargsf, keywords);
 }
 
 PyObject* bind(PyObject* self, PyObject* instance, PyObject*) {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "json_py.h"
+#include "mirror.h"
 #include "names_py.h"
 #include "parts.h"
 #include "span.h"
@@ -42,6 +43,7 @@ PyObject* range_push(PyObject*, PyObject* name) {
   const Session session = session_of(api, kRanges);
   uint32_t id = session ? recent_id(session, name) : arena::kNoName;
   if (id == arena::kNoName && !PyUnicode_Check(name)) return need_name("range_push", name);
+  if (mirrors()) mirror_begin(&mirror, name);
   if (!session) {
     push_idle();
     Py_RETURN_NONE;
@@ -54,6 +56,7 @@ PyObject* range_push(PyObject*, PyObject* name) {
 }
 
 PyObject* range_pop(PyObject*, PyObject*) {
+  if (mirrored()) mirror_end(&mirror);
   Thread* thread = this_thread;
   if (!thread || !thread->open_count) Py_RETURN_NONE;
   end(api, thread, thread->open[--thread->open_count], 0);

@@ -10,6 +10,7 @@ int add_span(PyObject* module);       // span_py.cpp
 int add_decorator(PyObject* module);  // decorator_py.cpp
 int add_ending(PyObject* module);     // ending_py.cpp
 int add_marks(PyObject* module);      // marks_py.cpp
+int add_mirror(PyObject* module);     // mirror.cpp
 int add_op(PyObject* module);         // op_py.cpp
 int add_agent(PyObject* module);  // agent_module.cpp
 int add_encoder(PyObject* module);  // encoder.cpp

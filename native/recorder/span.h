@@ -52,6 +52,9 @@ struct Span {
 // A new one; takes over `detail`, which may be null. Null with MemoryError.
 PyObject* make_span(PyObject* name, Detail* detail);
 
+// Ranges that are made from here on look at the mirror (mirror.h), or no longer; none that was kept is given out again.
+void forget_kept_spans();
+
 // decorator_py.cpp: what `record_function(...)(function)` gives.
 PyObject* decorate(Span* span, PyObject* function);
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "json_py.h"
+#include "mirror.h"
 #include "names_py.h"
 #include "parts.h"
 #include "span.h"
@@ -17,6 +18,10 @@ Span* free_spans[kFreeMost];
 int free_count = 0;
 
 PyObject* call_span(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* keywords);
+PyObject* call_mirrored_span(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* keywords);
+
+// What the ranges that are made now call: only those of while there is a mirror look for one.
+vectorcallfunc call_now() { return mirrors() ? call_mirrored_span : call_span; }
 
 // The handle of the entry that is still open goes onto a stack: one object, entered again before its exit.
 bool keep_outer(Span* span) {
@@ -65,11 +70,12 @@ Span* new_span() {
   if (free_count) {
     Span* span = free_spans[--free_count];
     Py_SET_REFCNT(reinterpret_cast<PyObject*>(span), 1);
+    span->call = call_now();
     return span;
   }
   Span* span = PyObject_New(Span, &SpanType);
   if (!span) return nullptr;
-  span->call = call_span;
+  span->call = call_now();
   span->outer = nullptr;
   span->outer_room = 0;
   span->entered = 0;
@@ -142,6 +148,14 @@ PyObject* call_span(PyObject* self, PyObject* const* args, size_t nargsf, PyObje
   return nullptr;
 }
 
+PyObject* call_mirrored_span(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* keywords) {
+  const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (count == 0 && mirrors()) mirror_begin(self, reinterpret_cast<Span*>(self)->name);
+  PyObject* result = call_span(self, args, nargsf, keywords);
+  if (count == 3) mirror_end(self);
+  return result;
+}
+
 PyObject* span_name(PyObject* self, void*) { return Py_NewRef(reinterpret_cast<Span*>(self)->name); }
 
 PyObject* span_recorded(PyObject* self, void*) {
@@ -187,7 +201,7 @@ PyObject* call_way(PyObject*, PyObject* const* args, size_t nargsf, PyObject* ke
     PyErr_SetString(PyExc_TypeError, "this is a method of record_function");
     return nullptr;
   }
-  return call_span(args[0], args + 1, static_cast<size_t>(count - 1), keywords);
+  return reinterpret_cast<Span*>(args[0])->call(args[0], args + 1, static_cast<size_t>(count - 1), keywords);
 }
 
 PyTypeObject WayType = [] {
@@ -239,6 +253,14 @@ void begin_detailed(Thread* thread, Session session, uint32_t name, const Detail
 }
 
 }  // namespace
+
+void forget_kept_spans() {
+  for (Span*& kept : kept_spans) {
+    Span* span = kept;
+    kept = nullptr;
+    Py_XDECREF(reinterpret_cast<PyObject*>(span));
+  }
+}
 
 void begin_range(PyObject* name, const Detail* detail, Handle* handle) {
   handle->place.hold = kNotRecorded;

@@ -6,6 +6,7 @@
 #include "inputs.cpp"
 #include "memory.cpp"
 #include "names.cpp"
+#include "nvtx.cpp"
 #include "observer.cpp"
 #include "precision.cpp"
 #include "profiler.cpp"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "memory.h"
+#include "nvtx.h"
 #include "observer.h"
 #include "profiler.h"
 
@@ -73,4 +74,12 @@ EXPORTED const char* profd_torch_profiler_start(int shapes, int flops, int devic
 
 EXPORTED const char* profd_torch_profiler_stop(const char* path) {
   return guarded([&] { profd::torch_observer::stop_profiler(path); });
+}
+
+EXPORTED const char* profd_torch_nvtx_start(void (*push)(const char*), void (*pop)(), int sizes) {
+  return guarded([&] { profd::torch_observer::start_nvtx({push, pop}, sizes != 0); });
+}
+
+EXPORTED const char* profd_torch_nvtx_stop() {
+  return guarded([] { profd::torch_observer::stop_nvtx(); });
 }

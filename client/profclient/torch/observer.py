@@ -53,6 +53,14 @@ class Observer:
         """Stop it and write what it recorded; takes seconds for a million events. Raises RuntimeError."""
         self._call(self._library.profd_torch_profiler_stop, os.fsencode(path))
 
+    def start_nvtx(self, push: int, pop: int, sizes: bool) -> None:
+        """Tell `void(const char *)` and `void()` at these addresses of each op. Raises RuntimeError."""
+        self._call(self._library.profd_torch_nvtx_start, push, pop, int(sizes))
+
+    def stop_nvtx(self) -> None:
+        """No more. Raises RuntimeError."""
+        self._call(self._library.profd_torch_nvtx_stop)
+
     @staticmethod
     def _call(function: Any, *arguments: object) -> None:
         said = function(*arguments)
@@ -106,6 +114,9 @@ def _load(build: builds.Build) -> ctypes.CDLL:
     library.profd_torch_memory_start.argtypes = [ctypes.c_void_p]
     library.profd_torch_memory_start.restype = ctypes.c_char_p
     library.profd_torch_memory_stop.restype = ctypes.c_char_p
+    library.profd_torch_nvtx_start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+    library.profd_torch_nvtx_start.restype = ctypes.c_char_p
+    library.profd_torch_nvtx_stop.restype = ctypes.c_char_p
     library.profd_torch_profiler_stop.argtypes = [ctypes.c_char_p]
     library.profd_torch_profiler_stop.restype = ctypes.c_char_p
     said = library.profd_torch_build().decode(errors="replace")
