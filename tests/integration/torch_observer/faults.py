@@ -5,11 +5,14 @@ Prints the name of each that held; ends with an error at the first that did not.
 
 from __future__ import annotations
 
+import ctypes
+import io
 import os
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -20,7 +23,27 @@ from profclient.torch import observer
 from profclient.torch.profiler import Profiler, forget_files
 
 from tests.integration.torch_observer.observed import INPUTS, MEMORY, OPS, RANGES, TENSOR_IDS, observed
-from tests.support.arena_reader import Kind, read_arena
+from tests.support.arena_reader import ALLOW_TF32, Ext, Kind, read_arena
+
+LITE_INTERPRETER = 6  # at::RecordScope
+
+
+def torch_has_no_callback() -> bool:
+    """As torch itself says it, of every thread and of everybody."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    asked = library._ZN2at18hasGlobalCallbacksEv
+    asked.restype = ctypes.c_bool
+    return not asked()
+
+
+def nobody_listens_before_the_start_and_after_the_stop() -> None:
+    loaded = observer.load()
+    assert loaded is not None
+    assert torch_has_no_callback()
+    for bits in (0, INPUTS):
+        with observed(bits):
+            assert not torch_has_no_callback()
+        assert torch_has_no_callback()
 
 
 def nothing_is_recorded_after_the_stop() -> None:
@@ -94,6 +117,95 @@ def a_throwing_backward_ends_its_ops() -> None:
     assert failed
     assert all(event.end for event in found[0].events)
     assert any(event.name == "BadBackward" for event in found[0].events)
+
+
+def an_op_that_throws_ends() -> None:
+    with observed(INPUTS) as found:
+        for _ in range(3):
+            with pytest.raises(RuntimeError):
+                torch.mm(torch.ones(2, 3), torch.ones(2, 3))
+        torch.ones(2).sub(1)
+    thrown = found[0].named("aten::mm")
+    assert len(thrown) == 3
+    assert all(event.end for event in thrown)
+    assert found[0].one("aten::sub").end
+
+
+def a_thread_that_ends_inside_an_op_leaves_it_open() -> None:
+    """What it had begun ends where the last reference to it goes, on another thread."""
+    kept = []
+
+    def work() -> None:
+        begun = torch.profiler.record_function("of a dead thread")
+        begun.__enter__()
+        kept.append(begun)
+
+    with observed(0) as found:
+        for _ in range(20):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        kept[0].__exit__(None, None, None)
+        torch.ones(2).sub(1)
+    begun = found[0].named("of a dead thread")
+    assert len(begun) == 20
+    assert sum(event.end != 0 for event in begun) == 1
+    assert found[0].one("aten::sub").end
+    kept.clear()
+
+
+def backward_within_backward_runs_on_threads_of_its_own() -> None:
+    """Reentrant autograd takes another thread at a depth of 60 (torch's MAX_DEPTH)."""
+
+    class Deeper(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, depth: int) -> torch.Tensor:
+            ctx.depth = depth
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+            if ctx.depth:
+                with torch.enable_grad():
+                    inner = torch.ones(1, requires_grad=True)
+                    Deeper.apply(inner, ctx.depth - 1).sum().backward()
+            return gradients[0] * 2, None
+
+    start = torch.ones(1, requires_grad=True)
+    with observed(INPUTS) as found:
+        Deeper.apply(start, 70).sum().backward()
+    assert start.grad is not None
+    assert float(start.grad) == 2.0
+    backward = found[0].named("DeeperBackward")
+    assert len(backward) == 71
+    assert all(event.end for event in backward)
+    assert len({event.tid for event in backward}) > 1
+
+
+def tf32_is_told_of_matrix_products() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        with observed(0) as found:
+            for allowed in (True, False):
+                torch.backends.cuda.matmul.allow_tf32 = allowed
+                torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+                torch.ones(2).add(1)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert [bool(event.flags & ALLOW_TF32) for event in found[0].named("aten::mm")] == [True, False]
+    assert not any(event.flags & ALLOW_TF32 for event in found[0].named("aten::add"))
+
+
+def ops_of_a_mobile_model_have_debug_handles() -> None:
+    from torch.jit.mobile import _load_for_lite_interpreter
+
+    scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())).eval()
+    model = _load_for_lite_interpreter(io.BytesIO(scripted._save_to_buffer_for_lite_interpreter()))
+    with observed(observer.wanted({})) as found:
+        model(torch.ones(1, 2))
+    mobile = [event for event in found[0].events if event.scope == LITE_INTERPRETER]
+    assert {event.name for event in mobile} >= {"aten::linear", "aten::relu"}
+    assert all(Ext.DEBUG_HANDLE in event.ext for event in mobile), mobile
 
 
 def a_fork_records_nothing_of_the_child() -> None:
@@ -232,10 +344,15 @@ def the_profiler_writes_a_file() -> None:
 
 
 CASES = (
+    nobody_listens_before_the_start_and_after_the_stop,
     nothing_is_recorded_after_the_stop,
     threads_come_and_go,
     an_op_ends_with_the_session_of_its_begin,
     a_throwing_backward_ends_its_ops,
+    an_op_that_throws_ends,
+    a_thread_that_ends_inside_an_op_leaves_it_open,
+    tf32_is_told_of_matrix_products,
+    ops_of_a_mobile_model_have_debug_handles,
     a_fork_records_nothing_of_the_child,
     torch_profiler_comes_and_goes_meanwhile,
     a_toggling_observer_disturbs_nobody,
@@ -245,6 +362,7 @@ CASES = (
     profilers_of_torch_do_not_meet,
     a_long_window_of_the_profiler_is_refused,
     a_profiler_that_was_overtaken_is_not_exported,
+    backward_within_backward_runs_on_threads_of_its_own,
 )
 
 
@@ -254,3 +372,4 @@ if __name__ == "__main__":
     for case in CASES:
         case()
         print(case.__name__, flush=True)
+    os._exit(0)  # the threads of reentrant autograd end torch's own way of ending (docs/torch.md)
