@@ -96,8 +96,9 @@ def is_async(table: EventTable) -> Array:
 
 def ends_elsewhere(table: EventTable) -> Array:
     """Which rows ended on another thread than they began on: asynchronous ones, as to torch."""
-    ended: Array = table.column("end_thread")
-    return (ended != NO_ROW) & (ended != table.column("thread"))
+    ended = table.column("end_thread")
+    elsewhere: Array = (ended != NO_ROW) & (ended != table.column("thread"))
+    return elsewhere
 
 
 class Named:
