@@ -73,7 +73,7 @@ class _Reading:
         self._derived[[*derived_lines(reader), -1]] = True  # the last answers for rows without a line
 
     def space(self) -> Space:
-        keys = {_METADATA} | {name for wanted in (*NUMBERS, *TEXTS) for name in _spellings(wanted)}
+        keys = {_METADATA} | {name for wanted in (*NUMBERS, *TEXTS) for name in spellings(wanted)}
         for table in self._reader.iterate(_COLUMNS, args=keys):
             self._add(table)
         parts = {
@@ -118,7 +118,7 @@ class _Reading:
             "correlation": np.where(correlation == NO_END, MISSING, correlation),
         }
         for key in NUMBERS:
-            found[key] = _numbers(table, key)[rows]
+            found[key] = numbers_of(table, key)[rows]
         for key in TEXTS:
             found[key] = self._texts(table, key)[rows]
         for key in _IN_METADATA:
@@ -169,16 +169,17 @@ class _Reading:
         return found
 
 
-def _spellings(key: str) -> Iterable[str]:
+def spellings(key: str) -> Iterable[str]:
     """The names under which a stat is stored: one with its type where the trace has it with two."""
     return (key, *(f"{key}:{kind}" for kind in ("int64", "uint64", "str", "ref")))
 
 
 def _args(table: EventTable, key: str, kind: str) -> Iterable[ArgColumn]:
-    return (table.args[name, kind] for name in _spellings(key) if (name, kind) in table.args)
+    return (table.args[name, kind] for name in spellings(key) if (name, kind) in table.args)
 
 
-def _numbers(table: EventTable, key: str) -> Array:
+def numbers_of(table: EventTable, key: str) -> Array:
+    """An integer stat of all rows, MISSING where they have none."""
     found = np.full(len(table), MISSING, dtype=np.int64)
     for arg in _args(table, key, "int"):
         found[arg.rows] = arg.values

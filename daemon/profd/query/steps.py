@@ -12,14 +12,16 @@ from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS, Step
 from profd.events import NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
+from profd.query.annotated_steps import annotated_steps, ops_of_steps
 from profd.query.devices import DEVICE_WORK, is_launch_name
+from profd.query.space import is_xspace
 from profd.query.view import durations
 from profd.store.join import join
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 
 NO_STEPS: Final = (
-    "none found: the trace has no ProfilerStep# range and fewer than two optimizer steps. "
+    "none found: the trace has no ProfilerStep# range, no StepTraceAnnotation and fewer than two optimizer steps. "
     "Call profclient.step() (or that of torch's profiler) after each, or capture a longer window."
 )
 NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
@@ -60,8 +62,9 @@ class StepMarks:
         self._found.append(EventTable(columns, table.dictionaries))
 
     def steps(self, reader: TraceReader) -> Steps:
-        """The steps of all stretches."""
-        return find_steps(join(self._found, reader.dictionaries), first_from=_boundary(reader.meta))
+        """The steps of all stretches; of an XSpace those that are annotated."""
+        found = find_steps(join(self._found, reader.dictionaries), first_from=_boundary(reader.meta))
+        return annotated_steps(reader) if not len(found) and is_xspace(reader) else found
 
 
 def _boundary(meta: TraceMeta) -> int | None:
@@ -82,7 +85,8 @@ def steps_of_trace(reader: TraceReader) -> dict[str, Any]:
     steps = marks.steps(reader)
     if not len(steps):
         return {"n": 0, "from": None, "message": why_none(reader.meta), "steps": []}
-    rows = [asdict(step) for step in _measured(steps, reader)]
+    ops = ops_of_steps(reader, steps)
+    rows = [{**asdict(step), "ops": led_to} for step, led_to in zip(_measured(steps, reader), ops, strict=True)]
     return {"n": len(rows), "from": steps.how, "message": None, "steps": rows}
 
 

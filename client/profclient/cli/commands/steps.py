@@ -20,7 +20,8 @@ def steps(trace: str, as_json: bool) -> None:
 
     BUSY and IDLE are of the devices. CALLS are those that start work on one, DELAY is the
     median time until what they launched began. HOST is the share of the step in operators and
-    runtime calls, waiting ones included.
+    runtime calls, waiting ones included. In traces of JAX and TensorFlow TOP OP is the operator that
+    took longest on the devices for the step.
     """
     with traces() as source:
         answer = source.steps(trace)
@@ -35,7 +36,15 @@ def steps(trace: str, as_json: bool) -> None:
 def _print(rows: list[dict[str, Any]]) -> None:
     numbers = ["AT", "DURATION", "BUSY", "IDLE", "CALLS", "DELAY", "HOST"]
     first = rows[0]["start_ns"]
-    table(["STEP", *numbers], (_cells(row, first) for row in rows), right=numbers, wide=["STEP"])
+    with_ops = any(row.get("ops") for row in rows)
+    columns = ["STEP", *numbers, *(["TOP OP"] if with_ops else [])]
+    cells = (_cells(row, first) + ([_top(row)] if with_ops else []) for row in rows)
+    table(columns, cells, right=numbers, wide=["STEP", "TOP OP"])
+
+
+def _top(row: dict[str, Any]) -> str:
+    ops = row.get("ops")
+    return f"{ops[0]['name']} ({duration(ops[0]['duration_ns'])})" if ops else "-"
 
 
 def _cells(row: dict[str, Any], first_ns: int) -> list[str]:

@@ -51,6 +51,7 @@ def test_each_step_by_hand(rows: int, tmp_path: Path) -> None:
         "host_share": 0.7,  # 10..70 and 80..90
         "launch_delay_p50_ns": None,  # nothing is linked
         "launch_delay_max_ns": None,
+        "ops": None,  # of XSpaces alone
     }
     assert (second["device_busy_ns"], second["device_idle_ns"]) == (30, 170)  # 100..120 and 290..300
     assert (second["launches"], second["host_share"]) == (2, 0.05)
