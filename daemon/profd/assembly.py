@@ -22,6 +22,7 @@ from profd.capture.death import DeathWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Settings
+from profd.capture.ports import BeginBeside
 from profd.capture.switch import Switch
 from profd.config import Config
 from profd.doctor import Examiner
@@ -30,6 +31,7 @@ from profd.gpu.checks import GpuChecks
 from profd.gpu.gauges import GpuGauges
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.nvml import Nvml
+from profd.gpu.pm_sampling import PmSampling, both
 from profd.gpu.sampling import Sampler
 from profd.ingest.intake import Ingest
 from profd.ingest.pushed import Pushed
@@ -218,12 +220,18 @@ class Daemon:
             headroom=HostHeadroom(state_dir),
             ended=DeathWatch(self._table),
             settings=Settings(host=socket.gethostname(), own_pids=self._own_pids),
-            begin_beside=Sampler(self._nvml).begin,
+            begin_beside=self._begin_beside(),
         )
         await manager.open()
         self._sdk.on_recovered = manager.recovered
         self._audit.find = manager.record
         return manager
+
+    def _begin_beside(self) -> BeginBeside:
+        """Samples of GPUs; of their hardware counters only where that was asked for."""
+        gauges = Sampler(self._nvml).begin
+        interval_us = self._config.pm_sampling_us
+        return both(gauges, PmSampling(self._leases, interval_us * 1000).begin) if interval_us else gauges
 
     def _open_ingest(self) -> None:
         """What takes events in; the streamers that send them are started when there is something to drain."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.errors import BadInput
-from profd.limits import ARENA_BYTES_MAX, ARENA_STRINGS_BYTES, STORE_BYTES_DEFAULT, MiB
+from profd.limits import ARENA_BYTES_MAX, ARENA_STRINGS_BYTES, PM_INTERVAL_US, STORE_BYTES_DEFAULT, MiB
 
 SYSTEM_FILE: Final = Path("/etc/profd/profd.toml")
 METRICS_DEFAULT: Final = "127.0.0.1:9477"
@@ -40,6 +40,12 @@ class SdkSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     arena_bytes: int | str = 64 << 20  # of memory in each process while it is recorded
 
 
+class GpuSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[gpu]`: what is recorded of GPUs as a whole."""
+
+    pm_sampling_us: int = 0  # between samples of hardware counters, which hold the GPU's clocks; 0: none
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What the file and the environment may say. Empty strings mean the default of the mode."""
 
@@ -56,9 +62,10 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     log_format: str = "auto"  # json, text, auto: text on a terminal
     kineto: KinetoSettings = KinetoSettings()
     sdk: SdkSettings = SdkSettings()
+    gpu: GpuSettings = GpuSettings()
 
 
-_TABLES: Final[dict[str, type[msgspec.Struct]]] = {"kineto": KinetoSettings, "sdk": SdkSettings}
+_TABLES: Final[dict[str, type[msgspec.Struct]]] = {"kineto": KinetoSettings, "sdk": SdkSettings, "gpu": GpuSettings}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class Config:
     kineto_socket_dir: Path
     kineto_abstract: bool
     arena_bytes: int
+    pm_sampling_us: int
 
     @property
     def agents(self) -> Path:
@@ -175,6 +183,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         kineto_socket_dir=_path(settings.kineto.socket_dir) or socket.with_name("kineto"),
         kineto_abstract=settings.kineto.abstract,
         arena_bytes=_size(settings.sdk.arena_bytes, "sdk.arena_bytes"),
+        pm_sampling_us=settings.gpu.pm_sampling_us,
     )
     _check(config)
     return config
@@ -191,6 +200,9 @@ def _check(config: Config) -> None:
         raise BadInput(
             f"sdk.arena_bytes = {config.arena_bytes}: {_ARENA_LEAST >> 20} MiB to {ARENA_BYTES_MAX >> 20} MiB"
         )
+    least, most = PM_INTERVAL_US
+    if config.pm_sampling_us and not least <= config.pm_sampling_us <= most:
+        raise BadInput(f"gpu.pm_sampling_us = {config.pm_sampling_us}: {least} to {most}, or 0 for none")
     for path in (config.socket, config.control, config.agents):
         if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
             raise BadInput(f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes; use a shorter one")

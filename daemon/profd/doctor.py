@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.config import Config
+from profd.gpu import pm_sampling
 from profd.gpu.checks import GpuChecks
 from profd.gpu.nvml import Nvml
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
@@ -57,6 +58,7 @@ class Examiner:
             "gpus": self._gpus,
             "cupti": lambda: Finding("cupti", *self.gpu.cupti()),
             "gpu counters": lambda: Finding("gpu counters", *self.gpu.counters(self.nvml.read().gpus)),
+            "pm sampling": lambda: Finding("pm sampling", *pm_sampling.check(self.config.pm_sampling_us)),
             "gpu leases": lambda: Finding("gpu leases", *self.gpu.held()),
         }
         return [_tried(name, check) for name, check in checks.items()]

@@ -123,6 +123,9 @@ ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena
 GPU_LEASE_TTL_SECONDS: Final = 15.0  # a holder whose target is not heard of for so long is said to be silent
 GPU_HOLDER_CHARS_MAX: Final = 128  # of the name that another profiler gives itself
 GPU_FOREIGN_HOLDERS_MAX: Final = 64  # processes of which another profiler is remembered
+PM_INTERVAL_US: Final = (100, 1_000_000)  # between samples of hardware counters
+PM_SAMPLES_MAX: Final = 200_000  # of one GPU in one recording; what comes after them is counted
+PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daemon
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from profd import config, main
-from profd.config import KinetoSettings, SdkSettings, Settings
+from profd.config import GpuSettings, KinetoSettings, SdkSettings, Settings
 from profd.errors import BadInput
 
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -110,8 +110,9 @@ def test_addresses(text: str, address: tuple[str, int] | None) -> None:
 def test_every_setting_is_documented_and_every_flag_exists() -> None:
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and "PROFD_" in line]
     keys = {re.sub(r"\[(\w+)\] ", r"\1.", row.split("`")[1]) for row in rows}
-    known = {name for name in Settings.__struct_fields__ if name not in ("kineto", "sdk")}
+    known = {name for name in Settings.__struct_fields__ if name not in ("kineto", "sdk", "gpu")}
     known |= {f"kineto.{name}" for name in KinetoSettings.__struct_fields__}
+    known |= {f"gpu.{name}" for name in GpuSettings.__struct_fields__}
     assert keys == known | {f"sdk.{name}" for name in SdkSettings.__struct_fields__}
     flags = set(re.findall(r"`(--[a-z-]+)", "\n".join(rows))) - {"--user"}
     assert flags <= {option for action in main._parser()._actions for option in action.option_strings}
