@@ -91,7 +91,7 @@ def is_async(table: EventTable) -> Array:
     found = np.zeros(len(table), dtype=bool) if phases is None else _is_any(phases, ASYNC_PHASES)
     if "is_async" in table.columns:
         found |= table.columns["is_async"] != 0
-    return found | ends_elsewhere(table)
+    return found | ends_elsewhere(table) if "end_thread" in table.columns else found
 
 
 def ends_elsewhere(table: EventTable) -> Array:
