@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm"),
     pytest.mark.skipif(not _engine.demangles, reason="built without libsupc++.a: nothing is demangled"),
 ]
-EVERY = 4  # of 120,000
+EVERY = 4  # of some 40,000
 DATA = ("_ZT", "_ZG")  # tables of classes, guards of statics: no functions
 
 
