@@ -11,6 +11,7 @@ from profd.decode.xspace_kinds import DERIVED_MIN
 from profd.derive.timeline.current import derive
 from profd.derive.timeline.lines import NAMES, What
 from profd.query.space import read_space
+from profd.query.steps import steps_of_trace
 from profd.store.reader import TraceReader
 from profproto.xspace import hlo_pb2, xplane_pb2
 
@@ -41,6 +42,19 @@ def step(x, w):
 x = jnp.ones((8, 8))
 module = jax.jit(jax.grad(step)).lower(x, x).compile().runtime_executable().hlo_modules()[0]
 sys.stdout.buffer.write(module.as_serialized_hlo_module_proto())
+"""
+
+TRACE: Final = """
+import sys
+import jax, jax.numpy as jnp
+
+step = jax.jit(lambda x: jnp.tanh(x @ x).sum())
+x = jnp.ones((64, 64))
+step(x).block_until_ready()
+with jax.profiler.trace(sys.argv[1]):
+    for number in range(3):
+        with jax.profiler.StepTraceAnnotation("train", step_num=number):
+            step(x).block_until_ready()
 """
 
 
@@ -148,9 +162,27 @@ def _program() -> bytes:
 
 
 def test_a_tensorflow_trace_looks_the_same(trace_data: Path, tmp_path: Path) -> None:
-    content = (trace_data / "gpu_multiworker_2020.xplane.pb").read_bytes()
-    again = exported(store(content, tmp_path / "stored")).SerializeToString()
-    original, ours = (rows(one["trace_viewer"]) for one in shown([content, again], tmp_path / "x", "trace_viewer"))
+    check_export((trace_data / "gpu_multiworker_2020.xplane.pb").read_bytes(), tmp_path)
+
+
+@needs_jax
+def test_a_trace_that_jax_has_written_looks_the_same(tmp_path: Path) -> None:
+    arguments = [JAX_PYTHON, "-c", TRACE, tmp_path / "written"]
+    done = subprocess.run(arguments, capture_output=True, timeout=240, env={"JAX_PLATFORMS": "cpu"})
+    assert done.returncode == 0, done.stderr.decode()
+    (path,) = (tmp_path / "written").rglob("*.xplane.pb")
+    content = path.read_bytes()
+    check({"jax": content}, tmp_path)  # no device: no derived lines, neither here nor there
+    check_export(content, tmp_path)
+    steps = steps_of_trace(store(content, tmp_path / "steps"))
+    assert [step["name"] for step in steps["steps"]] == ["train 0", "train 1", "train 2"]
+
+
+def check_export(content: bytes, folder: Path) -> None:
+    """What XProf shows of our export is what it shows of the file."""
+    again = exported(store(content, folder / "stored")).SerializeToString()
+    original, ours = (rows(one["trace_viewer"]) for one in shown([content, again], folder / "x", "trace_viewer"))
+    assert sum(map(len, ours.values())) > 100
     assert ours.keys() == original.keys()
     assert [place for place in ours if ours[place] != original[place]] == []
 

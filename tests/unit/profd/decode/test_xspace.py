@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +202,35 @@ def test_long_lines_come_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     _, tables = decode(space.SerializeToString())
     assert max(map(len, tables)) <= 10
     assert np.concatenate([table.columns["start"] for table in tables]).tolist() == list(range(57))
+
+
+@pytest.mark.slow
+def test_a_line_of_ten_million_events() -> None:
+    """In slices, each let go before the next; protobuf's own objects of it would take a gigabyte."""
+    event = b"\x22\x06\x08\x01\x10\x02\x18\x03"  # metadata 1, offset 2, duration 3
+    line = event * 10_000_000
+
+    def field(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+    content = field(1, field(2, b"/host:CPU") + field(3, line))
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    decoder = module.XSpaceDecoder(io.BytesIO(content), len(content))
+    largest = seen = 0
+    for batch in decoder.batches():
+        largest = max(largest, len(batch.events))
+        seen += len(batch.events)
+    grown = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    assert (seen, largest) == (10_000_000, module.EVENTS_AT_ONCE)
+    assert grown < len(content) + (64 << 20)
+    assert decoder.findings.counted == {"missing_metadata": 10_000_000}
+
+
+def varint(value: int) -> bytes:
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
 
 
 def test_no_space_at_all() -> None:
