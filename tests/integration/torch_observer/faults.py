@@ -21,6 +21,8 @@ import torch
 from profclient import _recorder
 from profclient.torch import observer
 from profclient.torch.profiler import Profiler, forget_files
+from profd.decode.op_inputs import signature
+from profd.derive.flops import op_flops
 
 from tests.integration.torch_observer.observed import INPUTS, MEMORY, OPS, RANGES, TENSOR_IDS, observed
 from tests.support.arena_reader import ALLOW_TF32, Ext, Kind, read_arena
@@ -196,6 +198,23 @@ def tf32_is_told_of_matrix_products() -> None:
     assert not any(event.flags & ALLOW_TF32 for event in found[0].named("aten::add"))
 
 
+def flops_are_what_torch_counts() -> None:
+    image, kernel = torch.ones(2, 4, 9, 8), torch.ones(6, 2, 3, 3)
+    left, right = torch.ones(3, 2, 4), torch.ones(3, 4, 5)
+    with torch.profiler.profile(record_shapes=True, with_flops=True) as profiler, observed(INPUTS) as found:
+        torch.nn.functional.conv2d(image, kernel, stride=(2, 1), padding=1, dilation=(1, 2), groups=2)
+        torch.bmm(left, right)
+        torch.baddbmm(torch.ones(3, 2, 5), left, right)
+        torch.addmm(torch.ones(2, 5), left[0], right[0])
+        left[0].mm(right[0]).mul(2).add(1)
+    events = profiler.profiler.kineto_results.events()
+    theirs = sorted((event.name(), event.flops()) for event in events if event.flops())
+    inputs = [(event.name, event.ext.get(Ext.INPUTS)) for event in found[0].events]
+    ours = [(name, op_flops(name, signature(stream))) for name, stream in inputs if stream is not None]
+    assert sorted((name, int(flops)) for name, flops in ours if flops) == theirs
+    assert len({name for name, _ in theirs}) == 7
+
+
 def ops_of_a_mobile_model_have_debug_handles() -> None:
     from torch.jit.mobile import _load_for_lite_interpreter
 
@@ -352,6 +371,7 @@ CASES = (
     an_op_that_throws_ends,
     a_thread_that_ends_inside_an_op_leaves_it_open,
     tf32_is_told_of_matrix_products,
+    flops_are_what_torch_counts,
     ops_of_a_mobile_model_have_debug_handles,
     a_fork_records_nothing_of_the_child,
     torch_profiler_comes_and_goes_meanwhile,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
-from tests.support.attached import Attached, Captures, attached, sql
+from tests.support.attached import WAIT_SECONDS, Attached, Captures, attached, sources, spawn, sql, until
 from tests.support.daemon import RunningDaemon, running_daemon
 
 pytestmark = pytest.mark.slow
@@ -37,6 +37,29 @@ while not done.is_set():
     done.wait(0.002)
 print(steps, flush=True)
 """
+# The same under the observer alone, from its first step to its last: a daemon has one capture of a process at a time.
+OBSERVED = (
+    TRAIN.replace("profclient.attach()", "")
+    .replace(
+        "steps = 0",
+        """
+from profclient import _recorder
+from profclient.torch import observer
+from tests.support.arena_reader import read_arena
+descriptor = _recorder.arm(arena_bytes=256 << 20, sources=4)
+loaded = observer.load()
+loaded.start(0)
+steps = 0
+""",
+    )
+    .replace(
+        "print(steps, flush=True)",
+        """
+loaded.stop(); _recorder.disarm()
+print(len(read_arena(descriptor).named("aten::addmm")), steps, flush=True)
+""",
+    )
+)
 STEP_OPS = {"aten::addmm": 2, "AddmmBackward0": 2, "aten::relu": 1, "Optimizer.step#SGD.step": 1}
 
 
@@ -69,6 +92,10 @@ def captured(daemon: RunningDaemon, job: Attached, **options: object) -> pb.Targ
     [target] = captures.stop(capture).targets
     assert target.state in (pb.STATE_STORED, pb.STATE_PARTIAL), (target.message, list(target.not_honoured))
     return target
+
+
+def ended(capture: pb.Capture) -> bool:
+    return all(target.state >= pb.STATE_STORED for target in capture.targets)
 
 
 def calls(daemon: RunningDaemon, trace: str) -> dict[str, int]:
@@ -107,6 +134,54 @@ def test_shapes_memory_and_backward_links(daemon: RunningDaemon, job: Attached) 
         daemon, target.trace, "select count(*) from events where name = 'AddmmBackward0' and sequence is not null"
     )
     assert linked > 0
+
+
+def test_torch_imported_before_the_attach(daemon: RunningDaemon, tmp_path: Path) -> None:
+    program = "import torch\n" + TRAIN
+    with attached(daemon, tmp_path, program) as job:
+        target = captured(daemon, job, shapes=True)
+        assert not target.lost
+        assert not target.not_honoured, list(target.not_honoured)
+        check_steps(calls(daemon, target.trace))
+
+
+def test_a_job_that_ends_while_it_is_recorded(daemon: RunningDaemon, tmp_path: Path) -> None:
+    with attached(daemon, tmp_path, TRAIN) as job:
+        captures = Captures(daemon)
+        capture = captures.recording(job.pid, memory=True, shapes=True)
+        job.counts_on()
+        out, _ = job.process.communicate(timeout=WAIT_SECONDS)
+        assert job.process.returncode == 0
+        [target] = captures.until(capture, ended).targets
+    assert target.state in (pb.STATE_STORED, pb.STATE_PARTIAL), target.message
+    steps = calls(daemon, target.trace)["Optimizer.step#SGD.step"]
+    assert 20 < steps <= int(out)
+
+
+def test_kineto_on_demand_meanwhile(daemon: RunningDaemon, tmp_path: Path) -> None:
+    config = tmp_path / "libkineto.conf"
+    config.write_text("ON_DEMAND_CONFIG_UPDATE_INTERVAL_SECS=1\n")
+    kineto = {
+        "KINETO_USE_DAEMON": "1",
+        "KINETO_IPC_SOCKET_DIR": str(daemon.kineto_dir),
+        "KINETO_CONFIG": str(config),
+        "KINETO_ONDEMAND_TRACE_DIR": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+    }
+    job = spawn(daemon, tmp_path, OBSERVED, environ=kineto)
+    try:
+        until(lambda: "kineto" in sources(daemon, job.pid), "kineto has registered")
+        captures = Captures(daemon)
+        [target] = captures.until(captures.start(job.pid, source="kineto").id, ended).targets
+        job.counts_on()
+        out, _ = job.process.communicate(timeout=WAIT_SECONDS)
+    finally:
+        job.process.kill()
+        job.process.communicate()
+    assert target.state in (pb.STATE_STORED, pb.STATE_PARTIAL), (target.message, list(target.not_honoured))
+    check_steps(calls(daemon, target.trace))
+    recorded, steps = map(int, out.split()[-2:])
+    assert recorded == 2 * steps
 
 
 def test_torchs_own_profiler_on_request(daemon: RunningDaemon, job: Attached) -> None:
