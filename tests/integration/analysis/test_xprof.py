@@ -182,7 +182,7 @@ def check_export(content: bytes, folder: Path) -> None:
     """What XProf shows of our export is what it shows of the file."""
     again = exported(store(content, folder / "stored")).SerializeToString()
     original, ours = (rows(one["trace_viewer"]) for one in shown([content, again], folder / "x", "trace_viewer"))
-    assert sum(map(len, ours.values())) > 100
+    assert sum(map(len, ours.values())) > 10
     assert ours.keys() == original.keys()
     assert [place for place in ours if ours[place] != original[place]] == []
 
