@@ -24,10 +24,13 @@ class CuptiUnavailable(Exception):
     """Why CUDA events are not recorded, as a sentence."""
 
 
-def start() -> str:
-    """Record CUDA's calls, kernels and copies. What is left out, as a sentence or empty. Raises CuptiUnavailable."""
+def start(*, graph_nodes: bool = True) -> str:
+    """Record CUDA's calls, kernels and copies. What is left out, as a sentence or empty. Raises CuptiUnavailable.
+
+    `graph_nodes`: every kernel of a CUDA graph, not the graph as one.
+    """
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    armed = _loaded().profd_gpu_arm(_api(), 1, text, _TEXT_BYTES)
+    armed = _loaded().profd_gpu_arm(_api(), int(graph_nodes), text, _TEXT_BYTES)
     told = text.value.decode("utf-8", "replace")
     if not armed:
         raise CuptiUnavailable(told)
@@ -68,9 +71,9 @@ def _api() -> int:
     return int(pointer(_recorder._api, b"profclient._recorder._api"))
 
 
-def _armed(_options: Options) -> None:
+def _armed(options: Options) -> None:
     try:
-        left_out = start()
+        left_out = start(graph_nodes=options.get("cuda") != "whole")
     finally:
         _tell(report() if _library is not None else {})
     if left_out:

@@ -245,15 +245,16 @@ class Daemon:
     async def _open_sources(self) -> list[Source]:
         self._closing.push_async_callback(self._leases.close)
         self._open_ingest()
-        parts = Parts(self._ingest, self._streamers, self._config.arena_bytes)
+        parts = Parts(self._ingest, self._streamers, self._config.arena_bytes, self._config.cuda_graphs == "whole")
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
-        self._sdk = SdkSource(*attached)
+        sampler = PySpySource()
+        self._sdk = SdkSource(*attached, sampler)
         sources: list[Source] = [
             self._sdk,
             self._kineto,
             JaxSource(journal=self._config.state_dir / "journal"),
             CudaSource(*attached),
-            PySpySource(),
+            sampler,
         ]
         for source in sources:
             try:

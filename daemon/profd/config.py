@@ -43,6 +43,7 @@ class SdkSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class GpuSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[gpu]`: what is recorded of GPUs as a whole."""
 
+    cuda_graphs: str = "nodes"  # of a CUDA graph each node is recorded, or "whole": the graph as one
     pm_sampling_us: int = 0  # between samples of hardware counters, which hold the GPU's clocks; 0: none
 
 
@@ -88,6 +89,7 @@ class Config:
     kineto_socket_dir: Path
     kineto_abstract: bool
     arena_bytes: int
+    cuda_graphs: str
     pm_sampling_us: int
 
     @property
@@ -183,6 +185,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         kineto_socket_dir=_path(settings.kineto.socket_dir) or socket.with_name("kineto"),
         kineto_abstract=settings.kineto.abstract,
         arena_bytes=_size(settings.sdk.arena_bytes, "sdk.arena_bytes"),
+        cuda_graphs=settings.gpu.cuda_graphs,
         pm_sampling_us=settings.gpu.pm_sampling_us,
     )
     _check(config)
@@ -200,6 +203,8 @@ def _check(config: Config) -> None:
         raise BadInput(
             f"sdk.arena_bytes = {config.arena_bytes}: {_ARENA_LEAST >> 20} MiB to {ARENA_BYTES_MAX >> 20} MiB"
         )
+    if config.cuda_graphs not in ("nodes", "whole"):
+        raise BadInput(f"gpu.cuda_graphs = {config.cuda_graphs!r}: nodes or whole")
     least, most = PM_INTERVAL_US
     if config.pm_sampling_us and not least <= config.pm_sampling_us <= most:
         raise BadInput(f"gpu.pm_sampling_us = {config.pm_sampling_us}: {least} to {most}, or 0 for none")

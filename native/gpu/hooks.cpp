@@ -58,8 +58,8 @@ void tell_report() {
   }
 }
 
-void armed() {
-  const Outcome outcome = arm(recorder::api, true);
+void armed(const std::string& order) {
+  const Outcome outcome = arm(recorder::api, order.find("cuda:whole") == std::string::npos);
   agent::records_at_stop(outcome.armed);
   told().clear();
   tell(outcome.armed ? outcome.notes : outcome.why);
@@ -69,7 +69,7 @@ void armed() {
 
 void obey(const Call& call) {
   switch (call.hook) {
-    case agent::Hook::Armed: return armed();
+    case agent::Hook::Armed: return armed(call.text);
     case agent::Hook::Stopping: return stop_nvtx(), stop(), tell_report();
     case agent::Hook::Limited:  // the recorder leaves out what is to be left out
     case agent::Hook::Released: return;

@@ -24,6 +24,7 @@ class Parts:
     ingest: Ingest
     streamers: Streamers
     arena_bytes: int
+    whole_graphs: bool = False  # a CUDA graph as one, not its nodes
 
 
 async def stop(agent: Agent, arm: Arm, seconds: float) -> bool:

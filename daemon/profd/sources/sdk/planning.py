@@ -31,15 +31,20 @@ _TORCH_STOP: Final = (
 )
 
 
-def words(options: Options, can: Collection[str] = ("ranges",), *, cuda: bool = False) -> tuple[str, ...]:
-    """The options in the agent protocol's words, for an agent that `can`. `cuda`: record what CUPTI says."""
+def words(
+    options: Options, can: Collection[str] = ("ranges",), *, cuda: bool = False, whole_graphs: bool = False
+) -> tuple[str, ...]:
+    """The options in the agent protocol's words, for an agent that `can`. `cuda`: record what CUPTI says, with
+    `whole_graphs` of CUDA graphs not the nodes.
+    """
+    collector = "cuda:whole" if whole_graphs else "cuda"
     if "ranges" not in can:
-        return ("cuda",)
+        return (collector,)
     asked = [
         word
         for word, on in (
             ("ranges", True),
-            ("cuda", cuda),
+            (collector, cuda),
             ("shapes", options.shapes),
             ("stacks", options.stacks or options.modules),
             ("c_calls", options.c_calls),
@@ -91,8 +96,6 @@ def uses_torch_profiler(options: Options, hello: Hello) -> bool:
 
 
 def _refusal(options: Options, can: Collection[str]) -> str:
-    if options.sample_hz is not None:
-        return "sdk records every event and does not sample; for samples: --source pyspy"
     if options.torch == "observer" and "observer" not in can:
         return f"the process has no observer of PyTorch's operators; {OBSERVER_FIX}"
     if options.torch == "profiler" and "torch" not in can:

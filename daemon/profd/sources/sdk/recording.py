@@ -153,7 +153,12 @@ class Recorder:
         return ArmOrder(
             epoch=self._epoch,
             arena_bytes=self._parts.arena_bytes,
-            options=planning.words(self._options, self._hello.can, cuda=self._records_cuda()),
+            options=planning.words(
+                self._options,
+                self._hello.can,
+                cuda=self._records_cuda(),
+                whole_graphs=self._parts.whole_graphs,
+            ),
             window_ns=self._options.duration_ns,
             iterations=self._options.iterations,
             max_overhead=self._options.max_overhead,

@@ -152,6 +152,13 @@ def test_nothing_is_left_after_the_stop(cupti: Path) -> None:
     assert (told["subscribed"], told["enabled"], told["forced"]) == (0, [], 1)
 
 
+def test_graphs_as_one_or_node_by_node(cupti: Path) -> None:
+    work = (
+        "assert fake.fake_state(151) == 0; gpu.stop(); gpu.start(graph_nodes=False); assert fake.fake_state(151) == 1"
+    )
+    assert collected(cupti, work)["report"]["gpu.state"] == "ok"
+
+
 def test_many_arms(cupti: Path) -> None:
     again = "fake.fake_launch(b'k', 7, 1); gpu.stop(); assert gpu.start() == ''"
     told = collected(cupti, f"for _ in range(30):\n    {again}\nfake.fake_launch(b'k', 7, 2)")

@@ -55,7 +55,6 @@ def test_an_open_ended_one_has_a_deadline_and_no_estimate() -> None:
 @pytest.mark.parametrize(
     ("options", "said", "word"),
     [
-        (Options(sample_hz=100), hello(), "pyspy"),
         (Options(torch="observer"), hello("torch", framework="torch 2.13.0"), "profctl torch build"),
         (Options(torch="profiler"), hello(), "imported torch"),
     ],
@@ -98,3 +97,10 @@ def test_torchs_own_profiler_is_a_risk_where_it_would_be_used() -> None:
     assert "GIL" in risks(Options(torch="profiler"), both)
     assert "GIL" not in risks(Options(), both)
     assert "GIL" not in risks(Options(), hello("torch"))  # it can import torch, and has not
+
+
+def test_the_collector_is_told_what_to_make_of_cuda_graphs() -> None:
+    assert planning.words(Options(), {"cuda"}, whole_graphs=True) == ("cuda:whole",)
+    asked = planning.words(Options(), {"ranges", "cuda"}, cuda=True, whole_graphs=True)
+    assert "cuda:whole" in asked
+    assert "cuda" in planning.words(Options(), {"ranges", "cuda"}, cuda=True)
