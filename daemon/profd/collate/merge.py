@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profd import _engine
-from profd.collate.runs import ArgKey, Run, SpilledRun, absent_column
+from profd.collate.runs import ArgKey, MemoryRun, Run, SpilledRun, absent_column
 from profd.collate.spill import SpillFile
-from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable
+from profd.events import ArgColumn, Dictionary, EventTable
 
 Array = npt.NDArray[Any]
 
@@ -31,11 +30,6 @@ class Piece:
     low: int
     high: int
 
-    def within(self, first: int, last: int) -> Piece:
-        """Those of its rows, counted from `low`, that lie in [first, last)."""
-        low, high = (self.low + min(max(row, 0), self.high - self.low) for row in (first, last))
-        return Piece(self.run, low, high)
-
 
 def _stable_order(starts: Array) -> Array | None:
     """The rows in start order, ties as they are; None where they are in order already.
@@ -52,7 +46,7 @@ def _stable_order(starts: Array) -> Array | None:
 
 
 class Gathering:
-    """The rows of some pieces, in start order, ties in the order of the pieces; or a stretch of them."""
+    """The rows of some pieces, in start order, ties in the order of the pieces."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         self._pieces = [piece for piece in pieces if piece.high > piece.low]
@@ -89,19 +83,18 @@ class Gathering:
 
     def arg(self, key: ArgKey) -> tuple[Array, Array]:
         """(rows ascending, values) of an argument."""
-        if self._place is None:
-            order = np.arange(self.rows) if self._order is None else self._order
-            self._place = _engine.places(order, self._offsets[-1])
         rows, values = [], []
         for piece, offset in zip(self._pieces, self._offsets, strict=False):
             if key in piece.run.args:
                 at, given = piece.run.arg(key, piece.low, piece.high)
-                rows.append(self._place[at + offset])
+                rows.append(at + offset)
                 values.append(given)
-        place, all_values = np.concatenate(rows), np.concatenate(values)
-        if self.rows < len(self._place):
-            here = place != NO_ROW
-            place, all_values = place[here], all_values[here]
+        all_rows, all_values = np.concatenate(rows), np.concatenate(values)
+        if self._order is None:
+            return all_rows, all_values
+        if self._place is None:
+            self._place = _engine.places(self._order, self.rows)
+        place = self._place[all_rows]
         if key[1] == "ints" or len(place) * _SPARSE < self.rows:
             order = _engine.argsort(place)
             return place[order], all_values[order]
@@ -135,18 +128,9 @@ class Gathering:
         return int(np.searchsorted(self._starts, self._starts[rows])) or rows
 
     def split(self, at: int) -> tuple[Gathering, Gathering]:
-        """The first `at` rows and the others."""
-        return self._stretch(0, at), self._stretch(at, self.rows)
-
-    def _stretch(self, low: int, high: int) -> Gathering:
-        if self._order is None:
-            return Gathering(
-                [piece.within(low - at, high - at) for piece, at in zip(self._pieces, self._offsets, strict=False)]
-            )
-        part = copy.copy(self)
-        part.rows, part._place = high - low, None
-        part._order, part._starts = self._order[low:high], self._starts[low:high]
-        return part
+        """The first `at` rows and the others, which share their arrays."""
+        run = MemoryRun(self.table({}, 0))
+        return Gathering([Piece(run, 0, at)]), Gathering([Piece(run, at, run.rows)])
 
     def spill(self, file: SpillFile) -> SpilledRun:
         """All of it in a run on disk, holding one column in memory at a time."""

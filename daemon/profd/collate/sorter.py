@@ -86,5 +86,9 @@ class Sorter:
         self._runs.append(gathering.spill(self._file))
 
     def _wait(self, rest: Gathering) -> None:
-        if rest.rows:
-            self._waiting, self._waiting_rows = [rest.table({}, 0)], rest.rows
+        if not rest.rows:
+            return
+        table = rest.table({}, 0)
+        # Not to hold the arrays that it shares with rows that are done with.
+        table.columns = {name: values.copy() for name, values in table.columns.items()}
+        self._waiting, self._waiting_rows = [table], rest.rows
