@@ -86,7 +86,7 @@ class XSpaceDecoder:
     def batches(self) -> Iterator[Batch]:
         """Yield batches of at most EVENTS_AT_ONCE. Raises BadTrace if there is no plane at all."""
         self._file.seek(0)
-        wire = Wire(self._file.read(self._size), self.findings)
+        wire = Wire.of(self._file, self._size, self.findings)
         spans = self._outline(wire)
         if not spans:
             raise BadTrace("the file has no XPlane in it: it is no XSpace, or an empty one", 0)
@@ -114,7 +114,7 @@ class XSpaceDecoder:
     def _find_session(self, wire: Wire, spans: list[Span]) -> None:
         """When the session began, and of which process it is: planes without lines say so."""
         silent = Findings()
-        quiet = Wire(wire.content, silent)
+        quiet = Wire(wire.content, wire.size, silent)
         for span in spans:
             names = [quiet.text(value) for _, value in quiet.fields(span, NAME) if isinstance(value, Span)]
             name = names[-1] if names else ""
@@ -151,6 +151,7 @@ class XSpaceDecoder:
                 self._count(found)
                 if len(found["start"]):
                     yield self._batch(found, plane, stats, line, track)
+            wire.let_go(line_span)
         record = plane.record()
         if keys := stats.keys():
             record["stat_keys"] = keys

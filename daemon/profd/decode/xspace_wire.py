@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,15 +32,34 @@ class Span:
 class Wire:
     """An XSpace in memory. What is no message is counted in `findings`, and what precedes it is used."""
 
-    def __init__(self, content: bytes, findings: Findings) -> None:
+    def __init__(self, content: mmap.mmap, size: int, findings: Findings) -> None:
         self.content = content
-        self.array: npt.NDArray[np.uint8] = np.frombuffer(content, dtype=np.uint8)
+        self.size = size
+        self.array: npt.NDArray[np.uint8] = np.frombuffer(content, dtype=np.uint8)[:size]
         self.findings = findings
+
+    @classmethod
+    def of(cls, file: BinaryIO, size: int, findings: Findings) -> Wire:
+        """The first bytes of a file, in memory of their own: its owner could cut off a mapped one meanwhile."""
+        content = mmap.mmap(-1, max(1, size))
+        with contextlib.suppress(OSError):  # not every kernel has them
+            content.madvise(mmap.MADV_HUGEPAGE)  # a fault for every 4 kB costs as much as reading them
+        read = 0
+        with memoryview(content) as room:
+            while read < size and (some := cast(io.BufferedIOBase, file).readinto(room[read:size])):
+                read += some
+        return cls(content, read, findings)
+
+    def let_go(self, span: Span) -> None:
+        """Give the memory of bytes that nobody will read again back to the system."""
+        first, last = -(-span.first // mmap.PAGESIZE), span.last // mmap.PAGESIZE
+        if first < last:
+            self.content.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
 
     @property
     def whole(self) -> Span:
         """The outermost message."""
-        return Span(0, len(self.content))
+        return Span(0, self.size)
 
     def fields(self, span: Span, *numbers: int) -> Iterator[tuple[int, Span | int]]:
         """(number, its bytes or its value) for the fields with these numbers, in order.
@@ -63,7 +85,7 @@ class Wire:
     def _fault(self, byte: int) -> None:
         if not self.findings.truncated:
             self.findings.truncated = (
-                f"the XSpace is cut off or damaged at byte {byte} of {len(self.content)}; what could be read is kept"
+                f"the XSpace is cut off or damaged at byte {byte} of {self.size}; what could be read is kept"
             )
             lose(self.findings, "truncated")
 
