@@ -43,7 +43,7 @@ Arena mapped;
 namespace {
 
 constexpr uint64_t kPopulateAtArm = 64 * 1024;       // of strings and of chunks each, before recording: 0.05 ms
-constexpr uint64_t kPopulateStep = 2 * 1024 * 1024;  // about 0.6 ms
+constexpr uint64_t kPopulateStep = 1024 * 1024;       // 0.3 ms
 constexpr int kQuietPolls = 100;                     // of a millisecond
 
 pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER;

@@ -49,7 +49,7 @@ void prepare();
 // one must have been released.
 bool arm(const ArmRequest& request, std::string* why);
 
-// Makes further pages of the arena resident, at most about a millisecond's work; false: nothing is left to do. Call it
+// Makes further pages of the arena resident, a fraction of a millisecond's work; false: nothing is left to do. Call it
 // after arm has been answered, so that recording threads meet no page faults.
 bool populate_more();
 

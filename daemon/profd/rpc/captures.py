@@ -20,7 +20,7 @@ from profd.rpc import translate
 from profd.targets.process import Process
 from profd.targets.selector import Selector
 from profd.trust import caller as callers
-from profd.trust.namespaces import shares_pids, translate_pids
+from profd.trust.namespaces import translate_pids
 
 LIST_DEFAULT: Final = 50
 LIST_MAX: Final = 1000
@@ -36,15 +36,8 @@ TranslatePids = Callable[[callers.Caller, Sequence[int]], list[int]]
 class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
     """All calls of the service. Who calls is known from the context that the interceptor has set."""
 
-    def __init__(
-        self,
-        manager: CaptureManager,
-        where: Where,
-        translate_pids: TranslatePids = translate_pids,
-        shares_pids: Callable[[callers.Caller], bool] = shares_pids,
-    ) -> None:
+    def __init__(self, manager: CaptureManager, where: Where, translate_pids: TranslatePids = translate_pids) -> None:
         self._manager = manager
-        self._shares_pids = shares_pids
         self._where = where
         self._translate_pids = translate_pids
 
@@ -111,7 +104,7 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         if len(message.pids) > CAPTURE_TARGETS_MAX:
             raise BadInput(f"{len(message.pids)} pids were named; at most {CAPTURE_TARGETS_MAX} are taken")
         caller, pids = callers.current(), list(message.pids)
-        if pids and not self._shares_pids(caller):  # seldom: a thread is milliseconds away where cores are busy
+        if pids and not caller.host_pids:  # seldom: a thread is milliseconds away where cores are busy
             pids = await asyncio.to_thread(self._translate_pids, caller, pids)
         return translate.selector_from_untrusted(message, pids)
 

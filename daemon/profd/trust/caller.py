@@ -23,6 +23,7 @@ class Caller:
     pid: int
     groups: tuple[int, ...] = ()
     start_ticks: int = 0
+    host_pids: bool = False  # it names processes by the pids that we see
 
     def require_admin(self, what: str) -> None:
         """Raise Denied unless the caller is an admin; `what` completes "… may"."""

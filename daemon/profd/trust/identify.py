@@ -16,6 +16,7 @@ from typing import Final
 
 from profd.targets import procfs
 from profd.trust.caller import Caller
+from profd.trust.namespaces import shares_pids
 
 _SO_PEERGROUPS: Final = 59
 _GROUPS_MAX: Final = 65_536  # NGROUPS_MAX of Linux
@@ -29,7 +30,7 @@ def peer(sock: socket.socket, admin_group: str) -> Caller:
     pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     groups = _groups(sock)
     admin = uid == 0 or _is_member(uid, gid, groups, admin_group)
-    return Caller(uid, gid, user_name(uid), admin, pid, groups, start_ticks(pid))
+    return Caller(uid, gid, user_name(uid), admin, pid, groups, start_ticks(pid), shares_pids(pid))
 
 
 def user_name(uid: int) -> str:

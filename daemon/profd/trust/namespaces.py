@@ -8,7 +8,6 @@ which namespace its innermost level is; ioctl NS_GET_PARENT leads upwards.
 from __future__ import annotations
 
 import fcntl
-import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,10 +23,10 @@ _PROC: Final = Path("/proc")
 Namespace = tuple[int, int]  # device and inode of a namespace file
 
 
-def shares_pids(caller: Caller, proc: Path = _PROC) -> bool:
-    """Whether the caller sees the pids that we see. For an event loop: it looks at one link."""
+def shares_pids(pid: int, proc: Path = _PROC) -> bool:
+    """Whether a process sees the pids that we see: for as long as it lives, since nobody leaves his pid namespace."""
     try:
-        return caller.pid > 0 and _namespace(proc / str(caller.pid)) == _own(proc)
+        return pid > 0 and _namespace(proc / str(pid)) == _namespace(proc / "self")
     except OSError:
         return False
 
@@ -86,12 +85,6 @@ def _levels(process: Path) -> list[int]:
             if line.startswith(b"NSpid:"):
                 return [int(word) for word in line.split()[1:]]
     return []
-
-
-@functools.cache
-def _own(proc: Path) -> Namespace:
-    """A process never leaves its pid namespace."""
-    return _namespace(proc / "self")
 
 
 def _namespace(process: Path) -> Namespace:

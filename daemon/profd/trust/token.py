@@ -59,6 +59,7 @@ class Tokens:
             "pid": caller.pid,
             "groups": caller.groups[:_GROUPS_CARRIED_MAX],
             "start": caller.start_ticks,
+            "host_pids": caller.host_pids,
             "expires": self._clock() + self.lifetime_seconds,
         }
         body = base64.urlsafe_b64encode(json.dumps(payload, separators=(",", ":")).encode())
@@ -89,6 +90,7 @@ class Tokens:
             pid=payload["pid"],
             groups=tuple(payload["groups"]),
             start_ticks=payload["start"],
+            host_pids=payload["host_pids"],
         )
         while len(self._verified) >= _VERIFIED_MAX:
             del self._verified[next(iter(self._verified))]
