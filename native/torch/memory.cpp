@@ -6,17 +6,16 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <limits>
 #include <mutex>
 #include <stdexcept>
 
 #include "contexts.h"
 #include "live_blocks.h"
+#include "memory_record.h"
 
 namespace profd::torch_observer {
 namespace {
 
-using arena::Ext;
 using arena::Kind;
 using arena::Slot;
 
@@ -26,26 +25,13 @@ const recorder::Api* told = nullptr;
 LiveBlocks blocks;
 std::atomic<int64_t> allocated{0};  // since the capture began: what was there before is not known
 
-// Ext::Memory as arena.h has it.
-struct __attribute__((packed)) MemoryRecord {
-  Ext type = Ext::Memory;
-  uint8_t zero = 0;
-  uint16_t length = 24;
-  uint8_t device_type = kCpu;
-  uint8_t zero2 = 0;
-  int16_t index = -1;
-  uint32_t zero3 = 0;
-  int64_t total_allocated = 0;
-  int64_t total_reserved = std::numeric_limits<int64_t>::min();
-};
-static_assert(sizeof(MemoryRecord) == 28);
-
 void record(Kind kind, const void* address, int64_t bytes) {
   const recorder::Session session = recorder::session_of(*told, recorder::kMemory);
   if (!session) return;
   recorder::Thread* thread = recorder::current_thread(*told, local.recorder_slot);
   if (!thread) return;
   MemoryRecord extension;
+  extension.device_type = kCpu;
   const int64_t change = kind == Kind::Alloc ? bytes : 0;
   extension.total_allocated = allocated.fetch_add(change, std::memory_order_relaxed) + change;
   Slot slot{};

@@ -28,7 +28,7 @@ import json, os, platform, torch
 print("PROFD " + json.dumps({
     "torch": str(torch.__version__), "git": str(torch.version.git_version),
     "cxx11_abi": bool(torch._C._GLIBCXX_USE_CXX11_ABI), "machine": platform.machine(),
-    "home": os.path.dirname(os.path.abspath(torch.__file__)),
+    "home": os.path.dirname(os.path.abspath(torch.__file__)), "cuda": torch.version.cuda or "",
 }))
 """
 
@@ -44,6 +44,7 @@ class Torch:
     python: str
     home: Path  # of the package
     key: Key
+    cuda: str = ""  # the CUDA it was built for; empty: none
 
 
 def ask(python: str) -> Torch:
@@ -57,10 +58,10 @@ def ask(python: str) -> Torch:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise NotFoundError(f"{python} has no torch that can be imported: {last}\nName another one with --python.")
     said: dict[str, Any] = json.loads(line.removeprefix("PROFD "))
-    home = Path(said.pop("home"))
+    home, cuda = Path(said.pop("home")), str(said.pop("cuda"))
     if not (home / "include" / "ATen" / "record_function.h").is_file():
         raise NotFoundError(f"the torch at {home} has no C++ headers; the observer is built against them")
-    return Torch(python, home, Key(**said, sources=sources.digest()))
+    return Torch(python, home, Key(**said, sources=sources.digest()), cuda)
 
 
 def compiler() -> list[str]:
@@ -97,6 +98,19 @@ def command(torch: Torch, chosen: list[str], output: Path, source: Path | None =
     ]
 
 
+def cuda_command(torch: Torch, chosen: list[str], output: Path, headers: Path) -> list[str]:
+    """The same for the part that hears of allocations on CUDA devices."""
+    source = Path(sources.directory()) / "torch" / "cuda_memory.cpp"
+    return [*command(torch, chosen, output, source), f"-isystem{headers}", "-lc10_cuda"]
+
+
+def cuda_headers(torch: Torch) -> Path | None:
+    """Where cuda_runtime_api.h is: of the wheels that torch brings, of CUDA_HOME, or of the system."""
+    wheels = sorted((torch.home.parent / "nvidia").glob("*/include"))
+    system = [Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda") / "include"]
+    return next((path for path in [*wheels, *system] if (path / "cuda_runtime_api.h").is_file()), None)
+
+
 def _thread_locals(chosen: list[str], machine: str) -> tuple[str, ...]:
     """TLS descriptors where the compiler has them: some nanoseconds less per event. Elsewhere they are usual."""
     if machine != "x86_64":
@@ -123,7 +137,9 @@ def build(torch: Torch, into: Path | None = None) -> Build:
         library.chmod(0o644)
         work.chmod(0o755)
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        done = Build(work, torch.key, builds.digest_of(library), torch.python, _version(chosen), made)
+        without = _compile_cuda(torch, chosen, work / builds.CUDA_LIBRARY)
+        cuda = "" if without or not torch.cuda else builds.digest_of(work / builds.CUDA_LIBRARY)
+        done = Build(work, torch.key, builds.digest_of(library), torch.python, _version(chosen), made, cuda, without)
         builds.write_manifest(done)
         return _enter(done, place / torch.key.directory)
     finally:
@@ -140,6 +156,21 @@ def _compile(arguments: list[str]) -> None:
             f"{arguments[0]} could not compile the observer. It needs C++20 (gcc 10, clang 12 or later).\n"
             f"{done.stderr[-3000:]}\nThe command was: {shlex.join(arguments)}"
         )
+
+
+def _compile_cuda(torch: Torch, chosen: list[str], library: Path) -> str:
+    """Why a torch with CUDA gets no part for it, which the rest does without. Empty: it has one, or needs none."""
+    if not torch.cuda:
+        return ""
+    headers = cuda_headers(torch)
+    if headers is None:
+        return f"the headers of CUDA {torch.cuda} (cuda_runtime_api.h) are not installed where the observer was built"
+    try:
+        _compile(cuda_command(torch, chosen, library, headers))
+    except BuildFailed as error:
+        return f"its part for CUDA could not be compiled: {str(error)[-1000:]}"
+    library.chmod(0o644)
+    return ""
 
 
 def _version(chosen: list[str]) -> str:

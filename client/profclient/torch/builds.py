@@ -22,6 +22,7 @@ from typing import Any, Final
 from profclient.torch import sources
 
 LIBRARY: Final = "observer.so"
+CUDA_LIBRARY: Final = "observer_cuda.so"
 MANIFEST: Final = "build.json"
 DIRECTORY_VARIABLE: Final = "PROFD_TORCH_DIR"
 _LIBRARY_BYTES_MAX: Final = 64 << 20
@@ -64,11 +65,18 @@ class Build:
     python: str  # for whose torch it was made
     compiler: str
     made: str  # ISO time
+    cuda_sha256: str = ""  # of the part for a torch with CUDA; empty: there is none
+    without_cuda: str = ""  # why there is none, where torch has CUDA
 
     @property
     def library(self) -> Path:
         """The shared object."""
         return self.path / LIBRARY
+
+    @property
+    def cuda_library(self) -> Path:
+        """Its part for CUDA, if there is one."""
+        return self.path / CUDA_LIBRARY
 
 
 @functools.cache
@@ -135,10 +143,17 @@ def check(build: Build, key: Key) -> None:
     """Raises Unusable unless the build is for `key`, nobody else could have written it, and it is whole."""
     if build.key != key:
         raise Unusable(f"{build.path} was made for {build.key.text}, and this is {key.text}: profctl torch build")
-    for path in (build.path.parent, build.path, build.library):
+    for path in (build.path.parent, build.path):
         _check_owner(path)
-    if digest_of(build.library) != build.sha256:
-        raise Unusable(f"{build.library} is not what was built there (its SHA-256 differs): profctl torch build")
+    _check_library(build.library, build.sha256)
+    if build.cuda_sha256:
+        _check_library(build.cuda_library, build.cuda_sha256)
+
+
+def _check_library(library: Path, sha256: str) -> None:
+    _check_owner(library)
+    if digest_of(library) != sha256:
+        raise Unusable(f"{library} is not what was built there (its SHA-256 differs): profctl torch build")
 
 
 def digest_of(library: Path) -> str:

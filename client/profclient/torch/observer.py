@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from profclient import _recorder
-from profclient.torch import builds
+from profclient.torch import builds, cuda_memory
 
 _INPUTS, _TENSOR_IDS, _STACKS, _MODULES, _MOBILE = 1, 2, 4, 8, 16
 _CAPSULE: Final = b"profclient._recorder._api"
@@ -34,12 +34,17 @@ class Observer:
         self.running = False
         self._call(self._library.profd_torch_stop)
 
-    def start_memory(self) -> None:
-        """Record allocations and frees of CPU tensors. Raises RuntimeError: another allocator has the say."""
+    def start_memory(self) -> str:
+        """Record allocations and frees of tensors; why none on CUDA devices are, or empty.
+
+        Raises RuntimeError: another allocator of CPU tensors has the say.
+        """
         self._call(self._library.profd_torch_memory_start, self._api)
+        return cuda_memory.start(self.build, self._api)
 
     def stop_memory(self) -> None:
         """Give torch its allocator back. Raises RuntimeError."""
+        cuda_memory.stop()
         self._call(self._library.profd_torch_memory_stop)
 
     def start_profiler(self, shapes: bool, flops: bool, devices: bool) -> None:

@@ -63,7 +63,7 @@ def released() -> None:
 
 
 def start_memory(options: Mapping[str, str]) -> None:
-    """Record allocations and frees of CPU tensors. Raises RuntimeError."""
+    """Record allocations and frees of tensors. Raises RuntimeError."""
     if "torch" not in sys.modules:
         raise RuntimeError("torch has not been imported")
     if _profiler is not None:
@@ -71,7 +71,8 @@ def start_memory(options: Mapping[str, str]) -> None:
     found, why = _observer()
     if found is None:
         raise RuntimeError(why)
-    found.start_memory()
+    if without := found.start_memory():
+        agent.note("not_honoured", f"memory: none of CUDA devices, because {without}")
 
 
 def stop_memory(options: Mapping[str, str]) -> None:

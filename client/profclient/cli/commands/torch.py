@@ -44,6 +44,8 @@ def build(python: str, into: Path | None) -> None:
     click.echo(f"compiling for torch {found.key.torch} of {python} ...", err=True)
     done = building.build(found, into.absolute() if into else None)
     click.echo(f"built {done.path}")
+    if done.without_cuda:
+        click.echo(f"Allocations on CUDA devices will not be recorded: {done.without_cuda}")
     if into is not None and into.absolute() not in builds.places():
         click.echo(f"Processes find it with {builds.DIRECTORY_VARIABLE}={into.absolute()}")
 

@@ -51,6 +51,26 @@ def test_a_library_that_was_changed_is_refused(build: Build) -> None:
         builds.find(KEY)
 
 
+def test_a_part_for_cuda_that_was_changed_is_refused(build: Build) -> None:
+    build.cuda_library.write_bytes(b"a part")
+    builds.write_manifest(dataclasses.replace(build, cuda_sha256=builds.digest_of(build.cuda_library)))
+    assert builds.find(KEY) is not None
+    build.cuda_library.write_bytes(b"another part")
+    with pytest.raises(Unusable, match=r"observer_cuda.so.*SHA-256"):
+        builds.find(KEY)
+
+
+def test_builds_for_several_torches_lie_side_by_side(build: Build) -> None:
+    other = dataclasses.replace(KEY, torch="2.12.0+cpu", git="1234567890abcdef")
+    directory = build.path.parent / other.directory
+    directory.mkdir(mode=0o755)
+    (directory / builds.LIBRARY).write_bytes(b"of another torch")
+    second = dataclasses.replace(build, path=directory, key=other, sha256=builds.digest_of(directory / builds.LIBRARY))
+    builds.write_manifest(second)
+    assert builds.find(KEY) == build
+    assert builds.find(other) == second
+
+
 @pytest.mark.parametrize("which", ["library", "directory", "place"])
 def test_what_others_may_write_is_refused(build: Build, which: str) -> None:
     {"library": build.library, "directory": build.path, "place": build.path.parent}[which].chmod(0o777)
