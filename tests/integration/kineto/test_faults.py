@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import stat
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -302,3 +304,27 @@ async def test_leftovers_of_an_earlier_daemon_are_swept(source, client, process,
             await asyncio.sleep(0.01)
     await second.close()
     assert theirs.exists()
+
+
+async def test_a_window_of_an_earlier_daemon_keeps_its_lease_until_the_process_is_idle(
+    source, client, process, traces, tmp_path, monkeypatch
+) -> None:
+    state = tmp_path / "second"
+    state.mkdir()
+    asked = {"pid": process.id.pid, "start_ticks": process.id.start_ticks, "uid": os.geteuid(), "asked": time.time()}
+    (state / "kineto-leftovers.json").write_text(json.dumps([{**asked, "directory": str(traces), "name": "profd-x_1"}]))
+    leases = LeaseKeeper(DeathWatch(ProcessTable()))
+    second = KinetoSource(None, abstract=False, state_dir=state, leases=leases)
+    await second.open()
+    try:
+        held = leases.held(process.id)
+        assert held is not None
+        assert "libkineto, asked before profd was restarted" in str(held)
+        second._clear_leases()  # it has not polled this daemon yet
+        assert leases.held(process.id) is not None
+        monkeypatch.setattr(second, "_idle_since", lambda process, since: True)
+        second._clear_leases()
+        assert leases.held(process.id) is None
+    finally:
+        await second.close()
+        await leases.close()

@@ -56,6 +56,10 @@ class Leftovers:
     def __len__(self) -> int:
         return len(self._items)
 
+    def asked(self) -> dict[ProcessId, float]:
+        """Processes that live and may still be tracing for us: when they were asked, Unix seconds."""
+        return {item.process: item.asked for item in list(self._items.values()) if alive(item.process)}
+
     def load(self) -> None:
         """Read what an earlier daemon left; a file that cannot be read counts as empty."""
         with contextlib.suppress(OSError, ValueError, TypeError):

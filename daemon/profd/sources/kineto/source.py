@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
@@ -85,6 +85,7 @@ class KinetoSource(Source):
         await asyncio.to_thread(self._bind)
         self._polls.start(self._endpoints)
         await asyncio.to_thread(self._leftovers.load)
+        self._take_again(await asyncio.to_thread(self._leftovers.asked))
         self._housekeeper = asyncio.create_task(self._keep_house(), name="kineto-housekeeping")
 
     async def close(self) -> None:
@@ -279,6 +280,16 @@ class KinetoSource(Source):
             except Exception:  # the daemon lives for weeks; the next round tries again
                 log.exception("kineto: sweeping failed")
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
+
+    def _take_again(self, asked: Mapping[ProcessId, float]) -> None:
+        """Leases of windows that a daemon before us has handed out: free when the process says that it is idle."""
+        for process, since in asked.items():
+            with contextlib.suppress(Held):
+                holder = Holder(HolderKind.KINETO, name="libkineto, asked before profd was restarted")
+                lease = self._leases.take(process, holder)
+                self._leases.arm(lease)
+                self._leases.end(lease)
+                self._gave_up[process] = since
 
     def _clear_leases(self) -> None:
         """Of processes that we gave up waiting for, and that say now that they are not tracing."""
