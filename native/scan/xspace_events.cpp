@@ -107,10 +107,62 @@ class Scan {
     out.metadata.push_back(out.metadata_ids.of(event.metadata));
   }
 
+  struct Stat {
+    std::int64_t id = 0, value = 0;  // of a text where it begins
+    std::uint8_t type = 0;           // 0: it has no value
+    std::size_t length = 0;          // of a text
+  };
+
   bool stat(std::size_t first, std::size_t last) {
-    std::int64_t id = 0, value = 0;
-    std::uint8_t type = 0;
-    std::size_t length = 0;
+    Stat found;
+    if (!usual_stat(first, last, found) && !any_stat(first, last, found)) return false;
+    ++stats_seen_;
+    if (found.type == 0) {
+      ++out.without_value;
+      return true;
+    }
+    const std::uint32_t place = expected(found.id, found.type);
+    if (place == kNoColumn) {
+      ++out.columns_beyond;
+    } else {
+      touched_.push_back(place);
+      put(out.stats[place], found.value, found.length);
+    }
+    return true;
+  }
+
+  // As every writer has them: a small id, its value, nothing else. False: look closer.
+  bool usual_stat(std::size_t first, std::size_t last, Stat& found) const {
+    if (last - first < 4 || data_[first] != (kStatId << 3 | kVarint) || data_[first + 1] >= 0x80) return false;
+    const std::uint8_t tag = data_[first + 2];
+    std::uint64_t value = 0;
+    std::size_t at = first + 3;
+    for (unsigned shift = 0;; shift += 7) {
+      if (at >= last || shift > 56) return false;
+      value |= static_cast<std::uint64_t>(data_[at] & 0x7f) << shift;
+      if (data_[at++] < 0x80) break;
+    }
+    found.id = data_[first + 1];
+    found.type = tag >> 3;
+    switch (tag) {
+      case kUint64 << 3 | kVarint:
+      case kInt64 << 3 | kVarint:
+      case kRef << 3 | kVarint:
+        found.value = static_cast<std::int64_t>(value);
+        return at == last;
+      case kStr << 3 | kLength:
+      case kBytes << 3 | kLength:
+        found.value = static_cast<std::int64_t>(at);
+        found.length = value;
+        return value == last - at;
+      default:
+        return false;
+    }
+  }
+
+  // Whatever protobuf allows: fields in any order, several times, unknown ones.
+  bool any_stat(std::size_t first, std::size_t last, Stat& found) const {
+    found = {};
     WireReader reader(data_, first, last);
     WireField field;
     while (reader.next(field)) {
@@ -118,26 +170,13 @@ class Scan {
       const bool number = field.type == kVarint && (field.number == kUint64 || field.number == kInt64 || field.number == kRef);
       const bool text = field.type == kLength && (field.number == kStr || field.number == kBytes);
       if (field.type == kVarint && field.number == kStatId) {
-        id = static_cast<std::int64_t>(field.value);
+        found.id = static_cast<std::int64_t>(field.value);
       } else if (number || text || (field.type == kFixed64 && field.number == kDouble)) {
-        value = static_cast<std::int64_t>(field.value), type = static_cast<std::uint8_t>(field.number);
-        length = field.length;
+        found.value = static_cast<std::int64_t>(field.value), found.type = static_cast<std::uint8_t>(field.number);
+        found.length = field.length;
       }
     }
-    if (!reader.done()) return false;
-    ++stats_seen_;
-    if (type == 0) {
-      ++out.without_value;
-      return true;
-    }
-    const std::uint32_t place = expected(id, type);
-    if (place == kNoColumn) {
-      ++out.columns_beyond;
-    } else {
-      touched_.push_back(place);
-      put(out.stats[place], value, length);
-    }
-    return true;
+    return reader.done();
   }
 
   void put(StatColumn& column, std::int64_t value, std::size_t length) {
