@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -141,43 +140,3 @@ with profclient.emit_nvtx():
 """
     [said] = told(tool, tmp_path, program).values()
     assert said == ["still", "<"]
-
-
-OPS = """
-import torch, profclient
-from profclient.torch import observer
-if observer.load() is None: raise SystemExit(0)
-x, w = torch.randn(2, 3), torch.randn(3, 4, requires_grad=True)
-with profclient.emit_nvtx(record_shapes=True) as emit:
-    with profclient.record_function("step"):
-        (x @ w).relu().sum().backward()
-assert not emit.missing, emit.missing
-x @ w
-"""
-
-
-@pytest.mark.slow
-def test_operators_with_their_sequence_numbers(tool: Path, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    log = tmp_path / "log"
-    log.write_text("")
-    threads = told(tool, tmp_path, OPS)
-    if not threads:
-        pytest.skip("there is no observer of this torch: profctl torch build")
-    names = [name for said in threads.values() for name in said if name != "<"]
-    assert "step" in names
-    forward = {match[1]: match[2] for name in names if (match := re.match(r"aten::(mm|relu|sum), seq = (\d+),", name))}
-    backward = {
-        match[1].lower(): match[2]
-        for name in names
-        if (match := re.match(r"(\w+?)Backward0, stashed seq = (\d+)", name))
-    }
-    assert set(forward) == {"mm", "relu", "sum"}
-    assert {op: backward[op] for op in forward} == forward
-    assert any(name.startswith("aten::mm, ") and name.endswith("sizes = [[2, 3], [3, 4]]") for name in names)
-    for said in threads.values():  # every thread's ranges nest, and all of them end
-        depth = 0
-        for word in said:
-            depth += -1 if word == "<" else 1
-            assert depth >= 0
-        assert depth == 0
