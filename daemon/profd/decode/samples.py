@@ -24,6 +24,7 @@ import numpy as np
 from profd import limits
 from profd.decode import anchor
 from profd.decode.batch import Batch, Findings
+from profd.decode.shared import SharedTracks
 from profd.errors import BadTrace, Exhausted
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
 
@@ -102,6 +103,8 @@ class SampleDecoder:
         for name in ("name", "cat"):
             self.dictionaries.setdefault(name, Dictionary())
         self.tracks = tracks if tracks is not None else Tracks()
+        self._shared = SharedTracks(self.tracks)
+        self._sampled: set[tuple[int, int]] = set()  # (process track, thread id) that have a track
         self.findings = Findings()
         self.position = 0
         self._file = file
@@ -214,9 +217,9 @@ class SampleDecoder:
     def _process(self, pid: int) -> int:
         track = self._processes.get(pid)
         if track is None:
-            track = self._processes[pid] = len(self.tracks.processes)
-            known = {"name": self._anchor.command} if pid == self._anchor.pid else {}
-            self.tracks.processes.append({"id": pid, **known})
+            track = self._processes[pid] = self._shared.process(pid)
+            if pid == self._anchor.pid:
+                self.tracks.processes[track].setdefault("name", self._anchor.command)
         return track
 
     def _begin(self, thread: _Thread, record: _Record, time: int) -> None:
@@ -241,10 +244,17 @@ class SampleDecoder:
             return
         if len(self.tracks.threads) >= limits.TRACKS_MAX:
             raise Exhausted(f"The samples name more than {limits.TRACKS_MAX} threads.")
-        thread.track, thread.id = len(self.tracks.threads), identity
         number = int(identity, 16) if identity.startswith("0x") else int(identity)
-        known = {"name": _storable(name)} if name else {}
-        self.tracks.threads.append({"id": number, "process": thread.process, **known})
+        if (thread.process, number) in self._sampled:
+            track = len(self.tracks.threads)
+            self.tracks.threads.append({"id": number, "process": thread.process})
+        else:
+            # Another recording of the process may know it already.
+            track = self._shared.thread(thread.process, number)
+        self._sampled.add((thread.process, number))
+        if name:
+            self.tracks.threads[track].setdefault("name", _storable(name))
+        thread.track, thread.id = track, identity
 
     def _name(self, text: tuple[str, str, int | None]) -> int:
         code = self._names.get(text)

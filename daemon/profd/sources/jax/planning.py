@@ -113,7 +113,7 @@ def not_honoured(options: Options) -> list[str]:
         (options.modules, "modules", "the profiler server records name scopes, not modules"),
         (options.flops, "flops", "the profiler server records none on demand"),
         (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),
-        (options.sample_hz is not None, "sample_hz", "the profiler server records every operation, it does not sample"),
+        (options.sample_hz is not None, "samples", "the profiler server records every operation, it does not sample"),
     ):
         if asked:
             missing.append(f"{option}: {why}")

@@ -66,7 +66,7 @@ def not_honoured(options: Options) -> list[str]:
     if options.native:
         missing.append("native: kineto records Python stacks only; --source pyspy --native samples native ones")
     if options.sample_hz is not None:
-        missing.append("sample_hz: kineto records every operator and does not sample")
+        missing.append("samples: kineto records every operator and does not sample")
     return missing
 
 

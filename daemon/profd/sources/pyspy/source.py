@@ -88,7 +88,7 @@ class PySpySource(Source):
         """What sampling would give and cost; the estimate of bytes is the worst case seen."""
         hz = options.sample_hz if options.sample_hz is not None else float(HZ_DEFAULT)
         if not math.isfinite(hz) or hz <= 0:
-            return Plan(False, f"sample_hz must be a number above 0, not {hz}.", Reason.NOT_HONOURED)
+            return Plan(False, f"samples must be a number above 0, not {hz}.", Reason.NOT_HONOURED)
         if options.iterations and not options.duration_ns:
             return Plan(
                 False,
@@ -157,9 +157,9 @@ def _not_honoured(options: Options, hz: float) -> list[str]:
         if asked:
             words.append(f"{option}: {why}")
     if hz > HZ_MAX:
-        words.append(f"sample_hz: {hz:g} is above the limit; sampled {HZ_MAX} times a second")
+        words.append(f"samples: {hz:g} is above the limit; sampled {HZ_MAX} times a second")
     elif hz != max(1, round(hz)):
-        words.append(f"sample_hz: {hz:g} is rounded to {max(1, round(hz))}")
+        words.append(f"samples: {hz:g} is rounded to {max(1, round(hz))}")
     return words
 
 

@@ -8,7 +8,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -21,7 +21,7 @@ from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
 from profd.sources.base import Offer, Plan, Session, Source
-from profd.sources.sdk import orphans, planning
+from profd.sources.sdk import orphans, planning, samples
 from profd.sources.sdk.handover import Parts, take_over
 from profd.sources.sdk.recording import Recorder
 from profd.targets.process import Process, ProcessId
@@ -55,11 +55,21 @@ class SdkSource(Source):
     lets_go: ClassVar[bool] = True
     can_guard: ClassVar[bool] = True
 
-    def __init__(self, registry: Registry, parts: Parts, socket: Path, journal: Path, leases: LeaseKeeper) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        parts: Parts,
+        socket: Path,
+        journal: Path,
+        leases: LeaseKeeper,
+        sampler: Source | None = None,
+    ) -> None:
         """`socket` is where agents connect, for messages: whoever listens there feeds the registry.
         `journal` is where an earlier daemon may have left recordings that go on.
+        `sampler` is for `--samples`; whoever made it opens and closes it.
         """
         self._leases = leases
+        self._sampler = sampler
         self.on_recovered: Recovered = lambda capture, process, losses: None
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent recording in all targets so far, by source
         self._steps: defaultdict[str, float] = defaultdict(float)
@@ -130,7 +140,28 @@ class SdkSource(Source):
         agent = self._registry.get(process.id)
         if agent is None:
             return Plan(False, "it is not attached", Reason.NO_SOURCE)
-        return planning.plan(options, agent.hello, self._parts.arena_bytes, self._rates.get(process.id))
+        found = planning.plan(options, agent.hello, self._parts.arena_bytes, self._rates.get(process.id))
+        return self._with_samples(found, process, options)
+
+    def _with_samples(self, plan: Plan, process: Process, options: Options) -> Plan:
+        if options.sample_hz is None or not plan.serves:
+            return plan
+        missing = samples.why_not(self._sampler, process, options)
+        if missing:
+            return replace(plan, not_honoured=(*plan.not_honoured, f"samples: {missing}"))
+        more_ns = round(samples.STOP_SECONDS * 1e9)
+        return replace(
+            plan,
+            risks=(*plan.risks, samples.RISK),
+            deadline_ns=plan.deadline_ns + more_ns,
+            stop_ns=plan.stop_ns + more_ns,
+        )
+
+    def _sample(self, process: Process, options: Options, session: Session) -> samples.Samples | None:
+        """Samples, where they are asked for and can be had."""
+        if self._sampler is None or options.sample_hz is None or samples.why_not(self._sampler, process, options):
+            return None
+        return samples.Samples(self._sampler, process, options, session)
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
         """One trace of one process; see Source."""
@@ -143,12 +174,18 @@ class SdkSource(Source):
             # Granted where nothing is awaited since `offer` found it free.
             lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
         self._running[process.id] = session.capture
-        recorder = Recorder(agent, process, options, session, self._parts, self._leases, lease)
+        beside = self._sample(process, options, session)
+        watched = session if beside is None else beside.around(session)
+        recorder = Recorder(agent, process, options, watched, self._parts, self._leases, lease)
         try:
             recording = await recorder.run()
+            if beside is not None:
+                await beside.join(recording)
         except Exhausted as error:
             return Recording(State.FAILED, Reason.DISK_FULL, str(error))
         finally:
+            if beside is not None:
+                await beside.end()
             del self._running[process.id]
             if lease is not None:
                 self._leases.end(lease)

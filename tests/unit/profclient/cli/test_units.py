@@ -66,6 +66,17 @@ def test_shares(text: str, share: float) -> None:
     assert units.parse_share(text) == pytest.approx(share)
 
 
+@pytest.mark.parametrize(("text", "hertz"), [("100hz", 100), ("100", 100), (" 2.5 Hz ", 2.5), ("1", 1), ("1000HZ", 1000)])
+def test_rates(text: str, hertz: float) -> None:
+    assert units.parse_hertz(text) == hertz
+
+
+@pytest.mark.parametrize("text", ["", "hz", "0.5hz", "0", "-1", "1001hz", "nan", "inf", "100 per second", "100khz"])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(UsageError, match="like 100hz"):
+        units.parse_hertz(text)
+
+
 @pytest.mark.parametrize("text", ["", "2", "%", "0", "0%", "-1%", "101%", "nan", "inf", "2%%", "2% of it", "0.05%"])
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(UsageError, match=r"2% or 0\.02"):

@@ -45,7 +45,7 @@ def test_deadline_grows_with_the_window() -> None:
 
 def test_not_honoured() -> None:
     asked = Options(duration_ns=1, memory=True, modules=True, flops=True, native=True, sample_hz=10.0)
-    assert names(plan(PROCESS, asked, None, None, 0.0).not_honoured) == ["memory", "modules", "native", "sample_hz"]
+    assert names(plan(PROCESS, asked, None, None, 0.0).not_honoured) == ["memory", "modules", "native", "samples"]
     assert plan(PROCESS, replace(TEN, modules=True, stacks=True), None, None, 0.0).not_honoured == ()
 
 

@@ -72,8 +72,8 @@ def test_native_frames_pause() -> None:
         (Options(duration_ns=SECOND, shapes=True), ["shapes"]),
         (Options(duration_ns=SECOND, memory=True, modules=True, flops=True), ["memory", "modules", "flops"]),
         (Options(duration_ns=SECOND, iterations=5), ["iterations"]),
-        (Options(duration_ns=SECOND, sample_hz=5000), ["sample_hz"]),
-        (Options(duration_ns=SECOND, sample_hz=0.5), ["sample_hz"]),
+        (Options(duration_ns=SECOND, sample_hz=5000), ["samples"]),
+        (Options(duration_ns=SECOND, sample_hz=0.5), ["samples"]),
         (Options(duration_ns=SECOND, sample_hz=250), []),
     ],
 )

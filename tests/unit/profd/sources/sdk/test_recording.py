@@ -509,6 +509,15 @@ async def test_a_capture_that_is_aborted_leaves_an_idle_agent(rig: Rig) -> None:
     fake.close()
 
 
+async def test_samples_that_cannot_be_had_are_not_honoured_and_the_capture_goes_on(rig: Rig) -> None:
+    fake = await rig.attach()
+    plan = rig.source.plan(rig.process, Options(duration_ns=SECOND, sample_hz=100))
+    assert plan.serves
+    assert plan.not_honoured == ("samples: this source records no stacks beside its events",)
+    assert plan.deadline_ns == rig.source.plan(rig.process, Options(duration_ns=SECOND)).deadline_ns
+    fake.close()
+
+
 async def test_processes_that_are_not_attached_or_stopped_are_told_what_to_do(rig: Rig) -> None:
     offer = rig.source.offer(rig.process)
     assert not offer.can
