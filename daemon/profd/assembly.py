@@ -397,6 +397,7 @@ class Daemon:
             workers_died=pool.workers_died,
             kineto=self._kineto.statistics(),
             sockets_remade=dict(self._sockets.remade),
+            send_seconds=self._streamers.cpu_seconds(),
             sdk=self._sdk.statistics(),
             ingest=self._ingest.statistics(),
             leases=self._leases.statistics(),

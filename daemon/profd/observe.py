@@ -38,6 +38,7 @@ class Reading:
     jobs: dict[str, int] = field(default_factory=dict)  # by result
     workers_died: int = 0
     kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
+    send_seconds: float = 0.0  # CPU time of streamers
     sockets_remade: dict[str, int] = field(default_factory=dict)  # by which socket
     sdk: SdkStatistics = field(default_factory=SdkStatistics)
     leases: LeaseStatistics = field(default_factory=LeaseStatistics)
@@ -122,6 +123,9 @@ def _families(reading: Reading) -> Iterable[Metric]:
     yield remade
     yield from _kineto(reading.kineto)
     yield from _sdk(reading.sdk)
+    yield CounterMetricFamily(
+        "profd_sdk_send_seconds", "CPU time of streamers, outside of the jobs' processes.", value=reading.send_seconds
+    )
     yield from _leases(reading.leases)
     yield from _ingest(reading.ingest)
 

@@ -14,7 +14,7 @@ constexpr uint64_t kArenaBytesMin = uint64_t{1} << 20;
 constexpr uint64_t kWindowNsMax = uint64_t{24} * 3600 * 1'000'000'000;
 constexpr Milliseconds kStatusEvery = 1'000;
 constexpr Milliseconds kStatusEveryGuarded = 200;  // where somebody watches what it costs
-constexpr Milliseconds kStatusEveryAfter = 100;    // of steps after the stop, until the arena is let go of
+constexpr Milliseconds kStatusEveryAfter = 20;     // of steps after the stop, until the arena is let go of
 constexpr Milliseconds kHookWait = 60'000;
 constexpr Milliseconds kReleaseAgain = 20;
 

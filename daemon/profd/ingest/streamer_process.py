@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.limits import STREAMER_MESSAGE_BYTES_MAX
+from profd.targets import procfs
 
 EXIT_SECONDS: Final = 5.0  # between the end of its socket and its own
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 Key = tuple[int, int]  # incarnation, epoch
 
@@ -84,6 +86,11 @@ class StreamerProcess:
                 "Targets' owners must be able to read and run the daemon's Python"
             ) from error
         return cls(process, ours)
+
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used; 0 once it is gone."""
+        stat = procfs.parse_stat(procfs.read_record(f"/proc/{self.pid}/stat", procfs.STAT_BYTES) or b"")
+        return stat.cpu_ticks / _TICKS_PER_SECOND if stat is not None and self._process.returncode is None else 0.0
 
     def drain(self, key: Key, fd: int) -> None:
         """Have it drain an arena."""

@@ -108,6 +108,7 @@ class Streamers:
         self._socket = socket
         self._find = find
         self._change_identity = change_identity
+        self._past_cpu_seconds = 0.0
         self._uids: dict[int, _Uid] = {}
         self._unreadable: dict[tuple[int, int], tuple[float, str]] = {}  # by identity: good until, and a path
 
@@ -117,7 +118,7 @@ class Streamers:
         owner = self._uids.get(uid)
         if owner is None:
             identity = (uid, gid) if self._changes(uid) else None
-            owner = self._uids[uid] = _Uid(self._socket, identity, lambda: self._uids.pop(uid, None))
+            owner = self._uids[uid] = _Uid(self._socket, identity, lambda: self._forget(uid))
         drain = Drain(owner, (incarnation, epoch), os.dup(fd), intake)
         owner.add(drain)
         return drain
@@ -136,6 +137,15 @@ class Streamers:
 
     def _changes(self, uid: int) -> bool:
         return self._change_identity and uid != os.geteuid()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all streamers so far: what sending costs the host, outside of the jobs' processes."""
+        return self._past_cpu_seconds + sum(owner.cpu_seconds() for owner in self._uids.values())
+
+    def _forget(self, uid: int) -> None:
+        owner = self._uids.pop(uid, None)
+        if owner is not None:
+            self._past_cpu_seconds += owner.cpu_seconds()
 
     @property
     def pids(self) -> list[int]:
@@ -157,12 +167,17 @@ class _Uid:
         self._drains: dict[Key, Drain] = {}
         self._process: StreamerProcess | None = None
         self._starts = 0  # in a row that did not live to be useful
+        self._past_cpu_seconds = 0.0  # of processes that have ended
         self._task = asyncio.create_task(self._supervise())
 
     @property
     def pid(self) -> int:
         """Of the streamer; 0 while there is none."""
         return self._process.pid if self._process is not None else 0
+
+    def cpu_seconds(self) -> float:
+        """Of all its processes."""
+        return self._past_cpu_seconds + (self._process.cpu_seconds() if self._process is not None else 0.0)
 
     def add(self, drain: Drain) -> None:
         """One more arena."""
@@ -205,14 +220,17 @@ class _Uid:
             self._starts += 1
             self._count_failure(str(error))
             return
+        used = 0.0
         try:
             for drain in list(self._drains.values()):
                 self._order(drain)
             while (said := await self._process.said()) is not None:
                 self._hear(said)
+            used = self._process.cpu_seconds()  # before it is reaped
             how = await self._process.exited()
         finally:
             process, self._process = self._process, None
+            self._past_cpu_seconds += used or process.cpu_seconds()
             await process.kill()
         if self._drains:
             self._starts += 1

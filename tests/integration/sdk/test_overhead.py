@@ -46,6 +46,7 @@ def test_a_window_of_a_second_is_judged(observed: RunningDaemon, tmp_path: Path)
         found = metrics_of(observed)
         assert found['profd_sdk_record_seconds_total{kind="stacks"}'] > 0
         assert found['profd_sdk_record_seconds_total{kind="ranges"}'] > 0
+        assert found["profd_sdk_send_seconds_total"] > 0
         job.check_results()
 
 
@@ -53,20 +54,12 @@ def test_steps_before_during_and_after_are_told(observed: RunningDaemon, tmp_pat
     captures = Captures(observed)
     with attached(observed, tmp_path, STEPS) as job:
         job.counts_on()  # steps that nobody records
-        recordings = 0.0
-
-        def seen_all() -> bool:
-            """Steps after the stop are told while the arena is drained: that may be too short for one."""
-            nonlocal recordings
-            [target] = captures.record(job.pid).targets
-            assert target.state == pb.STATE_STORED, target.message
-            assert "before" in target.cost.detail
-            assert "during" in target.cost.detail
-            assert target.cost.how == "measured"
-            recordings = metrics_of(observed)["profd_sdk_stepping_recordings_total"]
-            return recordings > 0
-
-        until(seen_all, "steps after a recording have been seen")
+        [target] = captures.record(job.pid).targets
+        assert target.state == pb.STATE_STORED, target.message
+        assert target.cost.how == "measured"
+        assert re.match(r"a step took [0-9.]+ ms before, [0-9.]+ ms during", target.cost.detail)
+        # The first steps after it are waited for a quarter of a second, which a busy machine may not give the program.
+        until(lambda: "after" in captures.record(job.pid).targets[0].cost.detail, "steps after a recording are seen")
         found = metrics_of(observed)
         for when in ("before", "during", "after"):
             assert found[f'profd_sdk_step_seconds_total{{when="{when}"}}'] > 0

@@ -9,12 +9,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from profd.agents.agent import Agent, Arm
 from profd.capture.model import Loss
 from profd.sources.sdk import orphans
 from profd.sources.sdk.planning import DRAIN_SECONDS, TORCH_STOP_SECONDS
 from profd.sources.sdk.ports import Drain, Ingest, Intake, Streamers
+
+STEPS_AFTER: Final = 4  # the first of them was recorded in part
+STEPS_AFTER_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,18 @@ async def empty(drain: Drain, intake: Intake, *, target_died: bool) -> bool:
     except TimeoutError:
         return False
     return intake.finished.is_set()
+
+
+async def see_steps(arm: Arm) -> None:
+    """Wait for the steps after a recording, where they are so short that this takes a moment only."""
+    step_ns = arm.status.step_ns_before
+    if arm.stopped is None or step_ns is None or step_ns * STEPS_AFTER > STEPS_AFTER_SECONDS * 1e9:
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STEPS_AFTER_SECONDS):
+            while arm.status.step_ns_after is None and arm.gone is None:
+                arm.news.clear()
+                await arm.news.wait()
 
 
 async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Parts) -> Sequence[Loss] | None:

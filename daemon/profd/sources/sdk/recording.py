@@ -121,6 +121,7 @@ class Recorder:
             file = await self._torch_file(arm)
             end_ns = time.time_ns()
             whole = await handover.empty(drain, intake, target_died=target_died)
+            await handover.see_steps(arm)
             self._phase("drain")
             self._agent.release()
             self.status, self.events = arm.status, intake.events
