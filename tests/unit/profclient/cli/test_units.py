@@ -66,7 +66,9 @@ def test_shares(text: str, share: float) -> None:
     assert units.parse_share(text) == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("text", "hertz"), [("100hz", 100), ("100", 100), (" 2.5 Hz ", 2.5), ("1", 1), ("1000HZ", 1000)])
+@pytest.mark.parametrize(
+    ("text", "hertz"), [("100hz", 100), ("100", 100), (" 2.5 Hz ", 2.5), ("1", 1), ("1000HZ", 1000)]
+)
 def test_rates(text: str, hertz: float) -> None:
     assert units.parse_hertz(text) == hertz
 

@@ -50,7 +50,12 @@ def rows(found: SampleDecoder) -> list[tuple[str, int, int, int, int]]:
 
 def test_threads_that_another_recording_knows_are_the_same_threads() -> None:
     known = Tracks([{"id": 9}], [{"id": 71, "process": 0, "name": "loader"}, {"id": 70, "process": 0}])
-    again = [record("E", "main", 2000), record("E", MAIN, 2000), record("B", "thread (71)", 3000), record("B", "g", 3000)]
+    again = [
+        record("E", "main", 2000),
+        record("E", MAIN, 2000),
+        record("B", "thread (71)", 3000),
+        record("B", "g", 3000),
+    ]
     once_more = [record("B", MAIN, 3000, tid=2), record("B", "h", 3000, tid=2)]  # its id once more: another thread
     found = decoder(text([record("B", MAIN, 1000), record("B", "main", 1000), *again, *once_more]), tracks=known)
     assert [(name.split()[-1], thread) for name, _, _, thread, _ in rows(found)] == [("main", 1), ("g", 0), ("h", 2)]
