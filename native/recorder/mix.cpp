@@ -18,7 +18,7 @@ struct Seen {
   uint32_t generation = 0;
   uint32_t slots = 0;
 };
-std::vector<Seen> seen;
+std::vector<Seen>& seen = *new std::vector<Seen>;  // never destroyed: the control thread may outlive main
 uint32_t turn = 0;  // the chunk that the next look begins with
 
 int source_of(Kind kind) {
