@@ -79,6 +79,7 @@ class _Thread:
 
     process: int
     track: int = -1
+    beside: bool = False  # another recording has this thread
     id: str = ""
     stack: list[_Frame] = field(default_factory=list)
     closing: list[_Frame] = field(default_factory=list)
@@ -104,7 +105,9 @@ class SampleDecoder:
             self.dictionaries.setdefault(name, Dictionary())
         self.tracks = tracks if tracks is not None else Tracks()
         self._shared = SharedTracks(self.tracks)
-        self._sampled: set[tuple[int, int]] = set()  # (process track, thread id) that have a track
+        # Threads that another recording has, and that have samples on a track beside their own: a sample is exact
+        # to its period only, and would take the time of operators whose edges it reaches over.
+        self._recorded = {(thread["process"], thread["id"]) for thread in self.tracks.threads}
         self.findings = Findings()
         self.position = 0
         self._file = file
@@ -240,21 +243,17 @@ class SampleDecoder:
         """A track per thread; an interpreter thread whose id is used again becomes another one."""
         if thread.track >= 0 and thread.id == identity:
             if name:
-                self.tracks.threads[thread.track]["name"] = _storable(name)
+                self.tracks.threads[thread.track]["name"] = _track_name(name, thread.beside)
             return
         if len(self.tracks.threads) >= limits.TRACKS_MAX:
             raise Exhausted(f"The samples name more than {limits.TRACKS_MAX} threads.")
         number = int(identity, 16) if identity.startswith("0x") else int(identity)
-        if (thread.process, number) in self._sampled:
-            track = len(self.tracks.threads)
-            self.tracks.threads.append({"id": number, "process": thread.process})
-        else:
-            # Another recording of the process may know it already.
-            track = self._shared.thread(thread.process, number)
-        self._sampled.add((thread.process, number))
-        if name:
-            self.tracks.threads[track].setdefault("name", _storable(name))
-        thread.track, thread.id = track, identity
+        beside = (thread.process, number) in self._recorded
+        thread.track, thread.id, thread.beside = len(self.tracks.threads), identity, beside
+        known = {"name": _track_name(name, beside)} if name else {}
+        self.tracks.threads.append(
+            {"id": f"samples of {number}" if beside else number, "process": thread.process, **known}
+        )
 
     def _name(self, text: tuple[str, str, int | None]) -> int:
         code = self._names.get(text)
@@ -335,6 +334,10 @@ def _named(function: str, filename: str, line: int | None) -> str:
     if not filename:
         return function
     return f"{_LIBRARY_FOLDERS.sub('', filename)}({line or 0}): {function}"
+
+
+def _track_name(name: str, beside: bool) -> str:
+    return _storable(name) + (" (samples)" if beside else "")
 
 
 def _storable(text: str) -> str:

@@ -61,14 +61,16 @@ def test_samples_and_ranges_are_in_one_trace_and_agree_on_the_time(daemon: Runni
     rows = sql(
         daemon,
         target.trace,
-        "select kind, name, start_ns, end_ns, thread from events where kind in ('sample', 'user_annotation')",
+        "select kind, name, start_ns, end_ns, process from events where kind in ('sample', 'user_annotation')",
     )
     rows = [row for row in rows if row[3] is not None]  # the window cut the others
     ranges = [row for row in rows if row[1] == "work"]
     crunching = [row for row in rows if row[0] == "sample" and row[1].endswith(": crunch")]
     assert len(ranges) > 1
     assert len(crunching) > 1
-    assert {row[4] for row in ranges} == {row[4] for row in crunching}  # one thread, one track
+    assert {row[4] for row in ranges} == {row[4] for row in crunching}  # one process
+    [[names]] = sql(daemon, target.trace, "select list(name) from threads where name like '%MainThread%'")
+    assert [name for name in names if name.endswith("(samples)")] == ["MainThread (samples)"]
     # The clocks agree: most of the time that was sampled in crunch was in ranges, which take a third of it.
     sampled = sum(row[3] - row[2] for row in crunching)
     met = sum(max(0, min(row[3], end) - max(row[2], begin)) for row in crunching for _, _, begin, end, _ in ranges)

@@ -48,7 +48,7 @@ def rows(found: SampleDecoder) -> list[tuple[str, int, int, int, int]]:
     return result
 
 
-def test_threads_that_another_recording_knows_are_the_same_threads() -> None:
+def test_threads_that_another_recording_has_get_tracks_beside_theirs() -> None:
     known = Tracks([{"id": 9}], [{"id": 71, "process": 0, "name": "loader"}, {"id": 70, "process": 0}])
     again = [
         record("E", "main", 2000),
@@ -57,12 +57,24 @@ def test_threads_that_another_recording_knows_are_the_same_threads() -> None:
         record("B", "g", 3000),
     ]
     once_more = [record("B", MAIN, 3000, tid=2), record("B", "h", 3000, tid=2)]  # its id once more: another thread
-    found = decoder(text([record("B", MAIN, 1000), record("B", "main", 1000), *again, *once_more]), tracks=known)
-    assert [(name.split()[-1], thread) for name, _, _, thread, _ in rows(found)] == [("main", 1), ("g", 0), ("h", 2)]
+    unknown = [record("B", "thread (72): new", 4000, tid=3), record("B", "i", 4000, tid=3)]
+    found = decoder(
+        text([record("B", MAIN, 1000), record("B", "main", 1000), *again, *once_more, *unknown]), tracks=known
+    )
+    assert [(name.split()[-1], thread) for name, _, _, thread, _ in rows(found)] == [
+        ("main", 2),
+        ("g", 3),
+        ("h", 4),
+        ("i", 5),
+    ]
+    assert found.tracks.processes == [{"id": 9}]
     assert found.tracks.threads == [
         {"id": 71, "process": 0, "name": "loader"},
-        {"id": 70, "process": 0, "name": "MainThread"},
-        {"id": 70, "process": 0, "name": "MainThread"},
+        {"id": 70, "process": 0},
+        {"id": "samples of 70", "process": 0, "name": "MainThread (samples)"},
+        {"id": "samples of 71", "process": 0},
+        {"id": "samples of 70", "process": 0, "name": "MainThread (samples)"},
+        {"id": 72, "process": 0, "name": "new"},
     ]
 
 
