@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.ma  # noqa: F401 - pyarrow asks for it with its first array: 10 ms in the middle of a job
+import numpy.ma  # pyarrow asks for it with its first array: 10 ms in the middle of a job
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
