@@ -253,6 +253,17 @@ class TestBodies:
     def test_malformed_rows(self, tag: int, content: bytes) -> None:
         assert self.lost(self.LABELS + twin.section(tag, content)) == {"malformed": 3}
 
+    def test_times_that_go_around(self) -> None:
+        """Fifteen steps, each of a length that would do, end a little before where they began: 2^64 is sixteen."""
+        count = 8
+        columns = bytes(count), b"\0" + b"\1" * (count - 1)
+        times = twin.svarint(0) + twin.varint(1 << 60) * (2 * count - 1)
+        nested = twin.varint(count) * 3 + b"".join(columns) + times
+        header = {**HEADER, "sequence": 1, "slots": count, "events": count}
+        found, reader = decoded(chunk(0) + twin.pack(header, self.LABELS + twin.section(3, nested)))
+        assert names(found) == ["range 0"]
+        assert reader.findings.lost == {"malformed": count}
+
     def test_an_attribute_of_no_event_is_passed_over(self) -> None:
         body = self.LABELS + twin.section(4, b"\1\0\1\0") + twin.section(5, b"\1\2\0")
         found, reader = decoded(twin.pack({**HEADER, "slots": 4, "events": 1}, body))
