@@ -136,7 +136,7 @@ def roles(
 def match_forward(
     start: Int64, sequence: Int64, forward: Int64, forward_thread: Int32, backward: Int64, backward_thread: Int32
 ) -> tuple[Int64, Int64]:
-    """For each backward op (the last forward op with its thread and number that starts no later, the first at all), or -1.
+    """For each backward op the forward ops of its thread and number: (the last that starts no later, the first), or -1.
 
     `forward`, `backward`: rows, ascending; their threads: one number for each of them.
     """
