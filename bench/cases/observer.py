@@ -15,7 +15,7 @@ from bench import pairing
 from bench.cases.observer_soak import soak
 from bench.measure import Row, child
 
-STEPS = {"tiny MLP": (20, 80), "small transformer": (2, 60), "larger MLP": (4, 150)}  # in a block, and rounds
+STEPS = {"tiny MLP": (5, 250), "small transformer": (1, 120), "larger MLP": (1, 300)}  # in a block, and rounds
 OPS, OP_ROUNDS = 3_000, 40
 STOPPED_OPS, KINETO_STOPPED_OPS = 1_000_000, 200_000
 STOP_BAR_S = 0.005
@@ -94,7 +94,7 @@ def _idle() -> Row:
         ratio=ratio.value,
         bar=f"1.00, or an interval that holds it, within {IDLE_BAR:.0%}",
         met=ratio.low - IDLE_BAR <= 1 <= ratio.high + IDLE_BAR,
-        note=f"{_ns(never)} an op; that torch has no callback then is a test (torch_observer/test_idle.py)",
+        note=f"{_ns(never)} an op; that torch has no callback then is a test (torch_observer/test_faults.py)",
     )
 
 

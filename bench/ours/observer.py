@@ -233,12 +233,11 @@ def _rounds(work: Work, ways: tuple[str, ...], rounds: int, count: int) -> dict[
     """`rounds` of a block of each way, ns a call, and the events that a call is."""
     loaded = load_observer()
     with _arena():
+        with _observed(loaded, 0):
+            work()
+        events = _recorder.totals()["recorded"]
         known = _ways(loaded)
         found = [_round(work, known, (WITHOUT, *ways), count, number) for number in range(rounds)]
-        with _observed(loaded, 0):
-            before = _recorder.totals()["recorded"]
-            work()
-            events = _recorder.totals()["recorded"] - before
     return {"rounds": found, "events": float(events)}
 
 
