@@ -100,7 +100,6 @@ def fill_nulls(values: Int64, valid: UInt8, offset: int, absent: int) -> None:
 
 @overload
 def fill_nulls(values: Int32, valid: UInt8, offset: int, absent: int) -> None: ...
-
 def gather(parts: list[Array], order: Int64) -> Array:
     """The rows `order` of what the parts, arrays of one type with items of up to 8 bytes, are one after the other."""
 
