@@ -152,7 +152,7 @@ def _fits(value: Any) -> bool:
 
 
 def _stack(value: Any) -> str | None:
-    """Frames joined by ';', innermost first as torch has them, less those that torch hides; None where it is no stack."""
+    """Frames joined by ';', innermost first, less those that torch hides; None where it is no stack."""
     frames = value.split(";") if isinstance(value, str) else value
     if not isinstance(frames, list) or not all(isinstance(frame, str) for frame in frames):
         return None
