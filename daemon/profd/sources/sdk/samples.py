@@ -1,7 +1,8 @@
 """Samples beside a recording (`--samples 100hz`): the cheap alternative to tracing every Python call.
 
 The daemon's sampler reads the stacks of a process from outside while the process records itself; both end up in one
-trace, the samples on tracks beside the threads. What becomes of the samples never decides what becomes of the recording.
+trace, the samples on tracks beside the threads. What becomes of the samples never decides what becomes of the
+recording.
 """
 
 from __future__ import annotations
