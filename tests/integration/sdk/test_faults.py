@@ -236,8 +236,12 @@ def test_a_daemon_that_stands_still_costs_the_newest_events_and_the_program_noth
         try:
             seen = job.count
             until(lambda: job.count > seen + 2_000_000, "arena and credit are used up")
+            [file] = own_daemon.state_dir.glob("journal/*/*/chunks.pfc")
+            size = file.stat().st_size
         finally:
             os.kill(own_daemon.process.pid, signal.SIGCONT)
+        # More than the arena holds, which is all that was under way: it is recorded again.
+        until(lambda: file.stat().st_size > size + (5 << 20), "the arena is emptied")
         seen = job.count
         until(lambda: job.count > seen + 100_000, "it is recorded again")
         [target] = captures.stop(capture).targets
