@@ -7,14 +7,14 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from profd.agents.agent import Agent, Arm
 from profd.capture.model import Loss
 from profd.sources.sdk import orphans
-from profd.sources.sdk.planning import DRAIN_SECONDS, TORCH_STOP_SECONDS
+from profd.sources.sdk.planning import DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
 from profd.sources.sdk.ports import Drain, Ingest, Intake, Streamers
 
 STEPS_AFTER: Final = 4  # the first of them was recorded in part
@@ -28,7 +28,7 @@ class Parts:
     ingest: Ingest
     streamers: Streamers
     arena_bytes: int
-    whole_graphs: bool = False  # a CUDA graph as one, not its nodes
+    collecting: Collecting = field(default_factory=Collecting)
 
 
 async def stop(agent: Agent, arm: Arm, seconds: float) -> bool:

@@ -34,6 +34,7 @@ class Facts:
     drain_problem: str
     streamer_restarts: int
     max_overhead: float | None
+    stacks: bool  # calls were asked for
 
 
 def explain(recording: Recording, facts: Facts) -> None:
@@ -64,17 +65,21 @@ def explain(recording: Recording, facts: Facts) -> None:
         times = "once" if facts.streamer_restarts == 1 else f"{facts.streamer_restarts} times"
         recording.warnings.append(f"the streamer was started again {times}; what it had not sent was sent again")
     if not facts.events:
-        _explain_nothing(recording)
-    elif not facts.events:
-        recording.state, recording.files = State.FAILED, []
+        _explain_nothing(recording, facts.stacks)
 
 
-def _explain_nothing(recording: Recording) -> None:
+def _explain_nothing(recording: Recording, stacks: bool) -> None:
     """An empty trace answers no question; why it is empty may."""
     recording.state, recording.files = State.FAILED, []
     if recording.reason is Reason.NONE:
-        why = "; ".join(recording.not_honoured) or "no range, operator or call ran in the window"
+        why = "; ".join(recording.not_honoured) or _nothing_ran(stacks)
         recording.reason, recording.message = Reason.NO_FILE, f"nothing was recorded: {why}"
+
+
+def _nothing_ran(stacks: bool) -> str:
+    if stacks:
+        return "no range, operator or call ran in the window (`profctl where` shows what it does)"
+    return "no range or operator ran in the window; --samples 100hz samples Python stacks, --stacks records calls"
 
 
 def explain_gpu(recording: Recording, report: GpuReport) -> None:

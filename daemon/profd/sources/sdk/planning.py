@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from profd.agents.protocol import Hello
@@ -31,13 +32,27 @@ _TORCH_STOP: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """How CUPTI's records are collected, as the daemon's settings have it."""
+
+    whole_graphs: bool = False  # a CUDA graph as one, not its nodes
+    cupti_python: bool = False  # through that package, which can deadlock
+
+    def word(self) -> str:
+        """In the agent protocol's words."""
+        asked = [word for word, on in (("whole", self.whole_graphs), ("cupti-python", self.cupti_python)) if on]
+        return f"cuda:{'+'.join(asked)}" if asked else "cuda"
+
+
+_ORDINARY: Final = Collecting()
+
+
 def words(
-    options: Options, can: Collection[str] = ("ranges",), *, cuda: bool = False, whole_graphs: bool = False
+    options: Options, can: Collection[str] = ("ranges",), *, cuda: bool = False, collecting: Collecting = _ORDINARY
 ) -> tuple[str, ...]:
-    """The options in the agent protocol's words, for an agent that `can`. `cuda`: record what CUPTI says, with
-    `whole_graphs` of CUDA graphs not the nodes.
-    """
-    collector = "cuda:whole" if whole_graphs else "cuda"
+    """The options in the agent protocol's words, for an agent that `can`. `cuda`: record what CUPTI says."""
+    collector = collecting.word()
     if "ranges" not in can:
         return (collector,)
     asked = [

@@ -138,6 +138,7 @@ class Recorder:
                 drain_problem=drain.problem,
                 streamer_restarts=drain.restarts,
                 max_overhead=self._options.max_overhead,
+                stacks=self._options.stacks,
             )
             explain(recording, facts)
             self._meet_gpu(recording)
@@ -158,7 +159,7 @@ class Recorder:
                 self._options,
                 self._hello.can,
                 cuda=self._records_cuda(),
-                whole_graphs=self._parts.whole_graphs,
+                collecting=self._parts.collecting,
             ),
             window_ns=self._options.duration_ns,
             iterations=self._options.iterations,

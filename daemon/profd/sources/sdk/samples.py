@@ -1,8 +1,8 @@
 """Samples beside a recording (`--samples 100hz`): the cheap alternative to tracing every Python call.
 
 The daemon's sampler reads the stacks of a process from outside while the process records itself; both end up in one
-trace, the samples on tracks beside the threads. What becomes of the samples never decides what becomes of the
-recording.
+trace, the samples on tracks beside the threads. What is missing of the samples takes nothing from the recording; where
+no event was recorded at all, samples are the trace.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Samples:
     async def join(self, recording: Recording) -> None:
         """Put the samples into a recording that is over; what is missing is not honoured."""
         self._stop.set()
-        if recording.state is not State.DRAINING:
+        if recording.state is not State.DRAINING and not _is_empty(recording):
             return
         done, _ = await asyncio.wait([self._task], timeout=STOP_SECONDS)
         if not done:
@@ -75,6 +75,7 @@ class Samples:
         if found.state is not State.DRAINING or found.reason is not Reason.NONE:
             recording.not_honoured.append(f"samples: {found.message}")
         if found.state is State.DRAINING:
+            _fill(recording)
             recording.files += found.files
             recording.warnings += found.warnings
             recording.versions |= found.versions
@@ -84,3 +85,18 @@ class Samples:
         self._stop.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _is_empty(recording: Recording) -> bool:
+    """It took place, and nothing happened that it could record."""
+    return recording.state is State.FAILED and recording.reason in (Reason.NO_FILE, Reason.TARGET_ENDED)
+
+
+def _fill(recording: Recording) -> None:
+    """An empty recording that has samples is none that failed."""
+    if not _is_empty(recording):
+        return
+    recording.state = State.DRAINING
+    if recording.reason is Reason.NO_FILE:
+        recording.reason, recording.message = Reason.NONE, ""
+    recording.warnings.append("no range or operator ran in the window: the trace has samples alone")

@@ -100,7 +100,11 @@ def test_torchs_own_profiler_is_a_risk_where_it_would_be_used() -> None:
 
 
 def test_the_collector_is_told_what_to_make_of_cuda_graphs() -> None:
-    assert planning.words(Options(), {"cuda"}, whole_graphs=True) == ("cuda:whole",)
-    asked = planning.words(Options(), {"ranges", "cuda"}, cuda=True, whole_graphs=True)
-    assert "cuda:whole" in asked
+    whole = planning.Collecting(whole_graphs=True)
+    assert planning.words(Options(), {"cuda"}, collecting=whole) == ("cuda:whole",)
+    assert "cuda:whole" in planning.words(Options(), {"ranges", "cuda"}, cuda=True, collecting=whole)
+    both = planning.Collecting(whole_graphs=True, cupti_python=True)
+    assert planning.words(Options(), {"cuda"}, collecting=both) == ("cuda:whole+cupti-python",)
+    theirs = planning.Collecting(cupti_python=True)
+    assert planning.words(Options(), {"cuda"}, collecting=theirs) == ("cuda:cupti-python",)
     assert "cuda" in planning.words(Options(), {"ranges", "cuda"}, cuda=True)

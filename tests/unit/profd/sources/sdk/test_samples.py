@@ -1,4 +1,4 @@
-"""Samples beside a recording: what becomes of them never decides what becomes of it."""
+"""Samples beside a recording: what is missing of them takes nothing from it; alone, they are the trace."""
 
 from __future__ import annotations
 
@@ -145,6 +145,34 @@ async def test_a_recording_that_came_to_nothing_has_no_samples(session: Session)
     await beside.join(nothing)
     await beside.end()
     assert (nothing.files, nothing.not_honoured) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "left"),
+    [
+        (Reason.NO_FILE, "nothing was recorded: no range ran", (Reason.NONE, "")),
+        (Reason.TARGET_ENDED, "the process ended", (Reason.TARGET_ENDED, "the process ended")),
+    ],
+)
+async def test_where_no_event_was_recorded_samples_are_the_trace(
+    session: Session, reason: Reason, message: str, left: tuple[Reason, str]
+) -> None:
+    beside = Samples(Sampler(until_stopped), PROCESS, ASKED, session)
+    empty = Recording(State.FAILED, reason, message)
+    await beside.join(empty)
+    await beside.end()
+    assert [file.format for file in empty.files] == ["pyspy"]
+    assert (empty.state, empty.reason, empty.message) == (State.DRAINING, *left)
+    assert "no range or operator ran in the window: the trace has samples alone" in empty.warnings
+
+
+async def test_without_events_and_samples_it_stays_failed(session: Session) -> None:
+    beside = Samples(Sampler(fails), PROCESS, ASKED, session)
+    empty = Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded: no range ran")
+    await beside.join(empty)
+    await beside.end()
+    assert (empty.state, empty.reason, empty.files) == (State.FAILED, Reason.NO_FILE, [])
+    assert empty.not_honoured == ["samples: process 7 ended before its first sample."]
 
 
 async def test_nothing_is_written_before_there_is_a_directory(session: Session) -> None:
