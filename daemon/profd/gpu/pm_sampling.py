@@ -217,8 +217,14 @@ class _Sampler:
 
     def start(self, order: str) -> None:
         """Never waits: the process is made by the thread that reads it."""
-        self._thread = threading.Thread(target=self._run, args=(order,), name="pm-sampling", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(order,), name="pm-sampling", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self.counters.why = f"its sampler could not be started: {error}"
+            self._free()
+        else:
+            self._thread = thread
 
     def end(self) -> None:
         """Ask it to end and wait until it has."""
@@ -312,5 +318,7 @@ def both(first: BeginBeside, second: BeginBeside) -> BeginBeside:
 
 
 def _environment() -> dict[str, str]:
-    # CUDA numbers devices as /dev/nvidiaN does only in this order.
-    return {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    # CUDA numbers devices as /dev/nvidiaN does only in this order, and where none are hidden.
+    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    return environment

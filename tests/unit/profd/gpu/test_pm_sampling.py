@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -19,7 +20,17 @@ from profd.capture.death import DeathWatch
 from profd.capture.model import Options, RawFile, Recording
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import GpuId
-from profd.gpu.pm_sampling import COLLECTOR, METRICS, Counters, PmRecording, PmSampling, PmState, both, check
+from profd.gpu.pm_sampling import (
+    COLLECTOR,
+    METRICS,
+    Counters,
+    PmRecording,
+    PmSampling,
+    PmState,
+    _environment,
+    both,
+    check,
+)
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
@@ -128,6 +139,28 @@ async def test_what_stands_in_the_way(
 async def test_no_package(leases: LeaseKeeper, tmp_path: Path) -> None:
     done = await ended(begun(leases, collector="cupti_that_is_not_there:Collector"), tmp_path)
     assert "pip install 'profd[cupti]'" in done.warnings[0]
+
+
+async def test_a_sampler_that_no_thread_can_be_had_for_frees_the_gpu(
+    leases: LeaseKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_more)
+        beside = begun(leases)
+    assert leases.leases() == []
+    beside.drop()
+    done = await ended(beside, tmp_path)
+    assert done.warnings == ["no counters of GPU 0: its sampler could not be started: can't start new thread"]
+
+
+def test_samplers_see_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    environment = _environment()
+    assert "CUDA_VISIBLE_DEVICES" not in environment
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 async def test_a_sampler_that_hangs_is_killed(
