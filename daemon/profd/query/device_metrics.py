@@ -11,6 +11,7 @@ from profd.events import EventTable, Kind
 from profd.events.table import Array
 from profd.gpu.tracks import CATEGORY
 from profd.query import rules
+from profd.query.partition import Partition
 from profd.store.reader import TraceReader
 
 METRICS_MAX: Final = 1024  # tracks; more are made up
@@ -34,12 +35,14 @@ def metrics_of_trace(reader: TraceReader) -> list[Metric]:
     found: dict[tuple[int, int], list[Array]] = {}
     for table in reader.iterate(_COLUMNS, args=False):
         rows = _samples(table)
-        keys = np.stack([table.column("process")[rows], table.column("name")[rows]], axis=1)
-        for key in np.unique(keys, axis=0):
-            process, name = int(key[0]), int(key[1])
+        parts, values = (
+            Partition(table.column("process")[rows], table.column("name")[rows]),
+            table.column("value")[rows],
+        )
+        for part in range(len(parts)):
+            process, name = parts.values(part)
             if (process, name) in found or len(found) < METRICS_MAX:
-                values = table.column("value")[rows][(keys == key).all(axis=1)]
-                found.setdefault((process, name), []).append(values)
+                found.setdefault((process, name), []).append(values[parts.of(part)])
     names = reader.dictionaries["name"].values if found else []
     tracks = reader.tracks.processes
     return [
@@ -54,8 +57,9 @@ def _samples(table: EventTable) -> Array:
         return np.zeros(0, dtype=np.int64)
     counters = rules.is_kind(table.column("kind"), Kind.COUNTER) & (table.column("process") >= 0)
     counters &= (table.column("cat") == known.values.index(CATEGORY)) & (table.column("name") >= 0)
-    return np.flatnonzero(counters & ~np.isnan(table.column("value")))
+    return np.flatnonzero(counters & np.isfinite(table.column("value")))
 
 
 def _metric(track: str, name: str, values: Array) -> Metric:
-    return Metric(track, name, len(values), float(values.mean()), float(values.min()), float(values.max()))
+    mean = float((values / len(values)).sum())  # in this order it stays finite
+    return Metric(track, name, len(values), mean, float(values.min()), float(values.max()))

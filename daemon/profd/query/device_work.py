@@ -17,6 +17,8 @@ from profd.store.reader import TraceReader
 _COLUMNS: Final = (
     "name", "kind", "device_type", "device", "stream", "start", "end", "linked", "correlation", "bytes",
 )  # fmt: skip
+SPAN_MAX_NS: Final = 1 << 62  # from the first launch: what is later is taken for that late, so that differences fit
+_LAST_NS: Final = int(np.iinfo(np.int64).max)
 _INTEGERS: Final = ("device", "stream", "linked", "correlation", "bytes")
 
 
@@ -65,6 +67,9 @@ class _Gathering:
         linked = (link >= 0) & (link < len(start_of))
         launch = parts["start"].copy()
         launch[linked] = np.minimum(start_of[link[linked]], launch[linked])
+        latest = min(int(launch.min()) + SPAN_MAX_NS, _LAST_NS) if len(launch) else 0
+        for times in (launch, parts["start"], parts["end"]):
+            np.minimum(times, latest, out=times)
         correlation = parts["correlation"]
         return DeviceWork(
             **{name: parts[name] for name in _COLUMNS if name != "linked"},

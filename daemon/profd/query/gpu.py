@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -15,9 +14,11 @@ from profd.query.device_metrics import metrics_of_trace
 from profd.query.device_work import DeviceWork, device_work
 from profd.query.devices import DEVICES_MAX
 from profd.query.intervals import Sweep, merged
+from profd.query.partition import Partition
 from profd.store.reader import TraceReader
 
-STREAMS_MAX: Final = 1024  # shown; work on further ones counts for its device alone
+STREAMS_MAX: Final = 1024  # shown; further ones count for their device, as one stream
+COPIES_MAX: Final = 1024  # names on devices that are shown, those that took longest
 OPS_SHOWN: Final = 10
 NO_WORK: Final = (
     "no device work is in the trace. `profctl doctor` says whether GPU events can be recorded here; "
@@ -106,13 +107,15 @@ def gpu_of_trace(reader: TraceReader) -> dict[str, Any]:
     window = 0 if meta.start_ns is None or meta.end_ns is None else meta.end_ns - meta.start_ns
     work = device_work(reader)
     devices, streams, left_out = _places(work, window)
+    copies, copies_left_out = _copies(work)
     return {
         "window_ns": window,
         "message": None if len(work) else NO_WORK,
         "devices": [asdict(device) for device in devices],
         "streams": [asdict(stream) for stream in streams],
         "streams_left_out": left_out,
-        "copies": [asdict(copies) for copies in _copies(work)],
+        "copies": [asdict(one) for one in copies],
+        "copies_left_out": copies_left_out,
         "ops": _ops(reader) if len(work) else [],
         "links": asdict(_links(work)),
         "metrics": [asdict(metric) for metric in metrics_of_trace(reader)],
@@ -123,24 +126,24 @@ def _places(work: DeviceWork, window: int) -> tuple[list[Device], list[Stream], 
     devices: list[Device] = []
     streams: list[Stream] = []
     left_out = 0
-    for (place, number), rows in _groups(work.device_type, work.device):
-        if len(devices) == DEVICES_MAX:
-            break
-        lanes = [(int(stream), rows[inner]) for (stream,), inner in _groups(work.stream[rows])]
-        spans = [merged(work.start[lane], work.end[lane]) for _, lane in lanes]
+    places = Partition(work.device_type, work.device)
+    for part in range(min(len(places), DEVICES_MAX)):
+        (place, number), rows = places.values(part), places.of(part)
+        lanes = Partition(work.stream[rows])
+        shown = min(len(lanes), STREAMS_MAX - len(streams))
+        left_out += len(lanes) - shown
+        lane_rows = [rows[lanes.of(lane)] for lane in range(shown)]
+        spans = [merged(work.start[lane], work.end[lane]) for lane in (*lane_rows, rows[lanes.after(shown)])]
         sweep = Sweep(
             (np.concatenate([start for start, _ in spans]), np.concatenate([end for _, end in spans])),
             (work.launch[rows], work.start[rows]),
         )
-        label, known = _LABELS.get(int(place), "other"), _known(number)
+        label, known = _LABELS.get(place, "other"), _known(number)
         devices.append(_device(work, rows, sweep, label, known, window))
-        shown = lanes[: STREAMS_MAX - len(streams)]
-        left_out += len(lanes) - len(shown)
         crowded = sweep.opened[0] > 1
-        for (stream, lane), (start, end) in zip(shown, spans, strict=False):
-            overlap = sweep.within(crowded, start, end)
-            busy = int((end - start).sum())
-            streams.append(_stream(work, lane, (label, known, _known(stream)), (busy, overlap, window)))
+        for lane, (lane_row, (start, end)) in enumerate(zip(lane_rows, spans, strict=False)):
+            times = (int((end - start).sum()), sweep.within(crowded, start, end), window)
+            streams.append(_stream(work, lane_row, (label, known, _known(*lanes.values(lane))), times))
     return devices, streams, left_out
 
 
@@ -189,7 +192,7 @@ def _stream(
         busy_share=_share(busy, window),
         overlap_ns=overlap,
         queue_max=int(queue.max()),
-        queue_mean=_share(int(waited.sum()), window),
+        queue_mean=_share(_sum(waited), window),
         **asdict(_delays(work, rows)),
     )
 
@@ -204,30 +207,34 @@ def _delays(work: DeviceWork, rows: Array) -> Delays:
     return Delays(half, most, int(delays[-1]))
 
 
-def _copies(work: DeviceWork) -> list[Copies]:
+def _copies(work: DeviceWork) -> tuple[list[Copies], int]:
+    """Those that took longest first, and how many more there are."""
     chosen = np.flatnonzero(work.kind != Kind.KERNEL)
-    found = []
-    for (place, number, name), inner in _groups(work.device_type[chosen], work.device[chosen], work.name[chosen]):
-        rows = chosen[inner]
-        sized = rows[(work.bytes[rows] != NO_END) & (work.bytes[rows] >= 0)]
-        timed = sized if len(sized) else rows
-        lasting = int((work.end[timed] - work.start[timed]).sum())
-        moved = int(work.bytes[sized].sum()) if len(sized) else None
-        found.append(
-            Copies(
-                device_type=_LABELS.get(int(place), "other"),
-                device=_known(number),
-                name=work.names.values[name] if name >= 0 else "",
-                count=len(rows),
-                bytes=moved,
-                duration_ns=lasting,
-                bytes_per_second=moved * 1e9 / lasting if moved is not None and lasting else None,
-                largest_bytes=int(work.bytes[sized].max()) if len(sized) else None,
-            )
-        )
-        if len(found) == STREAMS_MAX:
-            break
-    return sorted(found, key=lambda copies: -copies.duration_ns)
+    kinds = Partition(work.device_type[chosen], work.device[chosen], work.name[chosen])
+    if not len(kinds):
+        return [], 0
+    lasting = (work.end[chosen] - work.start[chosen]).astype(np.float64)
+    longest = np.argsort(-np.add.reduceat(lasting[kinds.rows], kinds.starts), kind="stable")[:COPIES_MAX]
+    found = [_copies_of(work, chosen[kinds.of(part)], kinds.values(part)) for part in longest.tolist()]
+    return sorted(found, key=lambda copies: -copies.duration_ns), len(kinds) - len(found)
+
+
+def _copies_of(work: DeviceWork, rows: Array, values: tuple[int, ...]) -> Copies:
+    place, number, name = values
+    sized = rows[(work.bytes[rows] != NO_END) & (work.bytes[rows] >= 0)]
+    timed = sized if len(sized) else rows
+    lasting = _sum(work.end[timed] - work.start[timed])
+    moved = _sum(work.bytes[sized]) if len(sized) else None
+    return Copies(
+        device_type=_LABELS.get(place, "other"),
+        device=_known(number),
+        name=work.names.values[name] if name >= 0 else "",
+        count=len(rows),
+        bytes=moved,
+        duration_ns=lasting,
+        bytes_per_second=moved * 1e9 / lasting if moved is not None and lasting else None,
+        largest_bytes=int(work.bytes[sized].max()) if len(sized) else None,
+    )
 
 
 def _links(work: DeviceWork) -> Links:
@@ -245,16 +252,9 @@ def _ops(reader: TraceReader) -> list[dict[str, Any]]:
     return [{key: getattr(row, key) for key in keys} for row in launching[:OPS_SHOWN]]
 
 
-def _groups(*keys: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """(the values, the rows that have them, ascending) for each combination of values, in order."""
-    if not len(keys[0]):
-        return
-    order = np.lexsort(keys[::-1])
-    changes = np.zeros(len(order) - 1, dtype=bool)
-    for key in keys:
-        changes |= key[order][1:] != key[order][:-1]
-    for rows in np.split(order, np.flatnonzero(changes) + 1):
-        yield tuple(int(key[rows[0]]) for key in keys), rows
+def _sum(values: Array) -> int:
+    """Of numbers that no file vouches for: it does not go around."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFF_FFFF).sum())
 
 
 def _known(number: int) -> int | None:

@@ -50,6 +50,7 @@ def ask_everything(trace: profd.query.Trace, tmp_path: Path) -> None:
     trace.key_averages(group_by_module=True, with_backward=True)
     trace.summary()
     trace.steps()
+    trace.gpu()
     for write in (chrome.write, folded.write):
         with (tmp_path / "out").open("wb") as out:
             write(trace.reader, out, None, lambda what, share: None)
@@ -95,6 +96,14 @@ def test_negative_durations(imported: Import, tmp_path: Path) -> None:
     assert trace.reader.meta.anomalies == {"end_before_start": MANY}
     (row,) = trace.key_averages()
     assert (row.count, row.cpu_time_total_ns) == (MANY, 0)
+    ask_everything(trace, tmp_path)
+
+
+def test_a_stream_for_every_kernel(imported: Import, tmp_path: Path) -> None:
+    trace = imported([span("k", n, 2, pid=0, cat="kernel", device=0, stream=n) for n in range(MANY)])
+    answer = trace.gpu()
+    assert len(answer["streams"]) + answer["streams_left_out"] == MANY
+    assert answer["devices"][0]["busy_ns"] == (MANY + 1) * 1000
     ask_everything(trace, tmp_path)
 
 

@@ -12,7 +12,7 @@ from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, printable, say, table
 from profclient.cli.units import duration, size
 
-STREAMS_SHOWN = 32
+ROWS_SHOWN = 32  # of streams, and of copies
 
 
 @click.command()
@@ -40,14 +40,18 @@ def gpu(trace: str, as_json: bool) -> None:
 
 def _print(answer: dict[str, Any]) -> None:
     _section("DEVICE", _DEVICE, [_device(row) for row in answer["devices"]])
-    streams = answer["streams"]
-    _section("STREAM", _STREAM, [_stream(row) for row in streams[:STREAMS_SHOWN]])
-    hidden = len(streams) - STREAMS_SHOWN
-    if hidden > 0 or answer["streams_left_out"]:
-        say(f"… and {counted(max(hidden, 0) + answer['streams_left_out'], 'stream')} more; --json has the first 1024.")
-    _section("COPY", _COPY, [_copies(row) for row in answer["copies"]])
+    _section("STREAM", _STREAM, [_stream(row) for row in answer["streams"][:ROWS_SHOWN]])
+    _say_more(answer, "streams", "stream")
+    _section("COPY", _COPY, [_copies(row) for row in answer["copies"][:ROWS_SHOWN]])
+    _say_more(answer, "copies", "name")
     _section("OPERATOR", _OP, [_op(row) for row in answer["ops"]])
     click.echo(f"{_links(answer['links'])}\n")
+
+
+def _say_more(answer: dict[str, Any], key: str, word: str) -> None:
+    more = max(len(answer[key]) - ROWS_SHOWN, 0) + answer[f"{key}_left_out"]
+    if more:
+        say(f"… and {counted(more, word)} more; --json has the first 1024.")
 
 
 _DEVICE = ("BUSY", "%", "OVERLAP", "WAITING", "UNFED", "COPY ALONE", "DELAY P50", "P95")

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from profd.errors import Exhausted
-from profd.events import Kind
+from profd.events import NO_END, Kind
 from profd.query import gpu, open_trace, whole
+from profd.query.device_work import SPAN_MAX_NS
 
+from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of
 
 
@@ -135,6 +137,48 @@ def test_made_up_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=100)).gpu()
     assert (len(answer["streams"]), answer["streams_left_out"]) == (3, 2)
     assert answer["devices"][0]["busy_ns"] == 25  # all of them
+
+
+def test_work_on_further_streams_is_that_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "STREAMS_MAX", 2)
+    events = [work("k", number, 10, number, None) for number in range(4)]
+    answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=10)).gpu()
+    assert [stream["overlap_ns"] for stream in answer["streams"]] == [9, 9]  # 1..10
+    assert answer["devices"][0]["overlap_ns"] == 9
+
+
+def test_made_up_copies_are_bounded_and_the_longest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "COPIES_MAX", 2)
+    events = [work(f"copy {n}", 0, n, 7, None, kind=Kind.MEMCPY) for n in range(5)]
+    answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=10)).gpu()
+    assert [copies["name"] for copies in answer["copies"]] == ["copy 4", "copy 3"]
+    assert answer["copies_left_out"] == 3
+
+
+def test_times_and_bytes_whose_sums_go_around(tmp_path: Path) -> None:
+    low, high = NO_END + 1, (1 << 63) - 1
+    events = [
+        work("k", low, high, 7, None),
+        work("copy", low, high, 8, None, kind=Kind.MEMCPY, bytes=high),
+        work("copy", 0, high, 8, None, kind=Kind.MEMCPY, bytes=high),
+        work("late", high - 1, high, 7, None),
+    ]
+    answer = open_trace(store(table_of(events), tmp_path / "t")).gpu()
+    [device], [copies] = answer["devices"], answer["copies"]
+    assert (device["busy_ns"], device["overlap_ns"]) == (SPAN_MAX_NS, SPAN_MAX_NS)
+    assert device["idle_ns"] == high - low - SPAN_MAX_NS
+    assert (copies["bytes"], copies["duration_ns"]) == (2 * high, SPAN_MAX_NS)
+
+
+def test_samples_that_no_gpu_has(tmp_path: Path) -> None:
+    values = ["1e308", "1e308", "1e999", "-1e999"]
+    head = '{"ph": "C", "cat": "gpu_metric", "name": "power_watts", "pid": "device 0"'
+    events = ",".join(f'{head}, "ts": {n}, "args": {{"value": {value}}}}}' for n, value in enumerate(values))
+    (tmp_path / "t.json").write_text(f'{{"traceEvents": [{events}]}}')
+    import_trace(tmp_path / "t.json", tmp_path / "t")
+    assert open_trace(tmp_path / "t").gpu()["metrics"] == [
+        {"track": "device 0", "name": "power_watts", "samples": 2, "mean": 1e308, "min": 1e308, "max": 1e308}
+    ]
 
 
 def test_too_large_for_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
