@@ -111,7 +111,8 @@ KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may sti
 AGENT_PACKET_BYTES_MAX: Final = 16 * 1024
 AGENT_KEYS_MAX: Final = 64  # of one packet
 AGENT_VALUE_CHARACTERS_MAX: Final = 4096
-AGENT_PACKETS_PER_SECOND_MAX: Final = 50  # of one agent; it has one thing to say a second, and only while armed
+AGENT_PACKETS_PER_SECOND_MAX: Final = 50  # of one agent; it has five things to say a second, and only while armed
+AGENT_PACKETS_WAITING_MAX: Final = 512  # of one agent, read at once: more than a socket holds while nobody reads it
 AGENT_HELLO_SECONDS: Final = 30.0  # from connect() until it has said who it is
 AGENTS_MAX: Final = 4096
 AGENTS_PER_UID_MAX: Final = 1024
@@ -146,6 +147,7 @@ BUNDLE_SEGMENT_BYTES_MAX: Final = 1 * GiB  # of one segment in memory, as its ow
 # Questions to a stored trace
 DEMANGLE_NAME_BYTES_MAX: Final = 1024  # of a C++ symbol: libstdc++ takes no longer one
 DEMANGLE_RESULT_BYTES_MAX: Final = 16 * 1024  # a symbol of 200 bytes can stand for gigabytes
+DEMANGLE_TOTAL_BYTES_MAX: Final = 32 * MiB  # of all symbols of one answer; those after them stay as recorded
 QUERY_ROWS_MAX: Final = 10_000_000  # for what needs a whole trace at once: some 300 bytes each in a worker
 SQL_TEXT_BYTES_MAX: Final = 64 * 1024
 SQL_SECONDS: Final = 60.0  # of DuckDB, once the trace is read

@@ -15,7 +15,7 @@ import time
 from typing import Final, Protocol
 
 from profd.agents.protocol import Hostile
-from profd.limits import AGENT_PACKET_BYTES_MAX, AGENT_PACKETS_PER_SECOND_MAX
+from profd.limits import AGENT_PACKET_BYTES_MAX, AGENT_PACKETS_PER_SECOND_MAX, AGENT_PACKETS_WAITING_MAX
 from profd.rights import received_descriptors
 
 _BATCH: Final = 16  # packets per wake-up: an agent that floods us must not hold the loop
@@ -38,13 +38,13 @@ class Receiver(Protocol):
 class Link:
     """A connected, non-blocking SEQPACKET socket, which it owns. `receiver` may be changed between packets."""
 
-    __slots__ = ("_packets", "_second", "_socket", "receiver")
+    __slots__ = ("_looked", "_may_come", "_socket", "receiver")
 
     def __init__(self, connection: socket.socket, receiver: Receiver) -> None:
         self._socket: socket.socket | None = connection
         self.receiver = receiver
-        self._second = 0
-        self._packets = 0  # in this second
+        self._looked = time.monotonic()
+        self._may_come = float(AGENT_PACKETS_PER_SECOND_MAX)
         connection.setblocking(False)
         asyncio.get_running_loop().add_reader(connection.fileno(), self.read)
 
@@ -116,11 +116,11 @@ class Link:
     def _check(self, flags: int, fds: list[int]) -> None:
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) > 1:
             raise Hostile("a packet too long, or with more descriptors than one")
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second, self._packets = second, 0
-        self._packets += 1
-        if self._packets > AGENT_PACKETS_PER_SECOND_MAX:
+        # Told when it is read: where we stood still, what was said in that time comes at once.
+        now = time.monotonic()
+        earned = (now - self._looked) * AGENT_PACKETS_PER_SECOND_MAX
+        self._looked, self._may_come = now, min(self._may_come + earned, AGENT_PACKETS_WAITING_MAX) - 1
+        if self._may_come < 0:
             raise Hostile(f"more than {AGENT_PACKETS_PER_SECOND_MAX} packets in a second")
 
     def _end(self, why: str) -> None:

@@ -11,10 +11,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from profd.agents import link as link_module
 from profd.agents import registry as registry_module
 from profd.agents import server as server_module
 from profd.agents.agent import Agent, ArmOrder, NotArmed
@@ -265,6 +268,22 @@ async def test_a_flood_is_cut_off(served: Served) -> None:
             await asyncio.sleep(0)
     assert await fake.cut_off()
     assert served.registry.get(ME) is None
+    fake.close()
+
+
+async def test_what_was_said_while_nobody_read_is_no_flood(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [time.monotonic()]
+    fake, agent = await served.attached()
+    monkeypatch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    now[0] += 4.0  # that the daemon stood still
+    for rank in range(4 * AGENT_PACKETS_PER_SECOND_MAX):
+        fake.send(Kind.CHANGED, rank=rank)
+        await until(lambda rank=rank: agent.hello.rank == rank)  # type: ignore[misc]
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for _ in range(2 * AGENT_PACKETS_PER_SECOND_MAX):
+            fake.send(Kind.CHANGED, rank=1)
+            await asyncio.sleep(0)
+    assert await fake.cut_off()
     fake.close()
 
 
