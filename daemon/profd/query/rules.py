@@ -5,7 +5,7 @@ View rules: they decide what a table shows, never what a trace holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -14,11 +14,12 @@ from profd import _engine
 from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME
 from profd.events import NO_CODE, NO_ROW, DeviceType, Dictionary, EventTable, Kind
 from profd.events.table import Array
-from profd.limits import DEMANGLE_NAME_BYTES_MAX, DEMANGLE_RESULT_BYTES_MAX
+from profd.limits import DEMANGLE_NAME_BYTES_MAX, DEMANGLE_RESULT_BYTES_MAX, DEMANGLE_TOTAL_BYTES_MAX
 
 STEP_PREFIX: Final = "ProfilerStep#"
 STEP_FOLDED: Final = "ProfilerStep*"
 SYMBOL_PREFIX: Final = "_Z"  # of a C++ function's name in object code
+_DEMANGLED_AT_ONCE: Final = 256  # so that no more than 4 MiB are made in vain
 
 UTILITY_OPS: Final = frozenset(
     {
@@ -157,11 +158,21 @@ def demangled(names: list[str]) -> list[str]:
     if not symbols:
         return names
     found = list(names)
-    written = _engine.demangle(
-        [names[number] for number in symbols],
-        name_max=DEMANGLE_NAME_BYTES_MAX,
-        result_max=DEMANGLE_RESULT_BYTES_MAX,
-    )
-    for number, name in zip(symbols, written, strict=True):
+    for number, name in zip(symbols, _written([names[number] for number in symbols]), strict=False):
         found[number] = name
     return found
+
+
+def _written(symbols: list[str]) -> Iterator[str]:
+    """Of as many of them, in order, as make no more than DEMANGLE_TOTAL_BYTES_MAX; the rest is left out."""
+    total = 0
+    for first in range(0, len(symbols), _DEMANGLED_AT_ONCE):
+        for name in _engine.demangle(
+            symbols[first : first + _DEMANGLED_AT_ONCE],
+            name_max=DEMANGLE_NAME_BYTES_MAX,
+            result_max=DEMANGLE_RESULT_BYTES_MAX,
+        ):
+            total += len(name)
+            if total > DEMANGLE_TOTAL_BYTES_MAX:
+                return
+            yield name

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from profd.events import DeviceType, Kind
+from profd.query import rules
 from profd.query.averages import averages
 
+from tests.support.symbols import doubling
 from tests.support.tables import Event, table_of
 
 
@@ -292,6 +294,15 @@ def test_cxx_symbols_are_shown_as_they_were_written_and_counted_with_names_that_
         ("_Z9", "CUDA"): (1, 0, 0, 1, 1),
         ("Pf", "CPU"): (1, 5, 5, 0, 0),
     }
+
+
+def test_symbols_that_stand_for_more_than_fits_an_answer_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "DEMANGLE_TOTAL_BYTES_MAX", 3000)
+    names = [f"_Z3f{number:02d}{doubling(5).removeprefix('_Z1f')}" for number in range(9)]
+    found = rules.demangled([*names, "aten::mm"])
+    assert len(found[0]) > 800
+    assert (found[3:9], found[9]) == (names[3:], "aten::mm")
+    assert sum(map(len, found[:3])) <= 3000
 
 
 def test_a_wrapper_is_known_by_its_demangled_name() -> None:
