@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +59,7 @@ from profd.store.captures import CaptureRecords
 from profd.store.library import Library
 from profd.store.recordings import Recordings
 from profd.store.store import Store, StoreLimits
-from profd.targets.process import ProcessId
+from profd.targets.look_ahead import LookAhead
 from profd.targets.table import ProcessTable
 from profd.trust.audit import AuditLog
 from profd.trust.control import ControlServer
@@ -87,11 +86,11 @@ class Daemon:
         self._nvml = Nvml()
         self._agents = Registry(only_uid=os.geteuid() if config.user else None)
         self._table = ProcessTable(labelled=self._agents.labelled)
-        self._looks = ThreadPoolExecutor(1, "profd-looks")
-        self._closing.callback(self._looks.shutdown, wait=True, cancel_futures=True)
+        looks = LookAhead(self._table.get)
+        self._closing.callback(looks.close)
         self._leases = LeaseKeeper(DeathWatch(self._table))
         self._agents.on_disarmed, self._agents.on_greeted = self._leases.clear, self._leases.greeted
-        self._agents.on_changed = self._look_ahead
+        self._agents.on_changed = looks.ask  # a capture then begins without a look at files
         self._kineto = KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir, self._leases)
         self.metrics_address = "off"
 
@@ -198,11 +197,6 @@ class Daemon:
         store = await asyncio.to_thread(Store, self._config.state_dir, limits)
         self._closing.callback(store.close)
         return store
-
-    def _look_ahead(self, process: ProcessId) -> None:
-        """Remember an attached process before anybody asks: a capture then begins without a look at its files."""
-        with contextlib.suppress(RuntimeError):  # closing
-            self._looks.submit(self._table.get, process.pid)
 
     def _own_pids(self) -> list[int]:
         return [os.getpid(), *self._pool.pids, *self._streamers.pids]
