@@ -100,7 +100,7 @@ def averages_of_trace(
     Exhausted where the trace is too large for what is asked.
     """
     grouping = replace(grouping, nodes=nodes_of(reader.tracks))
-    on_device = reader.meta.gpu_events is None or reader.meta.gpu_events > 0
+    on_device = reader.meta.gpu_events != 0 or (not raw and reader.has("linked"))  # waiting for a device links, too
     columns = columns_for(raw, grouping, on_device, allocates=not raw and reader.has("bytes"))
     linked = with_backward or (grouping.by_context and not raw)
     if linked:

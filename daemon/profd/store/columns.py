@@ -67,9 +67,9 @@ def _numbers(values: Array, marks: Array | None, arrow: pa.DataType) -> pa.Array
 
 def _compact(codes: Array, dictionary: Dictionary, text: pa.DataType) -> tuple[Array, pa.Array]:
     """(places in the list of the words that occur, that list)"""
-    places, used = _engine.compact_codes(codes, len(dictionary))
-    values = dictionary.values
-    words = values if len(used) == len(values) else [values[code] for code in used.tolist()]
+    known, values = len(dictionary), dictionary.values  # a decoder may add to them meanwhile
+    places, used = _engine.compact_codes(codes, known)
+    words = values[:known] if len(used) == known else [values[code] for code in used.tolist()]
     return places, text_array(words, text)
 
 

@@ -68,7 +68,9 @@ class TraceReader:
         return self.meta.tracks
 
     def has(self, column: str) -> bool:
-        """Whether any event has a value in this column."""
+        """Whether any event has a value in this column, or may have got one late."""
+        if column in self._late.patches:
+            return True
         for info in self.segments:
             path = self.directory / info.file
             with reading(path):

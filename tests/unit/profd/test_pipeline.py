@@ -12,6 +12,7 @@ from profd import pipeline
 from profd.collate.collator import Collator
 from profd.errors import BadInput, BadTrace, Exhausted
 from profd.pipeline import store_trace
+from profd.query.averages import Grouping, averages_of_trace
 from profd.query.summary import summarise
 from profd.store.meta import read_meta
 from profd.store.reader import TraceReader
@@ -381,6 +382,25 @@ def test_inputs_that_come_together_settle_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("profd.decode.chunks.BATCH_ROWS", 20)
     store(tmp_path / "parts", ("chunks", first), ("chunks", second))
     assert columns_of(tmp_path / "parts") == columns_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("segment_rows", [1, 10])
+@pytest.mark.parametrize("first_us", [15, 5])  # of the device's row: after its call began, or before
+def test_an_op_that_only_waits_has_the_time_of_the_device(tmp_path, monkeypatch, segment_rows, first_us):
+    monkeypatch.setattr(pipeline, "Collator", partial(Collator, segment_rows=segment_rows))
+    events = [
+        span("aten::item", 0, 100),
+        span("cudaStreamSynchronize", 10, 80, cat="cuda_runtime", correlation=3),
+        span("Stream Sync", first_us, 70, tid=7, cat="cuda_sync", correlation=3, device=0, stream=7),
+    ]
+    store(tmp_path / "staging", ("chrome", write(tmp_path / "trace.json", events)))
+    reader = TraceReader(tmp_path / "staging")
+    assert reader.meta.gpu_events == 0
+    rows = averages_of_trace(reader, raw=False, grouping=Grouping())
+    assert {row.name: row.device_time_total_ns for row in rows if row.device_type == "CPU"} == {
+        "aten::item": 70_000,
+        "cudaStreamSynchronize": 0,
+    }
 
 
 def test_nothing_but_the_trace_is_left(tmp_path, monkeypatch):
