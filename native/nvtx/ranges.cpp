@@ -1,8 +1,11 @@
 #include "ranges.h"
 
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <type_traits>
 #include <unordered_map>
 
 #include "../recorder/extensions.h"
@@ -17,14 +20,15 @@ using recorder::Thread;
 
 namespace {
 
-constexpr uint32_t kPushedMost = 16 * 1024;   // and not popped, per thread
-constexpr size_t kStartedMost = 65'536;  // and not ended
+constexpr uint32_t kPushedMost = 16 * 1024;  // and not popped, per thread; further ones have no end
+constexpr size_t kStartedMost = 65'536;      // and not ended; as above
 constexpr std::string_view kNoName = "(NVTX range without a name)";
 
 std::atomic<const recorder::Api*> where{nullptr};
 
 struct Pushed {
   const Text* domain;
+  int before;  // how many of its domain were there already
   Handle handle;
 };
 
@@ -33,6 +37,7 @@ struct Stack {
   Session session = 0;
   uint32_t count = 0;
   uint32_t room = 0;
+  uint64_t beyond = 0;  // pushed when there was no room: innermost, and the first to be popped
   Pushed* pushed = nullptr;
 
   ~Stack() {
@@ -49,9 +54,9 @@ struct Stack {
     return true;
   }
   int depth(const Text* domain) const {
-    int found = 0;
-    for (uint32_t i = 0; i < count; i++) found += pushed[i].domain == domain;
-    return found;
+    for (uint32_t i = count; i-- > 0;)
+      if (pushed[i].domain == domain) return pushed[i].before + 1;
+    return 0;
   }
 };
 thread_local Stack stack;
@@ -127,20 +132,26 @@ void put_quoted(recorder::Bytes& to, std::string_view text) {
   to.put("\"", 1);
 }
 
+template <typename Number>
+std::string printed(Number value) {
+  if constexpr (std::is_floating_point_v<Number>)
+    if (!std::isfinite(value)) return "";
+  char text[40];  // by to_chars: the program may have set a locale with commas
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
 // A number as JSON has it; empty for what it cannot hold.
 std::string payload(const Attributes& given) {
-  char text[40] = "";
-  const auto print = [&](const char* form, auto value) { std::snprintf(text, sizeof text, form, value); };
   switch (given.payload_type) {
-    case PayloadType::U64: print("%lu", given.payload.u64); break;
-    case PayloadType::I64: print("%ld", given.payload.i64); break;
-    case PayloadType::U32: print("%u", given.payload.u32); break;
-    case PayloadType::I32: print("%d", given.payload.i32); break;
-    case PayloadType::Double: print("%.17g", given.payload.real); break;
-    case PayloadType::Float: print("%.9g", static_cast<double>(given.payload.single)); break;
+    case PayloadType::U64: return printed(given.payload.u64);
+    case PayloadType::I64: return printed(given.payload.i64);
+    case PayloadType::U32: return printed(given.payload.u32);
+    case PayloadType::I32: return printed(given.payload.i32);
+    case PayloadType::Double: return printed(given.payload.real);
+    case PayloadType::Float: return printed(given.payload.single);
     case PayloadType::Unknown: break;
   }
-  return text[0] == 'n' || text[0] == 'i' || text[1] == 'i' || text[1] == 'n' ? "" : text;  // nan, inf, -inf
+  return "";
 }
 
 // {"domain": "x", "category": 3, "payload": 1.5} of those that are given.
@@ -195,11 +206,16 @@ void mark(const Event& event) {
 int push(const Event& event) {
   const Now at = now();
   if (!at) return kNoTracking;
-  if (stack.session != at.session) stack.session = at.session, stack.count = 0;
+  if (stack.session != at.session) stack.session = at.session, stack.count = 0, stack.beyond = 0;
   const int before = stack.depth(event.domain);
-  if (!stack.make_room()) return before;
+  if (stack.beyond || !stack.make_room()) {
+    stack.beyond++;
+    append(at, event, Kind::Range, 0, nullptr);
+    return before;
+  }
   Pushed& one = stack.pushed[stack.count++];  // also where it is not recorded: its pop must find it
   one.domain = event.domain;
+  one.before = before;
   append(at, event, Kind::Range, 0, &one.handle);
   return before;
 }
@@ -207,6 +223,10 @@ int push(const Event& event) {
 int pop(const Text* domain) {
   const Now at = now();
   if (!at || stack.session != at.session) return kNoTracking;
+  if (stack.beyond) {
+    stack.beyond--;
+    return stack.depth(domain);
+  }
   for (uint32_t i = stack.count; i-- > 0;) {
     if (stack.pushed[i].domain != domain) continue;
     recorder::end(*at.api, at.thread, stack.pushed[i].handle, 0);

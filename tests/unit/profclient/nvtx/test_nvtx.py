@@ -156,6 +156,29 @@ _recorder.release()
     assert (new["name"], new["end"]) == ("new", 0)
 
 
+def test_pops_find_their_own_when_more_is_pushed_than_is_remembered() -> None:
+    told = ran(
+        """
+for number in range(16_384 + 3):
+    nvtx.push_range(f"{number % 100}")
+for _ in range(3):
+    nvtx.pop_range()  # of what has no end
+nvtx.pop_range()
+nvtx.push_range("last")
+nvtx.pop_range()
+"""
+    )
+    events = told["events"]
+    assert len(events) == 16_384 + 3 + 1
+    assert [number for number, event in enumerate(events) if event["end"]] == [16_383, 16_384 + 3]
+
+
+@pytest.mark.parametrize(("payload", "shown"), [(0.1, 0.1), (-1e300, -1e300), (float("inf"), None), (-7, -7)])
+def test_payloads(payload: float, shown: float | None) -> None:
+    [mark] = ran(f"nvtx.mark('m', payload=float('{payload}') if {isinstance(payload, float)} else {payload})")["events"]
+    assert mark["arguments"].get("payload") == shown
+
+
 def test_many_threads_and_texts() -> None:
     told = ran(
         """
