@@ -54,6 +54,7 @@ from profd.sources.pyspy import where
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.sdk.cuda import CudaSource
 from profd.sources.sdk.handover import Parts
+from profd.sources.sdk.planning import Collecting
 from profd.sources.sdk.source import SdkSource
 from profd.store.captures import CaptureRecords
 from profd.store.library import Library
@@ -239,7 +240,8 @@ class Daemon:
     async def _open_sources(self) -> list[Source]:
         self._closing.push_async_callback(self._leases.close)
         self._open_ingest()
-        parts = Parts(self._ingest, self._streamers, self._config.arena_bytes, self._config.cuda_graphs == "whole")
+        collecting = Collecting(self._config.cuda_graphs == "whole", self._config.gpu_collector == "cupti-python")
+        parts = Parts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         sampler = PySpySource()
         self._sdk = SdkSource(*attached, sampler)

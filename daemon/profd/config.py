@@ -43,6 +43,7 @@ class SdkSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class GpuSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[gpu]`: what is recorded of GPUs as a whole."""
 
+    collector: str = "native"  # of CUPTI's records, or "cupti-python": through that package, slow and able to deadlock
     cuda_graphs: str = "nodes"  # of a CUDA graph each node is recorded, or "whole": the graph as one
     pm_sampling_us: int = 0  # between samples of hardware counters, which hold the GPU's clocks; 0: none
 
@@ -89,6 +90,7 @@ class Config:
     kineto_socket_dir: Path
     kineto_abstract: bool
     arena_bytes: int
+    gpu_collector: str
     cuda_graphs: str
     pm_sampling_us: int
 
@@ -185,6 +187,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         kineto_socket_dir=_path(settings.kineto.socket_dir) or socket.with_name("kineto"),
         kineto_abstract=settings.kineto.abstract,
         arena_bytes=_size(settings.sdk.arena_bytes, "sdk.arena_bytes"),
+        gpu_collector=settings.gpu.collector,
         cuda_graphs=settings.gpu.cuda_graphs,
         pm_sampling_us=settings.gpu.pm_sampling_us,
     )
@@ -203,6 +206,8 @@ def _check(config: Config) -> None:
         raise BadInput(
             f"sdk.arena_bytes = {config.arena_bytes}: {_ARENA_LEAST >> 20} MiB to {ARENA_BYTES_MAX >> 20} MiB"
         )
+    if config.gpu_collector not in ("native", "cupti-python"):
+        raise BadInput(f"gpu.collector = {config.gpu_collector!r}: native or cupti-python")
     if config.cuda_graphs not in ("nodes", "whole"):
         raise BadInput(f"gpu.cuda_graphs = {config.cuda_graphs!r}: nodes or whole")
     least, most = PM_INTERVAL_US

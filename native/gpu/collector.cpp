@@ -47,6 +47,8 @@ struct Session {
   std::vector<Activity> enabled;
   ClockFit clock;
   recorder::Api* api = nullptr;  // of the recording that runs
+  bool elsewhere = false;  // buffers are another library's
+  bool zeroed = false;     // what CUPTI was told of buffers; its default
   bool registered = false;
   bool armed = false;
   State state = State::Ok;  // of the recording that runs or ran last
@@ -177,7 +179,9 @@ std::string enable(Session& one, bool graph_nodes, State* worst) {
   };
   for (const Recorded& wanted : kRecorded) turn_on(wanted.kind, wanted.name);
   if (!graph_nodes) turn_on(Activity::GraphTrace, "CUDA graphs as a whole");
-  if (one.cupti->push_external && one.cupti->pop_external) turn_on(Activity::ExternalCorrelation, "external ids");
+  // Threads that have the GIL push ids, and must not wait for a CUPTI whose callbacks wait for the GIL.
+  if (one.cupti->push_external && one.cupti->pop_external && !one.elsewhere)
+    turn_on(Activity::ExternalCorrelation, "external ids");
   return missing;
 }
 
@@ -195,15 +199,19 @@ bool records(const Session& one, Activity wanted) {
   return false;
 }
 
-void register_once(Session& one) {
-  if (one.registered) return;
-  uint8_t yes = 1;
-  size_t bytes = sizeof yes;
-  one.cupti->set_attribute(kAttributeZeroedBuffers, &bytes, &yes);
-  if (one.cupti->set_thread_id_type) one.cupti->set_thread_id_type(kThreadIdsOfSystem);
+// Our buffers come zeroed, those of others may not.
+void tell_of_buffers(Session& one) {
+  if (one.zeroed != one.elsewhere) return;
+  uint8_t zeroed = one.zeroed = !one.elsewhere;
+  size_t bytes = sizeof zeroed;
+  one.cupti->set_attribute(kAttributeZeroedBuffers, &bytes, &zeroed);
 }
 
-Outcome start(Session& one, recorder::Api& api, bool graph_nodes) {
+void register_once(Session& one) {
+  if (!one.registered && one.cupti->set_thread_id_type) one.cupti->set_thread_id_type(kThreadIdsOfSystem);
+}
+
+Outcome start(Session& one, recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
   Outcome outcome = subscribe(*one.cupti, &one.subscriber);
   if (!outcome.armed) return outcome;
   if (!one.clock.begin(*one.cupti)) {
@@ -214,8 +222,10 @@ Outcome start(Session& one, recorder::Api& api, bool graph_nodes) {
   if (!one.walker || !one.walker->writes_to(api)) one.walker = new Walker(*one.cupti, api, one.clock);
   one.walker->reset_counts();
   register_once(one);
+  one.elsewhere = elsewhere != nullptr;
+  tell_of_buffers(one);
   // Each time: whoever registered last is called, and libkineto may have been since.
-  const Result result = one.cupti->register_callbacks(on_request, on_complete);
+  const Result result = elsewhere ? elsewhere() : one.cupti->register_callbacks(on_request, on_complete);
   one.registered = true;
   State worst = state_of(result);
   if (result == kSuccess) outcome.notes = enable(one, graph_nodes, &worst);
@@ -261,7 +271,7 @@ void conclude(Session& one, const Waited& waited, bool still_ours, Result flushe
 
 }  // namespace
 
-Outcome arm(recorder::Api& api, bool graph_nodes) {
+Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
   Session& one = session();
   if (one.pid != 0 && one.pid != getpid())
     return refused(State::Forked,
@@ -280,11 +290,12 @@ Outcome arm(recorder::Api& api, bool graph_nodes) {
   if (major != 12 && major != 13)
     return refused(State::UnknownCupti, "its CUPTI has version " + std::to_string(one.version) +
                                             ", known are those of CUDA 12 and 13: install nvidia-cuda-cupti of one");
-  Outcome outcome = start(one, api, graph_nodes);
+  Outcome outcome = start(one, api, graph_nodes, elsewhere);
   if (!outcome.armed) return outcome;
   one.armed = true;
   one.api = &api;
   if (records(one, Activity::ExternalCorrelation)) enclose_with(*one.cupti, api);
+  if (elsewhere) join(&outcome.notes, "recorded by cupti-python: slow, can deadlock");
   if (!start_flusher()) join(&outcome.notes, "buffers are handed over only when they are full: no thread could be started");
   return outcome;
 }
@@ -309,6 +320,16 @@ void stop() {
   one.buffers.trim();
 }
 
+void take(const uint8_t* const* records, size_t count) {
+  Session& one = session();
+  if (!one.walker) return;
+  if (!records) return one.walker->dropped(count);
+  one.walker->take(records, count);
+  // Of all contexts: whose buffer it was is not told.
+  size_t dropped = 0;
+  if (one.cupti->dropped_records(nullptr, 0, &dropped) == kSuccess && dropped) one.walker->dropped(dropped);
+}
+
 std::string report() {
   Session& one = session();
   std::string lines = "gpu.state=" + std::string(code_of(one.state)) + "\n";
@@ -318,6 +339,7 @@ std::string report() {
   const auto line = [&](const char* key, uint64_t value) {
     lines += std::string(key) + "=" + std::to_string(value) + "\n";
   };
+  if (one.elsewhere) lines += "gpu.collector=cupti-python\n";
   line("gpu.cupti_version", one.version);
   lines += "gpu.clock=" + std::string(one.clock.is_realtime() ? "realtime" : "fitted") + "\n";
   line("gpu.clock_error_ns", static_cast<uint64_t>(one.clock.error_ns()));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "../recorder/writer.h"
+#include "cupti_abi.h"
 
 namespace profd::cupti {
 
@@ -17,8 +18,15 @@ struct Outcome {
   std::string notes;   // armed: what the trace should say, sentences joined by ';'
 };
 
-// Subscribes and turns the kinds on. `graph_nodes`: every kernel of a CUDA graph, not the graph as one.
-Outcome arm(recorder::Api& api, bool graph_nodes);
+// Gives CUPTI the buffer callbacks of another library, whose records come to `take`.
+using RegisterElsewhere = Result (*)();
+
+// Subscribes and turns the kinds on. `graph_nodes`: every kernel of a CUDA graph, not the graph as one. `elsewhere`: null
+// for buffers of our own.
+Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere = nullptr);
+
+// Whole records of a buffer that is not ours; null: so many were lost. Any thread, any time after an arm.
+void take(const uint8_t* const* records, size_t count);
 
 // Turns them off, waits a little for the kernels that run, takes what CUPTI still holds, and unsubscribes. Nothing if not
 // armed.

@@ -63,6 +63,8 @@ void armed(const std::string& order) {
   agent::records_at_stop(outcome.armed);
   told().clear();
   tell(outcome.armed ? outcome.notes : outcome.why);
+  if (order.find("cupti-python") != std::string::npos)
+    tell("cupti-python needs a process with Python, this one has our own collector");
   tell_report();
   start_nvtx();  // also where CUPTI is not to be had
 }

@@ -125,6 +125,11 @@ extern "C" EXPORTED int InitializeInjection(void) {
 }
 
 extern "C" EXPORTED int profd_gpu_arm(void* api, int graph_nodes, char* text, size_t bytes) {
+  return profd_gpu_arm_elsewhere(api, graph_nodes, nullptr, text, bytes);
+}
+
+extern "C" EXPORTED int profd_gpu_arm_elsewhere(void* api, int graph_nodes, int (*elsewhere)(void), char* text,
+                                                size_t bytes) {
   auto* theirs = static_cast<profd::recorder::Api*>(api);
   profd::cupti::Outcome outcome;
   if (theirs->version != profd::recorder::kApiVersion || theirs->bytes < sizeof(profd::recorder::Api)) {
@@ -132,10 +137,14 @@ extern "C" EXPORTED int profd_gpu_arm(void* api, int graph_nodes, char* text, si
   } else {
     // An agent of our own would be a second holder of this process.
     profd::agent::stop("exit");
-    outcome = profd::cupti::arm(*theirs, graph_nodes != 0);
+    outcome = profd::cupti::arm(*theirs, graph_nodes != 0, elsewhere);
   }
   profd::cupti::copy_text(outcome.armed ? outcome.notes : outcome.why, text, bytes);
   return outcome.armed;
+}
+
+extern "C" EXPORTED void profd_gpu_take(const uint8_t* const* records, size_t count) {
+  profd::cupti::take(records, count);
 }
 
 extern "C" EXPORTED void profd_gpu_stop(void) { profd::cupti::stop(); }

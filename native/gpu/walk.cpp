@@ -123,22 +123,37 @@ const Walker::Reader Walker::kReaders[] = {
 };
 
 void Walker::walk(uint8_t* buffer, size_t valid) {
-  const Session session = recorder::session_of(api_, recorder::kGpu);
-  static thread_local Thread** slot = nullptr;
-  Buffer all{session ? recorder::current_thread(api_, slot) : nullptr, session, clock_.line(), {}};
+  Buffer all = opened();
   std::lock_guard lock(mutex_);
+  names_of(all.session);
+  for (uint8_t* at = nullptr; cupti_.next_record(buffer, valid, &at) == kSuccess && at;)
+    record(all, at, static_cast<size_t>(buffer + valid - at));
+}
+
+void Walker::take(const uint8_t* const* records, size_t count) {
+  Buffer all = opened();
+  std::lock_guard lock(mutex_);
+  names_of(all.session);
+  for (size_t i = 0; i < count; i++) record(all, records[i], SIZE_MAX);
+}
+
+Walker::Buffer Walker::opened() const {
+  const Session session = recorder::session_of(api_, recorder::kGpu);
+  return {this_thread(session), session, clock_.line(), {}};
+}
+
+Thread* Walker::this_thread(Session session) const {
+  static thread_local Thread** slot = nullptr;
+  return session ? recorder::current_thread(api_, slot) : nullptr;
+}
+
+void Walker::names_of(Session session) {
   if (session != names_session_) calls_.clear(), names_session_ = session;  // string ids hold for one session
-  for (uint8_t* at = nullptr; cupti_.next_record(buffer, valid, &at) == kSuccess && at;) {
-    bump(counts.records);
-    if (all.thread)
-      record(all, at, buffer + valid);
-    else
-      bump(counts.late);
-  }
 }
 
 void Walker::dropped(uint64_t records) {
   counts.dropped.fetch_add(records, std::memory_order_relaxed);
+  this_thread(recorder::session_of(api_, recorder::kGpu));  // one without a queue would lose them as a foreign thread
   api_.lose(arena::Lost::CuptiDropped, records);
 }
 
@@ -151,11 +166,13 @@ void Walker::reset_counts() {
   externals_.fill({});
 }
 
-void Walker::record(Buffer& buffer, const uint8_t* from, const uint8_t* end) {
+void Walker::record(Buffer& buffer, const uint8_t* from, size_t room) {
+  bump(counts.records);
+  if (!buffer.thread) return bump(counts.late);
   const auto kind = static_cast<Activity>(field<uint32_t>(from, 0));
   for (const Reader& reader : kReaders) {
     if (reader.kind != kind) continue;
-    if (static_cast<size_t>(end - from) < reader.bytes) break;
+    if (room < reader.bytes) break;
     return (this->*reader.read)(buffer, from);
   }
   bump(counts.unknown);

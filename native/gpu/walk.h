@@ -38,6 +38,8 @@ class Walker {
 
   // Every record of a completed buffer.
   void walk(uint8_t* buffer, size_t valid);
+  // Whole records, each somewhere else.
+  void take(const uint8_t* const* records, size_t count);
   // Records that CUPTI says it had no room for.
   void dropped(uint64_t records);
   // For a new recording.
@@ -72,7 +74,10 @@ class Walker {
   };
   static const Reader kReaders[];
 
-  void record(Buffer&, const uint8_t* from, const uint8_t* end);
+  recorder::Thread* this_thread(recorder::Session) const;
+  Buffer opened() const;
+  void names_of(recorder::Session);
+  void record(Buffer&, const uint8_t* from, size_t room);
   void kernel(Buffer&, const uint8_t* from);
   template <typename At>
   void copy(Buffer&, const uint8_t* from);

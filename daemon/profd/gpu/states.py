@@ -95,6 +95,8 @@ def report_from_untrusted(fields: Mapping[str, str]) -> GpuReport:
     }
     if found.get("clock") in ("realtime", "fitted"):
         facts["clock"] = found["clock"]
+    if found.get("collector") == "cupti-python":
+        facts["collector"] = "cupti-python"
     code = found.get("state", "")
     state = GpuState(code) if code in GpuState.__members__.values() else GpuState.FAILED
     return GpuReport(state, found.get("holder", "")[:GPU_HOLDER_CHARS_MAX], {"state": state.value, **facts})
