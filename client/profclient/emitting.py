@@ -48,7 +48,7 @@ class emit_nvtx:  # noqa: N801 - as torch.autograd.profiler.emit_nvtx
             self._ops = self._start_ops(*tool)
             _recorder.mirror(*tool)
         except BaseException:
-            _active = None
+            self.__exit__()
             raise
         return self
 

@@ -1,6 +1,7 @@
 /* A libnvidia-ml.so.1 of two GPUs for machines without a driver. The second has no power meter and no GPM;
- * FAKE_NVML_LOST=1 loses it, FAKE_NVML_MIG=1 gives it one instance, second of two places. FAKE_NVML_PIDS names a file
+ * FAKE_NVML_LOST=1 loses it, =late while it is asked, FAKE_NVML_MIG=1 gives it one instance, second of two places. FAKE_NVML_PIDS names a file
  * with the pids that compute on the first. What nvidia-ml-py calls, with the values that the tests expect. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ int nvmlSystemGetDriverVersion(char *to, unsigned room) { strncpy(to, "580.65.06
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **which) {
   *which = &devices[index];
-  return index == 1 && getenv("FAKE_NVML_LOST") ? 15 : 0;
+  const char *lost = getenv("FAKE_NVML_LOST");
+  return index == 1 && lost && strcmp(lost, "late") ? 15 : 0;
 }
 int nvmlDeviceGetUUID(device *which, char *to, unsigned room) {
   strncpy(to, which == &instance ? "MIG-b1" : which->index ? "GPU-b" : "GPU-a", room);
@@ -59,7 +61,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *which, unsigned *count, proc
 static int has_mig(device *which) { return which == &devices[1] && getenv("FAKE_NVML_MIG"); }
 int nvmlDeviceGetMigMode(device *which, unsigned *now, unsigned *pending) {
   *now = *pending = has_mig(which) ? 1 : 0;
-  return which->index ? 0 : 3;
+  const char *lost = getenv("FAKE_NVML_LOST");
+  return !which->index ? 3 : lost && !strcmp(lost, "late") ? 15 : 0;
 }
 int nvmlDeviceGetMaxMigDeviceCount(device *which, unsigned *count) { *count = has_mig(which) ? 2 : 0; return 0; }
 int nvmlDeviceGetMigDeviceHandleByIndex(device *which, unsigned index, device **to) {
@@ -89,7 +92,7 @@ int nvmlGpmMetricsGet(gpm_question *asked) {
   for (unsigned i = 0; i < asked->count; i++) {
     gpm_metric *one = &asked->metrics[i];
     one->result = one->id == 11 ? 3 : 0; /* no FP64 */
-    one->value = one->id == 20 ? 2.0 : one->id; /* MiB/s; a percentage */
+    one->value = one->id == 20 ? 2.0 : one->id == 10 ? nan("") : one->id; /* MiB/s; no DRAM at all; a percentage */
   }
   return 0;
 }

@@ -7,6 +7,7 @@ takes nothing away from a profiler.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 _MIB: Final = float(1 << 20)
@@ -89,6 +90,7 @@ def _values(library: Any, before: Any, after: Any) -> dict[str, float]:
     library.nvmlGpmMetricsGet(question)
     found = {}
     for (name, (_, scale)), answer in zip(_METRICS.items(), question.metrics, strict=False):
-        if answer.nvmlReturn == library.NVML_SUCCESS:
+        # Shares of no time at all are no numbers.
+        if answer.nvmlReturn == library.NVML_SUCCESS and math.isfinite(answer.value):
             found[name] = answer.value * scale
     return found

@@ -46,7 +46,7 @@ class Nvml:
             lost = {}
             for index in range(count):
                 try:
-                    gpus += _gpus(library, index, gpm)
+                    gpus += tuple(_gpus(library, index, gpm))  # all of it, or it is lost
                 except library.NVMLError as error:
                     lost[index] = str(error)
             return Reading(tuple(gpus), driver, "", lost)

@@ -57,6 +57,16 @@ class Sampler:
 
     def _run(self) -> None:
         gpm = Gpm()
+        try:
+            self._sample(gpm)
+        except Exception:  # of a driver's binding: recordings go on, and the next one begins another thread
+            log.exception("the GPUs can no longer be sampled")
+            with self._changed:
+                self._tracks.clear()
+                self._thread = None
+        self._nvml.forget(gpm)
+
+    def _sample(self, gpm: Gpm) -> None:
         due = time.monotonic_ns()
         while self._wait_until(due):
             reading = self._nvml.read(gpm)
@@ -67,7 +77,6 @@ class Sampler:
                     self._tracks.clear()
             # Of what a slow driver has made us miss nothing is made up for.
             due = max(due + self._interval_ns, time.monotonic_ns())
-        self._nvml.forget(gpm)
 
     def _wait_until(self, due_ns: int) -> bool:
         """Whether somebody still wants the sample that is due then; if not, the thread is over."""

@@ -128,6 +128,29 @@ with profclient.emit_nvtx(enabled=False): pass
     assert first == second
 
 
+def test_what_began_ends_when_the_rest_cannot_begin(tool: Path, tmp_path: Path) -> None:
+    program = """
+import profclient
+from profclient import emitting
+ended, mirror = [], emitting._recorder.mirror
+def interrupted(push, pop):
+    mirror(push, pop)
+    if push: raise KeyboardInterrupt
+emitting._recorder.mirror = interrupted
+block = profclient.emit_nvtx()
+block._start_ops = lambda push, pop: lambda: ended.append(1)
+try:
+    with block: raise AssertionError
+except KeyboardInterrupt: pass
+assert ended == [1]
+with profclient.record_function("not told"): pass
+emitting._recorder.mirror = mirror
+with profclient.emit_nvtx(), profclient.record_function("told"): pass
+"""
+    [said] = told(tool, tmp_path, program).values()
+    assert said == ["told", "<"]
+
+
 def test_one_at_a_time(tool: Path, tmp_path: Path) -> None:
     program = """
 import profclient

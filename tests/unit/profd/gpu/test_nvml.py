@@ -120,9 +120,10 @@ def test_no_gauges_without_a_driver(driver):
     assert "profd_gpu" not in ran(SCRAPE, driver, FAKE_NVML_NO_DRIVER="1")
 
 
-def test_a_lost_gpu_is_a_gauge(driver):
-    lines = ran(SCRAPE, driver, FAKE_NVML_LOST="1").splitlines()
-    assert 'profd_gpu_readable{gpu="1"} 0.0' in lines
+@pytest.mark.parametrize("when", ["1", "late"])
+def test_a_lost_gpu_is_a_gauge(driver, when):
+    lines = ran(SCRAPE, driver, FAKE_NVML_LOST=when).splitlines()
+    assert [line for line in lines if 'profd_gpu_readable{gpu="1"}' in line] == ['profd_gpu_readable{gpu="1"} 0.0']
     assert not any('uuid="GPU-b"' in line for line in lines)
 
 
@@ -135,6 +136,7 @@ def test_gpm_tells_of_the_time_between_two_questions_of_one_asker(driver):
     assert counted["sm_active_ratio"] == 0.02
     assert counted["pcie_sent_bytes_per_second"] == 2 << 20
     assert "fp64_active_ratio" not in counted  # the driver does not say
+    assert "memory_bandwidth_ratio" not in counted  # it says that it is no number
     assert (held, left) == (2, 0)
 
 

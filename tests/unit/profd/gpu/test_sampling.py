@@ -104,6 +104,21 @@ def test_no_driver_is_said_and_asked_once(tmp_path: Path) -> None:
     assert driver.read_times == 1
 
 
+def test_a_binding_that_fails_ends_samples_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    with monkeypatch.context() as broken:
+        broken.setattr(driver, "read", lambda gpm: driver.no_such_question)  # type: ignore[attr-defined]
+        sampler, metrics = begun(driver)
+        assert driver.forgotten.wait(WAIT_SECONDS)
+    recording = recorded(tmp_path)
+    metrics.finish(recording, tmp_path)
+    assert recording.warnings == ["no GPU metrics: the driver gave no answer while it was recorded"]
+    again = sampler.begin(process(), Options())
+    assert again is not None
+    until(lambda: driver.read_times > 0, "samples are taken again")
+    again.drop()
+
+
 def test_a_recording_without_files_gets_none(tmp_path: Path) -> None:
     driver = Driver()
     _, metrics = begun(driver)
