@@ -53,7 +53,7 @@ CAPTURE_TARGETS_MAX: Final = 256
 CAPTURES_ACTIVE_MAX: Final = 64
 CAPTURES_ACTIVE_PER_UID_MAX: Final = 16  # admins may have all
 CAPTURE_WINDOW_MAX_NS: Final = 10 * 60 * 1_000_000_000
-GPU_SAMPLES_MAX: Final = 8192  # of one target: 13 min at ten a second, then half as many; 0.6 kB each and GPU
+GPU_SAMPLES_MAX: Final = 8192  # of one target: 13 min at ten a second, then half as many; 1.6 kB each and GPU
 CAPTURE_ITERATIONS_MAX: Final = 10_000
 REQUEST_ID_BYTES_MAX: Final = 128
 

@@ -183,7 +183,7 @@ class PmRecording:
     def _add(self, sampler: _Sampler, recording: Recording, directory: Path) -> None:
         counters, gpu = sampler.counters, sampler.gpu
         lowest, highest = recording.start_ns or 0, recording.end_ns or 1 << 62
-        text = counters.chrome(f"device {gpu}", METRICS, self._interval_ns, lowest, highest)
+        text = counters.chrome(f"GPU {gpu}", METRICS, self._interval_ns, lowest, highest)
         if counters.dropped:
             recording.lost.append(Loss("source", "pm_samples", counters.dropped))
         if text is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from profd.gpu.readings import GPM_VALUES, THROTTLE_REASONS, VALUES, Gpu, Reading
@@ -42,7 +43,7 @@ class Tracks:
         if reading.absent:
             return
         if self._seen % self._every == 0:
-            self._kept.append(tuple(self._own(reading.gpus)))
+            self._kept.append(tuple(self._without_others(gpu) for gpu in self._own(reading.gpus)))
         self._seen += 1
         if len(self._kept) == GPU_SAMPLES_MAX:
             del self._kept[1::2]
@@ -68,6 +69,13 @@ class Tracks:
         events = ",\n".join(_event(time_ns, *event) for time_ns, gpu in chosen for event in _counters(gpu, self._pid))
         return f'{{"{HEADER_KEY}": {json.dumps(head)}, "traceEvents": [\n{events}\n]}}\n'.encode()
 
+    def _without_others(self, gpu: Gpu) -> Gpu:
+        """It, holding nothing of other processes: there may be hundreds, and readings are kept by the thousand."""
+        if gpu.processes.keys() <= {self._pid}:
+            return gpu
+        used = gpu.processes.get(self._pid)
+        return replace(gpu, processes={} if used is None else {self._pid: used})
+
     def _own(self, gpus: Iterable[Gpu]) -> list[Gpu]:
         found = list(gpus)
         if self._nodes:
@@ -77,8 +85,8 @@ class Tracks:
 
 
 def track_of(gpu: Gpu) -> str:
-    """What its counters are of; a trace of our collector calls its devices the same."""
-    return f"device {gpu.index}" if gpu.mig is None else f"device {gpu.index} MIG {gpu.mig}"
+    """What its counters are of. Not `device 0`: kernels are of devices as CUDA numbers what the process may see."""
+    return f"GPU {gpu.index}" if gpu.mig is None else f"GPU {gpu.index} MIG {gpu.mig}"
 
 
 def _counters(gpu: Gpu, pid: int) -> Iterator[tuple[str, str, dict[str, float]]]:

@@ -22,7 +22,7 @@ _COLUMNS: Final = ("name", "cat", "kind", "process", "value")
 class Metric:
     """One track of samples that have one value each."""
 
-    track: str  # `device 0`, `device 0 MIG 1`
+    track: str  # `GPU 0`, `GPU 0 MIG 1`, as NVML counts
     name: str  # as the gauge in Prometheus, less `profd_gpu_`
     samples: int
     mean: float

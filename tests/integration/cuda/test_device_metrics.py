@@ -61,7 +61,7 @@ def test_tracks_of_the_gpu_that_a_process_computes_on(daemon: RunningDaemon, pid
            where e.kind = 'counter' and e.cat = 'gpu_metric' group by all order by all""",
     )
     values = {name: (low, high) for name, _, _, low, high in rows}
-    assert {track for _, track, _, _, _ in rows} == {"device 0"}  # the other one is not this process's
+    assert {track for _, track, _, _, _ in rows} == {"GPU 0"}  # the other one is not this process's
     assert values["power_watts"] == (350.5, 350.5)
     assert values["process_memory_used_bytes"] == (3 << 30, 3 << 30)
     assert values["sm_active_ratio"] == (0.02, 0.02)
@@ -105,7 +105,7 @@ def _are_summed_up(daemon: RunningDaemon, trace: str) -> None:
     chunks = daemon.stub(TraceServiceStub).Gpu(trace_pb2.TraceRef(id=trace), metadata=daemon.metadata())
     metrics = json.loads(b"".join(chunk.data for chunk in chunks))["metrics"]
     [power] = [row for row in metrics if row["name"] == "power_watts"]
-    assert (power["track"], power["mean"], power["min"], power["max"]) == ("device 0", 350.5, 350.5, 350.5)
+    assert (power["track"], power["mean"], power["min"], power["max"]) == ("GPU 0", 350.5, 350.5, 350.5)
 
 
 def test_opting_out(daemon: RunningDaemon, program: Program) -> None:

@@ -90,7 +90,7 @@ async def test_samples_are_counter_tracks_and_the_clocks_are_said_to_be_held(
         "sm__cycles_active.avg.pct_of_peak_sustained_elapsed": 53.0,
         "dram__throughput.avg.pct_of_peak_sustained_elapsed": 25.0,
     }
-    assert {event["pid"] for event in written["traceEvents"]} == {"device 3"}
+    assert {event["pid"] for event in written["traceEvents"]} == {"GPU 3"}
     assert all(began / 1e3 <= event["ts"] <= time.time_ns() / 1e3 + 1 for event in written["traceEvents"])
     assert "held its clocks" in done.warnings[0]
 

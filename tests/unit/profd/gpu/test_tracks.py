@@ -42,13 +42,14 @@ def test_one_sample() -> None:
     assert set(series) == {"power_watts", "sm_active_ratio", "throttled"}  # what is not said is not zero
     assert series["power_watts"] == {"value": 350.5}
     assert (series["throttled"]["hw_thermal"], series["throttled"]["sw_power_cap"]) == (1, 0)
-    assert {event["pid"] for event in events} == {"device 0"}
+    assert {event["pid"] for event in events} == {"GPU 0"}
     assert {event["ts"] for event in events} == {(REALTIME + SECOND) / 1000}
 
 
 def test_memory_of_the_process_and_of_no_other() -> None:
     tracks = made()
     tracks.add(reading(gpu(processes={4711: 3 << 30, 12: 5})))
+    assert [[one.processes for one in gpus] for gpus in tracks._kept] == [[{4711: 3 << 30}]]
     _, [event] = decoded(tracks)
     assert (event["name"], event["args"]) == ("process_memory_used_bytes", {"value": 3 << 30})
 
@@ -56,10 +57,10 @@ def test_memory_of_the_process_and_of_no_other() -> None:
 @pytest.mark.parametrize(
     ("nodes", "computing", "shown"),
     [
-        ((1,), (), {"device 1"}),  # the node it holds, whatever NVML says
-        ((), (0,), {"device 0"}),  # those it computes on
-        ((), (), {"device 0", "device 1", "device 1 MIG 2"}),  # nobody knows
-        ((1,), (0,), {"device 1"}),
+        ((1,), (), {"GPU 1"}),  # the node it holds, whatever NVML says
+        ((), (0,), {"GPU 0"}),  # those it computes on
+        ((), (), {"GPU 0", "GPU 1", "GPU 1 MIG 2"}),  # nobody knows
+        ((1,), (0,), {"GPU 1"}),
     ],
 )
 def test_the_gpus_of_the_process(nodes: tuple[int, ...], computing: tuple[int, ...], shown: set[str]) -> None:

@@ -172,12 +172,12 @@ def test_times_and_bytes_whose_sums_go_around(tmp_path: Path) -> None:
 
 def test_samples_that_no_gpu_has(tmp_path: Path) -> None:
     values = ["1e308", "1e308", "1e999", "-1e999"]
-    head = '{"ph": "C", "cat": "gpu_metric", "name": "power_watts", "pid": "device 0"'
+    head = '{"ph": "C", "cat": "gpu_metric", "name": "power_watts", "pid": "GPU 0"'
     events = ",".join(f'{head}, "ts": {n}, "args": {{"value": {value}}}}}' for n, value in enumerate(values))
     (tmp_path / "t.json").write_text(f'{{"traceEvents": [{events}]}}')
     import_trace(tmp_path / "t.json", tmp_path / "t")
     assert open_trace(tmp_path / "t").gpu()["metrics"] == [
-        {"track": "device 0", "name": "power_watts", "samples": 2, "mean": 1e308, "min": 1e308, "max": 1e308}
+        {"track": "GPU 0", "name": "power_watts", "samples": 2, "mean": 1e308, "min": 1e308, "max": 1e308}
     ]
 
 
