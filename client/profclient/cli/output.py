@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 GAP = 2  # between columns
-WIDE_MIN = 12  # of a column that gives way: less says nothing
+WIDE_MIN = 10  # of a column that gives way: less says nothing
+_TOLD_APART_BY_ITS_END = re.compile(r"\.py\(\d+\): |#\d+$|^[^\s/]*(?:/[^\s/]*){2,}$")  # Python functions, steps, paths
 
 
 def printable(text: str) -> str:
@@ -54,7 +56,8 @@ def table(
     """Print a table that fits the terminal.
 
     Columns in `right` are numbers. Those in `wide` share what the others leave
-    over, and are cut with an ellipsis. Where there is too little room, columns
+    over, and are cut with an ellipsis: at the end, or, where the end tells names
+    apart (`adam.py(347): step`, `ProfilerStep#101`, paths), at the beginning. Where there is too little room, columns
     that hold nothing but dashes are left out.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
@@ -79,22 +82,32 @@ def _without_empty(
 def _widths(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str]) -> list[int]:
     """The width of each column: as wide as its content, less where it must give way."""
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
-    left = _screen_width() - sum(width + GAP for width, name in zip(widths, columns, strict=True) if name not in wide)
-    for index, name in enumerate(columns):
-        if name in wide:
-            share = left // sum(one in wide for one in columns[index:]) - GAP
-            widths[index] = min(widths[index], max(share, WIDE_MIN))
-            left -= widths[index] + GAP
+    fixed = sum(width + GAP for width, name in zip(widths, columns, strict=True) if name not in wide)
+    left = _screen_width() + GAP - fixed  # behind the last column is no gap
+    giving = sorted((index for index, name in enumerate(columns) if name in wide), key=lambda index: widths[index])
+    for place, index in enumerate(giving):  # what the narrow ones do not need is the others'
+        share = left // (len(giving) - place) - GAP
+        widths[index] = min(widths[index], max(share, WIDE_MIN))
+        left -= widths[index] + GAP
     return widths
 
 
 def _row(cells: Sequence[str], columns: Sequence[str], widths: list[int], right: Sequence[str]) -> str:
     padded = []
     for cell, name, width in zip(cells, columns, widths, strict=True):
-        text = cell if cell_len(cell) <= width else set_cell_size(cell, width - 1).rstrip() + "…"
+        text = cell if cell_len(cell) <= width else _cut(cell, width)
         space = " " * (width - cell_len(text))
         padded.append(space + text if name in right else text + space)
     return (" " * GAP).join(padded).rstrip()
+
+
+def _cut(cell: str, width: int) -> str:
+    if not _TOLD_APART_BY_ITS_END.search(cell):
+        return set_cell_size(cell, width - 1).rstrip() + "…"
+    end = cell[-width:]
+    while cell_len(end) >= width:
+        end = end[1:]
+    return "…" + end.lstrip()
 
 
 def _screen_width() -> int:

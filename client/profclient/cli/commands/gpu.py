@@ -23,8 +23,9 @@ def gpu(trace: str, as_json: bool) -> None:
 
     OVERLAP is time in which two streams or more worked. A device that idles was WAITING when
     something had been launched and had not begun, else it was UNFED: the host was late. DELAY
-    is from the begin of a launch to the begin of its work; QUEUE, the most that was launched
-    and had not begun. COPY ALONE is copying with no kernel beside it.
+    (its median and P95) is from the begin of a launch to the begin of its work; QUEUE, the most
+    that was launched and had not begun. COPY ALONE is copying with no kernel beside it. BUSY is
+    a share of what was recorded; --json has its time.
     """
     with traces() as source:
         answer = source.gpu(trace)
@@ -39,6 +40,7 @@ def gpu(trace: str, as_json: bool) -> None:
 
 
 def _print(answer: dict[str, Any]) -> None:
+    click.echo(f"{duration(answer['window_ns'])} recorded\n")
     _section("DEVICE", _DEVICE, [_device(row) for row in answer["devices"]])
     _section("STREAM", _STREAM, [_stream(row) for row in answer["streams"][:ROWS_SHOWN]])
     _say_more(answer, "streams", "stream")
@@ -49,13 +51,13 @@ def _print(answer: dict[str, Any]) -> None:
 
 
 def _say_more(answer: dict[str, Any], key: str, word: str) -> None:
-    more = max(len(answer[key]) - ROWS_SHOWN, 0) + answer[f"{key}_left_out"]
+    more = max(len(answer[key]) - ROWS_SHOWN, 0) + answer.get(f"{key}_left_out", 0)  # an older daemon says less
     if more:
         say(f"… and {counted(more, word)} more; --json has the first 1024.")
 
 
-_DEVICE = ("BUSY", "%", "OVERLAP", "WAITING", "UNFED", "COPY ALONE", "DELAY P50", "P95")
-_STREAM = ("KERNELS", "COPIES", "FILLS", "BUSY", "%", "OVERLAP", "QUEUE", "DELAY P50", "P95")
+_DEVICE = ("BUSY", "OVERLAP", "WAITING", "UNFED", "COPY ALONE", "DELAY", "P95")
+_STREAM = ("KERNELS", "COPIES", "FILLS", "BUSY", "OVERLAP", "QUEUE", "DELAY", "P95")
 _COPY = ("COUNT", "BYTES", "DURATION", "PER SECOND")
 _METRIC = ("MEAN", "MIN", "MAX")
 _OP = ("CALLS", "DEVICE SELF", "DEVICE TOTAL")
@@ -71,7 +73,6 @@ def _device(row: dict[str, Any]) -> list[str]:
     times = ("overlap_ns", "idle_waiting_ns", "idle_empty_ns", "exposed_copy_ns")
     return [
         _place(row),
-        duration(row["busy_ns"]),
         _percent(row["busy_share"]),
         *(duration(row[key]) for key in times),
         *_delays(row),
@@ -82,8 +83,7 @@ def _stream(row: dict[str, Any]) -> list[str]:
     stream = "-" if row["stream"] is None else row["stream"]
     return [
         f"{_place(row)} #{stream}",
-        *(f"{row[key]:,}" for key in ("kernels", "copies", "fills")),
-        duration(row["busy_ns"]),
+        *(f"{row[key]:,}" if row[key] else "-" for key in ("kernels", "copies", "fills")),
         _percent(row["busy_share"]),
         duration(row["overlap_ns"]),
         f"{row['queue_max']:,}",

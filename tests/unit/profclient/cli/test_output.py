@@ -1,6 +1,7 @@
 """Tables fit, and no name reaches the terminal as anything but text."""
 
 from profclient.cli import output
+from rich.cells import cell_len
 
 
 def lines(capsys) -> list[str]:
@@ -21,6 +22,27 @@ def test_two_wide_columns_share(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     output.table(("A", "B", "C"), [("1", "b" * 100, "c" * 100)], wide=("B", "C"))
     assert max(map(len, lines(capsys))) <= 60
+
+
+def test_what_a_wide_column_does_not_need_is_the_others(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    output.table(("A", "B", "C"), [("1", "b" * 100, "c" * 10)], wide=("B", "C"))
+    assert lines(capsys)[1] == f"1  {'b' * 44}…  {'c' * 10}"
+
+
+def test_names_that_their_ends_tell_apart_keep_them(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    names = [
+        "torch/optim/adam.py(347): _single_tensor_adam",
+        "torch/漢字漢字/漢字漢字/a.py(1): step",
+        "ProfilerStep#10" + "1" * 20,
+        "replica_4/encoder/layer_5/dropout/RandomUniform",
+    ]
+    output.table(("NAME",), [(name,) for name in names], wide=("NAME",))
+    cut = lines(capsys)[1:]
+    assert all(cell_len(text) <= 30 and text.startswith("…") for text in cut)
+    assert [name.endswith(text[1:]) for name, text in zip(names, cut, strict=True)] == [True] * 4
+    assert cut[0] == "….py(347): _single_tensor_adam"
 
 
 def test_hostile_names_are_one_line_without_control_characters(capsys):
