@@ -64,6 +64,7 @@ def test_steps(profctl, traces):
         "launch_delay_p50_ns": 80_000,
         "launch_delay_max_ns": 80_000,
         "host_share": 0.2,
+        "ops": None,
     }
     shown = profctl("steps", traces[0])
     assert "ProfilerStep#3" in shown.out
