@@ -176,6 +176,9 @@ class MemoryRecords:
     def all(self) -> list[dict[str, Any]]:
         return list(self.kept.values())
 
+    def names(self) -> list[str]:
+        return list(self.kept)
+
     def remove(self, capture: str) -> None:
         self.kept.pop(capture, None)
 

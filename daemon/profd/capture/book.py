@@ -53,6 +53,7 @@ class Book:
                 for target in record.targets:
                     if not target.files:
                         await self._drop(record.id, target.process)
+        await self._drop_unrecorded()
         await self._forget_old()
 
     async def flush(self) -> None:
@@ -183,6 +184,13 @@ class Book:
             await self._in_thread(self._journal.remove, capture, process)
         except (OSError, ProfdError) as error:
             log.warning("raw files not removed", extra={"capture": capture, "why": str(error)})
+
+    async def _drop_unrecorded(self) -> None:
+        """Sources may begin before their capture is on disk; one that never came there was promised to nobody."""
+        try:
+            await self._in_thread(lambda: self._journal.keep_only(self._disk.names()))
+        except (OSError, ProfdError) as error:
+            log.warning("raw files not removed", extra={"why": str(error)})
 
     async def has_raw(self, record: CaptureRecord, target: TargetRecord) -> bool:
         """Whether a target's raw files are still in the journal: a sweep may have taken them."""

@@ -5,7 +5,7 @@ The daemon's parts satisfy them as they are; tests bring their own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,6 +70,10 @@ class Records(Protocol):
         """All of them, oldest first; damaged ones are left out and logged."""
         ...
 
+    def names(self) -> Collection[str]:
+        """The captures that have one, also a damaged one."""
+        ...
+
     def remove(self, capture: str) -> None:
         """Forget one; unknown ids are no error."""
         ...
@@ -108,6 +112,10 @@ class Journal(Protocol):
 
     def unfinished(self, capture: str, process: ProcessId) -> list[RawFile]:
         """Files that a source was writing when the daemon died, and that are of use as they are."""
+        ...
+
+    def keep_only(self, captures: Collection[str]) -> None:
+        """Delete what belongs to none of these captures. Raises ProfdError or OSError."""
         ...
 
 

@@ -15,6 +15,7 @@ import re
 import shutil
 import stat
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -87,6 +88,14 @@ class Journal:
                 shutil.rmtree(path)
             if path.parent.exists() and not any(path.parent.iterdir()):
                 path.parent.rmdir()
+
+    def keep_only(self, captures: Collection[str]) -> None:
+        """Delete what belongs to none of these captures: a daemon died before it had recorded that there is one."""
+        for directory in _directories(self._root):
+            if directory.name not in captures:
+                with disk(directory, "Removing"):
+                    shutil.rmtree(directory)
+                log.info("raw data of an unrecorded capture dropped", extra={"capture": directory.name})
 
     def survivors(self) -> list[Survivor]:
         """Everything in the journal, oldest first."""

@@ -37,6 +37,10 @@ class CaptureRecords:
             self._records.remove(name)
         return [record for name, record in found if name not in dropped]
 
+    def names(self) -> list[str]:
+        """The captures that have one, also a damaged one."""
+        return self._records.names()
+
     def remove(self, capture: str) -> None:
         """Forget one; unknown ids are no error."""
         self._records.remove(capture)

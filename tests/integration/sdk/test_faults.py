@@ -6,6 +6,7 @@ been acked is in the trace once, and the rest is counted or said to be missing.
 | the process is killed mid-chunk | here: a_killed_process; recorder/test_faults; ingest/test_streamer |
 | it is stopped for 30 s | here: a_stopped_process, a_process_that_goes_on, stopped_for_half_a_minute |
 | the daemon is killed, and back | here: a_daemon_that_is_killed, and_its_process; sdk_agent/test_daemon_faults |
+| the daemon is killed between arming and the disk | test_killed_while_arming |
 | the daemon comes later | here: a_daemon_that_comes_later; sdk_agent/test_daemon_faults |
 | sockets are removed | here: who_is_attached_stays_so; daemon/test_removed_sockets |
 | the disk is full | here: a_full_disk; ingest/test_streamer: full_disk |

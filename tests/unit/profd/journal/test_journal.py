@@ -52,6 +52,13 @@ def test_removed_session_takes_an_empty_capture_with_it(journal):
     assert not two.parent.parent.exists()
 
 
+def test_what_no_capture_owns_goes(journal):
+    kept, gone = put(journal, "c1", ONE, 1, 1), put(journal, "c2", ONE, 1, 1)
+    journal.keep_only(["c1", "c3"])
+    assert kept.exists()
+    assert not gone.parent.parent.exists()
+
+
 def test_survivors_are_named_oldest_first(journal, tmp_path):
     put(journal, "c2", TWO, 5, hours=2)
     put(journal, "c1", ONE, 3, hours=1)
