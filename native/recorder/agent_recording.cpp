@@ -14,7 +14,7 @@ constexpr uint64_t kArenaBytesMin = uint64_t{1} << 20;
 constexpr uint64_t kWindowNsMax = uint64_t{24} * 3600 * 1'000'000'000;
 constexpr Milliseconds kStatusEvery = 1'000;
 constexpr Milliseconds kStatusEveryGuarded = 200;  // where somebody watches what it costs
-constexpr Milliseconds kStatusEveryAfter = 20;     // of steps after the stop, until the arena is let go of
+constexpr Milliseconds kLookForStepsEvery = 20;    // after the stop, until they have been told once
 constexpr Milliseconds kHookWait = 60'000;
 constexpr Milliseconds kReleaseAgain = 20;
 
@@ -176,7 +176,7 @@ void Recording::disarm(const char* reason) {
   populating_ = false;
   if (link_.connected()) tell_stopped();
   steps_at_stop_ = recorder::steps_since(0).count;
-  next_status_ = step_ns_before_ ? now_ms() + kStatusEveryAfter : kNever;
+  next_status_ = step_ns_before_ ? now_ms() + kLookForStepsEvery : kNever;
   if (hooked_ && !posted) post_stop();
   if (hooked_) return;
   disarmed_ = epoch_;
@@ -217,20 +217,20 @@ void Recording::tell_stopped() {
 // While it is armed, and of the steps after it.
 void Recording::tell_progress(Milliseconds now) {
   if (phase_ == Phase::Stopped) {
-    next_status_ = now + kStatusEveryAfter;
-    return tell_steps_after();
+    next_status_ = now + (tell_steps_after() ? kStatusEvery : kLookForStepsEvery);
+    return;
   }
   next_status_ = now + status_every_;
   recorder::tick();
   tell_status();
 }
 
-void Recording::tell_steps_after() {
+bool Recording::tell_steps_after() {
   const recorder::Steps steps = recorder::steps_since(steps_at_stop_ + 1);  // one of them was recorded in part
-  if (!steps.median_ns) return;
+  if (!steps.median_ns) return false;
   packet_.begin(Type::Status, epoch_);
   packet_.add("step_ns_after", steps.median_ns);
-  link_.try_send(packet_);
+  return link_.try_send(packet_);
 }
 
 void Recording::tell_status() {

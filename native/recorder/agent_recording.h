@@ -49,7 +49,7 @@ class Recording {
   void hear_of_stops();
   void tell_status();
   void tell_progress(Milliseconds now);
-  void tell_steps_after();
+  bool tell_steps_after();  // whether there was something to tell, and it was told
   void add_totals();
   void add_cost(uint64_t events);
   void add_steps();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -138,25 +139,33 @@ def test_who_is_guarded_tells_more_often(agents):
 
 
 def test_steps_after_the_stop_are_told_until_the_release(agents):
-    agents.job(
+    job = agents.job(
         """
 import profclient, sys, threading, time
-threading.Thread(target=sys.stdin.read, daemon=True).start()
+asked = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), asked.set(), sys.stdin.read()), daemon=True).start()
 for _ in range(5): profclient.step()
 print("ready", flush=True)
 while True:
-    profclient.step()
-    time.sleep(0.001)
+    for _ in range(2000):
+        profclient.step()
+        time.sleep(0.001)
+    if asked.is_set(): print("some seconds have passed", flush=True)
 """
     )
     link = agents.daemon.accept()
     armed = link.arm()
     link.stop()
+    began = time.monotonic()
     after = link.next(STATUS)
     os.close(armed.fd)
     assert after.fields.keys() == {"step_ns_after"}
     assert int(after.fields["step_ns_after"]) > 0
+    job.say("?")
+    job.line()
     link.release()
+    assert link.arm(epoch=2).kind != FAILED
+    assert len(link.statuses) <= time.monotonic() - began + 1  # who tells more often than it must is taken for a flood
 
 
 def test_one_epoch_at_a_time(agents):
