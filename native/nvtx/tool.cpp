@@ -140,12 +140,15 @@ bool keep_loaded(const Table& table) {
   return true;
 }
 
-// A child of a fork must find the locks free, and turns off what its parent had turned on.
+// A child of a fork must find the locks free. Its parent's recording is not its own: NVTX costs it nothing again.
 void prepare_forks() {
   static const int once = pthread_atfork(
       [] { tool().mutex.lock(), lock_texts(), lock_started(); },
       [] { unlock_started(), unlock_texts(), tool().mutex.unlock(); },
-      [] { unlock_started(), unlock_texts(), tool().mutex.unlock(); });
+      [] {
+        unlock_started(), unlock_texts(), tool().mutex.unlock();
+        turn_off();
+      });
   (void)once;
 }
 
@@ -166,7 +169,10 @@ bool attach(GetExportTable get_table) {
   return true;
 }
 
-void turn_on() { set_all(true); }
+void turn_on() {
+  prepare_forks();  // NVTX may find us later, in the child
+  set_all(true);
+}
 
 void turn_off() {
   set_all(false);
