@@ -66,6 +66,7 @@ class Sorter:
             if self._waiting:
                 yield self._gather_waiting()
             return
+        self._before = None  # whatever the last table said of later ones: there are none, and nothing is held back
         if self._waiting:
             self._spill(self._gather_waiting())
         for pieces in segments(self._runs, self._rows_max):

@@ -81,6 +81,16 @@ def test_segments_are_a_stable_sort_whatever_their_size(tmp_path_factory, rows, 
     assert [i for flows in collator.flows() for i in flows.flows.id.tolist()] == expected
 
 
+def test_a_last_table_that_expects_more_loses_nothing(tmp_path):
+    """Its input may end with tables without rows."""
+    collator = Collator(tmp_path, segment_rows=4)
+    for first in (0, 4, 8):
+        batch = batch_of([(start, 0) for start in range(first, first + 4)], first, with_end=True)
+        batch.before = first + 3
+        collator.add(batch)
+    assert [start for table in collator.segments({}) for start in table.columns["start"].tolist()] == list(range(12))
+
+
 @settings(max_examples=60)
 @given(ROWS, st.integers(1, 30), st.integers(1, 20), st.data())
 def test_what_is_settled_comes_early_and_once(tmp_path_factory, rows, segment_rows, batch_rows, data):
