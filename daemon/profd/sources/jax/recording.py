@@ -188,7 +188,8 @@ class Recorder:
                 stopped_at = now if stopped_at is None else stopped_at
                 if now - stopped_at > STOP_SECONDS:
                     raise ServiceFailed(Failure.TIMEOUT, f"not handed over {STOP_SECONDS:.0f} s after the stop")
-            self._session.report(state, f"the process hands over its {label} ({now - since:.0f} s so far)")
+            if state is State.DRAINING or now - since >= _TELL_SECONDS:  # of many windows most are there at once
+                self._session.report(state, f"the process hands over its {label} ({now - since:.0f} s so far)")
             waits = {call} if stop.done() else {call, stop}
             await asyncio.wait(waits, timeout=_TELL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         return call.result()

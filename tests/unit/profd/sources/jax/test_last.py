@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from profd.capture.model import Options, Reason, State
-from profd.sources.jax import finder, last, planning
+from profd.sources.jax import finder, last, planning, recording
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 
@@ -35,7 +35,8 @@ def numbered(fake: FakeProfiler, number: int) -> bytes:
     return response(f"snapshot {number}".encode())
 
 
-async def test_what_came_last_is_kept_and_the_rest_let_go(tmp_path: Path) -> None:
+async def test_what_came_last_is_kept_and_the_rest_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_TELL_SECONDS", LONG)
     fake = FakeProfiler(whole, snapshots=numbered)
     kept: list[int] = []
     with serving(fake) as port:
@@ -57,6 +58,7 @@ async def test_what_came_last_is_kept_and_the_rest_let_go(tmp_path: Path) -> Non
     assert {phase.name for phase in brought.waterfall} >= {"lead", "let go", "window", "collecting"}
     assert f"{fake.taken} snapshots" in brought.cost.detail
     assert {state for state, _ in bench.said} == {State.RECORDING}
+    assert "hands over" not in bench.words()  # a line for each snapshot says nothing
 
 
 async def test_a_duration_ends_it(tmp_path: Path) -> None:
