@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include <pthread.h>
+
 namespace profd::cupti {
 namespace {
 
@@ -44,9 +46,14 @@ void leave(uint64_t mark) {
 
 constexpr recorder::Enclosing kEnclosing = {enter, leave};
 
+// CUPTI does not live on in a child, and its locks may be held there for good: ranges that are open end without it.
+void forget_in_child() { told.store(nullptr, std::memory_order_relaxed); }
+
 }  // namespace
 
 void enclose_with(const Functions& cupti, recorder::Api& api) {
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_in_child);
+  if (registered != 0) return;
   told = &cupti;
   arms++;
   api.state.enclosing = &kEnclosing;

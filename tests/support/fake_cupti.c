@@ -331,7 +331,7 @@ void fake_sync(uint32_t type) {
   pthread_mutex_unlock(&lock);
 }
 void fake_full(void) { pthread_mutex_lock(&lock); hand_over(); pthread_mutex_unlock(&lock); }
-int fake_state(int what) { return what == 0 ? subscribed : what == 1 ? flushes : what == 2 ? forced : enabled[what - 100]; }
+int fake_state(int what) { return what == 0 ? subscribed : what == 1 ? flushes : what == 2 ? forced : what == 3 ? (int)externals : enabled[what - 100]; }
 
 /* --- for bench/: what the least work on the same buffer costs --- */
 

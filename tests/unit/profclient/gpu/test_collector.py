@@ -299,6 +299,23 @@ fake.fake_launch(b"k", 7, 1)
     assert calls[2:] == [now, 0]
 
 
+def test_a_fork_child_ends_its_ranges_without_cupti(cupti: Path) -> None:
+    work = """
+_recorder.range_push("outer")
+child = os.fork()
+if child == 0:
+    _recorder.range_pop()
+    _recorder.range_push("the child's"); _recorder.range_pop()
+    os._exit(fake.fake_state(3))
+_, status = os.waitpid(child, 0)
+told["open in the child"] = os.waitstatus_to_exitcode(status)
+_recorder.range_pop()
+told["open here"] = fake.fake_state(3)
+"""
+    told = collected(cupti, work)
+    assert (told["open in the child"], told["open here"]) == (1, 0)
+
+
 def test_ranges_that_end_on_other_threads_leave_nothing_behind(cupti: Path) -> None:
     work = """
 import threading
