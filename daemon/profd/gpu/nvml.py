@@ -18,6 +18,7 @@ from profd.gpu.readings import THROTTLE_REASONS, Gpu, Reading
 _GPUS_MAX: Final = 64
 _MIG_MAX: Final = 16  # instances of one GPU; NVIDIA's make seven
 PROCESSES_MAX: Final = 256  # of one GPU that are told
+TURN_SECONDS: Final = 5.0  # for the question of another thread to be answered
 
 
 class Nvml:
@@ -32,24 +33,13 @@ class Nvml:
 
         Never raises for the lack of a driver, a GPU or a value.
         """
-        with self._lock:
-            absent = self._open()
-            if absent:
-                return Reading(absent=absent)
-            library = self._library
-            try:
-                count = min(library.nvmlDeviceGetCount(), _GPUS_MAX)
-                driver = str(library.nvmlSystemGetDriverVersion())
-            except library.NVMLError as error:
-                return Reading(absent=f"NVML does not answer ({error})")
-            gpus: list[Gpu] = []
-            lost = {}
-            for index in range(count):
-                try:
-                    gpus += tuple(_gpus(library, index, gpm))  # all of it, or it is lost
-                except library.NVMLError as error:
-                    lost[index] = str(error)
-            return Reading(tuple(gpus), driver, "", lost)
+        # One thread may hang for good, and not each that comes after it: scrapes come every few seconds.
+        if not self._lock.acquire(timeout=TURN_SECONDS):
+            return Reading(absent=f"the NVIDIA driver has left a question without an answer for {TURN_SECONDS:g} s")
+        try:
+            return self._read(gpm)
+        finally:
+            self._lock.release()
 
     def forget(self, gpm: Gpm) -> None:
         """Nobody reads with it any more."""
@@ -63,6 +53,25 @@ class Nvml:
             if self._library is not None:
                 self._library.nvmlShutdown()
                 self._library = None
+
+    def _read(self, gpm: Gpm | None) -> Reading:
+        absent = self._open()
+        if absent:
+            return Reading(absent=absent)
+        library = self._library
+        try:
+            count = min(library.nvmlDeviceGetCount(), _GPUS_MAX)
+            driver = str(library.nvmlSystemGetDriverVersion())
+        except library.NVMLError as error:
+            return Reading(absent=f"NVML does not answer ({error})")
+        gpus: list[Gpu] = []
+        lost = {}
+        for index in range(count):
+            try:
+                gpus += tuple(_gpus(library, index, gpm))  # all of it, or it is lost
+            except library.NVMLError as error:
+                lost[index] = str(error)
+        return Reading(tuple(gpus), driver, "", lost)
 
     def _open(self) -> str:
         """Why NVML cannot be used; empty when it can."""

@@ -106,6 +106,21 @@ def test_a_driver_that_is_not_loaded_is_told(driver):
     assert reading["absent"] == "no NVIDIA driver answers (Driver Not Loaded)"
 
 
+def test_a_driver_that_hangs_holds_one_thread_and_no_more(driver):
+    program = """
+from profd.gpu import nvml
+nvml.TURN_SECONDS = 0.01
+asked = nvml.Nvml()
+with asked._lock:  # as a question that is never answered
+    print(asked.read().absent)
+print(asked.read().absent == "")
+"""
+    assert ran(program, driver).splitlines() == [
+        "the NVIDIA driver has left a question without an answer for 0.01 s",
+        "True",
+    ]
+
+
 def test_gauges(driver):
     lines = ran(SCRAPE, driver).splitlines()
     assert 'profd_gpu_busy_ratio{gpu="0",mig="",uuid="GPU-a"} 0.75' in lines
