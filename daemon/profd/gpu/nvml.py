@@ -18,7 +18,7 @@ from profd.gpu.readings import THROTTLE_REASONS, Gpu, Reading
 _GPUS_MAX: Final = 64
 _MIG_MAX: Final = 16  # instances of one GPU; NVIDIA's make seven
 PROCESSES_MAX: Final = 256  # of one GPU that are told
-TURN_SECONDS: Final = 5.0  # for the question of another thread to be answered
+TURN_SECONDS: Final = 30.0  # for the question of another thread: a driver without persistence wakes up slowly
 
 
 class Nvml:
