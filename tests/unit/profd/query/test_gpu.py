@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,14 @@ def test_times_and_bytes_whose_sums_go_around(tmp_path: Path) -> None:
     assert (device["busy_ns"], device["overlap_ns"]) == (SPAN_MAX_NS, SPAN_MAX_NS)
     assert device["idle_ns"] == high - low - SPAN_MAX_NS
     assert (copies["bytes"], copies["duration_ns"]) == (2 * high, SPAN_MAX_NS)
+
+
+def test_the_mean_of_equal_samples_is_that_sample(tmp_path: Path) -> None:
+    sample = {"ph": "C", "cat": "gpu_metric", "name": "power_watts", "pid": "GPU 0", "args": {"value": 350.5}}
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": [{**sample, "ts": n} for n in range(13)]}))
+    import_trace(tmp_path / "t.json", tmp_path / "t")
+    [metric] = open_trace(tmp_path / "t").gpu()["metrics"]
+    assert (metric["samples"], metric["mean"]) == (13, 350.5)
 
 
 def test_samples_that_no_gpu_has(tmp_path: Path) -> None:
