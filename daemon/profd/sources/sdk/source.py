@@ -29,6 +29,10 @@ from profd.targets.process import Process, ProcessId
 Recovered = Callable[[str, ProcessId, list[Loss]], None]
 """Hears of a capture's process whose data is complete now, as far as it goes, and of what it lost."""
 
+CUPTI_PYTHON_RISK: Final = (
+    "CUDA is recorded through cupti-python (gpu.collector): slow, and where a thread has the GIL and calls CUDA the "
+    "job can stand still for good"
+)
 _HISTORY: Final = 1024
 _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
 
@@ -141,6 +145,8 @@ class SdkSource(Source):
         if agent is None:
             return Plan(False, "it is not attached", Reason.NO_SOURCE)
         found = planning.plan(options, agent.hello, self._parts.arena_bytes, self._rates.get(process.id))
+        if self._parts.collecting.cupti_python and {"ranges", "cuda"} <= agent.hello.can:
+            found = replace(found, risks=(*found.risks, CUPTI_PYTHON_RISK))
         return self._with_samples(found, process, options)
 
     def _with_samples(self, plan: Plan, process: Process, options: Options) -> Plan:
