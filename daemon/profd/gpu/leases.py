@@ -29,9 +29,9 @@ from profd.targets.process import ProcessId
 
 @dataclass(frozen=True, slots=True)
 class GpuId:
-    """One GPU, or one MIG instance, by NVML's uuid: the same after its index has changed."""
+    """One GPU, by the device file that its processes have open."""
 
-    uuid: str
+    device: str
 
 
 Subject = ProcessId | GpuId
@@ -70,7 +70,7 @@ class Lease:
     def sentence(self) -> str:
         """Who has what, for a refusal."""
         if isinstance(self.subject, GpuId):
-            return f"the counters of GPU {self.subject.uuid} are held by {self.holder}"
+            return f"the counters of GPU {self.subject.device} are held by {self.holder}"
         said = f"CUPTI in pid {self.subject.pid} is held by {self.holder}"
         if self.stage is Stage.ENDING:
             return f"{said}, which is over, but the process has not said that it is disarmed; is it stopped?"

@@ -108,7 +108,7 @@ def test_ranks_on_one_gpu_are_leases_of_their_own_and_counters_are_the_gpus() ->
     for pid in range(8):
         leases.grant(ProcessId(pid, 1), OURS)
     leases.grant(GpuId("GPU-1"), OURS)
-    leases.grant(GpuId("MIG-2"), OURS)
+    leases.grant(GpuId("GPU-2"), OURS)
     with pytest.raises(Held, match="the counters of GPU GPU-1 are held by capture c1"):
         leases.grant(GpuId("GPU-1"), Holder(HolderKind.PROFD, capture="c2"))
     assert leases.statistics().now == {("process", "held"): 8, ("gpu", "held"): 2}
