@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from bench.gpu import machine
+from bench.gpu import device, machine
 from bench.gpu.results import Check, Result
 from bench.measure import ChildFailed, child
 
@@ -129,18 +129,16 @@ def _warm_step() -> Any:
 
 
 def _work(step: Any) -> None:
-    import torch
-
     for _ in range(STEPS):
         step()
-    torch.cuda.synchronize()
+    device.synchronize()
 
 
 def _profiler() -> Any:
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import profile
 
-    return profile(activities=[ProfilerActivity.CUDA])
+    return profile(activities=device.profiled())
 
 
 def _kernels(profiler: Any) -> int:
-    return sum(event.device_type.name == "CUDA" for event in profiler.events())
+    return sum(event.device_type.name == device.NAME.upper() for event in profiler.events())

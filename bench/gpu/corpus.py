@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import machine
+from bench.gpu import device, machine
 from bench.gpu.buffers import KERNEL, KERNEL_NAME_AT, Catcher, records_of
 from bench.gpu.driver import Driver
 from bench.gpu.program import Program, truth
@@ -22,7 +22,7 @@ from bench.gpu.results import Check, Result
 from bench.measure import ROOT, ChildFailed, child
 
 SCHEMA = 1
-FOLDER = ROOT / "tests" / "data" / "gpu"
+FOLDER = Path(device.FOLDER) if device.REHEARSAL else ROOT / "tests" / "data" / "gpu"
 FILE_BYTES_MAX = 2 << 20  # of one file: they are committed
 STEPS = 3  # of the torch loop
 
@@ -36,7 +36,7 @@ def run(folder: Path = FOLDER) -> Result:
     result = Result("corpus", machine.describe())
     folder.mkdir(parents=True, exist_ok=True)
     for program in ("truth", "torch"):
-        if program == "torch" and (why := machine.no_torch_cuda()):
+        if program == "torch" and not device.REHEARSAL and (why := machine.no_torch_cuda()):
             result.checks.append(Check("corpus torch", None, why))
             continue
         try:
@@ -143,11 +143,9 @@ def _torch_loop() -> Any:
         step()
 
     def work() -> None:
-        import torch
-
         for _ in range(STEPS):
             step()
-        torch.cuda.synchronize()
+        device.synchronize()
 
     return work
 

@@ -58,9 +58,9 @@ def killed(daemon: RunningDaemon, loop: str) -> Check:
 
 
 @contextlib.contextmanager
-def job(daemon: RunningDaemon, way: str, loop: str) -> Iterator[subprocess.Popen[str]]:
+def job(daemon: RunningDaemon, way: str, loop: str, *more: str) -> Iterator[subprocess.Popen[str]]:
     """It works, and the daemon could record it this way. AssertionError where it does not come so far."""
-    command = [sys.executable, "-m", "bench.gpu.forever", loop]
+    command = [sys.executable, "-m", "bench.gpu.forever", loop, *more]
     environ = {**daemon.environ}
     if way == "sdk":
         command = [*_PROFCTL, "run", "--", *command]

@@ -1,13 +1,16 @@
-"""`python -m bench.gpu.forever truth|launch_bound|gpu_bound|graph`: works until its standard input ends.
+"""`python -m bench.gpu.forever truth|launch_bound|gpu_bound|graph [timed]`: works until its standard input ends.
 
-Says "ready" when it has begun. `truth` needs no PyTorch.
+Says "ready" when it has begun. `truth` needs no PyTorch. `timed`: at the end it says when each step began, and how long
+it took, in ns.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sys
+import time
 from collections.abc import Callable
 
 
@@ -16,8 +19,27 @@ def main() -> None:
     work = _work(sys.argv[1])
     work()
     print("ready", flush=True)
-    while not select.select([0], [], [], 0.001)[0]:
+    if sys.argv[2:] == ["timed"]:
+        print(json.dumps(_timed(work)))
+        return
+    while not _ended():
         work()
+
+
+def _ended() -> bool:
+    return bool(select.select([0], [], [], 0.001)[0])
+
+
+def _timed(work: Callable[[], object]) -> list[tuple[int, int]]:
+    from bench.gpu import device
+
+    taken = []
+    while not _ended():
+        begin, from_ns = time.time_ns(), time.perf_counter_ns()
+        work()
+        device.synchronize()
+        taken.append((begin, time.perf_counter_ns() - from_ns))
+    return taken
 
 
 def _work(name: str) -> Callable[[], object]:

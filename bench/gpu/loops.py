@@ -1,9 +1,14 @@
-"""Training loops on a GPU: each maker gives a function that does one step and waits for nothing."""
+"""Training loops on a GPU: each maker gives a function that does one step and waits for nothing.
+
+In a rehearsal (bench/gpu/device.py) they are small, run on the CPU, and the CUDA graph is the forward pass itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from bench.gpu import device
 
 Step = Callable[[], None]
 
@@ -27,7 +32,9 @@ def graph() -> Step:
     with torch.no_grad():
         for _ in range(3):  # warm-up, as torch.cuda.graph asks for
             model(data)
-        torch.cuda.synchronize()
+        device.synchronize()
+        if device.REHEARSAL:
+            return device.launching(lambda: model(data))
         recorded = torch.cuda.CUDAGraph()
         with torch.cuda.graph(recorded):
             model(data)
@@ -45,19 +52,21 @@ def _training(layers: int, width: int, batch: int, length: int) -> Step:
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast(device.NAME, dtype=torch.bfloat16):
             loss = torch.nn.functional.mse_loss(model(data), target)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own
         optimizer.step()
 
-    return step
+    return device.launching(step)
 
 
 def _model(layers: int, width: int, batch: int, length: int) -> tuple[Any, Any, Any]:
     import torch
 
     torch.manual_seed(0)
+    if device.REHEARSAL:
+        layers, width, batch, length = 1, 16, 1, 8
     layer = torch.nn.TransformerEncoderLayer(width, nhead=8, batch_first=True, dropout=0.0)
-    model = torch.nn.TransformerEncoder(layer, layers).cuda()
-    data = torch.randn(batch, length, width, device="cuda")
+    model = torch.nn.TransformerEncoder(layer, layers).to(device.NAME)
+    data = torch.randn(batch, length, width, device=device.NAME)
     return model, data, torch.randn_like(data)

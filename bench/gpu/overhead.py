@@ -1,4 +1,7 @@
-"""(c) What recording costs a step: interleaved blocks, each beside blocks of the same process with nothing on."""
+"""(c) What recording costs a step: interleaved blocks, each beside blocks of the same process with nothing on.
+
+Kineto on demand has processes of its own (bench/gpu/on_demand.py): one that waits for a daemon is not one without.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from bench.gpu import machine
+from bench.gpu import device, machine, on_demand
 from bench.gpu.loops import LOOPS
 from bench.gpu.results import Check, Result
 from bench.gpu.statistics import Ratio, interval, noise_floor, plan, ratios
 from bench.measure import ChildFailed, child
 
-BLOCKS = 8  # of each mode
-STEPS = 50  # of a block
-WARM_UP = 20
-PAIRS = 6  # of processes, for what cannot be turned off again
+BLOCKS = device.of(8, rehearsed=2)  # of each mode
+STEPS = device.of(50, rehearsed=4)  # of a block
+WARM_UP = device.of(20, rehearsed=2)
+PAIRS = device.of(6, rehearsed=1)  # of processes, for what cannot be turned off again
 ARENA_BYTES = 256 << 20
 MODES = ("off", "armed", "profiler")
 IDLE_MOST = 1.01  # injected and idle, and after disarm
@@ -32,7 +35,7 @@ def run() -> Result:
     for loop in LOOPS:
         try:
             result.data[loop] = _of_loop(loop)
-        except ChildFailed as error:
+        except (ChildFailed, on_demand.NotRecorded) as error:
             result.checks.append(Check(f"{loop} ran", False, str(error)[-300:]))
             continue
         result.checks += checks(loop, {name: Ratio(**one) for name, one in result.data[loop]["ratios"].items()})
@@ -64,8 +67,11 @@ def _of_loop(loop: str) -> dict[str, Any]:
     after = child("bench.gpu.overhead:after_disarm", {"loop": loop})["result"]
     found["after"] = interval(after["ratios"])
     found["idle"] = interval(_pairs(loop))
+    demanded = on_demand.steps(loop)
+    found["kineto"] = interval(ratios(demanded["order"], demanded["times"])["kineto"])
     as_dict = {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
-    return {"ratios": as_dict, **inside, "first_arm_longest_step_s": after["first_arm_longest_step_s"]}
+    first = after["first_arm_longest_step_s"]
+    return {"ratios": as_dict, **inside, "first_arm_longest_step_s": first, "on_demand": demanded}
 
 
 def _pairs(loop: str) -> list[float]:
@@ -74,8 +80,10 @@ def _pairs(loop: str) -> list[float]:
 
     found = []
     for _ in range(PAIRS):
-        plain = child("bench.gpu.overhead:alone", {"loop": loop})["result"]
-        injected = child("bench.gpu.overhead:alone", {"loop": loop}, environment={"CUDA_INJECTION64_PATH": COLLECTOR})
+        plain, injected = (
+            child("bench.gpu.overhead:alone", {"loop": loop}, environment=variables)["result"]
+            for variables in ({}, {"CUDA_INJECTION64_PATH": COLLECTOR})
+        )
         found.append(injected / plain)
     return found
 
@@ -132,7 +140,7 @@ def profiler() -> Iterator[None]:
     """torch.profiler records CPU and CUDA; its file is not written."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
+    with profile(activities=list({ProfilerActivity.CPU, *device.profiled()})):
         yield
 
 
@@ -152,13 +160,11 @@ def _warm(loop: str) -> Callable[[], None]:
 
 def _steps(step: Callable[[], None], count: int) -> list[float]:
     """Seconds of each step, until the GPU has done it."""
-    import torch
-
     taken = []
-    torch.cuda.synchronize()
+    device.synchronize()
     for _ in range(count):
         begin = time.perf_counter()
         step()
-        torch.cuda.synchronize()
+        device.synchronize()
         taken.append(time.perf_counter() - begin)
     return taken

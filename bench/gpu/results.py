@@ -85,7 +85,8 @@ def verified_row(result: Result, file: str) -> str:
     """Its row in the table "Verified on" of docs/gpu.md."""
     machine = result.machine
     torch = machine["packages"].get("torch", "-")
-    cuda = result.data.get("cuda") or "-"
+    version = result.data.get("cuda")  # of some scripts; in end_to_end it is a way of recording
+    cuda = version if isinstance(version, str) else "-"
     gpu = "stand-in" if result.stand_in else ", ".join(sorted(set(machine["gpus"]))) or "-"
     verdict = "passed" if result.passed else "FAILED"
     cells = (result.script, torch, cuda, machine["driver"] or "-", gpu, machine["date"], verdict, f"`{file}`")

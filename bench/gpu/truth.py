@@ -1,4 +1,6 @@
-"""(a) The program of known truth, recorded by our collector and, in a process of its own, by cupti-python."""
+"""(a) The program of known truth, recorded by our collector, by cupti-python, and by our collector through it: each in
+a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,12 @@ def run() -> Result:
         return result
     result.data["cupti_python"] = theirs.as_dict()
     result.checks += [*compare(truth(), theirs, "cupti-python"), agree(mine, theirs)]
+    through = Recorded(**child("bench.gpu.truth:ours", {"cupti_python": True})["result"]["seen"])
+    result.checks += compare(truth(), through, "ours through cupti-python")
     return result
 
 
-def ours() -> dict[str, Any]:
+def ours(cupti_python: bool = False) -> dict[str, Any]:
     """In a process of its own: the program under our collector."""
     from profclient import _recorder, gpu
 
@@ -49,7 +53,7 @@ def ours() -> dict[str, Any]:
     driver = Driver(os.environ.get("PROFD_BENCH_CUDA", "libcuda.so.1"))
     program = Program(driver)
     fd = _recorder.arm(arena_bytes=ARENA_BYTES, sources=_GPU_SOURCE)
-    gpu.start()
+    gpu.start(cupti_python=cupti_python)
     expected = program.work()
     report = gpu.stop()
     _recorder.disarm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu import end_to_end, truth
+from bench.gpu import coexist, end_to_end, truth
+from bench.gpu.loops import LOOPS
 from bench.gpu.machine import no_gpu
+from bench.gpu.results import Check, Result, read
 from bench.measure import ROOT
 from tests.integration.cuda.conftest import SUPPORT
 
@@ -40,6 +43,80 @@ def test_the_whole_way(fakes: None) -> None:
     result = end_to_end.run("truth", ("sdk", "cuda"))
     assert [check for check in result.checks if check.passed is not True] == []
     assert set(result.data) == {"sdk", "cuda"}
+
+
+# --- rehearsals: everything that a machine with a GPU would run, on one without ---
+
+
+def rehearsed(script: str, folder: Path) -> Result:
+    """Its result file."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    command = [sys.executable, "-m", "bench.gpu", script, "--rehearse", "--out", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    [path] = folder.glob("*.json")
+    assert path.name.startswith(f"{script}-stand-in-"), done.stderr
+    result = read(path)
+    assert result.stand_in
+    assert done.returncode == (0 if result.passed else 1), done.stderr
+    assert f"| stand-in | {result.machine['date']} |" in done.stdout  # the row is none of a GPU
+    return result
+
+
+def failed(result: Result) -> list[Check]:
+    return [check for check in result.checks if check.passed is False]
+
+
+def test_rehearsal_of_the_program_of_known_truth(built: Path, tmp_path: Path) -> None:
+    result = rehearsed("truth", tmp_path)
+    assert [check for check in result.checks if check.passed is not True] == []
+    for who in ("ours", "cupti-python", "ours through cupti-python"):
+        assert sum(check.name.startswith(f"{who}: ") for check in result.checks) >= 10
+
+
+def test_rehearsal_of_the_corpus(built: Path, tmp_path: Path) -> None:
+    before = sorted((ROOT / "tests" / "data" / "gpu").glob("*"))
+    result = rehearsed("corpus", tmp_path)
+    assert failed(result) == []
+    assert set(result.data) == {"truth", "torch"}
+    assert sorted((ROOT / "tests" / "data" / "gpu").glob("*")) == before  # nothing of stand-ins is kept
+
+
+def test_rehearsal_beside_others(built: Path, tmp_path: Path) -> None:
+    result = rehearsed("coexist", tmp_path)
+    assert set(result.data) == set(coexist.CASES)
+    assert failed(result) == []
+    assert result.data["second_subscriber"]["error"] == 39
+
+
+def test_rehearsal_of_the_whole_way(built: Path, tmp_path: Path) -> None:
+    """libkineto has no kernels without a GPU, and says so."""
+    result = rehearsed("end_to_end", tmp_path)
+    assert set(result.data) == {"kineto", "sdk", "cuda"}
+    assert {check.name for check in failed(result)} <= {"kineto: stored", "kineto: kernels", "kineto: linked"}
+    assert "kineto: kernels" in {check.name for check in failed(result)}
+
+
+def test_rehearsal_of_overhead(built: Path, tmp_path: Path) -> None:
+    """Its ratios say nothing; that every mode of every loop has one does."""
+    result = rehearsed("overhead", tmp_path)
+    assert [check for check in result.checks if check.name.endswith(" ran")] == []
+    assert set(result.data) == set(LOOPS)
+    for loop, data in result.data.items():
+        modes = {"off", "armed", "profiler", "after", "idle", "kineto"}
+        assert set(data["ratios"]) == modes
+        assert all(ratio["low"] <= ratio["value"] <= ratio["high"] for ratio in data["ratios"].values())
+        assert {check.name.split(": ")[1].split(",")[0] for check in result.checks if check.name.startswith(loop)} >= {
+            *("noise", "idle", "after")
+        }
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "bench/gpu/results"]])
+def test_rehearsals_are_not_kept_with_results(out: list[str]) -> None:
+    command = [sys.executable, "-m", "bench.gpu", "truth", "--rehearse", *out]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--rehearse needs --out FOLDER" in done.stderr
 
 
 @pytest.mark.parametrize("script", ["truth", "corpus", "overhead", "coexist", "end_to_end"])

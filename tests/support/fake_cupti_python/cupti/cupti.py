@@ -1,5 +1,7 @@
 """`cupti.cupti`: Python functions in the buffer callbacks of the libcupti that PROFD_CUPTI_LIBRARY names.
 
+Records have an address, and of kernels, copies, fills and calls what bench/gpu/truth.py reads.
+
 FAKE_CUPTI_PYTHON: "no_driver" (its first call raises what cupti-python raises then), "refuses" (it cannot register), or
 "shapeless" (records without an address).
 """
@@ -7,6 +9,7 @@ FAKE_CUPTI_PYTHON: "no_driver" (its first call raises what cupti-python raises t
 from __future__ import annotations
 
 import ctypes
+import enum
 import os
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +36,31 @@ class cuptiError(Exception):  # noqa: N801  # the name it has there
         self.status = status
 
 
+class ActivityKind(enum.IntEnum):
+    """As CUpti_ActivityKind."""
+
+    MEMCPY = 1
+    MEMSET = 2
+    DRIVER = 4
+    RUNTIME = 5
+    CONCURRENT_KERNEL = 10
+
+
+_FIELDS: dict[int, dict[str, tuple[int, type[Any]]]] = {  # docs/facts/cupti.md: the same offsets in all versions
+    ActivityKind.MEMCPY: {"copy_kind": (4, ctypes.c_uint8), "bytes": (8, ctypes.c_uint64)},
+    ActivityKind.MEMSET: {"bytes": (8, ctypes.c_uint64)},
+    ActivityKind.DRIVER: {"correlation_id": (32, ctypes.c_uint32)},
+    ActivityKind.RUNTIME: {"correlation_id": (32, ctypes.c_uint32)},
+    ActivityKind.CONCURRENT_KERNEL: {
+        "start": (16, ctypes.c_uint64),
+        "end": (24, ctypes.c_uint64),
+        "stream_id": (48, ctypes.c_uint32),
+        "correlation_id": (92, ctypes.c_uint32),
+        "name": (104, ctypes.c_char_p),
+    },
+}
+
+
 class Record:
     """A record, copied."""
 
@@ -40,6 +68,15 @@ class Record:
         self._copy = ctypes.create_string_buffer(ctypes.string_at(address, _LONGEST), _LONGEST)
         if _BEHAVIOUR != "shapeless":
             self.ptr = ctypes.addressof(self._copy)
+        self.kind = ctypes.c_uint32.from_buffer(self._copy).value
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            offset, of = _FIELDS[self.kind][name]
+        except KeyError:
+            raise AttributeError(name) from None
+        value = of.from_buffer(self._copy, offset).value
+        return value.decode() if isinstance(value, bytes) else value
 
 
 def get_timestamp() -> int:
@@ -49,6 +86,26 @@ def get_timestamp() -> int:
     now = ctypes.c_uint64()
     _library.cuptiGetTimestamp(ctypes.byref(now))
     return now.value
+
+
+def activity_enable(kind: int) -> None:
+    """As cuptiActivityEnable."""
+    _succeed(_library.cuptiActivityEnable(kind))
+
+
+def activity_disable(kind: int) -> None:
+    """As cuptiActivityDisable."""
+    _succeed(_library.cuptiActivityDisable(kind))
+
+
+def activity_flush_all(flag: int) -> None:
+    """As cuptiActivityFlushAll."""
+    _succeed(_library.cuptiActivityFlushAll(flag))
+
+
+def _succeed(result: int) -> None:
+    if result:
+        raise cuptiError(result)
 
 
 def activity_register_callbacks(

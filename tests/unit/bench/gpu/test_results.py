@@ -29,6 +29,8 @@ def test_written_and_read(tmp_path: Path) -> None:
     assert read(path) == result
     row = "| truth | 2.13.0 | 13.0 | 580.65.06 | NVIDIA H100 80GB HBM3 | 2026-11-22 | passed | `x.json` |"
     assert verified_row(result, "x.json") == row
+    result.data["cuda"] = {"kernels": 9}  # a way of recording
+    assert verified_row(result, "x.json") == row.replace("| 13.0 |", "| - |")
 
 
 @pytest.mark.parametrize(
