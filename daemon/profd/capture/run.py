@@ -172,15 +172,15 @@ class TargetRun:
         making = asyncio.ensure_future(asyncio.to_thread(journal.directory, *key))
         self._session = Session(self._capture.id, journal.path(*key), asyncio.Event(), self._report, keep=self._keep)
         if source.lets_go:
-            making.add_done_callback(_seen)
-            self._session.made = making
+            self._session.made = asyncio.shield(making)  # who gives up waiting does not end the making
+            self._session.made.add_done_callback(_seen)
         elif not await self._is_made(making):
             return
         if self._machine.stopping:  # between the two steps of the loop
             self._session.stop.set()
         beside = self._parts.begin_beside(order.process, order.options)
         try:
-            recording = await source.record(order.process, order.options, self._session)
+            recording = await self._recorded(order, self._session, making)
             if beside is not None:
                 await asyncio.to_thread(beside.finish, recording, journal.path(*key))
         except OSError as error:
@@ -197,6 +197,13 @@ class TargetRun:
         finally:
             if beside is not None:
                 beside.drop()
+
+    async def _recorded(self, order: Order, session: Session, making: asyncio.Future[Path]) -> Recording:
+        """What the source makes of it. A directory that came after its target is over would be nobody's."""
+        try:
+            return await order.source.record(order.process, order.options, session)
+        finally:
+            await asyncio.wait({making})
 
     async def _is_made(self, making: asyncio.Future[Path]) -> bool:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import errno
+import os
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -23,6 +24,7 @@ from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFo
 from profd.journal.journal import NOTE
 from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX, CAPTURES_ACTIVE_PER_UID_MAX
 from profd.sources.base import Offer
+from profd.targets.process import ProcessId
 from profd.targets.selector import Selector
 
 from tests.support.captures import (
@@ -657,6 +659,36 @@ async def test_a_capture_that_cannot_be_recorded_is_ended_although_it_had_begun(
         async with asyncio.timeout(LONG):
             while rig.source.sessions:
                 await asyncio.sleep(0)
+
+
+async def test_a_directory_that_comes_late_is_not_left_behind(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.source.lets_go = True  # type: ignore[misc]  # as above
+    rig.records.fail = OSError(errno.ENOSPC, "No space left on device")
+    make, gate, made = rig.journal.directory, threading.Event(), threading.Event()
+
+    def late(capture: str, process: ProcessId) -> Path:
+        if process.pid != 100:
+            return make(capture, process)
+        assert gate.wait(LONG)
+        try:
+            return make(capture, process)
+        finally:
+            made.set()
+
+    monkeypatch.setattr(rig.journal, "directory", late)
+    async with rig.running() as manager:
+        record = await manager.start(ALICE, request(100))
+        rig.records.fail = None
+        await ended(manager, record.id)
+        async with asyncio.timeout(LONG):
+            while rig.source.sessions:  # it is cancelled while it waits for the directory
+                await asyncio.sleep(0)
+        other = (await manager.start(ALICE, request(101))).id  # what is to be dropped already has been, behind it
+        rig.source.finish(101)
+        await ended(manager, other)
+        gate.set()
+    assert await asyncio.to_thread(made.wait, LONG)
+    assert record.id not in os.listdir(rig.directory / "journal")
 
 
 async def test_named_processes_are_looked_at_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
