@@ -172,8 +172,9 @@ class TargetRun:
         making = asyncio.ensure_future(asyncio.to_thread(journal.directory, *key))
         self._session = Session(self._capture.id, journal.path(*key), asyncio.Event(), self._report, keep=self._keep)
         if source.lets_go:
-            self._session.made = asyncio.shield(making)  # who gives up waiting does not end the making
-            self._session.made.add_done_callback(_seen)
+            made = asyncio.shield(making)  # who gives up waiting does not end the making
+            made.add_done_callback(_seen)
+            self._session.made = made
         elif not await self._is_made(making):
             return
         if self._machine.stopping:  # between the two steps of the loop
