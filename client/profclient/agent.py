@@ -42,6 +42,7 @@ VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
 # Who registers the hooks of an option, imported when it is first asked for.
 _PROVIDERS = {
     "cuda": "profclient.gpu",
+    "gpu_fallback": "profclient.torch",
     "nvtx": "profclient.nvtx",
     "stacks": "profclient.tracer",
     "c_calls": "profclient.tracer",
@@ -153,6 +154,11 @@ def register_hook(
 def records_at_stop(option: str) -> None:
     """For the `start` of a hook that learns only then that its `stop` has to be waited for."""
     _hooks[option].records_at_stop = True
+
+
+def records(option: str) -> bool:
+    """The hook of `option` has started for the recording that runs, and has not been stopped."""
+    return option in _active
 
 
 def note(key: str, value: object) -> None:

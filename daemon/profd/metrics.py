@@ -30,6 +30,7 @@ _LOSS_REASONS: Final = frozenset(
         *("arena_full", "strings_full", "backed_off", "foreign_thread", "bad_chunk", "unreadable_chunk"),
         *("crc", "header", "version", "foreign", "too_many_threads", "journal_full", "missing"),
         *("inflate", "missing_chunks", "cupti_dropped", "cupti_late", "cupti_bad_time", "file_refused"),
+        *("cuda_events_full", "cuda_event_failed"),
     )
 )
 

@@ -41,6 +41,7 @@ constexpr Option kOptions[] = {
     {"flops", recorder::kOps, 0},
     {"memory", recorder::kMemory, recorder::kMemory},
     {"cuda", recorder::kGpu, recorder::kGpu},
+    {"gpu_fallback", 0, 0},
 };
 
 uint32_t sources_of(std::string_view options, uint32_t Option::*which = &Option::sources) {

@@ -40,6 +40,8 @@ enum class Lost : uint32_t {
   CuptiDropped = 5,  // CUPTI had no buffer to write to
   CuptiBadTime = 6,  // a GPU record that has no end, or ends before it starts
   CuptiLate = 7,     // a GPU record that CUPTI handed over after the stop
+  CudaEventsFull = 8,   // an op beyond those whose device time is kept; the op itself is kept
+  CudaEventFailed = 9,  // CUDA refused an event, or the time between two; the op itself is kept
 };
 inline constexpr uint32_t kLostReasons = 16;
 
@@ -155,7 +157,7 @@ enum class Ext : uint8_t {
   TensorIds = 8,      // per tensor of the inputs, in order: u64 impl, u64 storage
   ExternalTime = 9,   // of kBackend: i64 start, i64 end, Unix ns; start and end of the slot are then 0 and 1
   Flops = 10,         // double
-  Gpu = 11,           // GpuRecord, or only its first kGpuRecordShort bytes: the rest is 0
+  Gpu = 11,           // GpuRecord, or only its first kGpuRecordShort bytes: the rest is 0. Of a Counter: of which op it is
 };
 
 struct GpuRecord {
@@ -163,7 +165,7 @@ struct GpuRecord {
   uint32_t device, context, stream;
   uint32_t tid;     // of an Api or Sync: OS thread id
   uint32_t detail;  // Memcpy: CUpti_ActivityMemcpyKind; Sync: its type; Api: return value; Overhead: its kind
-  uint64_t bytes;   // of an Api: external id, the correlation id of the innermost event that it was made in; 0: none
+  uint64_t bytes;   // of an Api or Counter: external id, the correlation id of the innermost event it belongs to; 0: none
   uint64_t graph_node;
   uint32_t graph;
   uint32_t registers;  // a thread; this and what follows only of a Kernel

@@ -552,6 +552,11 @@ bool ChunkReader::read_gpu(Cursor& cursor, std::int64_t row, GpuFields& fields) 
 
 void ChunkReader::put_gpu(const GpuFields& fields, std::size_t row, bool kernel) {
   const auto kind = static_cast<Kind>(columns.kind[row]);
+  if (kind == Kind::kCounter) {  // the device time of an op
+    if (fields[kGpuBytes] != 0) columns.external.put(row, static_cast<std::int64_t>(fields[kGpuBytes]));
+    columns.device.put(row, static_cast<std::int64_t>(fields[kGpuDevice]));
+    return;
+  }
   const bool call = kind == Kind::kRuntime || kind == Kind::kDriver;
   if (!call && (kind < Kind::kKernel || kind > Kind::kOverhead)) return;  // of something else
   const auto number = [&](GpuField field) { return static_cast<std::int64_t>(fields[field]); };

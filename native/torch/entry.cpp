@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "device_times.h"
 #include "memory.h"
 #include "nvtx.h"
 #include "observer.h"
@@ -58,6 +59,15 @@ EXPORTED const char* profd_torch_start(const void* recorder, uint32_t wanted) {
 
 EXPORTED const char* profd_torch_stop() {
   return guarded([] { profd::torch_observer::stop(); });
+}
+
+// Before profd_torch_start with kTimes; they are written at its stop, while the recording still runs.
+EXPORTED const char* profd_torch_times_start(const void* recorder) {
+  return guarded([&] { profd::torch_observer::start_device_times(checked(recorder)); });
+}
+
+EXPORTED const char* profd_torch_times_stop() {
+  return guarded([] { profd::torch_observer::stop_device_times(); });
 }
 
 EXPORTED const char* profd_torch_memory_start(const void* recorder) {

@@ -11,6 +11,7 @@
 #include "access.h"
 #include "attributes.h"
 #include "contexts.h"
+#include "device_times.h"
 #include "forward_threads.h"
 #include "names.h"
 #include "precision.h"
@@ -141,7 +142,9 @@ bool write_plain(Thread* thread, Session session, const at::RecordFunction& fn, 
                          static_cast<uint8_t>(fn.scope()), payload_of(fn));
 }
 
-template <bool (*write)(Thread*, Session, const at::RecordFunction&, recorder::Handle*)>
+using Write = bool(Thread*, Session, const at::RecordFunction&, recorder::Handle*);
+
+template <Write* write, bool timed>
 Begun on_begin(const at::RecordFunction& fn) {
   const Session session = recorder::session_of(*api, recorder::kOps);
   if (__builtin_expect(!session, 0)) return nullptr;
@@ -154,15 +157,23 @@ Begun on_begin(const at::RecordFunction& fn) {
     return nullptr;
   }
   Begun begun(context);
-  return write(thread, session, fn, &context->handle) ? std::move(begun) : nullptr;
+  // What CUDA takes for its event is not the op's: the first comes before its begin, the last after its end.
+  if constexpr (timed) context->timed = begin_timed_op();
+  if (!write(thread, session, fn, &context->handle)) return nullptr;
+  if constexpr (timed) context->timed.id = recorder::id_of(thread, context->handle);
+  return begun;
 }
 
+// Where times are taken ranges have ids, too: kNamed.
+template <bool timed>
 void on_end(const at::RecordFunction& fn, at::ObserverContext* begun) {
   if (__builtin_expect(!begun, 0)) return;
   const uint64_t now = recorder::ticks(*api);
   Thread* thread = recorder::current_thread(*api, local_now().recorder_slot);
   if (__builtin_expect(!thread, 0)) return;
-  recorder::end_at(*api, thread, static_cast<Context*>(begun)->handle, flags_of(fn), now);
+  constexpr uint8_t kFlags = timed ? arena::kNamed : 0;
+  recorder::end_at(*api, thread, static_cast<Context*>(begun)->handle, flags_of(fn) | kFlags, now);
+  if constexpr (timed) end_timed_op(static_cast<Context*>(begun)->timed);
 }
 
 std::mutex control;
@@ -179,8 +190,14 @@ std::unordered_set<at::RecordScope> scopes(uint32_t wanted) {
   return asked;
 }
 
+template <Write* write>
+at::RecordFunctionCallback callback_that(uint32_t wanted) {
+  using Callback = at::RecordFunctionCallback;
+  return wanted & kTimes ? Callback(on_begin<write, true>, on_end<true>) : Callback(on_begin<write, false>, on_end<false>);
+}
+
 at::RecordFunctionCallback callback(uint32_t wanted) {
-  at::RecordFunctionCallback made(wanted & kAttributes ? on_begin<write_with_attributes> : on_begin<write_plain>, on_end);
+  auto made = wanted & kAttributes ? callback_that<write_with_attributes>(wanted) : callback_that<write_plain>(wanted);
   made.needsInputs(wanted & kInputs).scopes(scopes(wanted));
   return made;
 }

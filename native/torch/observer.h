@@ -15,6 +15,7 @@ enum Wanted : uint32_t {
   kStacks = 4,     // TorchScript call stacks
   kModules = 8,    // TorchScript module hierarchies
   kMobile = 16,    // scopes of the lite interpreter and of static runtime
+  kTimes = 32,     // device times by CUDA events: device_times.h
 };
 inline constexpr uint32_t kAttributes = kInputs | kStacks | kModules;  // what an op is written in several slots for
 

@@ -22,6 +22,8 @@ LOST = (
     "cupti_dropped",
     "cupti_bad_time",
     "cupti_late",
+    "cuda_events_full",
+    "cuda_event_failed",
 )
 
 _HEADER = struct.Struct("<QIIQQQIIQQQQII QQq II QQq II QQQ")

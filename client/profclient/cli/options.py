@@ -102,6 +102,12 @@ def capture_options(function: Function) -> Function:
                 "what it was, with 64 threads 1.02 times; the sampler takes 2 % of a core, with 64 threads 16 %.",
             ),
             click.option("--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 Hz)."),
+            click.option(
+                "--gpu-fallback",
+                is_flag=True,
+                help="Where CUPTI cannot be had: device times of PyTorch's operators by CUDA events, two for each. "
+                "What that costs was never measured on a GPU; torch's source says some 4 us an event.",
+            ),
             click.option("--native", is_flag=True, help="Native frames in samples."),
             click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
             click.option("--force", is_flag=True, help="Go beyond the estimate's limits."),
@@ -129,6 +135,7 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
                 "native",
                 "c_calls",
                 "no_gpu_metrics",
+                "gpu_fallback",
                 "strict",
                 "force",
             )

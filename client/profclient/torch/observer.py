@@ -11,7 +11,7 @@ from typing import Any, Final
 from profclient import _recorder
 from profclient.torch import builds, cuda_memory
 
-_INPUTS, _TENSOR_IDS, _STACKS, _MODULES, _MOBILE = 1, 2, 4, 8, 16
+_INPUTS, _TENSOR_IDS, _STACKS, _MODULES, _MOBILE, _TIMES = 1, 2, 4, 8, 16, 32
 _CAPSULE: Final = b"profclient._recorder._api"
 
 
@@ -33,6 +33,14 @@ class Observer:
         """Take the callback away; ops that run now still get their ends. Raises RuntimeError."""
         self.running = False
         self._call(self._library.profd_torch_stop)
+
+    def start_times(self) -> None:
+        """Take device times of ops by CUDA events, too: before `start`. Raises RuntimeError: torch has none."""
+        self._call(self._library.profd_torch_times_start, self._api)
+
+    def stop_times(self) -> None:
+        """After `stop`, while the recording runs: wait for the device, and write them into it. Raises RuntimeError."""
+        self._call(self._library.profd_torch_times_stop)
 
     def start_memory(self) -> str:
         """Record allocations and frees of tensors; why none on CUDA devices are, or empty.
@@ -94,9 +102,9 @@ def load() -> Observer | None:
     return None if build is None else Observer(build)
 
 
-def wanted(options: Mapping[str, str]) -> int:
-    """What of an ARM's options the observer records besides names and times."""
-    bits = 0
+def wanted(options: Mapping[str, str], *, times: bool = False) -> int:
+    """What of an ARM's options the observer records besides names and times. `times`: those of the device, too."""
+    bits = _TIMES if times else 0
     if "shapes" in options or "flops" in options:
         bits |= _INPUTS
     if "shapes" in options and "memory" in options:
@@ -116,6 +124,9 @@ def _load(build: builds.Build) -> ctypes.CDLL:
     library.profd_torch_start.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
     library.profd_torch_start.restype = ctypes.c_char_p
     library.profd_torch_stop.restype = ctypes.c_char_p
+    library.profd_torch_times_start.argtypes = [ctypes.c_void_p]
+    library.profd_torch_times_start.restype = ctypes.c_char_p
+    library.profd_torch_times_stop.restype = ctypes.c_char_p
     library.profd_torch_memory_start.argtypes = [ctypes.c_void_p]
     library.profd_torch_memory_start.restype = ctypes.c_char_p
     library.profd_torch_memory_stop.restype = ctypes.c_char_p

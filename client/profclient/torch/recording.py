@@ -14,6 +14,7 @@ FIX: Final = "build it once for this torch: profctl torch build"
 
 _loaded: observer.Observer | None = None
 _profiler: Profiler | None = None
+_times = False  # the observer takes device times
 
 
 def start(options: Mapping[str, str]) -> None:
@@ -27,7 +28,7 @@ def start(options: Mapping[str, str]) -> None:
     if asked == "profiler":
         _start_profiler(found, options, "as asked")
     elif found is not None:
-        found.start(observer.wanted(options))
+        found.start(observer.wanted(options, times=_times))
     elif asked == "observer":
         raise RuntimeError(why)
     else:
@@ -50,7 +51,8 @@ def stop_shapes(options: Mapping[str, str]) -> None:
     """They cost too much: go on without them. After `stop` of the operators themselves nothing is left to do."""
     if _loaded is not None and _loaded.running:
         _loaded.stop()
-        _loaded.start(observer.wanted({key: value for key, value in options.items() if key not in ("shapes", "flops")}))
+        without = {key: value for key, value in options.items() if key not in ("shapes", "flops")}
+        _loaded.start(observer.wanted(without, times=_times))
 
 
 def nothing(options: Mapping[str, str]) -> None:
@@ -60,6 +62,31 @@ def nothing(options: Mapping[str, str]) -> None:
 def released() -> None:
     """The daemon has fetched what it wants."""
     forget_files()
+
+
+def start_times(options: Mapping[str, str]) -> None:
+    """Device times by CUDA events where CUPTI records none; before `start`. Raises RuntimeError."""
+    global _times
+    if agent.records("cuda"):
+        return  # kernels say more
+    if options["torch"] == "profiler":
+        raise RuntimeError("the observer takes CUDA events, not torch's own profiler")
+    found, why = _observer()
+    if found is None:
+        raise RuntimeError(why)
+    if not sys.modules["torch"].cuda.is_initialized():
+        raise RuntimeError("CUDA had not been initialized when the capture began")
+    found.start_times()
+    _times = True
+    agent.note("device_times", "cuda_events")
+
+
+def stop_times(options: Mapping[str, str]) -> None:
+    """After `stop`: write what the events say."""
+    global _times
+    if _times and _loaded is not None:
+        _times = False
+        _loaded.stop_times()
 
 
 def start_memory(options: Mapping[str, str]) -> None:

@@ -90,6 +90,7 @@ class Status:
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
     not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
     file: str = ""  # what torch's own profiler wrote; of STOPPED
+    device_times: str = ""  # "cuda_events" where operators have device times by these
     gpu: GpuReport = field(default_factory=GpuReport)  # what the CUPTI collector says
 
 
@@ -171,6 +172,7 @@ def status_from_untrusted(packet: Packet) -> Status:
         first_ns=number(fields, "first") or None,
         not_honoured=sentences(fields, "not_honoured"),
         file=fields.get("file", ""),
+        device_times=fields.get("device_times", ""),
         gpu=report_from_untrusted(fields),
     )
 

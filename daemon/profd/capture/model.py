@@ -97,6 +97,7 @@ class Options:
     collect_timeout_ns: int = 0  # for handing over a window; 0: by its length
     no_gpu_metrics: bool = False  # leave samples of the GPUs out
     last_ns: int = 0  # record on and on, and keep only what came last; 0: all of it
+    gpu_fallback: bool = False  # where there is no CUPTI, device times of operators by CUDA events
 
 
 STAGES_BEFORE: Final = frozenset(("target", "streamer", "ingest", "source"))

@@ -18,6 +18,8 @@ _REASONS: Final = (
     "cupti_dropped",
     "cupti_bad_time",
     "cupti_late",
+    "cuda_events_full",
+    "cuda_event_failed",
 )
 
 

@@ -16,7 +16,7 @@ from profd.derive.flops import flops_of_rows, has_formula
 from profd.errors import BadInput
 from profd.events import NO_ROW, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
-from profd.query import rules, view
+from profd.query import event_times, rules, view
 from profd.query.grouping import Labels, by_module, by_node, by_shapes, by_stack
 from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
 from profd.query.whole import whole
@@ -101,7 +101,8 @@ def averages_of_trace(
     """
     grouping = replace(grouping, nodes=nodes_of(reader.tracks))
     on_device = reader.meta.gpu_events != 0 or (not raw and reader.has("linked"))  # waiting for a device links, too
-    columns = columns_for(raw, grouping, on_device, allocates=not raw and reader.has("bytes"))
+    timed = not on_device and reader.has("value")
+    columns = columns_for(raw, grouping, on_device, allocates=not raw and reader.has("bytes"), timed=timed)
     linked = with_backward or (grouping.by_context and not raw)
     if linked:
         columns = list(dict.fromkeys([*columns, "cat", *AUTOGRAD_COLUMNS]))
@@ -151,13 +152,16 @@ def _sum(first: Average, second: Average) -> Average:
     )
 
 
-def columns_for(raw: bool, grouping: Grouping, on_device: bool = True, allocates: bool = True) -> list[str]:
-    """Columns that `averages` needs of a table, which may have device rows or not, and allocations or not."""
+def columns_for(
+    raw: bool, grouping: Grouping, on_device: bool = True, allocates: bool = True, timed: bool = False
+) -> list[str]:
+    """Columns that `averages` needs of a table, which may have device rows or not, allocations, and CUDA events."""
     if raw:
         return [*RECORDED_COLUMNS, "inputs", *grouping.columns()]
     links = view.DEVICE_COLUMNS if on_device else ()
     memory = view.MEMORY_COLUMNS if allocates else ()
-    return [*view.COLUMNS, *links, *memory, "inputs", *grouping.columns()]
+    times = event_times.COLUMNS if timed else ()
+    return [*view.COLUMNS, *links, *memory, *times, "inputs", *grouping.columns()]
 
 
 def averages(

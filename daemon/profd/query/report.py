@@ -66,7 +66,8 @@ class _Layout:
     def __post_init__(self) -> None:
         on_device = [row for row in self.rows if row.device_type != "CPU" and not row.shadow]
         self.cpu_ns = sum(row.self_cpu_time_total_ns for row in self.rows)
-        self.device_ns = sum(row.self_device_time_total_ns for row in on_device)
+        # Where CUDA events told of it, device time is that of ops alone.
+        self.device_ns = sum(row.self_device_time_total_ns for row in on_device or self.rows)
         has_time = any(row.self_device_time_total_ns for row in self.rows)
         self.device = next((row.device_type.upper() for row in on_device), "DEVICE") if has_time else ""
         self.shapes = [_shapes(row) for row in self.rows]

@@ -19,7 +19,7 @@ from profd.derive.ancestors import nearest
 from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME, named, own_usage, usage_within
 from profd.events import NO_ROW, DeviceType, EventTable
 from profd.events.table import Array
-from profd.query import rules
+from profd.query import event_times, rules
 from profd.query.roles import COSTS, MARK, NESTS, OP, OWNER, SHOWN, WORK, having, roles_of
 
 COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type")
@@ -76,7 +76,10 @@ def torch_calls(table: EventTable, are_correlations: AreCorrelations | None = No
 
     parent, self_cpu, crossed = nest_and_count(table, having(role, NESTS))
     tree = None if crossed else parent
-    launched = _device_time(table, lasting, role, tree, are_correlations or partial(_are_correlations, table))
+    if having(role, COSTS).any():
+        launched = _device_time(table, lasting, role, tree, are_correlations or partial(_are_correlations, table))
+    else:
+        launched = event_times.own_times(table, having(role, OWNER), parent)
     device, counted, dropped = _engine.call_times(role, np.ascontiguousarray(name), parent, lasting, self_cpu, launched)
     memory = _memory(table, role, marks, parent, dropped.view(np.bool_), lasting)
     device_type = table.column("device_type")
@@ -113,8 +116,6 @@ def _device_time(
     `parent`: the tree of the nested rows, if no two of them overlap partially.
     """
     work = np.flatnonzero(having(role, COSTS))
-    if not len(work):
-        return np.zeros(len(table), dtype=np.int64)
     op = _op_by_external_id(table, role, work, are_correlations)
     unknown = op == NO_ROW
     op[unknown] = _op_around_launch(table, role, work[unknown], parent)

@@ -41,6 +41,7 @@ def options_from_untrusted(message: pb.Options) -> Options:
         collect_timeout_ns=message.collect_timeout_ns,
         no_gpu_metrics=message.no_gpu_metrics,
         last_ns=message.last_ns,
+        gpu_fallback=message.gpu_fallback,
     )
 
 
@@ -85,6 +86,7 @@ def options_message(options: Options) -> pb.Options:
         collect_timeout_ns=options.collect_timeout_ns,
         no_gpu_metrics=options.no_gpu_metrics,
         last_ns=options.last_ns,
+        gpu_fallback=options.gpu_fallback,
     )
     if options.start_at_ns is not None:
         message.start_at_ns = options.start_at_ns

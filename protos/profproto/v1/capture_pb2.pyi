@@ -89,7 +89,7 @@ REASON_SOURCE_FAILED: Reason
 REASON_LOSSES: Reason
 
 class Options(_message.Message):
-    __slots__ = ("duration_ns", "iterations", "shapes", "stacks", "memory", "modules", "flops", "source", "strict", "force", "start_at_ns", "sample_hz", "native", "c_calls", "torch", "max_overhead", "port", "collect_timeout_ns", "no_gpu_metrics", "last_ns")
+    __slots__ = ("duration_ns", "iterations", "shapes", "stacks", "memory", "modules", "flops", "source", "strict", "force", "start_at_ns", "sample_hz", "native", "c_calls", "torch", "max_overhead", "port", "collect_timeout_ns", "no_gpu_metrics", "last_ns", "gpu_fallback")
     DURATION_NS_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class Options(_message.Message):
     COLLECT_TIMEOUT_NS_FIELD_NUMBER: _ClassVar[int]
     NO_GPU_METRICS_FIELD_NUMBER: _ClassVar[int]
     LAST_NS_FIELD_NUMBER: _ClassVar[int]
+    GPU_FALLBACK_FIELD_NUMBER: _ClassVar[int]
     duration_ns: int
     iterations: int
     shapes: bool
@@ -130,7 +131,8 @@ class Options(_message.Message):
     collect_timeout_ns: int
     no_gpu_metrics: bool
     last_ns: int
-    def __init__(self, duration_ns: _Optional[int] = ..., iterations: _Optional[int] = ..., shapes: bool = ..., stacks: bool = ..., memory: bool = ..., modules: bool = ..., flops: bool = ..., source: _Optional[str] = ..., strict: bool = ..., force: bool = ..., start_at_ns: _Optional[int] = ..., sample_hz: _Optional[float] = ..., native: bool = ..., c_calls: bool = ..., torch: _Optional[str] = ..., max_overhead: _Optional[float] = ..., port: _Optional[int] = ..., collect_timeout_ns: _Optional[int] = ..., no_gpu_metrics: bool = ..., last_ns: _Optional[int] = ...) -> None: ...
+    gpu_fallback: bool
+    def __init__(self, duration_ns: _Optional[int] = ..., iterations: _Optional[int] = ..., shapes: bool = ..., stacks: bool = ..., memory: bool = ..., modules: bool = ..., flops: bool = ..., source: _Optional[str] = ..., strict: bool = ..., force: bool = ..., start_at_ns: _Optional[int] = ..., sample_hz: _Optional[float] = ..., native: bool = ..., c_calls: bool = ..., torch: _Optional[str] = ..., max_overhead: _Optional[float] = ..., port: _Optional[int] = ..., collect_timeout_ns: _Optional[int] = ..., no_gpu_metrics: bool = ..., last_ns: _Optional[int] = ..., gpu_fallback: bool = ...) -> None: ...
 
 class Selector(_message.Message):
     __slots__ = ("pids", "users", "jobs", "gpus", "ranks", "children")

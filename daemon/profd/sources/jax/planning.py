@@ -112,6 +112,7 @@ def not_honoured(options: Options) -> list[str]:
         (options.memory, "memory", "the profiler server records allocations of TensorFlow only, unasked"),
         (options.modules, "modules", "the profiler server records name scopes, not modules"),
         (options.flops, "flops", "the profiler server records none on demand"),
+        (options.gpu_fallback, "gpu_fallback", "CUDA events are put around PyTorch's operators only"),
         (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),
         (options.sample_hz is not None, "samples", "the profiler server records every operation, it does not sample"),
     ):

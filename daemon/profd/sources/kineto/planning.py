@@ -63,6 +63,8 @@ def not_honoured(options: Options) -> list[str]:
         missing.append(MEMORY)
     if options.modules and not options.stacks:
         missing.append(MODULES_WITHOUT_STACKS)
+    if options.gpu_fallback:
+        missing.append("gpu_fallback: kineto takes no CUDA events on demand; --source sdk does, in an attached process")
     if options.native:
         missing.append("native: kineto records Python stacks only; --source pyspy --native samples native ones")
     if options.sample_hz is not None:

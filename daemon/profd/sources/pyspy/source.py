@@ -153,6 +153,7 @@ def _not_honoured(options: Options, hz: float) -> list[str]:
         (options.memory, "memory", "pyspy records no allocations"),
         (options.modules, "modules", "pyspy sees functions, not the modules they belong to"),
         (options.flops, "flops", "pyspy sees no operators"),
+        (options.gpu_fallback, "gpu_fallback", "pyspy sees no operators"),
     ):
         if asked:
             words.append(f"{option}: {why}")

@@ -123,6 +123,16 @@ def _steps(status: Status) -> str:
     return f"a step took {', '.join(told)}" if told else ""
 
 
+def how_timed(status: Status) -> tuple[str, ...]:
+    """Where device times are not CUPTI's: what they are."""
+    if status.device_times != "cuda_events":
+        return ()
+    return (
+        "device times are those between two CUDA events around each operator, waits for the GPU included; "
+        "no kernels are recorded (--gpu-fallback)",
+    )
+
+
 def versions(hello: Hello) -> dict[str, str]:
     """Of what was in the process."""
     name, _, version = hello.framework.partition(" ")

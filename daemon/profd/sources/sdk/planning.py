@@ -30,6 +30,10 @@ _TORCH_STOP: Final = (
     "PyTorch is recorded by its own profiler (there is no observer for this torch): at the end it holds the GIL "
     "for about 4.5 us an event"
 )
+_CUDA_EVENTS: Final = (
+    "gpu_fallback: where CUPTI records nothing, CUDA gets two events for each operator, and the end waits for the "
+    "device; what that costs was never measured on a GPU"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ def words(
             ("modules", options.modules),
             ("flops", options.flops),
             ("force", options.force),
+            ("gpu_fallback", options.gpu_fallback),
         )
         if on
     ]
@@ -100,7 +105,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
 
 def stop_seconds(options: Options, hello: Hello) -> float:
     """How long the answer to STOP may take."""
-    return TORCH_STOP_SECONDS if uses_torch_profiler(options, hello) else STOP_SECONDS
+    return TORCH_STOP_SECONDS if options.gpu_fallback or uses_torch_profiler(options, hello) else STOP_SECONDS
 
 
 def uses_torch_profiler(options: Options, hello: Hello) -> bool:
@@ -131,6 +136,7 @@ def _not_honoured(options: Options, hello: Hello) -> list[str]:
         (options.shapes and torch and not operators, "shapes", f"no recorder of PyTorch's operators; {OBSERVER_FIX}"),
         (options.flops and not operators, "flops", "no operators are recorded in this process"),
         (options.memory and torch and "observer" not in can, "memory", f"needs the observer; {OBSERVER_FIX}"),
+        (options.gpu_fallback and "observer" not in can, "gpu_fallback", f"needs the observer; {OBSERVER_FIX}"),
         (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),
     ):
         if asked:
@@ -144,4 +150,6 @@ def _risks(options: Options, hello: Hello) -> list[str]:
         said.append(_PYTHON_CALLS)
     if uses_torch_profiler(options, hello):
         said.append(_TORCH_STOP)
+    if options.gpu_fallback:
+        said.append(_CUDA_EVENTS)
     return said

@@ -27,7 +27,7 @@ from profd.sources.base import Session
 from profd.sources.sdk import handover, orphans, planning, torch_file
 from profd.sources.sdk.guard import ABORT, Guard, kinds
 from profd.sources.sdk.handover import Parts
-from profd.sources.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, versions
+from profd.sources.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, how_timed, versions
 from profd.sources.sdk.ports import Drain, Intake
 from profd.targets.process import Process
 from profd.trust.pickup import Refused
@@ -268,6 +268,7 @@ class Recorder:
             end_ns=last_ns or end_ns,
             lost=list(intake.losses),
             not_honoured=[*armed.not_honoured, *arm.status.not_honoured, *self._left_out()],
+            warnings=list(how_timed(arm.status)),
             waterfall=list(self._phases),
             cost=cost(arm.status),
             versions=versions(self._hello),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from profd.events import DeviceType, Kind
-from profd.query import rules
+from profd.query import event_times, rules
 from profd.query.averages import averages
 
 from tests.support.symbols import doubling
@@ -325,3 +325,28 @@ def test_what_ends_on_another_thread_is_asynchronous_and_has_totals_only() -> No
     }
     raw = {row.name: row.self_cpu_time_total_ns for row in averages(table_of(events), raw=True)}
     assert raw == {"outer": 70, "forked": 50, "inner": 10, "plain": 20}
+
+
+def event_time(op_id: int, ns: float) -> Event:
+    return Event(event_times.NAME, 1000, 1000, Kind.COUNTER, thread=7, fields={"external": op_id, "value": ns})
+
+
+def test_device_times_by_cuda_events_are_those_of_the_op_less_those_within_it() -> None:
+    calls = [op("a", 0, 100, external=1), op("b", 10, 50, external=2), op("c", 20, 30, external=3), op("d", 60, 90)]
+    assert top(*calls, event_time(1, 70.0), event_time(3, 20.0), event_time(99, 5.0), event_time(2, -1.0)) == {
+        ("a", "CPU"): (1, 100, 30, 70, 50),
+        ("b", "CPU"): (1, 40, 30, 20, 0),
+        ("c", "CPU"): (1, 10, 10, 20, 20),
+        ("d", "CPU"): (1, 30, 30, 0, 0),
+    }
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300])
+def test_device_times_that_are_none_are_left_out(value: float) -> None:
+    assert top(op("a", 0, 100, external=1), event_time(1, value)) == {("a", "CPU"): (1, 100, 100, 0, 0)}
+
+
+def test_where_kernels_were_recorded_cuda_events_say_nothing() -> None:
+    calls = [op("a", 0, 100, external=1), kernel("k", 10, 40, external=1)]
+    found = top(*calls, event_time(1, 70.0))
+    assert found["a", "CPU"] == (1, 100, 100, 30, 30)
