@@ -80,6 +80,7 @@ class _Import:
         self._closed = False
         self._lost: list[Loss] = []
         self._launches = 0
+        self._stored = 0  # rows
 
     def run(self, files: list[dict[str, Any]], fds: list[int]) -> dict[str, Any]:
         self._decode_all(files, fds)
@@ -170,6 +171,8 @@ class _Import:
             self._progress("storing", _DECODE_SHARE + (1 - _DECODE_SHARE) * done)
         if not self._closed:  # nothing was left to store
             self._patch(self._close())
+        if self._stored != rows:  # a fault of ours: told, not hidden
+            self._lost.append(Loss("collate", "missing", rows - self._stored))
 
     def _store_segment(self, segment: EventTable, last: bool = False) -> None:
         self._stages.end("collate")
@@ -178,6 +181,7 @@ class _Import:
         late = [rest for patch in self._close() if (rest := apply(patch, segment))] if last else []
         self._stages.end("tree")
         self._writer.write_segment(segment)
+        self._stored += len(segment)
         self._patch(late)
         self._stages.end("store")
 

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Protocol
+from typing import Final, Protocol
 
-from profd.errors import NotFound
+from profd.errors import Exhausted, NotFound
 from profd.targets.process import ProcessId
+
+_RETRY_SECONDS: Final = 1.0  # where no descriptor is to be had
 
 
 class Pidfds(Protocol):
     """What the process table gives: a descriptor that becomes readable when the process ends."""
 
     def pidfd(self, process: ProcessId) -> int:
-        """NotFound if it has ended."""
+        """NotFound if it has ended, Exhausted if there are no more."""
         ...
 
 
 class DeathWatch:
-    """Waits for the end of processes through their pidfds; nothing polls."""
+    """Waits for the end of processes through their pidfds; nothing polls while there are descriptors."""
 
-    def __init__(self, table: Pidfds) -> None:
+    def __init__(self, table: Pidfds, retry_seconds: float = _RETRY_SECONDS) -> None:
         self._table = table
+        self._retry_seconds = retry_seconds
 
     async def __call__(self, process: ProcessId) -> None:
         """Return when the process has ended."""
-        try:
-            fd = self._table.pidfd(process)
-        except NotFound:
+        fd = await self._pidfd(process)
+        if fd is None:
             return
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -38,3 +40,13 @@ class DeathWatch:
         finally:
             loop.remove_reader(fd)
             os.close(fd)
+
+    async def _pidfd(self, process: ProcessId) -> int | None:
+        """None: it has ended. A live process must not count as dead because the daemon has run out of descriptors."""
+        while True:
+            try:
+                return self._table.pidfd(process)
+            except NotFound:
+                return None
+            except Exhausted:
+                await asyncio.sleep(self._retry_seconds)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.errors import NotFound
+from profd.errors import Exhausted, NotFound
 from profd.targets import cgroup, environ, procfs
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
@@ -116,11 +116,18 @@ class ProcessTable:
         return found
 
     def pidfd(self, process: ProcessId) -> int:
-        """A descriptor that names this very process for ever; the caller closes it. NotFound if it ended."""
+        """A descriptor that names this very process for ever; the caller closes it.
+
+        NotFound if it has ended, Exhausted if this process or the host has no descriptor left.
+        """
         try:
             fd = os.pidfd_open(process.pid)
-        except OSError as error:
+        except ProcessLookupError as error:
             raise NotFound(f"process {process.pid} has ended ({error.strerror}).") from error
+        except OSError as error:
+            raise Exhausted(
+                f"process {process.pid} cannot be watched ({error.strerror}). Raise profd's limit of open files."
+            ) from error
         # The pid may have been used again before it was opened, not after.
         if not self.alive(process):
             os.close(fd)

@@ -291,6 +291,23 @@ def test_a_file_that_ends_too_soon(tmp_path):
     assert read_meta(tmp_path / "staging").truncated == result["truncated"]
 
 
+class Forgetful(Collator):
+    """A collator with a fault: it keeps the last row to itself."""
+
+    def segments(self, dictionaries):
+        for segment in super().segments(dictionaries):
+            if segment.first_row + len(segment) < self.rows:
+                yield segment
+
+
+def test_rows_that_the_collator_forgets_are_lost_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(pipeline, "Collator", partial(Forgetful, segment_rows=2))
+    result = store(tmp_path / "staging", ("chrome", small(tmp_path)))
+    assert result["events"] == 2
+    assert result["lost"] == [{"stage": "collate", "reason": "missing", "count": 1}]
+    assert read_meta(tmp_path / "staging").lost[0].count == 1
+
+
 def test_losses_of_the_decoder_are_in_the_trace(tmp_path):
     path = write(tmp_path / "t.json", [span("a", 1, 1), span("b", "x", 1), {"ph": "q", "name": "c", "ts": 1}])
     result = store(tmp_path / "staging", ("chrome", path))

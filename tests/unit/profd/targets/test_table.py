@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from profd.errors import NotFound
+from profd.errors import Exhausted, NotFound
 from profd.targets import table as table_module
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
@@ -198,3 +199,12 @@ def test_pid_that_never_was() -> None:
     with pytest.raises(NotFound):
         ProcessTable().pidfd(ProcessId(child.pid, 0))
     child.wait()
+
+
+def test_no_descriptor_left_is_not_the_end_of_a_process(monkeypatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(Exhausted, match="limit of open files"):
+        ProcessTable().pidfd(process_of_self().id)
