@@ -124,10 +124,6 @@ extern "C" EXPORTED int InitializeInjection(void) {
   return 1;
 }
 
-extern "C" EXPORTED int profd_gpu_arm(void* api, int graph_nodes, char* text, size_t bytes) {
-  return profd_gpu_arm_elsewhere(api, graph_nodes, nullptr, text, bytes);
-}
-
 extern "C" EXPORTED int profd_gpu_arm_elsewhere(void* api, int graph_nodes, int (*elsewhere)(void), char* text,
                                                 size_t bytes) {
   auto* theirs = static_cast<profd::recorder::Api*>(api);

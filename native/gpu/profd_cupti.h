@@ -14,8 +14,7 @@ int InitializeInjection(void);
 
 // For profclient: `api` is the pointer of the capsule profclient._recorder._api. 1: armed, `text` has sentences of what
 // is not recorded (may be empty). 0: not armed, `text` says why.
-int profd_gpu_arm(void* api, int graph_nodes, char* text, size_t bytes);
-// The same with CUPTI's buffers in another library: `elsewhere` registers its callbacks and returns CUPTI's result, and
+// `elsewhere`: null; or CUPTI's buffers are another library's, whose callbacks it registers (it returns CUPTI's result), and
 // those give each buffer's whole records to `profd_gpu_take` (null: so many were lost).
 int profd_gpu_arm_elsewhere(void* api, int graph_nodes, int (*elsewhere)(void), char* text, size_t bytes);
 void profd_gpu_take(const uint8_t* const* records, size_t count);
