@@ -58,8 +58,9 @@ def collected(cupti: Path, cuda: Path, package: Path, work: str, **variables: st
 
 @pytest.mark.parametrize("thread", ["0", "1"])
 def test_the_same_events_as_from_our_own_buffers(cupti: Path, cuda: Path, package: Path, thread: str) -> None:
-    work = "[fake.fake_launch(b'gemm', 9, 20_000), fake.fake_copy(1, 5), fake.fake_memset(9), fake.fake_sync(3)]; "
-    work += "fake.fake_graph(b'node', 7, 5); fake.fake_call(2, 17)"
+    work = "gemm, node = b'gemm', b'node'\n"  # names are pointers, and the last buffer is read at the stop
+    work += "[fake.fake_launch(gemm, 9, 20_000), fake.fake_copy(1, 5), fake.fake_memset(9), fake.fake_sync(3)]; "
+    work += "fake.fake_graph(node, 7, 5); fake.fake_call(2, 17)"
     told = collected(cupti, cuda, package, work, FAKE_CUPTI_THREAD=thread)
     own = collector.collected(cupti, work, FAKE_CUPTI_THREAD=thread)
     assert (told["notes"], own["notes"]) == (SLOW, "")
@@ -87,7 +88,8 @@ def test_nothing_is_left_after_the_stop(cupti: Path, cuda: Path, package: Path) 
 
 
 def test_our_own_buffers_once_more_afterwards(cupti: Path, cuda: Path, package: Path) -> None:
-    work = "fake.fake_launch(b'theirs', 7, 5); gpu.stop(); told['again'] = gpu.start(); fake.fake_launch(b'ours', 7, 5)"
+    work = "theirs, ours = b'theirs', b'ours'; fake.fake_launch(theirs, 7, 5); gpu.stop(); "
+    work += "told['again'] = gpu.start(); fake.fake_launch(ours, 7, 5)"
     told = collected(cupti, cuda, package, work)
     assert told["again"] == ""
     assert [event["name"] for event in events(told, "KERNEL")] == ["theirs"] * 5 + ["ours"] * 5
