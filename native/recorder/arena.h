@@ -42,6 +42,7 @@ enum class Lost : uint32_t {
   CuptiLate = 7,     // a GPU record that CUPTI handed over after the stop
   CudaEventsFull = 8,   // an op beyond those whose device time is kept; the op itself is kept
   CudaEventFailed = 9,  // CUDA refused an event, or the time between two; the op itself is kept
+  TooDeep = 10,         // range_push within more open ones than are remembered
 };
 inline constexpr uint32_t kLostReasons = 16;
 

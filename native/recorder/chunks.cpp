@@ -157,15 +157,19 @@ void count_foreign() {
   mapped.header()->lost[static_cast<uint32_t>(Lost::ForeignThread)].fetch_add(foreign.exchange(0));
 }
 
-// Extension slots of open chunks count as events here: a number for people, while recording.
+// Events of chunks that are not sealed; near enough while threads write.
 uint64_t open_events() {
-  uint64_t events = 0;
+  uint64_t slots = 0, extensions = 0;
   for (uint32_t i = 0; i < mapped.where.chunk_count; i++) {
     const uint32_t state = mapped.states()[i].load(std::memory_order_acquire);
     if (state != static_cast<uint32_t>(State::Open) && state != static_cast<uint32_t>(State::Orphan)) continue;
-    events += std::min(mapped.chunk(i)->count.load(std::memory_order_relaxed), kSlotsPerChunk);
+    slots += std::min(mapped.chunk(i)->count.load(std::memory_order_relaxed), kSlotsPerChunk);
+    if (state == static_cast<uint32_t>(State::Orphan)) extensions += mapped.chunk(i)->extensions;
   }
-  return events;
+  for (Thread* thread = first_thread(); thread; thread = thread->all) {
+    extensions += __atomic_load_n(&thread->extensions, __ATOMIC_RELAXED);  // of the chunk that it has open
+  }
+  return slots - std::min(extensions, slots);
 }
 
 void reset_chunks() {

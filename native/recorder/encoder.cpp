@@ -21,7 +21,7 @@ using encoder::kHeaderBytes;
 
 constexpr const char* kReasons[] = {"arena_full",     "strings_full",  "too_large",      "backed_off",
                                     "foreign_thread", "cupti_dropped", "cupti_bad_time", "cupti_late",
-                                    "cuda_events_full", "cuda_event_failed"};
+                                    "cuda_events_full", "cuda_event_failed", "too_deep"};
 constexpr std::uint8_t kCodecNone = 0, kCodecZstd = 1;
 constexpr Py_ssize_t kCrcFrom = 16;
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kOpenMost = 16 * 1024;  // pushed and not popped, per thread
 
-// Room to remember one more. Beyond the bound nothing is remembered, and pops find the outer ranges too early.
+// Room to remember one more; there is none beyond the bound. Those are counted in open_count, so that their pops are theirs.
 bool make_room(Thread* thread) {
   if (thread->open_count < thread->open_room) return true;
   const uint32_t room = thread->open_room ? 2 * thread->open_room : 8;
@@ -36,7 +36,9 @@ PyObject* need_name(const char* function, PyObject* given) {
 // While idle a push is remembered only inside pushes that are: pops must find their own.
 void push_idle() {
   Thread* thread = this_thread;
-  if (thread && thread->open_count && make_room(thread)) thread->open[thread->open_count++].place.hold = kNotRecorded;
+  if (!thread || !thread->open_count) return;
+  if (make_room(thread)) thread->open[thread->open_count].place.hold = kNotRecorded;
+  ++thread->open_count;
 }
 
 PyObject* range_push(PyObject*, PyObject* name) {
@@ -49,7 +51,12 @@ PyObject* range_push(PyObject*, PyObject* name) {
     Py_RETURN_NONE;
   }
   Thread* thread = current_thread();
-  if (__builtin_expect(!thread || !make_room(thread), 0)) Py_RETURN_NONE;
+  if (__builtin_expect(!thread, 0)) Py_RETURN_NONE;
+  if (__builtin_expect(!make_room(thread), 0)) {
+    ++thread->open_count;
+    lose(Lost::TooDeep, 1);
+    Py_RETURN_NONE;
+  }
   if (__builtin_expect(id == arena::kNoName, 0)) id = name_id(thread, session, name);
   begin(api, thread, session, id, Kind::Range, 0, &thread->open[thread->open_count++]);
   Py_RETURN_NONE;
@@ -59,7 +66,8 @@ PyObject* range_pop(PyObject*, PyObject*) {
   if (mirrored()) mirror_end(&mirror);
   Thread* thread = this_thread;
   if (!thread || !thread->open_count) Py_RETURN_NONE;
-  end(api, thread, thread->open[--thread->open_count], 0);
+  if (__builtin_expect(--thread->open_count >= thread->open_room, 0)) Py_RETURN_NONE;  // its push found no room
+  end(api, thread, thread->open[thread->open_count], 0);
   Py_RETURN_NONE;
 }
 

@@ -74,7 +74,7 @@ struct alignas(64) Thread {
   uint64_t freed_seen;   // Header::freed when no chunk was free
   bool starved;          // no chunk was free
   Handle* open;          // of range_push, innermost last; malloc, kept for the next thread
-  uint32_t open_count;
+  uint32_t open_count;   // may be more than there is room for: what is beyond is not remembered
   uint32_t open_room;
   Thread* all;           // next in the list of all threads; never removed
   Thread* unused;        // next in the list of those whose thread has ended

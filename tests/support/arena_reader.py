@@ -24,6 +24,7 @@ LOST = (
     "cupti_late",
     "cuda_events_full",
     "cuda_event_failed",
+    "too_deep",
 )
 
 _HEADER = struct.Struct("<QIIQQQIIQQQQII QQq II QQq II QQQ")

@@ -20,6 +20,7 @@ _REASONS: Final = (
     "cupti_late",
     "cuda_events_full",
     "cuda_event_failed",
+    "too_deep",
 )
 
 

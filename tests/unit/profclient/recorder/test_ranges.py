@@ -278,6 +278,32 @@ def test_a_thousand_pushes_deep(session: Recording) -> None:
     assert all(inside(inner, outer) for outer, inner in itertools.pairwise(events))
 
 
+def test_pushes_deeper_than_is_remembered_are_counted_and_pop_nothing_else() -> None:
+    most = 16 * 1024
+    with recording() as session:
+        for _ in range(most + 2):
+            range_push("r")
+        range_pop()
+        range_pop()
+        assert not any(event.end for event in session.read().events)
+        range_pop()
+        arena = session.stop()
+    assert {reason: count for reason, count in arena.lost.items() if count} == {"too_deep": 2}
+    assert sum(bool(event.end) for event in arena.events) == 1
+    assert len(arena.events) == most
+    for _ in range(most):
+        range_pop()  # the next test begins with none
+
+
+def test_totals_count_events_and_not_what_holds_their_arguments(session: Recording) -> None:
+    for number in range(10):
+        with record_function("with arguments", number=number):
+            pass
+    assert _recorder.totals()["recorded"] == 10
+    session.stop()
+    assert _recorder.totals()["recorded"] == 10
+
+
 def test_a_range_ends_with_its_concurrent_future(session: Recording) -> None:
     go = threading.Event()
     with concurrent.futures.ThreadPoolExecutor(1) as pool, record_function("request") as request:
