@@ -118,7 +118,7 @@ class Daemon:
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
-        self._metrics.registry.register(GpuGauges(self._nvml))
+        self._metrics.registry.register(GpuGauges(self._nvml, processes=self._config.gpu_process_metrics))
         if metrics is not None:
             metrics.open()
         rpc = await self._serve_calls()

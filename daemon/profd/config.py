@@ -46,6 +46,7 @@ class GpuSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     collector: str = "native"  # of CUPTI's records, or "cupti-python": through that package, slow and able to deadlock
     cuda_graphs: str = "nodes"  # of a CUDA graph each node is recorded, or "whole": the graph as one
     pm_sampling_us: int = 0  # between samples of hardware counters, which hold the GPU's clocks; 0: none
+    process_metrics: bool = False  # memory of each process on a GPU at the metrics' address, by pid
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -93,6 +94,7 @@ class Config:
     gpu_collector: str
     cuda_graphs: str
     pm_sampling_us: int
+    gpu_process_metrics: bool
 
     @property
     def agents(self) -> Path:
@@ -190,6 +192,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         gpu_collector=settings.gpu.collector,
         cuda_graphs=settings.gpu.cuda_graphs,
         pm_sampling_us=settings.gpu.pm_sampling_us,
+        gpu_process_metrics=settings.gpu.process_metrics,
     )
     _check(config)
     return config

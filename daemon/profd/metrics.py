@@ -1,4 +1,4 @@
-"""What Prometheus sees. Labels are closed sets: never a pid, an id or a string of a user."""
+"""What Prometheus sees. Labels are closed sets: never an id or a string of a user, and no pid unasked."""
 
 from __future__ import annotations
 

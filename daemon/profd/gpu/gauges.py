@@ -15,10 +15,15 @@ _LABELS = ["gpu", "uuid", "mig"]  # mig: the number of an instance, empty for a 
 
 
 class GpuGauges(Collector):
-    """One series a GPU, or MIG instance, and value; what a driver does not say has none."""
+    """One series a GPU, or MIG instance, and value; what a driver does not say has none.
 
-    def __init__(self, nvml: Nvml) -> None:
+    `processes`: also one a process on it, by pid. Pids of all users, and a series for each that ever was: an
+    operator's choice.
+    """
+
+    def __init__(self, nvml: Nvml, *, processes: bool = False) -> None:
         self._nvml = nvml
+        self._tells_processes = processes
         self._gpm = Gpm()  # of the time between two scrapes
 
     def describe(self) -> Iterable[Metric]:
@@ -33,7 +38,8 @@ class GpuGauges(Collector):
         for name, text in {**VALUES, **GPM_VALUES}.items():
             yield _family(name, text, reading.gpus)
         yield _throttled(reading.gpus)
-        yield _processes(reading.gpus)
+        if self._tells_processes:
+            yield _processes(reading.gpus)
         yield _readable(reading)
 
 

@@ -36,11 +36,12 @@ print(json.dumps([heard, once, held, fake.fake_gpm_held()]))
 """
 
 SCRAPE = """
+import os
 from prometheus_client import CollectorRegistry, generate_latest
 from profd.gpu.gauges import GpuGauges
 from profd.gpu.nvml import Nvml
 registry = CollectorRegistry()
-registry.register(GpuGauges(Nvml()))
+registry.register(GpuGauges(Nvml(), processes=bool(os.environ.get('TELL_PROCESSES'))))
 generate_latest(registry)  # GPM tells of the time between two scrapes
 print(generate_latest(registry).decode())
 """
@@ -181,6 +182,7 @@ def test_memory_of_each_process(driver, tmp_path):
     assert first["processes"] == {str(pid): 3 << 30 for pid in range(100, 100 + PROCESSES_MAX)}
     assert second["processes"] == {}
     pids.write_text("4711")
-    lines = ran(SCRAPE, driver, FAKE_NVML_PIDS=str(pids)).splitlines()
+    assert "process_memory" not in ran(SCRAPE, driver, FAKE_NVML_PIDS=str(pids))
+    lines = ran(SCRAPE, driver, FAKE_NVML_PIDS=str(pids), TELL_PROCESSES="1").splitlines()
     [line] = [line for line in lines if line.startswith("profd_gpu_process_memory_used_bytes{")]
     assert line.startswith('profd_gpu_process_memory_used_bytes{gpu="0",mig="",pid="4711",uuid="GPU-a"} 3.2')
