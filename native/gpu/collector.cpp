@@ -57,7 +57,7 @@ struct Session {
   uint32_t version = 0;
   pid_t pid = 0;  // that first armed: CUDA does not live on in a child
 
-  std::mutex mutex;  // of arm and stop
+  std::mutex mutex;  // of arm, stop and report
   std::mutex flushing_mutex;
   std::condition_variable flushing_changed;
   bool flush_wanted = false;
@@ -332,6 +332,8 @@ void take(const uint8_t* const* records, size_t count) {
 
 std::string report() {
   Session& one = session();
+  std::unique_lock lock(one.mutex, std::defer_lock);
+  if (one.pid == 0 || one.pid == getpid()) lock.lock();  // in a fork child it may be held for good
   std::string lines = "gpu.state=" + std::string(code_of(one.state)) + "\n";
   if (!one.holder.empty()) lines += "gpu.holder=" + one.holder + "\n";
   if (!one.walker) return lines;

@@ -79,8 +79,10 @@ class Counters:
     why: str = ""  # there is nothing, as a sentence
 
     def take_untrusted(self, line: bytes) -> None:
-        """One line. What is none of the sampler's is the end of it: ValueError."""
+        """One line. What is none of the sampler's is the end of it: ValueError, TypeError, KeyError, RecursionError."""
         message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError("a line that is no object")
         if "error" in message:
             code = str(message["error"])
             state = PmState(code) if code in PmState.__members__.values() else PmState.FAILED
@@ -273,7 +275,7 @@ class _Sampler:
         while child.stdout is not None and (line := child.stdout.readline(PM_LINE_BYTES_MAX)):
             try:
                 self.counters.take_untrusted(line)
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 self.counters.why = self.counters.why or "the sampler said what it should not"
                 child.kill()
                 return

@@ -22,6 +22,7 @@ _LATENCY_NS: Final = 2_000_000
 _SPARE_NS: Final = 10 * SECOND
 
 OBSERVER_FIX: Final = "build it once for this torch: profctl torch build"
+_NO_TORCH: Final = "this process has not imported torch"
 _PYTHON_CALLS: Final = (
     "stacks: every Python call is recorded, which takes about 0.1 us a call, and on Python 3.11 every bytecode "
     "becomes slower too"
@@ -135,6 +136,8 @@ def _not_honoured(options: Options, hello: Hello) -> list[str]:
         (options.modules and "modules" not in can, "modules", "its agent cannot see modules"),
         (options.shapes and torch and not operators, "shapes", f"no recorder of PyTorch's operators; {OBSERVER_FIX}"),
         (options.flops and not operators, "flops", "no operators are recorded in this process"),
+        (options.flops and operators and not torch, "flops", _NO_TORCH),
+        (options.memory and not torch, "memory", _NO_TORCH),
         (options.memory and torch and "observer" not in can, "memory", f"needs the observer; {OBSERVER_FIX}"),
         (options.gpu_fallback and "observer" not in can, "gpu_fallback", f"needs the observer; {OBSERVER_FIX}"),
         (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),

@@ -175,26 +175,26 @@ class SdkSource(Source):
         agent = self._registry.get(process.id)
         if agent is None or not offer.can or not plan.serves:
             return _refused(offer, plan)
-        lease: Lease | None = None
-        if _uses_cupti(process, agent):
-            # Granted where nothing is awaited since `offer` found it free.
-            lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
-        self._running[process.id] = session.capture
-        beside = self._sample(process, options, session)
-        watched = session if beside is None else beside.around(session)
-        recorder = Recorder(agent, process, options, watched, self._parts, self._leases, lease)
-        try:
-            recording = await recorder.run()
-            if beside is not None:
-                await beside.join(recording)
-        except Exhausted as error:
-            return Recording(State.FAILED, Reason.DISK_FULL, str(error))
-        finally:
-            if beside is not None:
-                await beside.end()
-            del self._running[process.id]
-            if lease is not None:
-                self._leases.end(lease)
+        with contextlib.ExitStack() as ending:
+            self._running[process.id] = session.capture
+            ending.callback(self._running.pop, process.id)
+            lease: Lease | None = None
+            if _uses_cupti(process, agent):
+                # Granted where nothing is awaited since `offer` found it free.
+                lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
+                ending.callback(self._leases.end, lease)
+            beside = self._sample(process, options, session)
+            watched = session if beside is None else beside.around(session)
+            recorder = Recorder(agent, process, options, watched, self._parts, self._leases, lease)
+            try:
+                recording = await recorder.run()
+                if beside is not None:
+                    await beside.join(recording)
+            except Exhausted as error:
+                return Recording(State.FAILED, Reason.DISK_FULL, str(error))
+            finally:
+                if beside is not None:
+                    await beside.end()
         recording.not_honoured = list(dict.fromkeys([*plan.not_honoured, *recording.not_honoured]))
         self._learn(process.id, recorder, recording)
         return recording
