@@ -78,7 +78,7 @@ def capture_options(function: Function) -> Function:
                 help="How an attached PyTorch process is recorded: by our observer, or by torch's own profiler.",
             ),
             click.option("--max-overhead", help="Slow the steps by at most this much: 2%. Leaves out what costs most."),
-            click.option("--source", default="", help="Force a source: sdk, kineto, jax, pyspy."),
+            click.option("--source", default="", help="Force a source: sdk, kineto, jax, cuda, pyspy."),
             click.option(
                 "--port",
                 type=click.IntRange(1, 65535),

@@ -71,7 +71,7 @@ def _print(answer: dict[str, Any], limit: int) -> None:
     changed = [row for row in answer["rows"] if row["change"] != "same"]
     same = len(answer["rows"]) - len(changed)
     shown = [*answer["totals"], *(changed[:limit] if limit else changed)]
-    numbers = ["A", "B", "CHANGE", "NOISE", "CALLS A", "CALLS B"]
+    numbers = ["A", "B", "CHANGE", "NOISE", "CALLS"]
     columns = ["", *numbers, "WHERE", "WHAT"]
     table(columns, (_cells(row) for row in shown), right=numbers, wide=["WHAT"])
     per = "per step" if answer["per"] == "step" else "in all"
@@ -85,10 +85,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["change"],
         duration(row["a_ns"]),
         duration(row["b_ns"]),
-        _change(row),
+        f"{row['ratio'] - 1:+.1%}" if row["ratio"] else _change(row),
         duration(row["noise_ns"]),
-        f"{row['a_count']:,}",
-        f"{row['b_count']:,}",
+        f"{row['b_count']:,}" if row["a_count"] == row["b_count"] else f"{row['a_count']:,} to {row['b_count']:,}",
         row["device_type"] or "",
         _label(row),
     ]
