@@ -337,8 +337,8 @@ class TestDraining:
             assert brought(reader, 1) == {}
 
     def test_what_the_target_lost_has_names(self) -> None:
-        with closing(drainer(arena_fd([], lost=(3, 0, 1, 0, 0, 0, 0, 0, 0, 9), recorded=44))) as reader:
-            assert reader.losses() == {"arena_full": 3, "too_large": 1, "reason_9": 9}
+        with closing(drainer(arena_fd([], lost=(3, 0, 1, *[0] * 12, 9), recorded=44))) as reader:
+            assert reader.losses() == {"arena_full": 3, "too_large": 1, "reason_15": 9}
             assert reader.recorded == 44
 
     def test_after_close_it_says_so(self) -> None:
