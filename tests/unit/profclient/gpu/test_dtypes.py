@@ -48,8 +48,8 @@ OTHERWISE = {
 NOT_A_FIELD = {("overhead", "kThread")}  # within a union
 PROGRAM = """
 import json, sys
-import numpy
 from cupti import cupti
+import numpy
 print(json.dumps({name: {key: value[1] for key, value in numpy.dtype(getattr(cupti, name)).fields.items()}
                   for name in json.loads(sys.argv[1]) if hasattr(cupti, name)}))
 """
