@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "probing.h"
 
 namespace profd {
 namespace {
@@ -88,12 +89,8 @@ Out<std::uint8_t> allowed(std::vector<std::pair<AnyColumn, In<std::uint8_t>>> ru
 // Numbers keys in order of first use: by an array where there are few possible ones, else by hash.
 class Numbering {
  public:
-  explicit Numbering(std::uint64_t keys) : direct_(keys <= kDirect) {
-    if (direct_) {
-      number_.assign(keys, kNew);
-    } else {
-      slots_.resize(1 << 10);
-    }
+  explicit Numbering(std::uint64_t keys) : direct_(keys <= kDirect), slots_(direct_ ? 1 : 1 << 10) {
+    if (direct_) number_.assign(keys, kNew);
   }
 
   // kNew is never returned; `next` is the number of a key that was not met before.
@@ -103,10 +100,10 @@ class Numbering {
       if (number == kNew) number = next;
       return number;
     }
-    Slot& slot = slots_[place(key)];
-    if (slot.number != kNew) return slot.number;
+    Slot& slot = slots_.of({key});
+    if (!slot.is_free()) return slot.number;
     slot = {key, next};
-    if (++used_ * 2 > slots_.size()) grow();
+    slots_.make_room(++used_);
     return next;
   }
 
@@ -114,31 +111,18 @@ class Numbering {
   static constexpr std::uint64_t kDirect = 1 << 21;
   static constexpr std::int32_t kNew = -1;
 
-  struct Slot {  // open addressing, linear probing
+  struct Slot {
     std::uint64_t key = 0;
     std::int32_t number = kNew;
+
+    bool is_free() const { return number == kNew; }
+    bool same_key(const Slot& other) const { return key == other.key; }
+    std::uint64_t hash() const { return spread(key); }
   };
-
-  std::size_t place(std::uint64_t key) const {
-    std::uint64_t hash = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t at = (hash ^ (hash >> 31)) & mask;
-    while (slots_[at].number != kNew && slots_[at].key != key) at = (at + 1) & mask;
-    return at;
-  }
-
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    for (const Slot& slot : old) {
-      if (slot.number != kNew) slots_[place(slot.key)] = slot;
-    }
-  }
 
   bool direct_;
   std::vector<std::int32_t> number_;
-  std::vector<Slot> slots_;
+  Probing<Slot> slots_;
   std::size_t used_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "probing.h"
 #include "sort.h"
 #include "subtree.h"
 #include "ties.h"
@@ -90,11 +91,7 @@ struct GroupTable {
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
-  hash ^= hash >> 30;
-  hash *= 0xbf58476d1ce4e5b9ULL;
-  hash ^= hash >> 27;
-  hash *= 0x94d049bb133111ebULL;
-  return hash ^ (hash >> 31);
+  return spread(hash);
 }
 
 nb::tuple group_rows(std::vector<In<std::int64_t>> columns) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "probing.h"
+
 namespace profd {
 
 struct Key {
@@ -18,12 +20,10 @@ struct Key {
 template <typename Value>
 class IdTable {
  public:
-  IdTable() : slots_(kLeast) {}
-
   Value* find(const Key& key) {
     if (!is_of(found_, key)) {
-      const Slot& slot = slots_[place(key)];
-      if (slot.page == kNoPage) return nullptr;
+      const Slot& slot = slots_.of(of_page(key));
+      if (slot.is_free()) return nullptr;
       found_ = slot;
     }
     Page& page = pages_[found_.page];
@@ -32,10 +32,10 @@ class IdTable {
 
   Value& at(const Key& key) {
     if (!is_of(added_, key)) {
-      if ((pages_.size() + 1) * 2 > slots_.size()) grow();
-      Slot& slot = slots_[place(key)];
-      if (slot.page == kNoPage) {
-        slot = {key.id >> kPageBits, key.group, static_cast<std::uint32_t>(pages_.size())};
+      slots_.make_room(pages_.size() + 1);
+      Slot& slot = slots_.of(of_page(key));
+      if (slot.is_free()) {
+        slot = of_page(key, static_cast<std::uint32_t>(pages_.size()));
         pages_.emplace_back();
       }
       added_ = slot;
@@ -49,7 +49,7 @@ class IdTable {
   std::size_t size() const { return size_; }
 
   void clear() {
-    slots_.assign(kLeast, Slot{});
+    slots_ = Probing<Slot>(kLeast);
     pages_.clear();
     found_ = added_ = {};
     size_ = 0;
@@ -70,10 +70,17 @@ class IdTable {
   static constexpr int kPage = 1 << kPageBits;
   static constexpr std::uint32_t kNoPage = 0xffffffff;  // far beyond what launches_max lets in
 
-  struct Slot {  // open addressing, linear probing
+  struct Slot {
     std::int64_t block = 0;
     std::int32_t group = 0;
     std::uint32_t page = kNoPage;
+
+    bool is_free() const { return page == kNoPage; }
+    bool same_key(const Slot& other) const { return block == other.block && group == other.group; }
+    std::uint64_t hash() const {
+      return spread(static_cast<std::uint64_t>(block) +
+                    (static_cast<std::uint64_t>(static_cast<std::uint32_t>(group)) << 32));
+    }
   };
 
   struct Page {
@@ -81,39 +88,19 @@ class IdTable {
     Value values[kPage]{};
   };
 
+  static Slot of_page(const Key& key, std::uint32_t page = kNoPage) {
+    return {key.id >> kPageBits, key.group, page};
+  }
+
   // Whether the key is on this page: on the one that was used last it mostly is.
   static bool is_of(const Slot& slot, const Key& key) {
-    return slot.page != kNoPage && slot.block == key.id >> kPageBits && slot.group == key.group;
+    return !slot.is_free() && slot.same_key(of_page(key));
   }
 
   static int within(const Key& key) { return static_cast<int>(key.id & (kPage - 1)); }
   static std::uint32_t bit(const Key& key) { return 1U << within(key); }
 
-  std::size_t place(const Key& key) const { return place(key.id >> kPageBits, key.group); }
-
-  std::size_t place(std::int64_t block, std::int32_t group) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(block) +
-                         (static_cast<std::uint64_t>(static_cast<std::uint32_t>(group)) << 32);
-    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
-    hash ^= hash >> 31;
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t at = hash & mask;
-    while (slots_[at].page != kNoPage && (slots_[at].block != block || slots_[at].group != group)) {
-      at = (at + 1) & mask;
-    }
-    return at;
-  }
-
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    for (const Slot& slot : old) {
-      if (slot.page != kNoPage) slots_[place(slot.block, slot.group)] = slot;
-    }
-  }
-
-  std::vector<Slot> slots_;
+  Probing<Slot> slots_{kLeast};
   std::vector<Page> pages_;
   Slot found_, added_;  // of the last find() and at()
   std::size_t size_ = 0;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "arrays.h"
+#include "probing.h"
 
 namespace profd {
 namespace {
@@ -113,30 +114,16 @@ Out<std::int64_t> next_on_thread(In<std::int32_t> thread, In<std::uint8_t> among
   return found.array();
 }
 
-// Open addressing over the distinct ids.
-class Owners {
- public:
-  explicit Owners(std::size_t n) : slots_(std::bit_ceil(n * 2 + 2)), mask_(slots_.size() - 1) {}
+// Which row has an id; none yet in a free one.
+struct Owner {
+  static constexpr std::int64_t kNobody = -2;
 
-  // The entry of an id; `owner` is kFree in one that is new.
-  struct Slot {
-    std::int64_t id = 0;
-    std::int64_t owner = kFree;
-  };
-  static constexpr std::int64_t kFree = -2;
+  std::int64_t id = 0;
+  std::int64_t row = kNobody;
 
-  Slot& at(std::int64_t id) {
-    std::uint64_t hash = static_cast<std::uint64_t>(id);
-    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
-    std::size_t place = (hash ^ (hash >> 31)) & mask_;
-    while (slots_[place].owner != kFree && slots_[place].id != id) place = (place + 1) & mask_;
-    return slots_[place];
-  }
-
- private:
-  std::vector<Slot> slots_;
-  std::size_t mask_;
+  bool is_free() const { return row == kNobody; }
+  bool same_key(const Owner& other) const { return id == other.id; }
+  std::uint64_t hash() const { return spread(static_cast<std::uint64_t>(id)); }
 };
 
 // Ids that come in order need an array only; others are hashed.
@@ -177,13 +164,13 @@ Out<std::int64_t> match_ids(In<std::int64_t> ids, In<std::uint8_t> among, In<std
         found[i] = at < owner.size() ? std::max<std::int64_t>(owner[at], kNoRow) : kNoRow;
       }
     } else {
-      Owners table(owners);
+      Probing<Owner> table(std::bit_ceil(owners * 2 + 2));
       for (std::size_t i = 0; i < n; ++i) {
         if (!counts(i)) continue;
-        Owners::Slot& slot = table.at(id[i]);
-        slot = {id[i], slot.owner == Owners::kFree ? static_cast<std::int64_t>(i) : kNoRow};
+        Owner& owner = table.of({id[i]});
+        owner = {id[i], owner.is_free() ? static_cast<std::int64_t>(i) : kNoRow};
       }
-      for (std::size_t i = 0; i < asked; ++i) found[i] = std::max(table.at(wanted.data()[i]).owner, kNoRow);
+      for (std::size_t i = 0; i < asked; ++i) found[i] = std::max(table.of({wanted.data()[i]}).row, kNoRow);
     }
   }
   return found.array();

@@ -2,6 +2,7 @@
 #include "tensors.h"
 
 #include "arrays.h"
+#include "probing.h"
 
 namespace profd {
 namespace {
@@ -13,16 +14,10 @@ constexpr std::int32_t kNothing = -1;
 // What is known of an address in a process; kNothing of one that is new. Entries stay: a freed address comes back.
 class AddressTable {
  public:
-  AddressTable() : slots_(kLeast) {}
-
   std::int32_t& at(std::int64_t pointer, std::int32_t process) {
-    Slot* slot = &slots_[place(pointer, process)];
-    if (slot->value == kUnused) {
-      if ((used_ + 1) * 2 > slots_.size()) {
-        grow();
-        slot = &slots_[place(pointer, process)];
-      }
-      ++used_;
+    Slot* slot = &slots_.of({pointer, process});
+    if (slot->is_free()) {
+      if (slots_.make_room(++used_)) slot = &slots_.of({pointer, process});
       *slot = {pointer, process, kNothing};
     }
     return slot->value;
@@ -32,35 +27,20 @@ class AddressTable {
   static constexpr std::size_t kLeast = 1024;
   static constexpr std::int32_t kUnused = -2;
 
-  struct Slot {  // open addressing, linear probing; four to a cache line
+  struct Slot {  // four to a cache line
     std::int64_t pointer = 0;
     std::int32_t process = 0;
     std::int32_t value = kUnused;
+
+    bool is_free() const { return value == kUnused; }
+    bool same_key(const Slot& other) const { return pointer == other.pointer && process == other.process; }
+    std::uint64_t hash() const {
+      return spread(static_cast<std::uint64_t>(pointer) ^
+                    (static_cast<std::uint64_t>(static_cast<std::uint32_t>(process)) << 40));
+    }
   };
 
-  std::size_t place(std::int64_t pointer, std::int32_t process) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(pointer) ^
-                         (static_cast<std::uint64_t>(static_cast<std::uint32_t>(process)) << 40);
-    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
-    hash ^= hash >> 31;
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t at = hash & mask;
-    while (slots_[at].value != kUnused && (slots_[at].pointer != pointer || slots_[at].process != process)) {
-      at = (at + 1) & mask;
-    }
-    return at;
-  }
-
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    for (const Slot& slot : old) {
-      if (slot.value != kUnused) slots_[place(slot.pointer, slot.process)] = slot;
-    }
-  }
-
-  std::vector<Slot> slots_;
+  Probing<Slot> slots_{kLeast};
   std::size_t used_ = 0;
 };
 
