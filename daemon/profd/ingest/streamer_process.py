@@ -89,7 +89,7 @@ class StreamerProcess:
 
     def cpu_seconds(self) -> float:
         """CPU time that it has used; 0 once it is gone."""
-        stat = procfs.parse_stat(procfs.read_record(f"/proc/{self.pid}/stat", procfs.STAT_BYTES) or b"")
+        stat = procfs.stat_of(self.pid)
         return stat.cpu_ticks / _TICKS_PER_SECOND if stat is not None and self._process.returncode is None else 0.0
 
     def drain(self, key: Key, fd: int) -> None:

@@ -109,6 +109,12 @@ def parse_stat(raw: bytes) -> Stat | None:
         return None
 
 
+def stat_of(pid: int, root: Path | str = "/proc") -> Stat | None:
+    """What stat says of a process now; None if there is none, or it says nothing that could be understood."""
+    raw = read_record(f"{root}/{pid}/stat", STAT_BYTES)
+    return None if raw is None else parse_stat(raw)
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """What is used of /proc/PID/status."""
@@ -131,6 +137,12 @@ def parse_status(raw: bytes) -> Status | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
+    """The same of status."""
+    raw = read_record(f"{root}/{pid}/status", STATUS_BYTES)
+    return None if raw is None else parse_status(raw)
 
 
 def _owner(ids: bytes) -> int:

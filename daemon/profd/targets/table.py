@@ -83,21 +83,21 @@ class ProcessTable:
 
         For an event loop: takes no lock, and of the process's own it reads what the kernel tells without waiting.
         """
-        stat = self._stat(pid)
+        stat = procfs.stat_of(pid, self._root)
         if stat is None:
             return None
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._facts.get(identity)
         if facts is None or facts.image != stat.image or abs(stat.vsize - facts.vsize) >= _VSIZE_STEP_RECALLED:
             return None
-        status = self._status(pid)
+        status = procfs.status_of(pid, self._root)
         if status is None or status.uid not in self._users:
             return None
         return self._process(identity, stat, status, facts)
 
     def alive(self, process: ProcessId) -> bool:
         """Is this very process (not another of its pid) still running or stopped?"""
-        stat = self._stat(process.pid)
+        stat = procfs.stat_of(process.pid, self._root)
         return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
 
     def children(self, process: ProcessId) -> list[Process]:
@@ -137,19 +137,11 @@ class ProcessTable:
     def _pids(self) -> Iterator[int]:
         return iter(sorted(int(name) for name in os.listdir(self._root) if name.isascii() and name.isdigit()))
 
-    def _stat(self, pid: int) -> procfs.Stat | None:
-        raw = procfs.read_record(f"{self._root}/{pid}/stat", procfs.STAT_BYTES)
-        return None if raw is None else procfs.parse_stat(raw)
-
-    def _status(self, pid: int) -> procfs.Status | None:
-        raw = procfs.read_record(f"{self._root}/{pid}/status", procfs.STATUS_BYTES)
-        return None if raw is None else procfs.parse_status(raw)
-
     def _read(self, pid: int) -> Process | None:
-        stat = self._stat(pid)
+        stat = procfs.stat_of(pid, self._root)
         if stat is None or stat.kernel_thread:
             return None
-        status = self._status(pid)
+        status = procfs.status_of(pid, self._root)
         if status is None:
             return None
         identity = ProcessId(pid, stat.start_ticks)

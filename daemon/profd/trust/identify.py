@@ -45,7 +45,7 @@ def start_ticks(pid: int) -> int:
     """Field 22 of /proc/PID/stat; 0 when there is no such process to be seen."""
     if pid <= 0:
         return 0
-    stat = procfs.parse_stat(procfs.read_record(f"/proc/{pid}/stat", procfs.STAT_BYTES) or b"")
+    stat = procfs.stat_of(pid)
     return stat.start_ticks if stat is not None else 0
 
 

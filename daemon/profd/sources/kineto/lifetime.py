@@ -22,7 +22,7 @@ class Lifetime:
         except OSError:
             return  # it ended before
         self._end.register(self._descriptor, select.POLLIN)
-        stat = _stat(process)
+        stat = procfs.stat_of(process.pid)
         if stat is None or stat.start_ticks != process.start_ticks:
             self.close()  # the pid means another process by now
 
@@ -39,14 +39,9 @@ class Lifetime:
             self._descriptor = -1
 
 
-def _stat(process: ProcessId) -> procfs.Stat | None:
-    raw = procfs.read(Path("/proc", str(process.pid), "stat"), procfs.STAT_BYTES)
-    return procfs.parse_stat(raw) if raw else None
-
-
 def alive(process: ProcessId) -> bool:
     """Whether it runs, without keeping hold of it."""
-    stat = _stat(process)
+    stat = procfs.stat_of(process.pid)
     return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in "ZX"
 
 

@@ -18,7 +18,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from profd import limits
@@ -257,6 +256,5 @@ def _untrusted(
 
 
 def _start_ticks(pid: int) -> int | None:
-    raw = procfs.read(Path("/proc", str(pid), "stat"), procfs.STAT_BYTES)
-    parsed = procfs.parse_stat(raw) if raw else None
-    return parsed.start_ticks if parsed is not None and parsed.state not in "ZX" else None
+    stat = procfs.stat_of(pid)
+    return stat.start_ticks if stat is not None and stat.state not in "ZX" else None

@@ -34,8 +34,7 @@ class Target:
 
     def tracer(self) -> int:
         """The pid of the debugger that holds it, 0 for none."""
-        raw = procfs.read_record(self._folder / "status", procfs.STATUS_BYTES)
-        status = procfs.parse_status(raw) if raw else None
+        status = procfs.status_of(self.process.id.pid)
         return status.tracer if status else 0
 
     def look_at_threads(self) -> None:
@@ -76,6 +75,5 @@ class Target:
 
     def stopped(self) -> bool:
         """Has a signal stopped it?"""
-        raw = procfs.read_record(self._folder / "stat", procfs.STAT_BYTES)
-        stat = procfs.parse_stat(raw) if raw else None
+        stat = procfs.stat_of(self.process.id.pid)
         return stat is not None and stat.state == "T"
