@@ -19,7 +19,7 @@ from typing import Final
 from profd.capture.model import Cost, Phase, RawFile, Reason, Recording, State
 from profd.limits import JAX_LEFTOVERS_MAX, JAX_RECORDING_BYTES_MAX, MiB
 from profd.sources.jax.planning import SECOND
-from profd.sources.jax.recording import FORMAT, Recorder, Window, write
+from profd.sources.jax.recording import FORMAT, Recorder
 from profd.sources.jax.service import Failure, Service, ServiceFailed
 from profd.targets.process import ProcessId
 
@@ -95,23 +95,15 @@ class LastSeconds(Recorder):
         async with self._gate:
             ended_ns = time.time_ns()
             call = asyncio.create_task(service.snapshot(patience), name="jax-snapshot")
-            stop = asyncio.create_task(self._session.stop.wait())
-            try:
+            async with self._stoppable(call) as stop:
                 answer = await self._collect(call, stop, "last seconds")
-            finally:
-                stop.cancel()
-                call.cancel()
-                await asyncio.gather(stop, call, return_exceptions=True)
-            collected_ns = time.time_ns()
-            path = self._session.directory / f"snapshot-{self._taken:06}.xplane.pb"
-            size = await asyncio.to_thread(write, answer, path)
-        self._bytes += size
+            window = await self._kept(began_ns, ended_ns, answer, f"snapshot-{self._taken:06}.xplane.pb")
         self._recorded_ns += ended_ns - began_ns
-        self._collecting_ns += collected_ns - ended_ns
-        self._windows.append(Window(began_ns, ended_ns, collected_ns, path if size else None))
+        self._collecting_ns += window.collected_ns - ended_ns
+        self._windows.append(window)
         self._let_go(ended_ns - self._cut.last_ns)
         self._session.keep([RawFile(str(window.path), FORMAT) for window in self._windows if window.path])
-        return collected_ns
+        return window.collected_ns
 
     def _let_go(self, before_ns: int) -> None:
         while self._windows[0].ended_ns <= before_ns:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -159,19 +159,29 @@ class Recorder:
         call = asyncio.create_task(
             service.profile(self._request(session_id, window_ns), window_ns / SECOND + collect), name="jax-window"
         )
-        stop = asyncio.create_task(self._session.stop.wait())
-        try:
+        async with self._stoppable(call) as stop:
             await asyncio.wait({call, stop}, timeout=window_ns / SECOND, return_when=asyncio.FIRST_COMPLETED)
             if stop.done() and not call.done():
                 await service.terminate(session_id)
             ended_ns = time.time_ns()
             answer = await self._collect(call, stop, label)
+        return await self._kept(began_ns, ended_ns, answer, f"window-{number:03}.xplane.pb")
+
+    @contextlib.asynccontextmanager
+    async def _stoppable(self, call: asyncio.Task[bytes]) -> AsyncIterator[asyncio.Task[bool]]:
+        """A task that ends when the capture is stopped; it and the call are over behind the block."""
+        stop = asyncio.create_task(self._session.stop.wait())
+        try:
+            yield stop
         finally:
             stop.cancel()
             call.cancel()
             await asyncio.gather(stop, call, return_exceptions=True)
+
+    async def _kept(self, began_ns: int, ended_ns: int, answer: bytes, name: str) -> Window:
+        """An answer that has just come, in a file of the journal where it has anything."""
         collected_ns = time.time_ns()
-        path = self._session.directory / f"window-{number:03}.xplane.pb"
+        path = self._session.directory / name
         size = await asyncio.to_thread(write, answer, path)
         self._bytes += size
         return Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)
