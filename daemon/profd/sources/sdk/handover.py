@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,13 +34,7 @@ async def stop(agent: Agent, arm: Arm, seconds: float) -> bool:
     """Ask the agent to stop, if it has not; whether it says within `seconds` that nothing more is written."""
     if arm.stopped is None and arm.gone is None:
         agent.stop()
-    deadline = time.monotonic() + seconds
-    while arm.stopped is None and arm.gone is None:
-        arm.news.clear()
-        try:
-            await asyncio.wait_for(arm.news.wait(), max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            break
+    await _heard(arm, lambda: arm.stopped is not None, seconds)
     return arm.stopped is not None
 
 
@@ -62,9 +55,14 @@ async def see_steps(arm: Arm) -> None:
     step_ns = arm.status.step_ns_before
     if arm.stopped is None or step_ns is None or step_ns * STEPS_AFTER > STEPS_AFTER_SECONDS * 1e9:
         return
+    await _heard(arm, lambda: arm.status.step_ns_after is not None, STEPS_AFTER_SECONDS)
+
+
+async def _heard(arm: Arm, said: Callable[[], bool], seconds: float) -> None:
+    """Wait until it has been said, the agent is gone, or so much time has passed."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(STEPS_AFTER_SECONDS):
-            while arm.status.step_ns_after is None and arm.gone is None:
+        async with asyncio.timeout(seconds):
+            while not said() and arm.gone is None:
                 arm.news.clear()
                 await arm.news.wait()
 
