@@ -39,7 +39,7 @@ struct Lists {
 };
 
 struct Span {
-  std::int64_t start, end, group, row;
+  std::int64_t start, end, group;
 };
 
 struct Open {
@@ -68,8 +68,7 @@ class Line {
       if (level == 0 || open) close(level);
       open_.push_back({static_cast<std::int64_t>(this->keys.size()), keys[level], scope});
       this->keys.push_back(keys[level]);
-      starts.push_back(span.start), ends.push_back(span.end);
-      groups.push_back(span.group), rows.push_back(span.row);
+      starts.push_back(span.start), ends.push_back(span.end), groups.push_back(span.group);
     }
     if (levels < static_cast<std::int64_t>(open_.size())) close(levels);
   }
@@ -85,7 +84,7 @@ class Line {
   std::int64_t innermost() const { return open_.empty() ? kNoRow : open_.back().event; }
 
   std::vector<std::int32_t> keys;
-  std::vector<std::int64_t> starts, ends, groups, rows;
+  std::vector<std::int64_t> starts, ends, groups;
 
  private:
   bool continues(const Open& open, std::int32_t key, const Span& span, std::int64_t scope) const {
@@ -168,7 +167,7 @@ nb::list merge_spans(In<std::int64_t> start, In<std::int64_t> end, In<std::int64
   {
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < rows; ++row) {
-      const Span span{start.data()[row], end.data()[row], group.data()[row], static_cast<std::int64_t>(row)};
+      const Span span{start.data()[row], end.data()[row], group.data()[row]};
       for (std::size_t i = 0; i < all.size(); ++i) {
         const std::int32_t list = all[i].what.data()[row];
         innermost[i][row] = kNoRow;

@@ -366,9 +366,9 @@ void ChunkReader::particulars(const ChunkPlace& place, const Label& label, std::
   if (label.kind == SlotKind::kOp) columns.scope.put(row, label.scope);
   if (label.flags & kAsyncFlag) columns.is_async.put(row, 1), columns.phase[row] = 'b';
   const auto at = static_cast<std::int64_t>(row);
-  if (label.flags & kOpenAtStartFlag) columns.open_at_start.rows.push_back(at), columns.open_at_start.values.push_back(1);
-  if (label.flags & kFailedFlag) columns.failed.rows.push_back(at), columns.failed.values.push_back(1);
-  if (label.flags & kTf32Flag) columns.allow_tf32.rows.push_back(at), columns.allow_tf32.values.push_back(1);
+  if (label.flags & kOpenAtStartFlag) columns.open_at_start.put(at, 1);
+  if (label.flags & kFailedFlag) columns.failed.put(at, 1);
+  if (label.flags & kTf32Flag) columns.allow_tf32.put(at, 1);
 }
 
 void ChunkReader::other(const ChunkPlace& place, const OtherRow& from, std::size_t row) {
@@ -426,7 +426,7 @@ void ChunkReader::put_args() {
   std::stable_sort(args_.begin(), args_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [row, code] : args_) {
     if (!columns.args.rows.empty() && columns.args.rows.back() == row) continue;
-    columns.args.rows.push_back(row), columns.args.values.push_back(code);
+    columns.args.put(row, code);
   }
 }
 
@@ -506,8 +506,8 @@ bool ChunkReader::read_values(Cursor& cursor, unsigned tag, std::uint32_t space)
         for (std::uint64_t left = tensors; left > 0; --left) {
           impl += cursor.svarint(), storage += cursor.svarint();
           if (!there || tensors > kTensorsMax) continue;
-          columns.impls.rows.push_back(row), columns.impls.values.push_back(static_cast<std::int64_t>(impl));
-          columns.storages.rows.push_back(row), columns.storages.values.push_back(static_cast<std::int64_t>(storage));
+          columns.impls.put(row, static_cast<std::int64_t>(impl));
+          columns.storages.put(row, static_cast<std::int64_t>(storage));
         }
         break;
       }

@@ -43,6 +43,7 @@ struct SparseColumn {
   std::vector<std::int64_t> rows;
   std::vector<T> values;
 
+  void put(std::int64_t row, T value) { rows.push_back(row), values.push_back(value); }
   void cut(std::size_t row) {
     while (!rows.empty() && rows.back() >= static_cast<std::int64_t>(row)) rows.pop_back(), values.pop_back();
   }
