@@ -1,4 +1,4 @@
-"""A page in the place of ui.perfetto.dev: keeps what is posted to it, by the UI's own protocol of PING, PONG and trace."""
+"""A page in the place of ui.perfetto.dev: keeps what is posted to it, by its protocol of PING, PONG and trace."""
 
 from __future__ import annotations
 
