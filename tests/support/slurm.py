@@ -1,0 +1,144 @@
+"""A real Slurm cluster of this one machine, in a directory of its own: munged, slurmctld and slurmd.
+
+with one_node_cluster() as cluster:
+    cluster.srun("-n2", "python", "train.py")
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.support.waiting import until
+
+STOP_SECONDS = 60.0
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+_TASKS = 4
+
+_CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={node}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/controller.pid
+SlurmdPidFile={folder}/node.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+NodeName={node} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:{tasks}
+"""
+
+
+def missing() -> list[str]:
+    """Its programs that this machine lacks."""
+    return [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
+
+
+class Cluster:
+    """Where it is configured, and what runs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self._folder / "slurm.conf")}
+
+    def srun(self, *arguments: str, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+        """A job; its tasks write to one pipe and end when this process is killed."""
+        return subprocess.Popen(
+            ["srun", "--overcommit", *arguments],
+            env={**environ, **self.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def is_ready(self) -> bool:
+        asked = ["sinfo", "--noheader", "--format=%t"]
+        return subprocess.run(asked, env=self.environ, capture_output=True, text=True).stdout.strip() == "idle"
+
+
+@contextmanager
+def one_node_cluster() -> Iterator[Cluster]:
+    """Started, with its node idle; all of it gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))  # socket paths hold 107 bytes
+    cluster = Cluster(folder)
+    try:
+        _configure(folder)
+        with ExitStack() as running:
+            munge = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key"]
+            munge += [f"--{name}={folder}/munge.{end}" for name, end in _MUNGE_FILES.items()]
+            for command in (munge, ["slurmctld", "-D", "-c"], ["slurmd", "-D"]):
+                running.enter_context(_running(command, cluster.environ, folder / f"{command[0]}.log"))
+                if command is munge:
+                    until((folder / "munge.sock").exists, "munged listens")
+            until(cluster.is_ready, f"Slurm's node is idle; its logs are in {folder}")
+            yield cluster
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_MUNGE_FILES = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+
+
+def _configure(folder: Path) -> None:
+    folder.chmod(0o755)  # munge's socket has to be open to all
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    key = folder / "munge.key"
+    key.touch(mode=0o600)
+    key.write_bytes(os.urandom(1024))
+    controller_port, node_port = _free_ports(2)
+    text = _CONFIGURATION.format(
+        node=socket.gethostname().partition(".")[0],
+        folder=folder,
+        user=getpass.getuser(),
+        cpus=os.cpu_count(),
+        tasks=_TASKS,
+        controller_port=controller_port,
+        node_port=node_port,
+    )
+    (folder / "slurm.conf").write_text(text)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextmanager
+def _running(command: list[str], environ: Mapping[str, str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
