@@ -113,32 +113,54 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
+void open_slot(Calls* calls, Session session, Thread* thread, Identity identity, Root* root, const arena::Slot& slot,
+               uint32_t path) {
+  if (calls->top == calls->limit && !grow(calls)) return;
+  Open* open = calls->top++;
+  open->identity = identity;
+  open->root = root;
+  ++calls->events;
+  PathExtension extension;
+  extension.path = path;
+  const size_t bytes = path == arena::kNoName ? 0 : sizeof extension;
+  recorder::append(recorder::api, thread, session, slot, &extension, bytes, &open->handle);
+}
+
+// Without a name: no module, or one that cannot be told from others.
+ModuleCall module_call(const Calls* calls, Thread* thread, PyObject* module) {
+  Root* outer = calls->top[-1].root;
+  return module ? tracer.modules.call(module, outer, thread) : ModuleCall{arena::kNoName, arena::kNoName, outer};
+}
+
 }  // namespace
 
 void open_module_call(Calls* calls, Session session, Thread* thread, Identity identity, uint32_t code_name,
                       PyObject* module) {
-  ModuleCall call{};
-  if (module) call = tracer.modules.call(module, calls->top[-1].root, thread);
+  const ModuleCall call = module_call(calls, thread, module);
   if (call.name == arena::kNoName) {
     open_named(calls, session, thread, identity, code_name, Kind::PyCall);
     return;
   }
-  if (calls->top == calls->limit && !grow(calls)) return;
-  Open* open = calls->top++;
-  open->identity = identity;
-  open->root = call.root;
-  ++calls->events;
-  if (call.path == arena::kNoName) {
-    recorder::begin(recorder::api, thread, session, call.name, Kind::Module, 0, &open->handle);
-    return;
-  }
-  PathExtension extension;
-  extension.path = call.path;
   arena::Slot slot{};
   slot.name = call.name;
   slot.kind = Kind::Module;
   slot.start = recorder::ticks(recorder::api);
-  recorder::append(recorder::api, thread, session, slot, &extension, sizeof extension, &open->handle);
+  open_slot(calls, session, thread, identity, call.root, slot, call.path);
+}
+
+void open_at_start(Calls* calls, Session session, Thread* thread, PyFrameObject* frame, uint64_t start) {
+  PyCodeObject* code = code_of(frame);
+  const CodeName name = tracer.names.find(code, thread);
+  PyObject* module = name.module_call ? module_of(frame) : nullptr;
+  const ModuleCall call = module_call(calls, thread, module);
+  Py_XDECREF(module);
+  const bool known = call.name != arena::kNoName;
+  arena::Slot slot{};
+  slot.name = known ? call.name : name.name;
+  slot.kind = known ? Kind::Module : Kind::PyCall;
+  slot.flags = arena::kOpenAtStart;
+  slot.start = start;
+  open_slot(calls, session, thread, identity_of(frame, code), call.root, slot, call.path);
 }
 
 void open_c_call(Calls* calls, Session session, Identity caller, PyObject* callable) {

@@ -82,10 +82,13 @@ inline Calls* calls_at(Session session, bool is_new) {
 
 Identity identity_of(PyFrameObject* frame, PyCodeObject* code);
 PyCodeObject* code_of(PyFrameObject* frame);  // borrowed
+PyObject* module_of(PyFrameObject* frame);    // of a frame of nn.Module's call: a new reference, or null
 
 bool grow(Calls* calls);
 void open_module_call(Calls* calls, Session session, Thread* thread, Identity identity, uint32_t code_name,
                       PyObject* module);
+// A call that a frame tells of which was open at `start` already, when recording began.
+void open_at_start(Calls* calls, Session session, Thread* thread, PyFrameObject* frame, uint64_t start);
 void resynchronise(Calls* calls, Thread* thread, Identity identity, uint8_t flags);
 
 inline void open_named(Calls* calls, Session session, Thread* thread, Identity identity, uint32_t name, Kind kind) {

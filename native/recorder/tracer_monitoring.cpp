@@ -16,13 +16,18 @@ PyCodeObject* code_of(PyFrameObject* frame) {
   return code;
 }
 
+PyObject* module_of(PyFrameObject* frame) {
+  PyObject* self = PyFrame_GetVarString(frame, "self");
+  if (!self) PyErr_Clear();
+  return self;
+}
+
 namespace {
 
 PyObject* module_called() {
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   if (!frame) return nullptr;
-  PyObject* self = PyFrame_GetVarString(frame, "self");
-  if (!self) PyErr_Clear();
+  PyObject* self = module_of(frame);
   Py_DECREF(frame);
   return self;
 }

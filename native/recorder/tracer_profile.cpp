@@ -16,6 +16,8 @@ Identity identity_of(PyFrameObject* frame, PyCodeObject*) { return reinterpret_c
 
 PyCodeObject* code_of(PyFrameObject* frame) { return frame->f_frame->f_code; }
 
+PyObject* module_of(PyFrameObject* frame) { return Py_XNewRef(frame->f_frame->localsplus[0]); }
+
 namespace {
 
 PyObject* hook_object = nullptr;  // what sys.getprofile() says while we are set, and threading.setprofile() takes
@@ -66,10 +68,7 @@ void called(PyFrameObject* frame) {
   Calls* calls = calls_at(session, true);
   if (!calls) return;
   if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0)) set_where_free(nullptr, true);
-  open_call(calls, session, reinterpret_cast<Identity>(frame), code_of(frame), [frame] {
-    PyObject* self = frame->f_frame->localsplus[0];
-    return self ? Py_NewRef(self) : nullptr;
-  });
+  open_call(calls, session, reinterpret_cast<Identity>(frame), code_of(frame), [frame] { return module_of(frame); });
 }
 
 // Ends are taken while nothing begins too (backed off): what was begun shall end. Null: not traced.

@@ -97,19 +97,6 @@ std::vector<PyFrameObject*> frames_now(bool without_newest) {
   return frames;
 }
 
-void open_at_start(Calls* calls, Session session, Thread* thread, Identity identity, uint32_t name, uint64_t first) {
-  Open* open = calls->top++;
-  open->identity = identity;
-  open->root = nullptr;
-  arena::Slot slot{};
-  slot.start = first;
-  slot.name = name;
-  slot.kind = Kind::PyCall;
-  slot.flags = arena::kOpenAtStart;
-  recorder::append(recorder::api, thread, session, slot, nullptr, 0, &open->handle);
-  ++calls->events;
-}
-
 // Makes `calls` what this thread's frames are: calls among them stay, the others have ended unseen, and frames that are
 // new begin at `first`, when recording began for this thread. Without the newest frame where it `is_new`.
 void reconcile(Calls* calls, Session session, bool is_new, uint64_t first) {
@@ -120,16 +107,12 @@ void reconcile(Calls* calls, Session session, bool is_new, uint64_t first) {
   calls->top = calls->first + 1;
   std::vector<PyFrameObject*> frames = frames_now(is_new);
   for (size_t at = frames.size(); at-- > 0;) {
-    PyCodeObject* code = code_of(frames[at]);
-    const Identity identity = identity_of(frames[at], code);
-    if (calls->top != calls->limit || grow(calls)) {
-      const auto known = before.find(identity);
-      if (known != before.end()) {
-        *calls->top++ = known->second;
-        before.erase(known);
-      } else {
-        open_at_start(calls, session, thread, identity, tracer.names.find(code, thread).name, first);
-      }
+    const auto known = before.find(identity_of(frames[at], code_of(frames[at])));
+    if (known == before.end()) {
+      open_at_start(calls, session, thread, frames[at], first);
+    } else if (calls->top != calls->limit || grow(calls)) {
+      *calls->top++ = known->second;
+      before.erase(known);
     }
     Py_DECREF(frames[at]);
   }

@@ -64,13 +64,7 @@ def test_modules_have_the_names_of_their_model(daemon: RunningDaemon, tmp_path: 
     with attached(daemon, tmp_path, MODULES) as job:
         [target] = Captures(daemon).record(job.pid, stacks=True, modules=True).targets
         assert target.state == pb.STATE_STORED, target.message
-        found = sql(
-            daemon, target.trace, "select distinct name, module from events where name like 'nn.Module: %' order by 1"
-        )
-        assert [tuple(row) for row in found] == [
-            ("nn.Module: Linear_0", "0"),
-            ("nn.Module: Linear_1", "1.1"),
-            ("nn.Module: ReLU_0", "1.0"),
-            ("nn.Module: Sequential_0", None),
-            ("nn.Module: Sequential_1", "1"),
-        ]
+        found = sql(daemon, target.trace, "select distinct name, module from events where name like 'nn.Module: %'")
+        # The number is that of the first call, and the window may begin anywhere in the model.
+        classes = sorted((name.removeprefix("nn.Module: ").partition("_")[0], path or "") for name, path in found)
+        assert classes == [("Linear", "0"), ("Linear", "1.1"), ("ReLU", "1.0"), ("Sequential", ""), ("Sequential", "1")]

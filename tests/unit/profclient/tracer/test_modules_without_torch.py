@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from contextlib import ExitStack
 from typing import Any
 
-from tests.support.arena_reader import Ext, Kind
-from tests.support.tracing import tracing
+from tests.support.arena_reader import OPEN_AT_START, Ext, Kind
+from tests.support.tracing import Recording, tracing
 
 SOURCE = """
 class Module:
@@ -30,25 +31,48 @@ def _model() -> Any:
     return module(first=linear(), blocks=module(**{str(number): block(proj=linear()) for number in range(2)}))
 
 
-def test_names_and_paths() -> None:
-    model = _model()
-    with tracing(modules=True) as recording:
-        model()
+def _found(recording: Recording) -> list[tuple[str, str, bool]]:
+    """Name, path, and whether it was open at the start: of each module call, in order."""
     assert recording.arena is not None
     found = []
     for event in recording.calls():
         if event.kind is Kind.MODULE:
             raw = event.ext.get(Ext.MODULE)
-            found.append((event.name, recording.arena.string(struct.unpack("<I", raw)[0]) if raw else ""))
-    assert found == [
-        ("nn.Module: Module_0", ""),
-        ("nn.Module: Linear_0", "first"),
-        ("nn.Module: Module_1", "blocks"),
-        ("nn.Module: Block_0", "blocks.0"),
-        ("nn.Module: Linear_1", "blocks.0.proj"),
-        ("nn.Module: Block_1", "blocks.1"),
-        ("nn.Module: Linear_2", "blocks.1.proj"),
+            path = recording.arena.string(struct.unpack("<I", raw)[0]) if raw else ""
+            found.append((event.name, path, bool(event.flags & OPEN_AT_START)))
+    return found
+
+
+def test_names_and_paths() -> None:
+    model = _model()
+    with tracing(modules=True) as recording:
+        model()
+    assert _found(recording) == [
+        ("nn.Module: Module_0", "", False),
+        ("nn.Module: Linear_0", "first", False),
+        ("nn.Module: Module_1", "blocks", False),
+        ("nn.Module: Block_0", "blocks.0", False),
+        ("nn.Module: Linear_1", "blocks.0.proj", False),
+        ("nn.Module: Block_1", "blocks.1", False),
+        ("nn.Module: Linear_2", "blocks.1.proj", False),
     ]
+
+
+def test_what_is_called_when_recording_begins_is_known_by_its_name_and_path() -> None:
+    model, recordings = _model(), []
+    with ExitStack() as ends:
+        blocks = model._modules["blocks"]._modules
+        blocks["0"]._call_impl = lambda: recordings.append(ends.enter_context(tracing(modules=True)))
+        model()
+    [recording] = recordings
+    assert _found(recording) == [
+        ("nn.Module: Module_0", "", True),
+        ("nn.Module: Module_1", "blocks", True),
+        ("nn.Module: Block_0", "blocks.0", True),
+        ("nn.Module: Block_1", "blocks.1", False),
+        ("nn.Module: Linear_0", "blocks.1.proj", False),
+    ]
+    assert all(event.end for event in recording.calls() if event.kind is Kind.MODULE)
 
 
 def test_what_only_looks_like_a_module() -> None:
