@@ -138,7 +138,7 @@ inline uint64_t monotonic_ns() {
 }
 
 // A time as slots hold it. Never 0.
-inline uint64_t ticks(const Api& api) {
+inline uint64_t ticks([[maybe_unused]] const Api& api) {
 #if defined(__x86_64__)
   if (__builtin_expect(api.state.clock == Clock::Tsc, 1)) return __rdtsc();
 #endif
