@@ -19,8 +19,9 @@ from profproto.v1.trace_pb2_grpc import TraceServiceStub
 from bench.gpu import machine
 from bench.gpu.results import Check, Result
 from bench.measure import ROOT
-from tests.support.attached import WAIT_SECONDS, Captures, sources, sql, until
+from tests.support.attached import WAIT_SECONDS, Captures, sources, sql
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 WINDOW_NS = 1_000_000_000
 LINKED_LEAST = 0.999

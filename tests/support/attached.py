@@ -26,6 +26,7 @@ from profproto.v1.capture_pb2_grpc import CaptureServiceStub
 from profproto.v1.trace_pb2_grpc import TraceServiceStub
 
 from tests.support.daemon import RunningDaemon
+from tests.support.waiting import until
 
 WAIT_SECONDS = 120.0
 WINDOW_NS = 300_000_000
@@ -190,6 +191,16 @@ def whole(found: list[int]) -> bool:
     return bool(found) and found == list(range(found[0], found[-1] + 1))
 
 
+def assert_covers(found: list[int], before: int, after: int) -> None:
+    """The values are whole, and are those of the time between two looks at the program's count.
+
+    `before`: when it was being recorded already; `after`: when it still was, or died.
+    """
+    assert whole(found), found
+    assert found[0] <= before
+    assert found[-1] >= after - 1  # values below the count have been recorded; of a killed one, all but the last
+
+
 def lost(target: pb.TargetStatus) -> dict[str, int]:
     """By reason."""
     return {loss.reason: loss.count for loss in target.lost}
@@ -206,11 +217,3 @@ def streamers(daemon: RunningDaemon) -> list[int]:
             if b"profclient.streamer" in command and str(daemon.socket).encode() in command:
                 found.append(int(entry))
     return found
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition of the outside world."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:.0f} s: {what}"
-        time.sleep(0.01)

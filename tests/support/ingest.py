@@ -7,7 +7,6 @@ async with ingest_rig(folder) as rig:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -165,11 +164,3 @@ def arena_chunks(streams: int, each: int, events: int = 8) -> Iterator[writer.Ch
         for stream in range(streams):
             slots = [writer.Slot(1000 + number, 1500 + number, name=0) for number in range(events)]
             yield writer.Chunk(slots, stream=stream, sequence=sequence, id_base=1 + 4096 * (each * stream + sequence))
-
-
-async def until(condition: object, *, seconds: float = LONG) -> None:
-    """Wait for something that no event tells of. AssertionError when it does not come."""
-    assert callable(condition)
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)

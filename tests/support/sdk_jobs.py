@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.agent_daemon import TIMEOUT_SECONDS, AgentDaemon
@@ -129,11 +128,3 @@ class Agents:
         for job in self._jobs:
             job.kill()
         self.daemon.die()
-
-
-def eventually(what: str, holds: Callable[[], bool]) -> None:
-    """Wait for a condition; AssertionError naming it."""
-    until = time.monotonic() + TIMEOUT_SECONDS
-    while not holds():
-        assert time.monotonic() < until, f"not in {TIMEOUT_SECONDS} s: {what}"
-        time.sleep(0.005)

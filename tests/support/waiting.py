@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 120.0
 _PAUSE_SECONDS: Final = 0.005
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attached import sources, until
+from tests.support.attached import sources
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 SUPPORT = Path(__file__).parents[2] / "support"
 PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")

@@ -16,8 +16,9 @@ import pytest
 from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.cuda.conftest import PROFCTL, Program
-from tests.support.attached import WAIT_SECONDS, Captures, sources, sql, until
+from tests.support.attached import WAIT_SECONDS, Captures, sources, sql
 from tests.support.daemon import RunningDaemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,9 @@ import pytest
 from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.cuda.conftest import Program
-from tests.support.attached import Captures, until
+from tests.support.attached import Captures
 from tests.support.daemon import RunningDaemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,9 @@ from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.cuda.conftest import PROFCTL, SUPPORT
 from tests.integration.cuda.test_injected import ATTACHED
-from tests.support.attached import Captures, sources, sql, until
+from tests.support.attached import Captures, sources, sql
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 WINDOW_NS = 3_000_000_000  # the hook imports some modules first, on a machine that may be busy
 

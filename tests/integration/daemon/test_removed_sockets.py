@@ -10,9 +10,10 @@ import pytest
 from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.daemon.test_work import metrics_of
-from tests.support.attached import Captures, attached, until, values, whole
+from tests.support.attached import Captures, attached, values, whole
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.kineto_client import KinetoClient
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

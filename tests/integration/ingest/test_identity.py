@@ -16,7 +16,8 @@ from profd.ingest.streamers import Streamers
 from profd.workers.identity import unreadable
 
 from tests.support import arena_writer as writer
-from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, until
+from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 NOBODY = 65534
@@ -49,7 +50,7 @@ async def test_streamer_has_no_privileges_less_weight_and_nothing_of_ours(
     with arena() as fd, (rig.folder / "open").open("wb"):
         intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
-        await until(lambda: intake.chunks == 5)
+        await eventually(lambda: intake.chunks == 5)
         (pid,) = rig.streamers.pids
         status, process = effective(pid), psutil.Process(pid)
         assert (int(status["CapEff"], 16), int(status["CapPrm"], 16), status["NoNewPrivs"]) == (0, 0, "1")
@@ -73,7 +74,7 @@ async def test_streamer_of_another_user_has_its_identity(rig: IngestRig) -> None
     with arena() as fd:
         intake = rig.ingest.expect(INCARNATION, EPOCH, NOBODY, rig.folder)
         drain = streamers.drain(NOBODY, NOBODY, INCARNATION, EPOCH, fd)
-        await until(lambda: intake.chunks == 5)
+        await eventually(lambda: intake.chunks == 5)
         status = effective(streamers.pids[0])
         assert status["Uid"].split() == status["Gid"].split() == [str(NOBODY)] * 4
         assert status["Groups"] == str(GROUP)  # of the socket, since it is not everybody's
@@ -117,7 +118,7 @@ async def test_drop_lets_go_of_the_arena_and_the_streamer_stays_for_the_next(rig
     with arena() as fd:
         intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
-        await until(lambda: intake.chunks == 5)
+        await eventually(lambda: intake.chunks == 5)
         pids = rig.streamers.pids
         drain.close()
         intake.close()
@@ -126,7 +127,7 @@ async def test_drop_lets_go_of_the_arena_and_the_streamer_stays_for_the_next(rig
         other = writer.arena_fd(list(arena_chunks(1, 3)), epoch=EPOCH + 1, recording=0)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH + 1, other)
         os.close(other)
-        await until(lambda: intake.chunks == 3)
+        await eventually(lambda: intake.chunks == 3)
         assert rig.streamers.pids == pids
         drain.close()
 
@@ -135,7 +136,7 @@ async def test_closing_all_ends_the_processes(rig: IngestRig) -> None:
     with arena() as fd:
         rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
-        await until(lambda: rig.streamers.pids)
+        await eventually(lambda: rig.streamers.pids)
         (pid,) = rig.streamers.pids
         await rig.streamers.close()
         assert not psutil.pid_exists(pid)

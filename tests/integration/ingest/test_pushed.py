@@ -19,7 +19,8 @@ from profproto.v1 import ingest_pb2_grpc, trace_pb2, trace_pb2_grpc
 
 from tests.support import arena_writer as writer
 from tests.support.daemon import RunningDaemon, running_daemon
-from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, chunk_bytes, ingest_rig, until
+from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, chunk_bytes, ingest_rig
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 UID = 1000
@@ -108,7 +109,7 @@ async def test_sender_that_stays_away_leaves_what_it_sent(rig: IngestRig, monkey
     await sender.open()
     await sender.send(chunk_bytes(0, 0))
     sender.call.cancel()
-    await until(lambda: rig.shelf.kept)
+    await eventually(lambda: rig.shelf.kept)
     ((_, _, data, _, warnings),) = rig.shelf.kept
     assert data == chunk_bytes(0, 0)
     assert "went away" in warnings[0]

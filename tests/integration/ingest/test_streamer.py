@@ -20,8 +20,9 @@ from profd.ingest.intake import Intake
 from profd.ingest.streamers import Drain
 
 from tests.support import arena_writer as writer
-from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, names_of, until
+from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, names_of
 from tests.support.recording_job import recording_job
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +88,7 @@ def nothing_twice(intake: Intake) -> None:
 async def test_process_that_records_is_drained_to_its_last_event(rig: IngestRig) -> None:
     with recording_job() as job:
         intake, drain = begin(rig, job.fd, job.incarnation)
-        await until(lambda: intake.chunks > 20)
+        await eventually(lambda: intake.chunks > 20)
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
     nothing_twice(intake)
@@ -98,7 +99,7 @@ async def test_process_that_records_is_drained_to_its_last_event(rig: IngestRig)
 async def test_killed_process_leaves_everything_it_published(rig: IngestRig) -> None:
     with recording_job() as job:
         intake, drain = begin(rig, job.fd, job.incarnation)
-        await until(lambda: intake.chunks > 20)
+        await eventually(lambda: intake.chunks > 20)
         job.process.kill()
         await asyncio.to_thread(job.process.wait)
         await drained(intake, drain, target_died=True)
@@ -112,9 +113,9 @@ async def test_killed_streamers_cost_nothing(rig: IngestRig) -> None:
         intake, drain = begin(rig, job.fd, job.incarnation)
         for _ in range(3):
             before, restarts = intake.chunks, drain.restarts
-            await until(lambda before=before: intake.chunks > before + 5)
+            await eventually(lambda before=before: intake.chunks > before + 5)
             os.kill(rig.streamers.pids[0], signal.SIGKILL)
-            await until(lambda restarts=restarts: drain.restarts > restarts)
+            await eventually(lambda restarts=restarts: drain.restarts > restarts)
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
     nothing_twice(intake)
@@ -125,13 +126,13 @@ async def test_killed_streamers_cost_nothing(rig: IngestRig) -> None:
 async def test_stopped_streamer_is_waited_for(rig: IngestRig) -> None:
     with recording_job(arena_bytes=2 << 20) as job:
         intake, drain = begin(rig, job.fd, job.incarnation)
-        await until(lambda: intake.chunks > 5)
+        await eventually(lambda: intake.chunks > 5)
         pid = rig.streamers.pids[0]
         os.kill(pid, signal.SIGSTOP)
         before = intake.chunks
-        await until(lambda: counters_untrusted(drain.fd).lost)  # the arena is full, the job goes on
+        await eventually(lambda: counters_untrusted(drain.fd).lost)  # the arena is full, the job goes on
         os.kill(pid, signal.SIGCONT)
-        await until(lambda: intake.chunks > before + 5)
+        await eventually(lambda: intake.chunks > before + 5)
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
     nothing_twice(intake)
@@ -144,7 +145,7 @@ async def test_connection_that_breaks_is_made_again(rig: IngestRig) -> None:
         intake, drain = begin(rig, job.fd, job.incarnation)
         for _ in range(2):
             before = intake.chunks
-            await until(lambda before=before: intake.chunks > before + 5)
+            await eventually(lambda before=before: intake.chunks > before + 5)
             await rig.restart_server()
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
@@ -157,9 +158,9 @@ async def test_slow_writer_makes_the_target_drop_and_count(rig: IngestRig) -> No
     slow = threading.Event()
     with recording_job(arena_bytes=2 << 20) as job:
         intake, drain = begin(rig, job.fd, job.incarnation)
-        await until(lambda: intake.chunks > 5)
+        await eventually(lambda: intake.chunks > 5)
         rig.ingest.writer.start(slow.wait)  # a disk that takes nothing
-        await until(lambda: counters_untrusted(drain.fd).lost)
+        await eventually(lambda: counters_untrusted(drain.fd).lost)
         slow.set()
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
@@ -172,9 +173,9 @@ async def test_full_disk_is_told_and_the_job_goes_on(rig: IngestRig, monkeypatch
     monkeypatch.setattr("profd.ingest.journal_file.INGEST_FREE_BYTES_MIN", 0)
     with recording_job() as job:
         intake, drain = begin(rig, job.fd, job.incarnation)
-        await until(lambda: intake.chunks > 5)
+        await eventually(lambda: intake.chunks > 5)
         intake._file._bytes_max = intake.bytes + 10_000
-        await until(lambda: intake.failure)
+        await eventually(lambda: intake.failure)
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
     nothing_twice(intake)
@@ -186,7 +187,7 @@ async def test_daemon_that_comes_back_goes_on_with_the_file(rig: IngestRig) -> N
     with recording_job() as job:
         fd = os.dup(job.fd)
         intake, drain = begin(rig, job.fd, job.incarnation)
-        await until(lambda: intake.chunks > 20)
+        await eventually(lambda: intake.chunks > 20)
         # As a daemon that was killed: its streamer loses it in the middle, an unfinished chunk is in the file.
         await rig.streamers.close()
         drain.close()
@@ -217,7 +218,7 @@ async def test_two_arenas_share_a_streamer(rig: IngestRig) -> None:
         (rig.folder / "other").mkdir()
         first = begin(rig, one.fd, one.incarnation)
         second = begin(rig, other.fd, other.incarnation, folder=rig.folder / "other")
-        await until(lambda: first[0].chunks > 5 and second[0].chunks > 5)
+        await eventually(lambda: first[0].chunks > 5 and second[0].chunks > 5)
         assert len(rig.streamers.pids) == 1
         for job, (intake, drain) in ((one, first), (other, second)):
             totals = await asyncio.to_thread(job.stop)
@@ -234,9 +235,9 @@ async def test_predecessor_that_still_reads_is_waited_for(rig: IngestRig) -> Non
     assert other.stdout is not None
     await asyncio.to_thread(other.stdout.readline)
     intake, drain = begin(rig, fd)
-    await until(lambda: rig.streamers.pids)
+    await eventually(lambda: rig.streamers.pids)
     open_files = Path(f"/proc/{rig.streamers.pids[0]}/fd")
-    await until(
+    await eventually(
         lambda: any("memfd:arena" in str(file.readlink()) for file in open_files.iterdir() if file.is_symlink())
     )
     assert intake.chunks == 0
@@ -248,7 +249,7 @@ async def test_predecessor_that_still_reads_is_waited_for(rig: IngestRig) -> Non
 
 async def test_hundreds_of_arenas_while_the_streamer_does_not_listen(rig: IngestRig) -> None:
     first = begin(rig, writer.arena_fd([], recording=0))
-    await until(lambda: rig.streamers.pids)
+    await eventually(lambda: rig.streamers.pids)
     (pid,) = rig.streamers.pids
     os.kill(pid, signal.SIGSTOP)
     others = []

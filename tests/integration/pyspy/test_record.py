@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ from tests.support.python_jobs import (
     process_of,
     running,
 )
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import PATIENCE_SECONDS, eventually, until
 
 pytestmark = needs_ptrace
 
@@ -102,13 +102,6 @@ def pyspy_of(process: Process) -> list[Process]:
     """The py-spy processes that look at this one."""
     wanted = f"--pid {process.id.pid} "
     return [p for p in ProcessTable().snapshot() if "py-spy" in p.executable and wanted in p.command]
-
-
-async def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.005)
 
 
 async def test_busy_process(source: PySpySource, tmp_path: Path) -> None:
@@ -247,7 +240,7 @@ async def test_killed_py_spy_leaves_its_target_running(source: PySpySource, tmp_
             assert (recording.state, recording.reason) == (State.FAILED, Reason.SOURCE_FAILED)
             assert "SIGKILL" in recording.message
             seen = count_in(count)
-            await eventually(lambda seen=seen: count_in(count) > seen, "the target to go on")
+            await eventually(lambda seen=seen: count_in(count) > seen)
 
 
 async def test_process_left_stopped_is_continued(tmp_path: Path) -> None:
@@ -259,7 +252,7 @@ async def test_process_left_stopped_is_continued(tmp_path: Path) -> None:
         until(target.stopped, "the target to stop")
         assert await target.resume_if_left_stopped()
         seen = count_in(count)
-        await eventually(lambda: count_in(count) > seen, "the target to go on")
+        await eventually(lambda: count_in(count) > seen)
 
 
 async def test_stopped_process_is_refused_and_stays_stopped(source: PySpySource, tmp_path: Path) -> None:
@@ -351,6 +344,6 @@ async def test_death_of_the_daemon_ends_py_spy_and_not_the_target(tmp_path: Path
                 assert daemon.returncode is None
         daemon.kill()
         await daemon.wait()
-        await eventually(lambda: pyspy_of(process) == [], "py-spy to end")
+        await eventually(lambda: pyspy_of(process) == [])
         seen = count_in(count)
-        await eventually(lambda: count_in(count) > seen, "the target to go on")
+        await eventually(lambda: count_in(count) > seen)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
-from tests.support.attached import Attached, Captures, attached, sql, until, whole
+from tests.support.attached import Attached, Captures, attached, sql, whole
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

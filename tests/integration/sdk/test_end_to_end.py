@@ -13,8 +13,9 @@ from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import host_pb2
 from profproto.v1.host_pb2_grpc import HostServiceStub
 
-from tests.support.attached import COUNT, WAIT_SECONDS, Captures, attached, sql, until, values, whole
+from tests.support.attached import COUNT, WAIT_SECONDS, Captures, assert_covers, attached, sql, values, whole
 from tests.support.daemon import RunningDaemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +42,7 @@ def test_every_event_of_a_window_is_in_the_trace_once(daemon: RunningDaemon, tmp
         [target] = captures.stop(capture).targets
         assert (target.state, list(target.sources)) == (pb.STATE_STORED, ["sdk"]), target.message
         found = values(daemon, target.trace)
-        assert whole(found)
-        assert found[0] <= before
-        assert found[-1] >= after - 1  # values below the count have been recorded
+        assert_covers(found, before, after)
         [[ranges, open_ones]] = sql(
             daemon, target.trace, "select count(*), count(*) filter (end_ns is null) from events where name = 'work'"
         )

@@ -39,17 +39,18 @@ from tests.support.attached import (
     COUNT,
     WAIT_SECONDS,
     Captures,
+    assert_covers,
     attached,
     lost,
     sources,
     spawn,
     sql,
     streamers,
-    until,
     values,
     whole,
 )
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -76,10 +77,7 @@ def test_a_killed_process_leaves_everything_it_had_recorded(daemon: RunningDaemo
             after = job.count
             [target] = captures.ended(capture).targets
             assert (target.state, target.reason) == (pb.STATE_PARTIAL, pb.REASON_TARGET_ENDED), target.message
-            found = values(daemon, target.trace)
-            assert whole(found)
-            assert found[0] <= before
-            assert found[-1] >= after - 1  # at most the event that was being written
+            assert_covers(values(daemon, target.trace), before, after)
             assert not target.lost
 
 
@@ -111,10 +109,7 @@ def test_a_stopped_process_holds_nobody_up(daemon: RunningDaemon, tmp_path: Path
         [target] = captures.stop(capture).targets
         assert target.state == pb.STATE_STORED, target.message
         assert any("did not answer" in warning for warning in target.warnings)
-        found = values(daemon, target.trace)
-        assert whole(found)
-        assert found[0] <= before
-        assert found[-1] >= after - 1
+        assert_covers(values(daemon, target.trace), before, after)
         assert "sdk" not in sources(daemon, stopped.pid)
 
         os.kill(stopped.pid, signal.SIGCONT)
@@ -138,10 +133,7 @@ def test_a_process_that_goes_on_within_its_window_is_whole(daemon: RunningDaemon
         after = job.count
         [target] = captures.stop(capture).targets
         assert target.state == pb.STATE_STORED, target.message
-        found = values(daemon, target.trace)
-        assert whole(found)
-        assert found[0] <= before
-        assert found[-1] >= after - 1
+        assert_covers(values(daemon, target.trace), before, after)
         job.check_results()
 
 
@@ -160,10 +152,7 @@ def test_a_process_that_was_stopped_for_half_a_minute(daemon: RunningDaemon, tmp
         after = job.count
         [target] = captures.stop(capture).targets
         assert target.state == pb.STATE_STORED, target.message
-        found = values(daemon, target.trace)
-        assert whole(found)
-        assert found[0] <= before
-        assert found[-1] >= after - 1
+        assert_covers(values(daemon, target.trace), before, after)
         assert not target.lost
         job.check_results()
 
@@ -184,10 +173,7 @@ def test_a_killed_streamer_is_replaced_and_nothing_is_missing(daemon: RunningDae
         [target] = captures.stop(capture).targets
         assert target.state == pb.STATE_STORED, target.message
         assert any("streamer" in warning for warning in target.warnings)
-        found = values(daemon, target.trace)
-        assert whole(found)
-        assert found[0] <= before
-        assert found[-1] >= after - 1
+        assert_covers(values(daemon, target.trace), before, after)
         job.check_results()
 
 
@@ -299,10 +285,7 @@ def test_a_daemon_that_is_stopped_in_a_capture(own_daemon: RunningDaemon, tmp_pa
         [target] = Captures(own_daemon).get(capture).targets
         assert target.state == pb.STATE_STORED, target.message
         assert any("profd was stopped" in warning for warning in target.warnings)
-        found = values(own_daemon, target.trace)
-        assert whole(found)
-        assert found[0] <= before
-        assert found[-1] >= during - 1
+        assert_covers(values(own_daemon, target.trace), before, during)
         until(lambda: "sdk" in sources(own_daemon, job.pid), "it is ready again")
         job.check_results()
 

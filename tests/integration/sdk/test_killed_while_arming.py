@@ -19,8 +19,9 @@ import pytest
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1.capture_pb2_grpc import CaptureServiceStub
 
-from tests.support.attached import HOUR_NS, Attached, Captures, attached, sources, until, values, whole
+from tests.support.attached import HOUR_NS, Attached, Captures, attached, sources, values, whole
 from tests.support.daemon import RunningDaemon, start_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

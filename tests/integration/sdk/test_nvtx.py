@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
-from tests.support.attached import Captures, sources, sql, until
+from tests.support.attached import Captures, sources, sql
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 pytest.importorskip("nvtx", reason="the package nvtx is not installed")
 pytestmark = pytest.mark.slow

@@ -11,8 +11,9 @@ from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.daemon.test_work import metrics_of
 from tests.integration.sdk.test_end_to_end import CALLS
-from tests.support.attached import COUNT, Captures, attached, until, values, whole
+from tests.support.attached import COUNT, Captures, attached, values, whole
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.agent_daemon import ARM, ARMED, FAILED, STATUS, STOP, STOPPED, MiB, packet_bytes
 from tests.support.arena_reader import read_arena
-from tests.support.sdk_jobs import BUSY, WAIT, eventually
+from tests.support.sdk_jobs import BUSY, WAIT
+from tests.support.waiting import until
 
 LONG_C_CALLS = """
 print("ready", flush=True)
@@ -34,7 +35,7 @@ def test_a_program_that_holds_the_gil_records(agents, program):
     agents.job(program)
     link = agents.daemon.accept()
     armed = link.arm()
-    eventually("a range is in the arena", lambda: work_events(armed.fd))
+    until(lambda: work_events(armed.fd), "a range is in the arena")
     stopped = link.stop()
     ended = [event for event in work_events(armed.fd) if event.end]
     assert stopped.fields["reason"] == "stop"
@@ -48,12 +49,12 @@ def test_nothing_is_recorded_after_stop(agents):
     job = agents.job(BUSY)
     link = agents.daemon.accept()
     armed = link.arm()
-    eventually("a range is in the arena", lambda: work_events(armed.fd))
+    until(lambda: work_events(armed.fd), "a range is in the arena")
     link.stop()
     before = len(work_events(armed.fd))
     link.release()
     again = link.arm(epoch=2)
-    eventually("it records into the next arena", lambda: work_events(again.fd))
+    until(lambda: work_events(again.fd), "it records into the next arena")
     assert len(work_events(armed.fd)) == before
     assert job.process.poll() is None
 
@@ -66,7 +67,7 @@ def test_a_hundred_recordings_leave_nothing_behind(agents):
         link.stop(epoch)
         link.release(epoch)
         os.close(armed.fd)
-    eventually("the last arena is let go of", lambda: not [name for name in job.descriptors() if "profd-arena" in name])
+    until(lambda: not [name for name in job.descriptors() if "profd-arena" in name], "the last arena is let go of")
     assert "profd-arena" not in Path(f"/proc/{job.pid}/maps").read_text()
     assert job.threads() == 3  # main, the one that reads its input, ours
 

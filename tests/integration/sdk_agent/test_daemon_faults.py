@@ -23,7 +23,8 @@ from tests.support.agent_daemon import (
     packet_bytes,
 )
 from tests.support.arena_reader import read_arena
-from tests.support.sdk_jobs import BUSY, WAIT, eventually
+from tests.support.sdk_jobs import BUSY, WAIT
+from tests.support.waiting import until
 
 
 def test_a_daemon_that_comes_back_gets_the_descriptor_again(agents):
@@ -35,7 +36,7 @@ def test_a_daemon_that_comes_back_gets_the_descriptor_again(agents):
     assert int(link.hello.fields["armed"], 16) == 77
     assert os.fstat(link.hello.fd).st_ino == os.fstat(armed.fd).st_ino
     met = _met(armed.fd)
-    eventually("it went on recording", lambda: _met(link.hello.fd) > met)
+    until(lambda: _met(link.hello.fd) > met, "it went on recording")
     assert link.stop(77).fields["reason"] == "stop"
     link.release(77)
     assert link.arm(epoch=78).kind != FAILED
@@ -64,7 +65,7 @@ def test_without_a_daemon_recording_ends(agents):
     job = agents.job(BUSY, grace_ms=100)
     agents.daemon.accept().arm()
     agents.daemon.die()
-    eventually("the arena is let go of", lambda: not [name for name in job.descriptors() if "profd-arena" in name])
+    until(lambda: not [name for name in job.descriptors() if "profd-arena" in name], "the arena is let go of")
     agents.daemon.listen()
     link = agents.daemon.accept()
     assert "armed" not in link.hello.fields
@@ -156,7 +157,7 @@ def test_descriptors_of_the_daemon_are_not_taken(agents):
     assert link.arm().kind != FAILED
     link.stop()
     link.release()
-    eventually("no descriptor has stayed", lambda: len(job.descriptors()) == before)
+    until(lambda: len(job.descriptors()) == before, "no descriptor has stayed")
 
 
 def test_one_line_is_written_ever(agents):

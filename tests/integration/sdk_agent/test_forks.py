@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.agent_daemon import FAILED, STATUS
 from tests.support.arena_reader import read_arena
-from tests.support.sdk_jobs import ATTACH, eventually
+from tests.support.sdk_jobs import ATTACH
+from tests.support.waiting import until
 
 FORK = """
 import os, sys, profclient
@@ -89,7 +90,7 @@ def test_the_death_of_the_parent_is_seen_while_a_child_lives(agents):
     job.line()
     child = agents.daemon.accept()
     os.kill(parent.pid, 9)
-    eventually("the connection ends", lambda: not parent.socket.recv(1))
+    until(lambda: not parent.socket.recv(1), "the connection ends")
     assert child.arm().kind != FAILED
     os.kill(child.pid, 9)
 

@@ -6,7 +6,7 @@ import os
 
 from tests.support.agent_daemon import ARMED, LIMIT, STATUS, STOPPED, packet_bytes
 from tests.support.arena_reader import read_arena
-from tests.support.sdk_jobs import eventually
+from tests.support.waiting import until
 
 # Says what is called; the option `modules` stands for any.
 HOOKS = """
@@ -45,7 +45,7 @@ def test_ranges_do_not_wait_for_them(agents):
     link = agents.daemon.accept()
     armed = link.arm("ranges,modules")  # is answered while the hook stands still
     job.say("with profclient.record_function('meanwhile'): pass")
-    eventually("a range is recorded", lambda: read_arena(armed.fd).names() == ["meanwhile"])
+    until(lambda: read_arena(armed.fd).names() == ["meanwhile"], "a range is recorded")
     job.say("held.set()")
     link.stop()
     assert job.line() == f"stop {job.pid}"

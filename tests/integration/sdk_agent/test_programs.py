@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.agent_daemon import ARM, ARMED, FAILED, MiB, packet_bytes
 from tests.support.arena_reader import read_arena
-from tests.support.sdk_jobs import WAIT, eventually
+from tests.support.sdk_jobs import WAIT
+from tests.support.waiting import until
 
 # A program in one line: which of its descriptors could be the agent's.
 OURS_AMONG_DESCRIPTORS = (
@@ -66,7 +67,7 @@ os.execv(sys.executable, [sys.executable, "-c", {OURS_AMONG_DESCRIPTORS!r} + "; 
     armed = link.arm()
     job.say("exec")
     assert job.line() == "[]"
-    eventually("the connection ends", lambda: link.socket.recv(20_000) == b"")
+    until(lambda: link.socket.recv(20_000) == b"", "the connection ends")
     assert read_arena(armed.fd).names() == ["before exec"]
     os.close(armed.fd)
 
@@ -118,7 +119,7 @@ def test_idle_it_never_wakes_up(agents):
     agents.job(WAIT)
     active = agents.daemon.accept()
     for job in sleepers:
-        eventually("its thread sleeps", lambda job=job: job.threads() == 2)
+        until(lambda job=job: job.threads() == 2, "its thread sleeps")
     for epoch in range(1, 4):  # whatever follows WELCOME is over then
         os.close(active.arm(epoch=epoch).fd)
         active.stop(epoch)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
-from tests.support.attached import WAIT_SECONDS, Attached, Captures, attached, sources, spawn, sql, until
+from tests.support.attached import WAIT_SECONDS, Attached, Captures, attached, sources, spawn, sql
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

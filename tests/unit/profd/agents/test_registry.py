@@ -30,6 +30,7 @@ from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
 from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
+from tests.support.waiting import eventually
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 ORDER = ArmOrder(epoch=7, arena_bytes=MiB, options=("ranges", "torch:auto"), window_ns=10, max_overhead=0.02)
@@ -77,12 +78,6 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LONG):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 async def test_who_it_is_is_the_kernels_word(served: Served) -> None:
     fake, agent = await served.attached(pid=1, start=5, rank=3, job="j1", framework="torch 2.13.0")
     assert agent.process == ME
@@ -92,7 +87,7 @@ async def test_who_it_is_is_the_kernels_word(served: Served) -> None:
     assert process is not None
     assert (process.rank, process.job) == (3, "j1")
     fake.close()
-    await until(lambda: served.registry.get(ME) is None)
+    await eventually(lambda: served.registry.get(ME) is None)
 
 
 async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:
@@ -119,17 +114,17 @@ async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:
 
     fake.send(Kind.STATUS, 6, events=99)  # of another epoch
     fake.send(Kind.STATUS, 7, events=5, steps=2)
-    await until(lambda: arm.status.events == 5)
+    await eventually(lambda: arm.status.events == 5)
     agent.limit("c_calls")
     assert (await fake.expect(Kind.LIMIT)).fields == {"drop": "c_calls"}
     agent.stop()
     await fake.expect(Kind.STOP)
     fake.send(Kind.STOPPED, 7, reason="stop", last=456, events=6)
-    await until(lambda: arm.stopped is not None)
+    await eventually(lambda: arm.stopped is not None)
     assert arm.stopped is not None
     assert (arm.stopped.reason, arm.stopped.last_ns, arm.status.events) == ("stop", 456, 6)
     fake.send(Kind.STATUS, 7, step_ns_after=12)
-    await until(lambda: arm.status.step_ns_after == 12)
+    await eventually(lambda: arm.status.step_ns_after == 12)
     assert arm.status.events == 6  # what STOPPED said stays
     agent.release()
     assert (await fake.expect(Kind.RELEASE)).epoch == 7
@@ -159,7 +154,7 @@ async def test_one_that_says_nothing_is_told_to_stop_whenever_it_wakes(served: S
     fake.send(Kind.ARMED, 7, fd, first=1)  # too late: its descriptor is closed
     os.close(fd)
     fake.send(Kind.CHANGED, framework="torch 1")
-    await until(lambda: agent.hello.framework == "torch 1")
+    await eventually(lambda: agent.hello.framework == "torch 1")
     fake.close()
 
 
@@ -240,7 +235,7 @@ async def test_descriptors_that_nobody_asked_for_are_closed(served: Served) -> N
     fake.send(Kind.CHANGED, 0, fd, framework="x 1")
     os.close(fd)
     agent = served.registry.get(ME)
-    await until(lambda: agent is not None and agent.hello.framework == "x 1")
+    await eventually(lambda: agent is not None and agent.hello.framework == "x 1")
     fake.close()
 
 
@@ -278,7 +273,7 @@ async def test_what_was_said_while_nobody_read_is_no_flood(served: Served, monke
     now[0] += 4.0  # that the daemon stood still
     for rank in range(4 * AGENT_PACKETS_PER_SECOND_MAX):
         fake.send(Kind.CHANGED, rank=rank)
-        await until(lambda rank=rank: agent.hello.rank == rank)  # type: ignore[misc]
+        await eventually(lambda rank=rank: agent.hello.rank == rank)  # type: ignore[misc]
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         for _ in range(2 * AGENT_PACKETS_PER_SECOND_MAX):
             fake.send(Kind.CHANGED, rank=1)
@@ -435,7 +430,7 @@ async def test_the_end_of_a_process_is_seen_although_a_child_keeps_its_socket(se
     )
     assert job.stdout is not None
     await asyncio.to_thread(job.stdout.readline)
-    await until(lambda: len(served.registry.all()) == 1)
+    await eventually(lambda: len(served.registry.all()) == 1)
     job.kill()
-    await until(lambda: not served.registry.all())
+    await eventually(lambda: not served.registry.all())
     await asyncio.to_thread(job.communicate)

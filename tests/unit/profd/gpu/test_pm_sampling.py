@@ -34,6 +34,8 @@ from profd.gpu.pm_sampling import (
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
+from tests.support.waiting import eventually
+
 ROOT = Path(__file__).parents[4]
 FAKE = "tests.support.pm_collector:Collector"
 PROCESS = Process(ProcessId(4711, 1), 1, 0, 0, "root", "python", gpus=(0,))
@@ -67,9 +69,7 @@ async def ended(beside: PmRecording, folder: Path) -> Recording:
 
 
 async def until_sampled(beside: PmRecording) -> None:
-    async with asyncio.timeout(60):
-        while not all(sampler.counters.samples for sampler in beside._samplers):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: all(sampler.counters.samples for sampler in beside._samplers))
 
 
 async def test_samples_are_counter_tracks_and_the_clocks_are_said_to_be_held(

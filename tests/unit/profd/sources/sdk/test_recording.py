@@ -30,7 +30,8 @@ from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
-from tests.support.fake_agent import LONG, FakeAgent, memfd
+from tests.support.fake_agent import FakeAgent, memfd
+from tests.support.waiting import eventually
 
 SECOND = 1_000_000_000
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
@@ -158,11 +159,6 @@ class Rig:
         os.close(fd)
         return epoch
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LONG):
-            while not condition():
-                await asyncio.sleep(0.002)
-
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
@@ -180,7 +176,7 @@ async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     fake = await rig.attach(framework="torch 2.13.0")
     recording = rig.record()
     epoch = await rig.armed(fake, not_honoured="flops: no operators")
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     assert rig.drains[0].size == MiB
     assert rig.source.offer(rig.process).busy
     [raw] = rig.kept
@@ -220,7 +216,7 @@ async def test_a_window_ends_by_itself(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(duration_ns=SECOND // 50)
     epoch = await rig.armed(fake)
-    await rig.until(lambda: bool(rig.intakes))
+    await eventually(lambda: bool(rig.intakes))
     rig.intakes[0].events = 0
     await fake.expect(Kind.STOP)
     fake.send(Kind.STOPPED, epoch, reason="stop")
@@ -236,7 +232,7 @@ async def test_iterations_end_it_whoever_counts(rig: Rig) -> None:
     recording = rig.record(duration_ns=0, iterations=3)
     epoch = await rig.armed(fake)
     fake.send(Kind.STATUS, epoch, steps=2)
-    await rig.until(lambda: (State.RECORDING, "step 2 of 3") in rig.said)
+    await eventually(lambda: (State.RECORDING, "step 2 of 3") in rig.said)
     fake.send(Kind.STATUS, epoch, steps=3)
     await fake.expect(Kind.STOP)
     fake.send(Kind.STOPPED, epoch, reason="stop", steps=3)
@@ -272,7 +268,7 @@ async def test_a_process_that_dies_leaves_what_it_had_recorded(rig: Rig) -> None
     recording = rig.record()
     epoch = await rig.armed(fake)
     fake.send(Kind.STATUS, epoch, events=7, seconds="0.5")
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     rig.intakes[0].events = 7
     fake.close()
     done = await recording
@@ -286,7 +282,7 @@ async def test_a_process_that_dies_before_it_has_recorded_anything(rig: Rig) -> 
     fake = await rig.attach()
     recording = rig.record()
     await rig.armed(fake)
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     rig.intakes[0].events = 0
     fake.close()
     done = await recording
@@ -298,7 +294,7 @@ async def test_a_process_that_does_not_answer_is_drained_anyway(rig: Rig, monkey
     fake = await rig.attach()
     recording = rig.record()
     epoch = await rig.armed(fake)
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     rig.stop.set()
     done = await recording
     assert done.reason is Reason.NONE
@@ -314,7 +310,7 @@ async def test_a_full_disk_ends_it_and_keeps_what_there_is(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record()
     epoch = await rig.armed(fake)
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     rig.intakes[0].failure = "the disk is full"
     fake.send(Kind.STATUS, epoch, events=1)
     await fake.expect(Kind.STOP)
@@ -367,7 +363,7 @@ async def test_what_it_costs_is_bounded_and_said(rig: Rig) -> None:
     assert (await fake.expect(Kind.LIMIT)).fields == {"drop": "stacks"}
     said = len(rig.said)
     fake.send(Kind.STATUS, packet.epoch, seconds="200000")
-    await rig.until(lambda: len(rig.said) > said)
+    await eventually(lambda: len(rig.said) > said)
     fake.send(Kind.STATUS, packet.epoch, seconds="300000")
     await fake.expect(Kind.STOP)
     fake.send(Kind.STOPPED, packet.epoch, reason="stop")
@@ -416,7 +412,7 @@ async def test_a_full_disk_leaves_an_idle_agent(rig: Rig) -> None:
     epoch = await rig.armed(fake)  # it was told before the disk was asked, and may answer late
     assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
     fake.send(Kind.CHANGED, job="j")
-    await rig.until(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
+    await eventually(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
     fake.close()
 
 
@@ -427,7 +423,7 @@ async def test_it_is_armed_before_its_directory_is_made(rig: Rig) -> None:
     epoch = await rig.armed(fake)
     assert not rig.intakes
     made.set_result(None)
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     fake.send(Kind.STOPPED, epoch, reason="window")
     assert (await recording).state is State.DRAINING
     fake.close()
@@ -452,7 +448,7 @@ async def test_the_lease_of_a_cuda_process_is_free_when_it_says_that_it_is_disar
     lease = rig.leases.of(ME)
     assert lease is not None
     assert (lease.epoch, str(lease.holder)) == (epoch, "capture c1")
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     rig.stop.set()
     await fake.expect(Kind.STOP)
     fake.send(Kind.STOPPED, epoch, reason="stop")
@@ -462,7 +458,7 @@ async def test_the_lease_of_a_cuda_process_is_free_when_it_says_that_it_is_disar
     assert offer.reason.startswith(f"CUPTI in pid {ME.pid} is held by capture c1, which is over")
     assert rig.source.offer(rig.process).can  # without CUDA there is nothing to hold
     fake.send(Kind.DISARMED, epoch)
-    await rig.until(lambda: rig.leases.of(ME) is None)
+    await eventually(lambda: rig.leases.of(ME) is None)
     assert rig.source.offer(replace(rig.process, cuda=True)).can
     fake.close()
 
@@ -489,7 +485,7 @@ async def test_the_lease_of_another_holder_is_named(rig: Rig) -> None:
 async def test_stopped_before_the_agreed_start(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(start_at_ns=2**62)
-    await rig.until(lambda: bool(rig.said))
+    await eventually(lambda: bool(rig.said))
     rig.stop.set()
     assert (await recording).state is State.CANCELLED
     assert not rig.intakes
@@ -500,7 +496,7 @@ async def test_a_capture_that_is_aborted_leaves_an_idle_agent(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record()
     await rig.armed(fake)
-    await rig.until(lambda: bool(rig.drains))
+    await eventually(lambda: bool(rig.drains))
     recording.cancel()
     await asyncio.wait([recording])
     await fake.expect(Kind.STOP)
@@ -556,7 +552,7 @@ async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> No
     assert rig.source.offer(rig.process).busy
     fake.send(Kind.STOPPED, 0x2A, reason="stop", events=3)
     await fake.expect(Kind.RELEASE)
-    await rig.until(lambda: bool(rig.recovered))
+    await eventually(lambda: bool(rig.recovered))
     assert rig.recovered == [("c1", ME, [Loss("target", "arena_full", 1)])]
     assert not orphans.find(rig.folder.parent.parent)
     fake.close()
