@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 
 from profd import limits
 from profd.chunk_header import CODEC_NONE, CODEC_ZSTD, CRC_FROM, HEADER, MAGIC, Header
+from profd.errors import BadTrace
 
 try:
     from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14
@@ -59,6 +60,17 @@ class ChunkFile:
                 self._cut(at)
                 return
             at = found
+
+    def again(self, at: int, crc: int) -> tuple[Header, bytes]:
+        """The chunk of `chunks()` that had this crc, once more. Raises BadTrace if another stands there now."""
+        _, header, raw = self._at(at)
+        if header is None or header.crc != crc:
+            raise BadTrace(
+                f"The file was changed while it was read: at byte {at} the chunk that was there is gone. "
+                "Read it again when nothing writes to it.",
+                at,
+            )
+        return header, raw
 
     def _at(self, at: int) -> tuple[int, Header | None, bytes]:
         """What stands there: (its length, its header if it is in order, its body). Length 0: it cannot be believed."""

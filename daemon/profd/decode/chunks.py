@@ -19,7 +19,7 @@ import numpy as np
 
 from profd import limits
 from profd._scan import ChunkReader
-from profd.chunk_header import HEADER, Header
+from profd.chunk_header import Header
 from profd.decode.batch import Batch, Findings
 from profd.decode.chunk_args import Arguments
 from profd.decode.chunk_file import ChunkFile, inflate
@@ -61,6 +61,7 @@ class _Known(NamedTuple):
 
     start: int  # Unix ns of its base time
     at: int  # offset in the file
+    crc: int
     earliest: int  # Unix ns: it has no event before
     opens: bool  # it has frames that were open when recording began
     space: int
@@ -91,7 +92,6 @@ class ChunkDecoder:
         self.dictionaries = {} if dictionaries is None else dictionaries
         self.tracks = Tracks() if tracks is None else tracks
         self.findings = Findings()
-        self._file = file
         self._chunks = ChunkFile(file, size)
         self._reader = ChunkReader(
             dictionary_bytes=limits.DICTIONARY_BYTES_MAX,
@@ -165,7 +165,7 @@ class ChunkDecoder:
             self._lose("inflate" if body is None else "bad_time", header.events)
         elif (found := self._reader.index(*(place := self._place(header, space, start)), body)) is not None:
             earliest, opens = found
-            self._order.append(_Known(start, at, earliest, opens, space))
+            self._order.append(_Known(start, at, header.crc, earliest, opens, space))
             self._earliest[space] = min(earliest, self._earliest.get(space, earliest))
             self._keep(at, place, body)
         else:
@@ -204,10 +204,8 @@ class ChunkDecoder:
 
     def _read(self, known: _Known) -> tuple[_Place, bytes | None]:
         """Once more from the file."""
-        self._file.seek(known.at)
-        header = Header._make(HEADER.unpack(self._file.read(HEADER.size)))
-        body = inflate(header, self._file.read(header.length - HEADER.size))
-        return self._place(header, known.space, known.start), body
+        header, raw = self._chunks.again(known.at, known.crc)
+        return self._place(header, known.space, known.start), inflate(header, raw)
 
     def _batch(self, before: int | None, settled: int) -> Batch:
         taken = self._reader.take()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import zlib
@@ -100,6 +101,42 @@ class TestFiles:
         _, reader = decoded(chunk(0) + bait * 20_000)
         assert reader.findings.truncated
         assert reader.findings.lost["crc"] <= limits.CHUNK_RESYNCS_MAX + 1
+
+
+class TestFilesThatChange:
+    @pytest.mark.parametrize(
+        "becomes",
+        [
+            pytest.param(b"", id="shorter"),
+            pytest.param(b"PFC1", id="cut in the header"),
+            pytest.param(b"noise" * 100, id="noise"),
+            pytest.param(chunk(5), id="another chunk"),
+            pytest.param(chunk(0)[:-1] + b"\1", id="another body"),
+        ],
+    )
+    def test_between_the_passes(self, becomes: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+        # GIVEN a chunk that is not kept from the first pass to the second
+        monkeypatch.setattr(limits, "CHUNK_BODIES_BYTES", 0)
+        data = chunk(0)
+        file = io.BytesIO(data)
+        reader = chunks.ChunkDecoder(file, len(data))
+        index = reader._index
+
+        def index_and_change(*arguments: Any) -> None:
+            index(*arguments)
+            file.seek(0)
+            file.truncate()
+            file.write(becomes)
+
+        monkeypatch.setattr(reader, "_index", index_and_change)
+        with pytest.raises(BadTrace, match="changed while it was read: at byte 0"):
+            list(reader.batches())
+
+    def test_what_does_not_change_is_read_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "CHUNK_BODIES_BYTES", 0)
+        found, reader = decoded(chunk(0) + chunk(1))
+        assert names(found) == ["range 0", "range 1"]
+        assert reader.findings.lost == {}
 
 
 class TestStreams:
