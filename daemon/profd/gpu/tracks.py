@@ -22,8 +22,8 @@ _LEFT_OUT: Final = frozenset({"memory_total_bytes"})  # it never changes
 class Tracks:
     """The samples of one recording: at most GPU_SAMPLES_MAX readings, then every second one, and so on.
 
-    `gpus`: device nodes (/dev/nvidia0 is 0) that the process holds; empty: not known, then those that the driver
-    says it computes on, else all.
+    `gpus`: device nodes (/dev/nvidia0 is 0) that the process holds; empty: not known. Where that, or the node of a
+    GPU, is not known, then those that the driver says it computes on, else all.
     """
 
     def __init__(self, pid: int, gpus: Iterable[int], interval_ns: int, realtime_offset_ns: int) -> None:
@@ -78,10 +78,12 @@ class Tracks:
 
     def _own(self, gpus: Iterable[Gpu]) -> list[Gpu]:
         found = list(gpus)
-        if self._nodes:
-            return [gpu for gpu in found if gpu.minor in self._nodes]
-        computing = {gpu.index for gpu in found if self._pid in gpu.processes}
-        return [gpu for gpu in found if gpu.index in computing] if computing else found
+        own = [gpu for gpu in found if gpu.minor in self._nodes]
+        if self._nodes and self._nodes <= {gpu.minor for gpu in own}:
+            return own
+        unknown = [gpu for gpu in found if gpu.minor is None] if self._nodes else found
+        computing = {gpu.index for gpu in unknown if self._pid in gpu.processes}
+        return own + ([gpu for gpu in unknown if gpu.index in computing] if computing else unknown)
 
 
 def track_of(gpu: Gpu) -> str:

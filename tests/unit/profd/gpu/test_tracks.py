@@ -72,6 +72,33 @@ def test_the_gpus_of_the_process(nodes: tuple[int, ...], computing: tuple[int, .
     assert {event["pid"] for event in events} == shown
 
 
+@pytest.mark.parametrize(
+    ("minors", "computing", "shown"),
+    [
+        ((None, None), (1,), {"GPU 1"}),
+        ((None, None), (), {"GPU 0", "GPU 1"}),
+        ((0, None), (), {"GPU 0", "GPU 1"}),  # one of its two nodes is none that is known
+        ((5, None), (), {"GPU 1"}),
+        ((0, 2), (), {"GPU 0", "GPU 1"}),
+        ((0, 2, None), (2,), {"GPU 0", "GPU 1"}),  # its nodes are known
+    ],
+)
+def test_gpus_whose_node_the_driver_does_not_say(
+    minors: tuple[int | None, ...], computing: tuple[int, ...], shown: set[str]
+) -> None:
+    tracks = made((0, 2))
+    tracks.add(
+        reading(
+            *(
+                gpu(index, minor=minor, busy_ratio=1.0, processes=dict.fromkeys([4711] * (index in computing), 1))
+                for index, minor in enumerate(minors)
+            )
+        )
+    )
+    _, events = decoded(tracks)
+    assert {event["pid"] for event in events} == shown
+
+
 def test_only_what_falls_into_the_recording() -> None:
     tracks = made()
     for second in range(10):
