@@ -89,11 +89,6 @@ struct GroupTable {
   explicit GroupTable(std::size_t n) : slots(std::bit_ceil(n * 2 + 2), kNoRow), mask(slots.size() - 1) {}
 };
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
-  return spread(hash);
-}
-
 nb::tuple group_rows(std::vector<In<std::int64_t>> columns) {
   require(!columns.empty(), "group_rows needs at least one column");
   const std::size_t n = columns[0].shape(0);
@@ -107,7 +102,7 @@ nb::tuple group_rows(std::vector<In<std::int64_t>> columns) {
     GroupTable table(1 << 10);
     const auto hash_of = [&](std::size_t row) {
       std::uint64_t hash = 0;
-      for (const std::int64_t* column : data) hash = mix(hash, static_cast<std::uint64_t>(column[row]));
+      for (const std::int64_t* column : data) hash = spread(hash ^ static_cast<std::uint64_t>(column[row]));
       return hash;
     };
     const auto equal = [&](std::size_t a, std::size_t b) {

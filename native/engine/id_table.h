@@ -78,8 +78,7 @@ class IdTable {
     bool is_free() const { return page == kNoPage; }
     bool same_key(const Slot& other) const { return block == other.block && group == other.group; }
     std::uint64_t hash() const {
-      return spread(static_cast<std::uint64_t>(block) +
-                    (static_cast<std::uint64_t>(static_cast<std::uint32_t>(group)) << 32));
+      return spread(static_cast<std::uint64_t>(block), static_cast<std::uint64_t>(group) << 1);
     }
   };
 

@@ -35,8 +35,7 @@ class AddressTable {
     bool is_free() const { return value == kUnused; }
     bool same_key(const Slot& other) const { return pointer == other.pointer && process == other.process; }
     std::uint64_t hash() const {
-      return spread(static_cast<std::uint64_t>(pointer) ^
-                    (static_cast<std::uint64_t>(static_cast<std::uint32_t>(process)) << 40));
+      return spread(static_cast<std::uint64_t>(pointer), static_cast<std::uint64_t>(process) << 1);
     }
   };
 
