@@ -68,7 +68,8 @@ def plumbed(table: EventTable, calls: tuple[Array, Array]) -> tuple[Array, Array
 def forward_tracks(table: EventTable, tracks: Tracks) -> Array | None:
     """Of each backward op the track of the thread whose id it names as its forward thread, else NO_ROW.
 
-    None: there are no such ops. Kineto's own numbers, which are no ids, name no track.
+    None: all of them ran on that thread themselves, or there are none. Kineto's own numbers, which are no ids, name no
+    track.
     """
     named = _named_tracks(table, table.column("fwd_thread"), tracks) if "fwd_thread" in table.columns else None
     if named is None:
@@ -84,9 +85,10 @@ def _named_tracks(table: EventTable, fwd_thread: Array, tracks: Tracks) -> Array
     group, first = _engine.group_rows([process, np.ascontiguousarray(fwd_thread[rows])])
     ids = {(track.get("process"), track.get("id")): number for number, track in enumerate(tracks.threads)}
     keys = zip(process[first].tolist(), fwd_thread[rows[first]].tolist(), strict=True)
-    meant = np.array([ids.get(key, NO_ROW) for key in keys], dtype=np.int32)
-    if not (meant != NO_ROW).any():
+    meant = np.array([ids.get(key, NO_ROW) for key in keys], dtype=np.int32)[group]
+    # The engine's rows are on the threads of the functions they call.
+    if not ((meant != NO_ROW) & (meant != table.column("thread")[rows])).any():
         return None
     forward = np.full(len(table), NO_ROW, dtype=np.int32)
-    forward[rows] = meant[group]
+    forward[rows] = meant
     return forward
