@@ -41,7 +41,7 @@ class DeviceWork:
     linked: Array  # bool: its launch is known
     launch: Array  # when that began, not after `start`; `start` where it is not known
     names: Dictionary
-    called: Array  # bool: a call with its correlation id is in the trace
+    called: Array  # bool: a call of its process with its correlation id is in the trace
 
     def __len__(self) -> int:
         return len(self.start)
@@ -57,10 +57,11 @@ class _Gathering:
     def __init__(self) -> None:
         self._parts: dict[str, list[Array]] = {name: [] for name in _COLUMNS}
         self._starts: list[Array] = []  # of every row: any may have launched something
-        self._calls: list[Array] = []  # correlation ids
+        self._processes: list[Array] = []  # of the work
+        self._calls: list[tuple[Array, Array]] = []  # their processes and correlation ids
 
     def of(self, reader: TraceReader) -> DeviceWork:
-        for table in reader.iterate(_COLUMNS, args=False):
+        for table in reader.iterate((*_COLUMNS, "process"), args=False):
             self._add(table)
         parts = {name: _joined(arrays) for name, arrays in self._parts.items()}
         start_of, link = _joined(self._starts), parts["linked"]
@@ -76,20 +77,40 @@ class _Gathering:
             linked=linked,
             launch=launch,
             names=reader.dictionaries.get("name", Dictionary()),
-            called=(correlation > 0) & np.isin(correlation, _joined(self._calls)),
+            called=(correlation > 0) & self._are_called(correlation),
         )
 
     def _add(self, table: EventTable) -> None:
         kinds, start = table.column("kind"), table.columns["start"]
         self._starts.append(start)
         calls = np.flatnonzero(rules.is_kind(kinds, Kind.RUNTIME, Kind.DRIVER))
-        self._calls.append(table.column("correlation")[calls])
+        self._calls.append((table.column("process")[calls], table.column("correlation")[calls]))
         rows = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type")))
+        self._processes.append(table.column("process")[rows])
         for name in ("name", "kind", "device_type", *_INTEGERS):
             self._parts[name].append(table.column(name)[rows])
         begin, end = start[rows], table.column("end")[rows]
         self._parts["start"].append(begin)
         self._parts["end"].append(np.where((end != NO_END) & (end > begin), end, begin))
+
+    def _are_called(self, correlation: Array) -> Array:
+        """Which of these ids a call of the same process has: each process counts its calls from 1.
+
+        Kineto puts the work of a device under a process of its own, which calls nothing: there any process's will do.
+        """
+        calls = len(correlation)  # from here on in `process` and `ids`
+        process = _numbered(_joined([*self._processes, *(process for process, _ in self._calls)]))
+        ids = np.concatenate([correlation, *(ids for _, ids in self._calls)])
+        pairs = _numbered(ids) * max(len(process), 1) + process
+        apart = ~np.isin(process[:calls], process[calls:])
+        found: Array = np.isin(pairs[:calls], pairs[calls:]) | (apart & np.isin(correlation, ids[calls:]))
+        return found
+
+
+def _numbered(values: Array) -> Array:
+    """Equal values have equal numbers from 0, fewer than there are values."""
+    numbers: Array = np.unique(values, return_inverse=True)[1]
+    return numbers
 
 
 def _joined(arrays: list[Array]) -> Array:

@@ -119,6 +119,18 @@ def test_a_stated_link_that_was_not_made_is_told(tmp_path: Path) -> None:
     assert answer["streams"][0]["queue_max"] == 0
 
 
+@pytest.mark.parametrize(("of_work", "stated"), [(0, 1), (1, 0), (2, 1)])
+def test_a_call_of_another_process_is_not_the_one_that_work_names(tmp_path: Path, of_work: int, stated: int) -> None:
+    # Processes 0 and 1 make calls; 2 is what Kineto calls the device.
+    calls = [
+        Event("cudaLaunchKernel", 10 + at, 12, Kind.RUNTIME, at, fields={"correlation": 1 + at, "process": at})
+        for at in (0, 1)
+    ]
+    events = [*calls, work("a", 20, 50, 7, None, correlation=1, process=of_work)]
+    answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=100)).gpu()
+    assert answer["links"]["stated"] == stated
+
+
 def test_clocks_that_disagree_make_no_delay_negative(tmp_path: Path) -> None:
     events = [call(30, 1), work("a", 20, 50, 7, 1, correlation=1)]
     answer = open_trace(store(table_of(events), tmp_path / "t", start_ns=0, end_ns=100)).gpu()
