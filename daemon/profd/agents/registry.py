@@ -87,11 +87,11 @@ class Registry:
         if agent is None:
             return process
         hello = agent.hello
-        return replace(
-            process,
-            rank=process.rank if hello.rank is None else hello.rank,
-            job=hello.job or process.job or hello.pod,
-        )
+        rank = process.rank if hello.rank is None else hello.rank
+        job = hello.job or process.job or hello.pod
+        if (rank, job) == (process.rank, process.job):
+            return process
+        return replace(process, rank=rank, job=job)
 
     def accept(self, connection: socket.socket) -> None:
         """A new connection; it is the registry's from here on."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 from profd.capture.estimate import Headroom, over_limit
@@ -38,6 +37,8 @@ _LAUNCH_EXECUTABLES: Final = frozenset(
     )
 )
 
+_PYTHON: Final = re.compile(r"(python|pypy)[\d.]*t?")
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -56,9 +57,20 @@ def in_order(sources: Sequence[Source]) -> list[Source]:
     return sorted(sources, key=lambda s: (ORDER.index(s.name) if s.name in ORDER else len(ORDER), s.name))
 
 
-def in_turn(process: Process, ranked: Sequence[Source]) -> list[tuple[Source, Offer]]:
-    """The sources with what they say of this process, best for it first."""
-    offers = [(source, source.offer(process)) for source in ranked]
+def in_turn(process: Process, ranked: Sequence[Source]) -> Iterator[tuple[Source, Offer]]:
+    """The sources with what they say of this process, best for it first. None is asked before its turn comes, but
+    where one has named better ones: some look at files.
+    """
+    for index, source in enumerate(ranked):
+        offer = source.offer(process)
+        if offer.after:
+            yield from _after_better([(source, offer), *((each, each.offer(process)) for each in ranked[index + 1 :])])
+            return
+        yield source, offer
+
+
+def _after_better(offers: Sequence[tuple[Source, Offer]]) -> list[tuple[Source, Offer]]:
+    """These, each behind those that it has named and that are able."""
     able = {source.name: index for index, (source, offer) in enumerate(offers) if offer.can or offer.busy}
 
     def turn(numbered: tuple[int, tuple[Source, Offer]]) -> tuple[int, int]:
@@ -206,10 +218,10 @@ def is_launcher(process: Process) -> bool:
     words = process.command.split()
     if not words:
         return False
-    program = PurePosixPath(words[0]).name.lstrip("-")
+    program = _name(words[0]).lstrip("-")
     if program in _LAUNCH_EXECUTABLES or program in _LAUNCH_WORDS:
         return True
-    if not re.fullmatch(r"(python|pypy)[\d.]*t?", program):
+    if not _PYTHON.fullmatch(program):
         return False
     return _python_runs(words[1:]) in _LAUNCH_WORDS
 
@@ -225,5 +237,10 @@ def _python_runs(words: Sequence[str]) -> str:
         if word in ("-X", "-W"):
             next(rest, "")
         elif not word.startswith("-"):
-            return PurePosixPath(word).name
+            return _name(word)
     return ""
+
+
+def _name(path: str) -> str:
+    """Its last part."""
+    return path.rstrip("/").rpartition("/")[2]

@@ -101,7 +101,7 @@ class Planner:
 
     def _check_source(self, name: str) -> None:
         """BadInput for a source that there is not: whoever asks mistyped it, and no process is to blame."""
-        known = [source.name for source in in_order(self._sources)]
+        known = [source.name for source in self._sources]
         if name and name not in known:
             raise BadInput(f"there is no source {name!r}; there are: {', '.join(known) or 'none'}")
 
@@ -137,7 +137,7 @@ class Planner:
                 log.error("a source could not look", exc_info=error, extra={"source": source.name})
 
     def _select(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
-        own = self._not_meant(caller) - set(selector.pids) | set(self._settings.own_pids())
+        own = {*self._settings.own_pids(), *({caller.pid} - set(selector.pids))}
         selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
         if not selector.children:
             return selection
@@ -151,9 +151,9 @@ class Planner:
         return {*self._settings.own_pids(), caller.pid}
 
     def _traceable_below(self, process: Process, families: Families) -> list[Process]:
-        own = self._settings.own_pids()
-        below = (p for p in families.below([process.id.pid]) if p.uid == process.uid and p.id.pid not in own)
-        return [p for p in below if any(source.offer(p).can for source in self._sources)]
+        below = [p for p in families.below([process.id.pid]) if p.uid == process.uid]
+        own = self._settings.own_pids() if below else ()
+        return [p for p in below if p.id.pid not in own and any(source.offer(p).can for source in self._sources)]
 
     def _plan(self, caller: Identity, request: Request, process: Process, families: Families) -> TargetPlan:
         target = TargetRecord.of(process, self._settings.host)

@@ -7,7 +7,6 @@ moment: a read that fails for either reason is None, never an exception.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,8 +20,6 @@ CGROUP_BYTES: Final = 16384
 DESCRIPTORS_LISTED: Final = 4096  # of one process, when looking for GPUs
 
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD in field 9 of stat
-# The kernel escapes newlines in the name, which is the process's own choice.
-_STATUS_FIELDS: Final = re.compile(rb"^(Uid|Gid|NSpid|TracerPid):([\t 0-9]+)$", re.MULTILINE)
 _STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the last that is used
 
 
@@ -127,15 +124,14 @@ class Status:
 
 def parse_status(raw: bytes) -> Status | None:
     """Parse status; None if it does not say who owns the process."""
-    fields = dict(_STATUS_FIELDS.findall(raw))
     try:
         return Status(
-            uid=_owner(fields[b"Uid"]),
-            gid=_owner(fields[b"Gid"]),
-            namespace_pids=tuple(int(pid) for pid in fields.get(b"NSpid", b"").split()),
-            tracer=int(fields.get(b"TracerPid", b"0")),
+            uid=_owner(_numbers(raw, b"Uid")),
+            gid=_owner(_numbers(raw, b"Gid")),
+            namespace_pids=_numbers(raw, b"NSpid"),
+            tracer=next(iter(_numbers(raw, b"TracerPid")), 0),
         )
-    except (KeyError, ValueError):
+    except ValueError:
         return None
 
 
@@ -145,13 +141,20 @@ def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
     return None if raw is None else parse_status(raw)
 
 
-def _owner(ids: bytes) -> int:
+def _numbers(raw: bytes, name: bytes) -> tuple[int, ...]:
+    """Of one line of status; none where there is no such line. ValueError where they are no numbers."""
+    # The kernel escapes newlines in the command name, which is the process's own choice.
+    line = raw.partition(b"\n" + name + b":")[2].partition(b"\n")[0]
+    return tuple(map(int, line.split()))
+
+
+def _owner(ids: tuple[int, ...]) -> int:
     """Real, effective, saved, filesystem id -> whose process it is to us.
 
     A program that runs with two identities belongs to the more powerful one, as
     for ptrace(2): the user who started a setuid program may not look into it.
     """
-    real, effective, saved = (int(value) for value in ids.split()[:3])
+    real, effective, saved = ids[:3]
     if real == effective == saved:
         return real
     return 0 if 0 in (real, effective, saved) else effective

@@ -40,6 +40,18 @@ def test_the_next_one_and_why() -> None:
     assert chosen.why == "the first that serves the request (kineto: it has not registered)"
 
 
+def test_sources_behind_the_one_that_serves_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    offer = FakeSource.offer
+    monkeypatch.setattr(FakeSource, "offer", lambda self, process: asked.append(self.name) or offer(self, process))
+    kineto, pyspy = sources()
+    assert choice(pyspy, kineto).source is kineto
+    assert asked == ["kineto"]
+    kineto.offered = Offer(False, "it has not registered.")
+    assert choice(pyspy, kineto).source is pyspy
+    assert asked == ["kineto", "kineto", "pyspy"]
+
+
 def test_by_name() -> None:
     kineto, pyspy = sources()
     chosen = choice(kineto, pyspy, source="pyspy")

@@ -49,7 +49,7 @@ def test_own_stat_agrees_with_the_kernel() -> None:
     ],
 )
 def test_owner_is_the_more_powerful_identity(ids: str, owner: int) -> None:
-    status = procfs.parse_status(f"Uid:\t{ids}\nGid:\t5 5 5 5\nNSpid:\t40\t7\nTracerPid:\t9\n".encode())
+    status = procfs.parse_status(f"Name:\tx\nUid:\t{ids}\nGid:\t5 5 5 5\nNSpid:\t40\t7\nTracerPid:\t9\n".encode())
     assert status == procfs.Status(owner, 5, (40, 7), 9)
 
 
