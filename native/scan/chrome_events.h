@@ -44,7 +44,7 @@ class ChromeEvents {
   ChromeTracks& tracks() { return tracks_; }
 
  private:
-  using Async = std::unordered_map<std::string, std::vector<Row>>;  // by async_key; no vector is empty
+  using Async = std::unordered_map<std::string, std::vector<Row>, SeededHash>;  // by async_key; no vector is empty
 
   void complete(Record& record);
   void begin_pair(Record& record);

@@ -31,6 +31,13 @@ inline std::uint64_t hash_bytes(std::string_view s, std::uint64_t seed) {
   return mix(h ^ word, 0xE7037ED1A0B428DBull);
 }
 
+struct SeededHash {
+  std::uint64_t seed = hash_seed();
+
+  std::size_t operator()(std::string_view text) const { return hash_bytes(text, seed); }
+  std::size_t operator()(std::int64_t number) const { return mix(static_cast<std::uint64_t>(number) ^ seed, seed | 1); }
+};
+
 // Bytes that all dictionaries of a trace may take together.
 struct Budget {
   std::size_t left;

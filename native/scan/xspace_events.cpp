@@ -259,8 +259,8 @@ class Scan {
   std::size_t stats_seen_ = 0, expected_ = 0;
   std::vector<std::uint32_t> order_;    // columns of the stats of the event before
   std::vector<std::uint32_t> touched_;  // of the stats of this event, once for each
-  std::unordered_map<std::int64_t, ByType, MixedHash> columns_;
-  std::unordered_map<std::string_view, std::int64_t> texts_;
+  std::unordered_map<std::int64_t, ByType, SeededHash> columns_;
+  std::unordered_map<std::string_view, std::int64_t, SeededHash> texts_;
 };
 
 }  // namespace

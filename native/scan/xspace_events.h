@@ -7,17 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace profd::scan {
+#include "interner.h"
 
-// Ids come from the file: whoever counts them up in steps of the table's size gains nothing.
-struct MixedHash {
-  std::size_t operator()(std::int64_t value) const {
-    std::uint64_t mixed = static_cast<std::uint64_t>(value) + 0x9e3779b97f4a7c15u;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
-    return mixed ^ mixed >> 31;
-  }
-};
+namespace profd::scan {
 
 // Distinct 64-bit values and their places, in order of first use.
 class Places {
@@ -32,7 +24,7 @@ class Places {
   std::vector<std::int64_t> values;
 
  private:
-  std::unordered_map<std::int64_t, std::int32_t, MixedHash> known_;
+  std::unordered_map<std::int64_t, std::int32_t, SeededHash> known_;
   std::int32_t last_ = 0;  // neighbours are mostly alike
 };
 
