@@ -14,11 +14,12 @@
 namespace profd::scan {
 
 // A numpy array that owns the vector: no copy.
-template <typename T>
-nanobind::object array(std::vector<T>&& values) {
+template <typename T, typename Allocator>
+nanobind::object array(std::vector<T, Allocator>&& values) {
   namespace nb = nanobind;
-  auto* const owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  using Vector = std::vector<T, Allocator>;
+  auto* const owned = new Vector(std::move(values));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<Vector*>(p); });
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
 }
 

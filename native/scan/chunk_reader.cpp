@@ -277,9 +277,8 @@ bool ChunkReader::add_events(const ChunkPlace& place) {
   Cursor labels(nested.bytes(label_bytes)), pops(nested.bytes(pop_bytes)), times = nested;
   if (nested.bad() || count + others_.size() > place.slots) return false;
 
-  constexpr std::size_t kBatch = 3 << 15;  // somewhat more than a caller waits for
   const std::size_t first = columns.size();
-  if (first == 0) columns.reserve(kBatch);
+  if (first == 0) columns.reserve(kBatchRows);
   columns.resize(first + count + others_.size());
   row_of_slot_.assign(body_.has_attributes() ? place.slots : 0, -1);
   open_.clear();

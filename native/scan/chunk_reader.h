@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +50,8 @@ struct SparseColumn {
   }
 };
 
+inline constexpr std::size_t kBatchRows = 3 << 15;  // somewhat more than a caller of ChunkReader waits for
+
 // A column that is there from the first row that has a value.
 template <typename T>
 struct OptionalColumn {
@@ -56,8 +59,13 @@ struct OptionalColumn {
   std::vector<T> values;
 
   void put(std::size_t row, T value) {
-    if (values.size() <= row) values.resize(row + 1, absent);
-    values[row] = value;
+    if (values.empty()) values.reserve(kBatchRows);
+    if (values.size() < row) values.resize(row, absent);
+    if (values.size() == row) {
+      values.push_back(value);
+    } else {
+      values[row] = value;
+    }
   }
   void cut(std::size_t rows) {
     if (values.size() > rows) values.resize(rows);
@@ -67,10 +75,30 @@ struct OptionalColumn {
   }
 };
 
+// Makes room for values that are written before anybody reads them: no zeros first.
+template <typename T>
+struct Uninitialised : std::allocator<T> {
+  template <typename U>
+  struct rebind {
+    using other = Uninitialised<U>;
+  };
+  template <typename U>
+  void construct(U* at) noexcept {
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <typename U, typename... Values>
+  void construct(U* at, Values&&... values) {
+    std::construct_at(at, std::forward<Values>(values)...);
+  }
+};
+
+template <typename T>
+using FullColumn = std::vector<T, Uninitialised<T>>;
+
 struct ChunkColumns {
-  std::vector<std::int32_t> name, cat, process, thread;
-  std::vector<std::uint8_t> kind, phase, device_type;
-  std::vector<std::int64_t> start, end;
+  FullColumn<std::int32_t> name, cat, process, thread;
+  FullColumn<std::uint8_t> kind, phase, device_type;
+  FullColumn<std::int64_t> start, end;
   OptionalColumn<std::int64_t> external{kAbsent, {}}, sequence{kAbsent, {}}, fwd_thread{kAbsent, {}},
       debug_handle{kAbsent, {}}, correlation{kAbsent, {}}, device{kAbsent, {}}, context{kAbsent, {}}, stream{kAbsent, {}}, bytes{kAbsent, {}}, ptr{kAbsent, {}},
       total_allocated{kAbsent, {}}, total_reserved{kAbsent, {}};
@@ -83,7 +111,7 @@ struct ChunkColumns {
 
   std::size_t size() const { return start.size(); }
   void reserve(std::size_t rows);
-  void resize(std::size_t rows);  // cuts or extends what is always there, cuts the rest
+  void resize(std::size_t rows);  // cuts what is always there or extends it by rows to be written, cuts the rest
   void pad();
 };
 
