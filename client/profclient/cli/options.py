@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli.units import parse_duration_ns, parse_hertz, parse_share, parse_steps, parse_window_ns
+from profclient.cli.output import say
+from profclient.cli.units import (
+    duration,
+    parse_duration_ns,
+    parse_hertz,
+    parse_share,
+    parse_steps,
+    parse_window_ns,
+    seconds,
+)
 from profclient.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -193,3 +202,15 @@ def part_query(window: str | None, step: str | None, min_duration: str | None, r
         "min_duration_ns": parse_duration_ns(min_duration) if min_duration else 0,
         "redact": words,
     }
+
+
+def warn_if_beyond(trace: dict[str, Any], part: dict[str, Any]) -> None:
+    """Say so where the window begins after the last event of the trace: what is written then is empty."""
+    start_ns, end_ns, from_ns = trace["start_ns"], trace["end_ns"], part["from_ns"]
+    if from_ns is None or start_ns is None or end_ns is None or from_ns <= end_ns - start_ns:
+        return
+    lasts_ns = end_ns - start_ns
+    say(
+        f"The window begins {duration(from_ns)} after the trace's first event, and the trace ends after "
+        f"{duration(lasts_ns)}: there is nothing in it. All of the trace: --window 0s..{seconds(lasts_ns)}"
+    )

@@ -84,6 +84,11 @@ def _offset_ns(text: str) -> int | None:
     return 0 if text in {"0", "0s"} else parse_duration_ns(text)
 
 
+def seconds(ns: int) -> str:
+    """Ns → what `parse_duration_ns` takes for it, rounded up to milliseconds."""
+    return f"{-(-ns // 1_000_000) / 1000:g}s"
+
+
 def duration(ns: int | float | None) -> str:
     """Ns → at most four digits and a unit: `1.234 s`, `12.3 ms`; `-` for nothing known."""
     if ns is None:

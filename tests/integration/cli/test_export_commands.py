@@ -86,6 +86,18 @@ def test_parts(profctl, trace, tmp_path):
     assert profctl("export", trace, "--step", "5..4", "-o", str(file)).code == 2
 
 
+def test_a_window_beyond_the_trace_is_empty_and_said(profctl, trace, tmp_path):
+    file = tmp_path / "x.json"
+    done = profctl("export", trace, "--window", "1s..2s", "-o", str(file))
+    assert done.code == 0
+    assert "there is nothing in it" in done.err
+    whole = done.err.partition("All of the trace: ")[2].split()[:2]
+    assert names(file.read_bytes()) == []
+    done = profctl("export", trace, *whole, "-o", str(file))
+    assert "there is nothing" not in done.err
+    assert len(names(file.read_bytes())) == 5
+
+
 def test_redaction(profctl, trace, tmp_path):
     assert b"hunter2" not in exported(profctl, trace, tmp_path / "x.json", "--redact", "values")
     assert b"hunter2" in exported(profctl, trace, tmp_path / "x.json", "--redact", "paths,names")

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from profclient.cli.backend import traces
-from profclient.cli.options import part_options, part_query
+from profclient.cli.options import part_options, part_query, warn_if_beyond
 from profclient.cli.output import say
 from profclient.cli.units import size
 from profclient.errors import UsageError
@@ -57,6 +57,9 @@ def export(
     # pprof's files are always compressed, whatever they are called.
     gzip = to_file and str(output).endswith(".gz")
     with traces() as source:
+        if part["from_ns"] is not None:
+            warn_if_beyond(found := source.get(trace), part)
+            trace = found["id"]
         pieces = source.export(trace, format=format_, gzip=gzip, **part)
         if not to_file or output is None:
             copy(pieces, sys.stdout.buffer)

@@ -11,7 +11,7 @@ import click
 
 from profclient.cli.backend import traces
 from profclient.cli.commands.export import copy
-from profclient.cli.options import part_options, part_query
+from profclient.cli.options import part_options, part_query, warn_if_beyond
 from profclient.cli.output import say
 from profclient.cli.units import size
 from profclient.errors import UsageError
@@ -42,6 +42,7 @@ def open_trace(
     with tempfile.TemporaryFile(prefix="profctl-open-") as file:
         with traces() as source:
             found = source.get(trace)
+            warn_if_beyond(found, part)
             written = copy(source.export(found["id"], format="perfetto", gzip=False, **part), file)
         try:
             served = OneTrace(file, written, found["title"] or found["id"], port)
