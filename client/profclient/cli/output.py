@@ -51,31 +51,40 @@ def emit_json(value: Any) -> None:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = (), wide: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Sequence[str] = (),
+    wide: Sequence[str] = (),
+    spare: Sequence[str] = (),
 ) -> None:
     """Print a table that fits the terminal.
 
     Columns in `right` are numbers. Those in `wide` share what the others leave
     over, and are cut with an ellipsis: at the end, or, where the end tells names
     apart (`adam.py(347): step`, `ProfilerStep#101`, paths), at the beginning. Where there is too little room, columns
-    that hold nothing but dashes are left out.
+    that hold nothing but dashes are left out, then those in `spare`, which others tell, too.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
-    columns, cells = _without_empty(columns, cells, wide)
+    empty = {name for at, name in enumerate(columns) if all(row[at] in ("", "-") for row in cells)}
+    for left_out in (empty, set(spare)):
+        if not _fits(columns, cells, wide):
+            columns, cells = _without(left_out, columns, cells)
     widths = _widths(columns, cells, wide)
     click.echo(click.style(_row(columns, columns, widths, right), bold=True), color=_color())
     for row in cells:
         click.echo(_row(row, columns, widths, right))
 
 
-def _without_empty(
-    columns: Sequence[str], cells: list[list[str]], wide: Sequence[str]
-) -> tuple[Sequence[str], list[list[str]]]:
+def _fits(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str]) -> bool:
     natural = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     least = [min(width, WIDE_MIN) if name in wide else width for width, name in zip(natural, columns, strict=True)]
-    if not cells or sum(least) + GAP * (len(least) - 1) <= _screen_width():
-        return columns, cells
-    kept = [index for index in range(len(columns)) if any(row[index] not in ("", "-") for row in cells)]
+    return not cells or sum(least) + GAP * (len(least) - 1) <= _screen_width()
+
+
+def _without(
+    left_out: set[str], columns: Sequence[str], cells: list[list[str]]
+) -> tuple[Sequence[str], list[list[str]]]:
+    kept = [index for index, name in enumerate(columns) if name not in left_out]
     return [columns[index] for index in kept], [[row[index] for index in kept] for row in cells]
 
 

@@ -49,7 +49,10 @@ def top(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Where the time went, by name: torch.profiler's key averages."""
+    """Where the time went, by name: torch.profiler's key averages.
+
+    CPU AVG is CPU TOTAL by CALLS, and left out where a terminal has no room for it.
+    """
     rows_wanted = limit if limit is not None else (0 if as_json else 20)
     with traces() as source:
         rows = source.top(
@@ -72,8 +75,8 @@ def top(
 
 # Heading, field and how it is written; columns whose field says nothing anywhere are left out.
 _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
-    ("SELF DEVICE", "self_device_time_total_ns", duration),
-    ("DEVICE TOTAL", "device_time_total_ns", duration),
+    ("SELF DEV", "self_device_time_total_ns", duration),
+    ("DEV TOTAL", "device_time_total_ns", duration),
     ("BACKWARD", "backward_time_total_ns", duration),
     ("SELF CPU MEM", "self_cpu_memory_usage", size),
     ("CPU MEM", "cpu_memory_usage", size),
@@ -91,7 +94,7 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
     columns = ["SELF CPU", "CPU TOTAL", "CPU AVG", *(heading for heading, _, _ in figures), "CALLS"]
     last = ["NAME", *texts]
     cells = ([*_cells(row, figures), *(_text(row.get(_TEXTS[name])) for name in texts)] for row in rows)
-    table(columns + last, cells, right=columns, wide=last)
+    table(columns + last, cells, right=columns, wide=last, spare=["CPU AVG"])
 
 
 def _text(value: object) -> str:

@@ -23,13 +23,39 @@ def row(name: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def table(*rows: dict[str, Any]) -> list[list[str]]:
+    def table(*rows: dict[str, Any], screen: int = 120) -> list[list[str]]:
+        monkeypatch.setenv("COLUMNS", str(screen))
         print_rows(list(rows))
-        return [line.split() for line in capsys.readouterr().out.splitlines()]
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= screen
+        return [line.split() for line in lines]
 
     return table
+
+
+LONG = 123_400_000_000  # nothing takes more room
+BUSY = {
+    "cpu_time_total_ns": LONG,
+    "self_cpu_time_total_ns": LONG,
+    "device_time_total_ns": LONG,
+    "self_device_time_total_ns": LONG,
+    "count": 9999,
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "heading"),
+    [
+        ({"backward_time_total_ns": LONG}, "BACKWARD"),
+        ({"input_shapes": [[2048, 2048]] * 9}, "SHAPES"),
+        ({"module": "Model_0.layers.3.attn.q_proj"}, "MODULE"),
+    ],
+)
+def test_it_fits_an_ordinary_terminal(printed: Any, more: dict[str, Any], heading: str) -> None:
+    head, _ = printed(row("aten::convolution_backward", **{**BUSY, **more}), screen=80)
+    assert heading in head
+    assert "AVG" not in head
+    assert printed(row("aten::mm", **{**BUSY, **more}))[0][4:6] == ["CPU", "AVG"]
 
 
 def test_nodes_are_told_where_there_are_some_and_0_is_one(printed: Any) -> None:
