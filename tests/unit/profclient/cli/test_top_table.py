@@ -47,6 +47,7 @@ BUSY = {
     ("more", "heading"),
     [
         ({"backward_time_total_ns": LONG}, "BACKWARD"),
+        ({"backward_time_total_ns": LONG, "flops": 10**12}, "FLOPS"),
         ({"input_shapes": [[2048, 2048]] * 9}, "SHAPES"),
         ({"module": "Model_0.layers.3.attn.q_proj"}, "MODULE"),
     ],
@@ -54,8 +55,12 @@ BUSY = {
 def test_it_fits_an_ordinary_terminal(printed: Any, more: dict[str, Any], heading: str) -> None:
     head, _ = printed(row("aten::convolution_backward", **{**BUSY, **more}), screen=80)
     assert heading in head
-    assert "AVG" not in head
-    assert printed(row("aten::mm", **{**BUSY, **more}))[0][4:6] == ["CPU", "AVG"]
+
+
+def test_the_average_goes_where_there_is_no_room_and_only_there(printed: Any) -> None:
+    wide = row("aten::mm", **BUSY, backward_time_total_ns=LONG, flops=10**12)
+    assert "AVG" in printed(wide, screen=120)[0]
+    assert "AVG" not in printed(wide, screen=80)[0]
 
 
 def test_nodes_are_told_where_there_are_some_and_0_is_one(printed: Any) -> None:
