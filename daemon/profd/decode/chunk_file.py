@@ -1,4 +1,4 @@
-"""Files of event chunks: where each chunk lies, its header, its body. docs/wire-format.md.
+"""Files of event chunks: where each chunk lies, its header, its body as it travelled. docs/wire-format.md.
 
 A chunk is passed over by its length when its crc does not hold, and looked for
 by its magic when there is no header where one should be.
@@ -9,19 +9,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from profd import limits
 from profd.chunk_header import CODEC_NONE, CODEC_ZSTD, CRC_FROM, HEADER, MAGIC, Header
 from profd.errors import BadTrace
 
-try:
-    from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14
-except ImportError:
-    from backports import zstd
-
 _TIME_MAX: Final = 1 << 61  # 73 years after 1970: no sum of a few such times overflows
-_OPTIONS: Final = {zstd.DecompressionParameter.window_log_max: limits.CHUNK_WINDOW_LOG_MAX}
 
 
 @dataclass(slots=True)
@@ -123,15 +117,3 @@ def _problem(header: Header) -> str:
     times = header.base_ns < _TIME_MAX and 0 <= header.real_ns < _TIME_MAX
     codec = header.codec in (CODEC_NONE, CODEC_ZSTD)
     return "" if sizes and times and codec and header.events <= header.slots else "header"
-
-
-def inflate(header: Header, raw: bytes) -> bytes | None:
-    """The body of a chunk; None when it is not what its header says."""
-    if header.codec != CODEC_ZSTD:
-        return raw if len(raw) == header.body_bytes else None
-    decompressor: Any = zstd.ZstdDecompressor(options=_OPTIONS)
-    try:
-        body: bytes = decompressor.decompress(raw, header.body_bytes + 1)
-    except zstd.ZstdError:
-        return None
-    return body if len(body) == header.body_bytes and decompressor.eof and not decompressor.unused_data else None

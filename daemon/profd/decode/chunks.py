@@ -22,7 +22,8 @@ from profd._scan import ChunkReader
 from profd.chunk_header import Header
 from profd.decode.batch import Batch, Findings
 from profd.decode.chunk_args import Arguments
-from profd.decode.chunk_file import ChunkFile, inflate
+from profd.decode.chunk_bodies import bodies, inflate
+from profd.decode.chunk_file import ChunkFile
 from profd.decode.chunk_frames import OpenFrames
 from profd.decode.op_inputs import Malformed, signature
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
@@ -121,8 +122,8 @@ class ChunkDecoder:
 
     def batches(self) -> Iterator[Batch]:
         """Yield batches of about BATCH_ROWS. Raises BadTrace if no chunk is readable, Exhausted beyond a limit."""
-        for at, header, raw in self._chunks.chunks():
-            self._index(at, header, raw)
+        for at, header, body in bodies(self._chunks.chunks()):
+            self._index(at, header, body)
         if not self._order and not self._streams:
             self._take_damage()
             raise BadTrace("no event chunk in it is readable", 0)
@@ -147,7 +148,7 @@ class ChunkDecoder:
         """Where frames that were open when recording began are put at the earliest: around all that was recorded."""
         return self._earliest[space] - 1
 
-    def _index(self, at: int, header: Header, raw: bytes) -> None:
+    def _index(self, at: int, header: Header, body: bytes | None) -> None:
         """First pass."""
         if len(self._order) >= limits.CHUNKS_MAX:
             raise Exhausted(f"The recording has more than {limits.CHUNKS_MAX} chunks. Capture a shorter window.")
@@ -160,7 +161,6 @@ class ChunkDecoder:
             return
         stream.sequences.add(header.sequence)
         start = self._time(header)
-        body = inflate(header, raw)
         if body is None or not 0 <= start < _TIME_MAX:
             self._lose("inflate" if body is None else "bad_time", header.events)
         elif (found := self._reader.index(*(place := self._place(header, space, start)), body)) is not None:
