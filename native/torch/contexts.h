@@ -5,13 +5,11 @@
 #include <ATen/record_function.h>
 
 #include "../recorder/writer.h"
-#include "device_times.h"
 
 namespace profd::torch_observer {
 
-struct Context final : at::ObserverContext {
+struct alignas(64) Context final : at::ObserverContext {
   recorder::Handle handle;
-  TimedOp timed;  // where device times are taken
 
   static void* operator new(size_t, void* at) { return at; }
   static void operator delete(void* context);

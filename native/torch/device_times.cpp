@@ -32,9 +32,21 @@ struct Pair {
   uint64_t id = 0;
   c10::DeviceIndex device = 0;
   std::atomic<uint64_t> state{0};
+  std::atomic<uint64_t> mark{0};   // the recorder's, of the op
+  std::atomic<uint32_t> outer{0};  // number of the pair around it on its thread, 0: none
 };
 
-const recorder::Api* events_api = nullptr;
+// What a thread has open. Pairs are numbered from 1.
+struct Open {
+  uint32_t recording;
+  std::atomic<uint32_t> innermost;
+  uint32_t prepared;  // for the op that is about to begin, 0: there is no room
+  bool of_op;         // an op is about to begin
+};
+constexpr int kDepthMax = 128;  // ranges within ranges of which the innermost are looked for
+constinit thread_local Open open_here{};
+
+recorder::Api* events_api = nullptr;
 Pair* pairs = nullptr;  // never freed: an op may end whenever it likes
 std::atomic<uint32_t> recording{0};
 std::atomic<uint32_t> begun{0};
@@ -110,57 +122,115 @@ void read_all(uint32_t count) {
   }
 }
 
+// The number of a pair with its first event, or 0.
+uint32_t begin_pair(uint32_t of) {
+  const bool room = begun.load(std::memory_order_relaxed) < kTimedOpsMax;  // it never goes around
+  const uint32_t at = room ? begun.fetch_add(1, std::memory_order_relaxed) : kTimedOpsMax;
+  if (__builtin_expect(at >= kTimedOpsMax, 0)) {
+    events_api->lose(Lost::CudaEventsFull, 1);
+    return 0;
+  }
+  Pair& pair = pairs[at];
+  const uint64_t before = pair.state.load(std::memory_order_acquire);
+  if (before % kPhases == kBusy || !make_busy(pair, before, of)) {  // an op that hung since a recording before this one
+    events_api->lose(Lost::CudaEventFailed, 1);
+    return 0;
+  }
+  const bool recorded = record_event(&pair.device, &pair.begin);
+  pair.state.store(state(of, recorded ? kBegun : kUnused), std::memory_order_release);
+  return recorded ? at + 1 : 0;
+}
+
+void end_pair(Pair& pair, uint32_t of) {
+  if (!make_busy(pair, state(of, kBegun), of)) return;
+  const bool recorded = record_event(nullptr, &pair.end);
+  pair.state.store(state(of, recorded ? kEnded : kBegun), std::memory_order_release);
+}
+
+// Of this thread, without what an earlier recording left in it; null: none is live.
+Open* open_now() {
+  if (!live.load(std::memory_order_acquire)) return nullptr;
+  Open& here = open_here;
+  const uint32_t now = recording.load(std::memory_order_relaxed);
+  if (here.recording != now) {
+    here.recording = now;
+    here.innermost.store(0, std::memory_order_relaxed);
+    here.of_op = false;
+  }
+  return &here;
+}
+
+void enter(uint64_t mark, uint64_t id) {
+  Open* here = open_now();
+  if (!here) return;
+  const uint32_t number = here->of_op ? here->prepared : begin_pair(here->recording);
+  if (!number) return;
+  Pair& pair = pairs[number - 1];
+  if (!make_busy(pair, state(here->recording, kBegun), here->recording)) return;
+  pair.id = id;
+  pair.mark.store(mark, std::memory_order_relaxed);
+  pair.outer.store(here->innermost.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  here->innermost.store(number, std::memory_order_relaxed);
+  pair.state.store(state(here->recording, kBegun), std::memory_order_release);
+}
+
+// What ends on another thread has no time: it is looked for among those of this one.
+void leave(uint64_t mark) {
+  Open* here = open_now();
+  if (!here) return;
+  std::atomic<uint32_t>* link = &here->innermost;
+  for (int depth = 0; depth < kDepthMax; ++depth) {
+    const uint32_t number = link->load(std::memory_order_relaxed);
+    if (!number) return;
+    Pair& pair = pairs[number - 1];
+    if (pair.mark.load(std::memory_order_relaxed) == mark) {
+      link->store(pair.outer.load(std::memory_order_relaxed), std::memory_order_relaxed);
+      return end_pair(pair, here->recording);
+    }
+    link = &pair.outer;
+  }
+}
+
+constexpr recorder::Enclosing kTimed = {enter, leave};
+
+bool hear(const recorder::Enclosing* from, const recorder::Enclosing* to) {
+  return events_api->state.enclosing.compare_exchange_strong(from, to);
+}
+
 // CUDA does not work in a child of a fork, and to destroy its parent's events is an error: they are left where they are.
 void forget() {
   live.store(false, std::memory_order_relaxed);
   pairs = nullptr;
+  hear(&kTimed, nullptr);
 }
 
 }  // namespace
 
-void start_device_times(const recorder::Api& api) {
+void start_device_times(recorder::Api& api) {
   if (live.load(std::memory_order_relaxed)) return;
   if (!torch::profiler::impl::cudaStubs()->enabled()) throw std::runtime_error("this torch has no CUDA events");
+  events_api = &api;
   static const int once = pthread_atfork(nullptr, nullptr, forget);
   (void)once;
-  events_api = &api;
   if (!pairs) pairs = new Pair[kTimedOpsMax];
   begun.store(0, std::memory_order_relaxed);
   recording.fetch_add(1, std::memory_order_relaxed);
+  if (!hear(nullptr, &kTimed)) throw std::runtime_error("CUPTI's collector is told of ops and ranges already");
   live.store(true, std::memory_order_release);
 }
 
-TimedOp begin_timed_op() {
-  if (!live.load(std::memory_order_acquire)) return {};
-  const bool room = begun.load(std::memory_order_relaxed) < kTimedOpsMax;  // it never goes around
-  const uint32_t number = room ? begun.fetch_add(1, std::memory_order_relaxed) : kTimedOpsMax;
-  if (__builtin_expect(number >= kTimedOpsMax, 0)) {
-    events_api->lose(Lost::CudaEventsFull, 1);
-    return {};
-  }
-  const uint32_t of = recording.load(std::memory_order_relaxed);
-  Pair& pair = pairs[number];
-  const uint64_t before = pair.state.load(std::memory_order_acquire);
-  if (before % kPhases == kBusy || !make_busy(pair, before, of)) {  // an op that hung since a recording before this one
-    events_api->lose(Lost::CudaEventFailed, 1);
-    return {};
-  }
-  const bool recorded = record_event(&pair.device, &pair.begin);
-  pair.state.store(state(of, recorded ? kBegun : kUnused), std::memory_order_release);
-  return recorded ? TimedOp{of, number + 1} : TimedOp{};
+void prepare_timed_op() {
+  Open* here = open_now();
+  if (!here) return;
+  here->prepared = begin_pair(here->recording);
+  here->of_op = true;
 }
 
-void end_timed_op(const TimedOp& op) {
-  if (!op.number || !live.load(std::memory_order_acquire)) return;
-  Pair& pair = pairs[op.number - 1];
-  if (!make_busy(pair, state(op.recording, kBegun), op.recording)) return;
-  const bool recorded = record_event(nullptr, &pair.end);
-  pair.id = op.id;
-  pair.state.store(state(op.recording, recorded ? kEnded : kBegun), std::memory_order_release);
-}
+void settle_timed_op() { open_here.of_op = false; }
 
 void stop_device_times() {
   if (!live.exchange(false, std::memory_order_acq_rel)) return;
+  hear(&kTimed, nullptr);
   read_all(std::min(begun.load(std::memory_order_relaxed), kTimedOpsMax));
 }
 

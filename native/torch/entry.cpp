@@ -39,8 +39,8 @@ const char* guarded(Do what) {
   }
 }
 
-const Api& checked(const void* recorder) {
-  const Api& api = *static_cast<const Api*>(recorder);
+Api& checked(void* recorder) {
+  Api& api = *static_cast<Api*>(recorder);
   if (api.version == profd::recorder::kApiVersion && api.bytes >= sizeof(Api)) return api;
   throw std::runtime_error("it was built for another version of profclient: profctl torch build");
 }
@@ -53,7 +53,7 @@ const Api& checked(const void* recorder) {
 EXPORTED const char* profd_torch_build() { return PROFD_TORCH_BUILD; }
 
 // `recorder` is the pointer of the capsule profclient._recorder._api.
-EXPORTED const char* profd_torch_start(const void* recorder, uint32_t wanted) {
+EXPORTED const char* profd_torch_start(void* recorder, uint32_t wanted) {
   return guarded([&] { profd::torch_observer::start(checked(recorder), wanted); });
 }
 
@@ -62,7 +62,7 @@ EXPORTED const char* profd_torch_stop() {
 }
 
 // Before profd_torch_start with kTimes; they are written at its stop, while the recording still runs.
-EXPORTED const char* profd_torch_times_start(const void* recorder) {
+EXPORTED const char* profd_torch_times_start(void* recorder) {
   return guarded([&] { profd::torch_observer::start_device_times(checked(recorder)); });
 }
 
@@ -70,7 +70,7 @@ EXPORTED const char* profd_torch_times_stop() {
   return guarded([] { profd::torch_observer::stop_device_times(); });
 }
 
-EXPORTED const char* profd_torch_memory_start(const void* recorder) {
+EXPORTED const char* profd_torch_memory_start(void* recorder) {
   return guarded([&] { profd::torch_observer::start_memory(checked(recorder)); });
 }
 

@@ -46,25 +46,30 @@ uint64_t mix(uint64_t one, uint64_t other) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-// Two chains that know nothing of each other and run at the same time. Against accidents, not against an attacker: a
-// process that makes two of its names collide mislabels its own trace.
+// Sixteen bytes at a time, each by keys of its place: no product waits for the one before. Against accidents, not against
+// an attacker: a process that makes two of its names collide mislabels its own trace.
 Hash hash(std::string_view text) {
   constexpr uint64_t kFirst = 0x9e3779b97f4a7c15, kSecond = 0xc4ceb9fe1a85ec53, kThird = 0xff51afd7ed558ccd;
-  Hash chains{kFirst ^ text.size(), kSecond + text.size()};
-  const auto add = [&chains](uint64_t low, uint64_t high) {
-    chains = {mix(chains.first ^ low, kThird ^ high), mix(chains.second ^ high, kFirst ^ low)};
+  uint64_t key = kThird ^ text.size();
+  Hash sum{key, ~key};
+  const auto add = [&](uint64_t low, uint64_t high) {
+    sum.first ^= mix(low ^ key, high ^ kFirst);
+    sum.second ^= mix(high ^ key, low ^ kSecond);
+    key += kFirst;
   };
   const char* at = text.data();
   size_t left = text.size();
   for (; left > 16; at += 16, left -= 16) add(eight(at), eight(at + 8));
-  if (left >= 8) {
+  if (text.size() >= 16) {
+    add(eight(at + left - 16), eight(at + left - 8));  // some of it for the second time
+  } else if (left >= 8) {
     add(eight(at), eight(at + left - 8));
   } else {
     uint64_t rest = 0;
     for (; left > 0; --left) rest = rest << 8 | static_cast<unsigned char>(*at++);
     add(rest, kSecond);
   }
-  return {chains.first | 1, chains.second | 1};  // 0 says that nothing is there
+  return {mix(sum.first, kSecond) | 1, mix(sum.second, kThird) | 1};  // 0 says that nothing is there
 }
 
 }  // namespace
@@ -79,7 +84,7 @@ void Names::watch() {
 void Names::forget(const c10::FunctionSchema* schema) {
   const unsigned first = place(schema);
   for (unsigned probe = 0; probe < kProbes; ++probe) {
-    Known& entry = schemas_[(first + probe) % kPlaces];
+    Known& entry = schemas_[(first + probe) % kSchemas];
     const c10::FunctionSchema* there = schema;
     if (entry.schema.compare_exchange_strong(there, kForgotten) || !there) return;
   }
@@ -89,7 +94,7 @@ Name Names::find_schema(const Api& api, Thread* thread, Session session, const c
   const std::string& name = schema->name();
   const unsigned first = place(schema);
   for (unsigned probe = 0; probe < kProbes; ++probe) {
-    Known& entry = schemas_[(first + probe) % kPlaces];
+    Known& entry = schemas_[(first + probe) % kSchemas];
     const c10::FunctionSchema* there = nullptr;
     if (!entry.schema.compare_exchange_strong(there, schema) && there != schema) continue;
     const uint64_t known = entry.id.load(std::memory_order_relaxed);
@@ -104,10 +109,9 @@ Name Names::find_schema(const Api& api, Thread* thread, Session session, const c
 }
 
 uint32_t Names::of_text(const Api& api, Thread* thread, Session session, std::string_view text) {
-  constexpr unsigned places = kPlaces / 4;
   const Hash key = hash(text);
   for (unsigned probe = 0; probe < kProbes; ++probe) {
-    Text& entry = texts_[((key.first >> 32) + probe) % places];
+    Text& entry = texts_[((key.first >> 32) + probe) % kTexts];
     uint64_t there = entry.first.load(std::memory_order_relaxed);
     if (there == 0 && entry.first.compare_exchange_strong(there, key.first)) {
       entry.second.store(key.second, std::memory_order_relaxed);

@@ -44,8 +44,10 @@ class Names {
   void forget(const c10::FunctionSchema* schema);
 
  private:
-  static constexpr unsigned kBits = 13;
-  static constexpr unsigned kPlaces = 1u << kBits;
+  // Small, so that what a step needs of it stays in the caches and few pages: a job runs some hundred operators.
+  static constexpr unsigned kSchemaBits = 10;
+  static constexpr unsigned kSchemas = 1u << kSchemaBits;
+  static constexpr unsigned kTexts = 1u << 11;
   static constexpr unsigned kProbes = 16;  // beyond that a name is looked up by the recorder each time
   static constexpr uint32_t kMultiplies = 1u << 31;  // no string has so high an id: kStringsBytesMax / kStringAlign
 
@@ -59,7 +61,7 @@ class Names {
   };
 
   static unsigned place(const void* address) {
-    return static_cast<unsigned>((reinterpret_cast<uint64_t>(address) * 0x9e3779b97f4a7c15) >> (64 - kBits));
+    return static_cast<unsigned>((reinterpret_cast<uint64_t>(address) * 0x9e3779b97f4a7c15) >> (64 - kSchemaBits));
   }
   static bool is_of(uint64_t id, recorder::Session session) { return id >> 32 == static_cast<uint32_t>(session); }
   static uint64_t pack(recorder::Session session, uint32_t id) { return session << 32 | id; }
@@ -70,8 +72,8 @@ class Names {
   Name find_schema(const recorder::Api&, recorder::Thread*, recorder::Session, const c10::FunctionSchema*);
   uint32_t id_of(const recorder::Api&, recorder::Thread*, recorder::Session, Text& entry, std::string_view text);
 
-  Known schemas_[kPlaces];
-  Text texts_[kPlaces / 4];
+  alignas(64) Known schemas_[kSchemas];
+  Text texts_[kTexts];
 };
 
 }  // namespace profd::torch_observer

@@ -157,23 +157,18 @@ Begun on_begin(const at::RecordFunction& fn) {
     return nullptr;
   }
   Begun begun(context);
-  // What CUDA takes for its event is not the op's: the first comes before its begin, the last after its end.
-  if constexpr (timed) context->timed = begin_timed_op();
-  if (!write(thread, session, fn, &context->handle)) return nullptr;
-  if constexpr (timed) context->timed.id = recorder::id_of(thread, context->handle);
-  return begun;
+  if constexpr (timed) prepare_timed_op();
+  const bool written = write(thread, session, fn, &context->handle);
+  if constexpr (timed) settle_timed_op();
+  return written ? std::move(begun) : nullptr;
 }
 
-// Where times are taken ranges have ids, too: kNamed.
-template <bool timed>
 void on_end(const at::RecordFunction& fn, at::ObserverContext* begun) {
   if (__builtin_expect(!begun, 0)) return;
   const uint64_t now = recorder::ticks(*api);
   Thread* thread = recorder::current_thread(*api, local_now().recorder_slot);
   if (__builtin_expect(!thread, 0)) return;
-  constexpr uint8_t kFlags = timed ? arena::kNamed : 0;
-  recorder::end_at(*api, thread, static_cast<Context*>(begun)->handle, flags_of(fn) | kFlags, now);
-  if constexpr (timed) end_timed_op(static_cast<Context*>(begun)->timed);
+  recorder::end_at(*api, thread, static_cast<Context*>(begun)->handle, flags_of(fn), now);
 }
 
 std::mutex control;
@@ -193,7 +188,7 @@ std::unordered_set<at::RecordScope> scopes(uint32_t wanted) {
 template <Write* write>
 at::RecordFunctionCallback callback_that(uint32_t wanted) {
   using Callback = at::RecordFunctionCallback;
-  return wanted & kTimes ? Callback(on_begin<write, true>, on_end<true>) : Callback(on_begin<write, false>, on_end<false>);
+  return wanted & kTimes ? Callback(on_begin<write, true>, on_end) : Callback(on_begin<write, false>, on_end);
 }
 
 at::RecordFunctionCallback callback(uint32_t wanted) {

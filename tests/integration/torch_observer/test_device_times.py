@@ -23,14 +23,15 @@ ROOT = Path(__file__).resolve().parents[3]
 RECORD = """
 import ctypes, json, os, sys
 import torch
+import profclient
 from profclient import _recorder
 from profclient.torch import observer
 from tests.support.arena_reader import Ext, Kind, read_arena
 TIMES = 32
 fake = ctypes.CDLL(sys.argv[1])
 loaded = observer.load()
-def recorded(work, bits=TIMES):
-    descriptor = _recorder.arm(arena_bytes=64 << 20, sources=4)
+def recorded(work, bits=TIMES, sources=4):
+    descriptor = _recorder.arm(arena_bytes=64 << 20, sources=sources)
     loaded.start_times()
     loaded.start(bits)
     work()
@@ -94,6 +95,46 @@ def test_every_op_and_range_has_the_time_between_its_events(events: Path, bits: 
     assert found["strays"] == 0
 
 
+def test_ranges_of_ours_have_it_too_and_what_is_left_open_harms_none_around_it(events: Path) -> None:
+    found = told(
+        """
+def ours():
+    with profclient.record_function("ours"):
+        profclient.record_function("never left").__enter__()
+        profclient.range_push("pushed")
+        work()
+        profclient.range_pop()
+found = recorded(ours, TIMES, 5)
+print(json.dumps({**found, "times": dict(zip(found["names"], found["times"]))}))
+""",
+        events,
+    )
+    # Its own event, the one that was left open, and two each of the 6 and more within it.
+    assert found["times"]["never left"] is None
+    assert found["times"]["pushed"] == found["times"]["mine"] + 2000
+    assert found["times"]["ours"] == found["times"]["pushed"] + 3000
+    assert found["strays"] == 0
+
+
+def test_a_range_that_ends_on_another_thread_has_none(events: Path) -> None:
+    found = told(
+        """
+import threading
+def elsewhere():
+    range = profclient.record_function("elsewhere")
+    range.__enter__()
+    thread = threading.Thread(target=range.__exit__, args=(None, None, None))
+    thread.start(), thread.join()
+    work()
+found = recorded(elsewhere, TIMES, 5)
+print(json.dumps({**found, "times": dict(zip(found["names"], found["times"]))}))
+""",
+        events,
+    )
+    assert found["times"]["elsewhere"] is None
+    assert found["times"]["mine"] > 0
+
+
 def test_ops_beyond_the_limit_have_none_and_are_counted(events: Path) -> None:
     found = told(
         """
@@ -144,8 +185,8 @@ def test_torch_without_cuda_has_none() -> None:
     assert "this torch has no CUDA events" in done.stderr
 
 
-# A job whose CUDA is the test's, and no CUPTI.
-JOB = """
+# Jobs whose CUDA is the test's, and no CUPTI.
+PROLOGUE = """
 import ctypes, mmap, os, sys, threading
 import profclient
 profclient.attach()
@@ -161,10 +202,20 @@ threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).sta
 print("ready", flush=True)
 steps = 0
 while not done.is_set():
+"""
+JOB = f"""{PROLOGUE}
     torch.nn.functional.linear(weight, weight)
     steps += 1
     shared[:8] = steps.to_bytes(8, "little")
     done.wait(0.002)
+"""
+WITHIN = 3000  # ops: more events than a chunk has room for, so the end of what is around them is in a later one
+LONG_RANGES_JOB = f"""{PROLOGUE}
+    with profclient.record_function("ours"), torch.profiler.record_function("torch's"):
+        for _ in range({WITHIN}):
+            weight.abs_()
+    steps += 10  # the third end is waited for: of two ranges both ends are in the window
+    shared[:8] = steps.to_bytes(8, "little")
 """
 
 
@@ -174,11 +225,13 @@ def daemon(torch_builds: Path) -> Iterator[RunningDaemon]:
         yield found
 
 
-def captured(daemon: RunningDaemon, folder: Path, environ: dict[str, str], **options: object) -> pb.TargetStatus:
-    with attached(daemon, folder, JOB, environ=environ) as job:
+def captured(
+    daemon: RunningDaemon, folder: Path, environ: dict[str, str], job: str = JOB, **options: object
+) -> pb.TargetStatus:
+    with attached(daemon, folder, job, environ=environ) as running:
         captures = Captures(daemon)
-        capture = captures.recording(job.pid, **options)
-        job.counts_on()
+        capture = captures.recording(running.pid, **options)
+        running.counts_on()
         [target] = captures.stop(capture).targets
     assert target.state in (pb.STATE_STORED, pb.STATE_PARTIAL), (target.message, list(target.not_honoured))
     found: pb.TargetStatus = target
@@ -209,6 +262,13 @@ def test_top_shows_them_and_the_trace_says_what_they_are(daemon: RunningDaemon, 
     # Each inner op is two events, 1 us apart; those that the window cut have no times.
     assert abs(linear["device_time_total_ns"] - 1000 * (2 * within + linear["count"])) <= 1000 * 20
     assert 0 < linear["self_device_time_total_ns"] < linear["device_time_total_ns"]
+
+
+def test_ranges_that_are_longer_than_a_chunk_have_them(daemon: RunningDaemon, events: Path, tmp_path: Path) -> None:
+    target = captured(daemon, tmp_path, {"EVENTS": str(events)}, LONG_RANGES_JOB, gpu_fallback=True)
+    rows = top(daemon, target.trace)
+    for name in ("ours", "torch's"):
+        assert rows[name]["device_time_total_ns"] >= 2 * 1000 * WITHIN, rows[name]
 
 
 def test_without_cuda_it_says_so(daemon: RunningDaemon, tmp_path: Path) -> None:
