@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,6 @@ from profd.capture.death import DeathWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Settings
-from profd.capture.ports import BeginBeside
 from profd.capture.switch import Switch
 from profd.config import Config
 from profd.doctor import Examiner
@@ -204,6 +204,12 @@ class Daemon:
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
+        settings = Settings(host=socket.gethostname(), own_pids=self._own_pids)
+        begin_beside = Sampler(self._nvml).begin
+        if self._config.pm_sampling_us:
+            counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
+            begin_beside = both(begin_beside, counters.begin)
+            settings = replace(settings, beside_risk=counters.risk)
         manager = CaptureManager(
             sources=self._sources,
             table=self._table,
@@ -214,19 +220,13 @@ class Daemon:
             switch=Switch(self._config.disabled_file),
             headroom=HostHeadroom(state_dir),
             ended=DeathWatch(self._table),
-            settings=Settings(host=socket.gethostname(), own_pids=self._own_pids),
-            begin_beside=self._begin_beside(),
+            settings=settings,
+            begin_beside=begin_beside,
         )
         await manager.open()
         self._sdk.on_recovered = manager.recovered
         self._audit.find = manager.record
         return manager
-
-    def _begin_beside(self) -> BeginBeside:
-        """Samples of GPUs; of their hardware counters only where that was asked for."""
-        gauges = Sampler(self._nvml).begin
-        interval_us = self._config.pm_sampling_us
-        return both(gauges, PmSampling(self._leases, interval_us * 1000).begin) if interval_us else gauges
 
     def _open_ingest(self) -> None:
         """What takes events in; the streamers that send them are started when there is something to drain."""

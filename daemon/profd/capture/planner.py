@@ -37,6 +37,7 @@ class Settings:
     lease_grace: float = LEASE_GRACE_SECONDS
     now_ns: Callable[[], int] = time.time_ns
     own_pids: Callable[[], Sequence[int]] = tuple  # the daemon and its workers
+    beside_risk: Callable[[Process, Options], str] = lambda process, options: ""  # of what is recorded beside a source
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,8 @@ class Planner:
             lambda: self._headroom.of(process.id),
             open_ended=request.open_ended,
         )
+        if choice.source and choice.plan and (risk := self._settings.beside_risk(process, request.options)):
+            choice = replace(choice, plan=replace(choice.plan, risks=(*choice.plan.risks, risk)))
         return TargetPlan(target, process, choice, permission)
 
     def _forbidden(self, process: Process) -> TargetPlan:

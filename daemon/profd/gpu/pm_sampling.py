@@ -138,6 +138,13 @@ class PmSampling:
         self._interval_ns = interval_ns
         self._collector = collector
 
+    def risk(self, process: Process, options: Options) -> str:
+        """What `begin` would mean for everybody on its GPUs, as a sentence; empty where it would do nothing."""
+        if options.no_gpu_metrics or not process.gpus:
+            return ""
+        gpus = ", ".join(map(str, sorted(process.gpus)))
+        return f"the clocks of GPU {gpus} are held while its counters are sampled, for everybody: --no-gpu-metrics spares it"
+
     def begin(self, process: Process, options: Options) -> Beside | None:
         """Sample the GPUs that this process holds; None where it has none, or metrics are not wanted."""
         if options.no_gpu_metrics or not process.gpus:
