@@ -22,6 +22,7 @@ from profd.capture.death import DeathWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Settings
+from profd.capture.ports import BeginBeside
 from profd.capture.switch import Switch
 from profd.config import Config
 from profd.doctor import Examiner
@@ -205,7 +206,7 @@ class Daemon:
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
         settings = Settings(host=socket.gethostname(), own_pids=self._own_pids)
-        begin_beside = Sampler(self._nvml).begin
+        begin_beside: BeginBeside = Sampler(self._nvml).begin
         if self._config.pm_sampling_us:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
             begin_beside = both(begin_beside, counters.begin)

@@ -143,7 +143,7 @@ class PmSampling:
         if options.no_gpu_metrics or not process.gpus:
             return ""
         gpus = ", ".join(map(str, sorted(process.gpus)))
-        return f"the clocks of GPU {gpus} are held while its counters are sampled, for everybody: --no-gpu-metrics spares it"
+        return f"counters of GPU {gpus} are sampled, which holds its clocks for everybody: --no-gpu-metrics spares it"
 
     def begin(self, process: Process, options: Options) -> Beside | None:
         """Sample the GPUs that this process holds; None where it has none, or metrics are not wanted."""

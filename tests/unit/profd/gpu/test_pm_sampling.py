@@ -62,7 +62,9 @@ def recording(folder: Path) -> Recording:
 
 async def test_what_it_would_do_to_the_clocks_is_known_before(leases: LeaseKeeper) -> None:
     sampling = PmSampling(leases, INTERVAL_NS, FAKE)
-    assert "clocks of GPU 0, 3 are held" in sampling.risk(replace(PROCESS, gpus=(3, 0)), Options())
+    assert "counters of GPU 0, 3 are sampled, which holds its clocks" in sampling.risk(
+        replace(PROCESS, gpus=(3, 0)), Options()
+    )
     assert sampling.risk(PROCESS, Options(no_gpu_metrics=True)) == ""
     assert sampling.risk(replace(PROCESS, gpus=()), Options()) == ""
 
