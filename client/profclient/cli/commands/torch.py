@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from profclient.cli.output import emit_json, table
+from profclient.cli.units import size
 
 if TYPE_CHECKING:
     from profclient.torch.builds import Build
@@ -71,6 +72,29 @@ def list_builds(as_json: bool) -> None:
         for one, path, problem in found
     ]
     table(("torch", "machine", "built", "directory", "problem"), rows, wide=("directory", "problem"))
+
+
+@torch.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune(dry_run: bool) -> None:
+    """Remove builds from your cache that this version of profclient never loads.
+
+    Those are builds of another version's sources, and broken ones. What a running process has loaded is kept, and so
+    are builds for every other torch, and what lies outside of your cache (--into).
+    """
+    from profclient.torch import builds
+    from profclient.torch import prune as pruning
+
+    found = pruning.old(builds.cache())
+    for one in found:
+        if one.used_by:
+            click.echo(f"kept {one.path}: loaded by pid {', '.join(map(str, one.used_by))}")
+            continue
+        if not dry_run:
+            pruning.remove(one)
+        click.echo(f"{'would remove' if dry_run else 'removed'} {one.path} ({size(one.size)}): {one.why}")
+    if not found:
+        click.echo(f"nothing to remove in {builds.cache()}")
 
 
 def _described(build: Build | None, path: Path, problem: str) -> dict[str, Any]:
