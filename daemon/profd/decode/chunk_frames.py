@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profd.events import NO_END
+from profd.limits import OPEN_EVENTS_MAX
 
 Array = npt.NDArray[Any]
 
@@ -22,9 +23,15 @@ _FOREVER: Final = np.iinfo(np.int64).max
 
 
 class OpenFrames:
-    """Feed it batch by batch, in order of time."""
+    """Feed it batch by batch, in order of time.
 
-    def __init__(self) -> None:
+    Of the rows that reach beyond a batch it remembers `most`, those that last longest; `forgotten` counts the
+    others: a frame that was around one of them may stay where it is.
+    """
+
+    def __init__(self, most: int = OPEN_EVENTS_MAX) -> None:
+        self.forgotten = 0
+        self._most = most
         nothing = np.empty(0, dtype=np.int64)
         self._before: tuple[Array, Array, Array] = (
             nothing.astype(np.int32),
@@ -49,11 +56,16 @@ class OpenFrames:
                 moved = _starts(start[mine], end[mine], known[1][of_thread], known[2][of_thread])
                 start[mine] = np.maximum(moved, floors[thread[frames] == number])
         still = self._before[2] > start[-1]
-        self._before = (
+        open_now = (
             np.concatenate((self._before[0][still], thread[reach])),
             np.concatenate((self._before[1][still], start[reach])),
             np.concatenate((self._before[2][still], end[reach])),
         )
+        if (beyond := len(open_now[0]) - self._most) > 0:
+            self.forgotten += beyond
+            kept = np.sort(np.argpartition(open_now[2], beyond)[beyond:])
+            open_now = (open_now[0][kept], open_now[1][kept], open_now[2][kept])
+        self._before = open_now
 
 
 def _starts(start: Array, end: Array, range_start: Array, range_end: Array) -> Array:

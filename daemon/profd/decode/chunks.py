@@ -280,6 +280,8 @@ class ChunkDecoder:
         self._take_damage()
         for anomaly, count in self._reader.counted.items():
             self._count(anomaly, count)
+        if self._frames.forgotten:
+            self._count("too_many_open", self._frames.forgotten)
         if self._reader.unmatched_ends:
             self._count("unmatched_end", self._reader.unmatched_ends)
         if self._arguments.bad:

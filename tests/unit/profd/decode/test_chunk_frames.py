@@ -87,6 +87,30 @@ def test_no_frame_moves_beyond_its_floor() -> None:
     assert start.tolist() == [10, 20, 15, 19]
 
 
+def test_what_is_open_and_remembered_is_bounded_and_the_rest_counted() -> None:
+    # GIVEN room for two, and a batch that leaves three ranges open
+    frames = OpenFrames(most=2)
+    thread, all_of_them = np.zeros(3, dtype=np.int32), np.ones(3, dtype=bool)
+    starts, ends = np.array([10, 20, 30], dtype=np.int64), np.array([300, 100, 200], dtype=np.int64)
+    nothing = np.array([], dtype=np.int64)
+    frames.place(thread, starts, ends, all_of_them, nothing, nothing)
+    assert frames.forgotten == 1
+    # WHEN frames come that were around them THEN those that last longest have not been forgotten
+    start, end = np.array([50, 50, 50], dtype=np.int64), np.array([400, 250, 150], dtype=np.int64)
+    frames.place(thread, start, end, all_of_them, np.arange(3), np.zeros(3, dtype=np.int64))
+    assert start.tolist() == [9, 29, 50]
+
+
+def test_rows_without_a_near_end_do_not_pile_up() -> None:
+    frames = OpenFrames(most=100)
+    nothing = np.array([], dtype=np.int64)
+    for at in range(50):
+        start = np.arange(at * 10, at * 10 + 10, dtype=np.int64)
+        frames.place(np.zeros(10, np.int32), start, np.full(10, 10**9), np.ones(10, bool), nothing, nothing)
+    assert [len(column) for column in frames._before] == [100, 100, 100]
+    assert frames.forgotten == 400
+
+
 def test_rows_without_children_move_nothing() -> None:
     start = np.array([10, 50], dtype=np.int64)
     end = np.array([60, NO_END], dtype=np.int64)
