@@ -1,0 +1,30 @@
+"""The unit of systemd: systemd understands all of it, and it grants what docs/security.md says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+UNIT = ROOT / "deploy" / "systemd" / "profd.service"
+BY_DROP_IN = {"CAP_PERFMON"}  # only for hardware counters
+PRIVILEGE = re.compile(r"CAP_[A-Z_]+")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here (apt-get install systemd)")
+def test_systemd_has_nothing_to_say_of_it(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("ExecStart=/usr/bin/profd", "ExecStart=/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_it_grants_the_privileges_that_are_explained() -> None:
+    (granted,) = re.findall(r"^CapabilityBoundingSet=(.*)$", UNIT.read_text(), re.MULTILINE)
+    rows = [line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if line.startswith("| `CAP_")]
+    explained = {name for row in rows for name in PRIVILEGE.findall(row.split("|")[1])}
+    assert set(granted.split()) == explained - BY_DROP_IN - {"CAP_SYS_ADMIN"}  # the older name of PERFMON
