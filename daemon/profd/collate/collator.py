@@ -106,10 +106,12 @@ class Collator:
         return self._tables(self._events.segments(), dictionaries)
 
     def _tables(self, gatherings: Iterator[Gathering], dictionaries: dict[str, Dictionary]) -> Iterator[EventTable]:
-        for gathering in gatherings:
+        def table(gathering: Gathering) -> EventTable:
             first = self._given
             self._given += gathering.rows
-            yield gathering.table(dictionaries, first)
+            return gathering.table(dictionaries, first)
+
+        return map(table, gatherings)  # a loop would hold on to the rows as they were while a segment is written
 
     def flows(self) -> Iterator[SortedFlows]:
         """Yield all flow records in time order, ties as they came. Once, after the last batch."""

@@ -76,6 +76,19 @@ class Gathering:
         ]
         return self._ordered(parts)
 
+    def _taken(self, name: str) -> Array:
+        """`column`, for the last time: what it was put together from is let go of."""
+        column = self.column(name)
+        if self._copies:
+            for piece in self._pieces:
+                piece.run.forget(name)
+        return column
+
+    @property
+    def _copies(self) -> bool:
+        """Whether columns are arrays of their own: those of one piece in order are the run's."""
+        return self._order is not None or len(self._pieces) != 1
+
     def _ordered(self, parts: list[Array]) -> Array:
         if self._order is not None:
             return _engine.gather(parts, self._order)
@@ -105,8 +118,8 @@ class Gathering:
         return np.flatnonzero(present), spread[present]
 
     def table(self, dictionaries: dict[str, Dictionary], first_row: int) -> EventTable:
-        """All of it in memory."""
-        columns = {name: self.column(name) for name in self.columns}
+        """All of it in memory. Once: runs in memory keep no columns that are copied."""
+        columns = {name: self._taken(name) for name in self.columns}
         args = {}
         for key, dictionary in self.args.items():
             rows, values = self.arg(key)
@@ -133,10 +146,10 @@ class Gathering:
         return Gathering([Piece(run, 0, at)]), Gathering([Piece(run, at, run.rows)])
 
     def spill(self, file: SpillFile) -> SpilledRun:
-        """All of it in a run on disk, holding one column in memory at a time."""
+        """All of it in a run on disk. Once: each column is let go of when it is written."""
         run = SpilledRun(file)
         for name in sorted(self.columns, key=lambda name: name != "start"):
-            run.write_column(name, self.column(name))
+            run.write_column(name, self._taken(name))
         for key, dictionary in self.args.items():
             rows, values = self.arg(key)
             run.write_arg(key, rows, values, dictionary)

@@ -48,6 +48,10 @@ class Run(Protocol):
         """Rows [low, high) of a column that the run has."""
         ...
 
+    def forget(self, name: str) -> None:
+        """Nobody asks for this column again."""
+        ...
+
     def arg(self, key: ArgKey, low: int, high: int) -> tuple[Array, Array]:
         """(rows relative to low, values) of an argument that the run has, within [low, high)."""
         ...
@@ -77,6 +81,10 @@ class MemoryRun:
     def column(self, name: str, low: int, high: int) -> Array:
         """Rows [low, high) of a column, not copied."""
         return self._table.columns[name][low:high]
+
+    def forget(self, name: str) -> None:
+        """Free the memory of a column."""
+        self._table.columns.pop(name, None)
 
     def arg(self, key: ArgKey, low: int, high: int) -> tuple[Array, Array]:
         """(rows relative to low, values) of an argument."""
@@ -146,6 +154,9 @@ class SpilledRun:
     def column(self, name: str, low: int, high: int) -> Array:
         """Rows [low, high) of a column, read from the file."""
         return self._file.read(self._columns[name], low, high)
+
+    def forget(self, name: str) -> None:
+        """Nothing: it is on disk, and other stretches of it are still to be read."""
 
     def arg(self, key: ArgKey, low: int, high: int) -> tuple[Array, Array]:
         """(rows relative to low, values) of an argument, read from the file."""
