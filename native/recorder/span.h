@@ -38,6 +38,7 @@ struct Span {
   PyObject_HEAD
   vectorcallfunc call;  // () enters, (type, value, traceback) exits, (function) decorates
   PyObject* name;
+  PyObject* exit;        // a function that leaves it; null but for those that are kept by name (span_py.cpp)
   Handle handle;
   Session id_session;    // in which the name's id is `id`
   uint32_t id;

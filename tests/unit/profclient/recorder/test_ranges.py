@@ -10,6 +10,7 @@ import itertools
 import json
 import sys
 import threading
+from types import BuiltinMethodType
 
 import pytest
 from hypothesis import given
@@ -123,6 +124,62 @@ async def test_async_exit_stack(session: Recording) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(record_function("stacked"))
     assert session.stop().one("stacked").end
+
+
+def test_a_name_used_again_and_again_is_one_range_each_time(session: Recording) -> None:
+    for number in range(6):
+        with contextlib.suppress(KeyError), record_function("again and again") as span:
+            assert span.name == "again and again"
+            assert span.recorded
+            if number % 2:
+                raise KeyError
+    found = session.stop().named("again and again")
+    assert [event.flags for event in found] == [0, FAILED] * 3
+    assert all(first.end <= second.start for first, second in itertools.pairwise(found))
+
+
+def test_ranges_of_one_name_within_each_other(session: Recording) -> None:
+    def nest(depth: int) -> None:
+        with record_function("nested"):
+            if depth:
+                nest(depth - 1)
+
+    for _ in range(3):
+        nest(4)
+    found = session.stop().named("nested")
+    assert len(found) == 15
+    for at in range(0, 15, 5):
+        assert all(inside(inner, outer) for outer, inner in itertools.pairwise(found[at : at + 5]))
+
+
+def test_what_leaves_a_range_leaves_no_other_of_its_name(session: Recording) -> None:
+    for _ in range(3):
+        with record_function("mine"):
+            pass
+    leave_mine = record_function("mine").__exit__
+    with record_function("mine") as other:
+        leave_mine(None, None, None)
+        assert other.recorded
+    with pytest.raises(TypeError, match=r"__exit__ takes type, value and traceback|decorates functions"):
+        leave_mine(3)  # type: ignore[call-arg]
+    assert all(event.end for event in session.stop().events)
+
+
+def test_a_range_whose_name_is_displaced_while_it_is_open_still_ends(session: Recording) -> None:
+    def displace() -> None:
+        for number in range(1000):
+            for _ in range(3):
+                with record_function(sys.intern(f"displacing {number}")):
+                    pass
+
+    for _ in range(3):
+        with record_function("open"):
+            displace()
+    arena = session.stop()
+    assert len(arena.events) == 3 + 9000
+    assert all(event.end for event in arena.events)
+    functions = [each for each in gc.get_objects() if type(each) is BuiltinMethodType]
+    assert sum(type(each.__self__) is record_function for each in functions) <= 128, "displaced ranges are not let go"
 
 
 def test_leaving_what_was_not_entered_does_nothing(session: Recording) -> None:
