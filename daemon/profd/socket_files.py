@@ -42,7 +42,7 @@ class SocketFiles:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, name: str, path: Path, remake: Callable[[], Awaitable[None]]) -> None:
-        """Watch a file that exists. `remake` binds it anew; it raises OSError or ProfdError where it cannot."""
+        """Watch a file that exists. `remake` binds it anew; whatever it raises is logged, and it is asked again."""
         self._files[name] = _File(path, remake, _inode(path))
 
     def open(self) -> None:
@@ -70,10 +70,12 @@ class SocketFiles:
     async def _remake(self, name: str, file: _File) -> None:
         try:
             await file.remake()
-        except (OSError, ProfdError) as error:
+        except Exception as error:  # the other sockets are still to be looked at
             if str(error) != file.told:
                 file.told = str(error)
-                log.error("a socket is gone and cannot be made anew", extra={"path": str(file.path), "why": file.told})
+                fault = None if isinstance(error, OSError | ProfdError) else error
+                said = {"path": str(file.path), "why": file.told}
+                log.error("a socket is gone and cannot be made anew", extra=said, exc_info=fault)
             return
         file.inode, file.told = _inode(file.path), ""
         self.remade[name] += 1

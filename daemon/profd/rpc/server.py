@@ -17,6 +17,7 @@ from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.rpc.guard import Guard
 
 CALLS_MAX: Final = 1024  # at once, watches included; gRPC answers more with RESOURCE_EXHAUSTED
+_CALL_SECONDS_MAX: Final = 3600.0  # no client waits for longer
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", RPC_MESSAGE_BYTES_MAX),
     ("grpc.max_metadata_size", 32 * 1024),  # a token of a caller in many groups
@@ -39,27 +40,33 @@ class RpcServer:
         self._servicers = servicers
         self._names = tuple(servicers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # behind a version check
-        self._servers: list[grpc.aio.Server] = []  # the last one has the socket's file
+        self._server: grpc.aio.Server | None = None
+        self._bound = 0  # times
+        self._leaving: dict[grpc.aio.Server, asyncio.Task[None]] = {}  # servers of files that were removed
 
     async def open(self, mode: int) -> None:
         """Bind with this file mode, serve, and say so in health. Raises BadInput.
 
         Once more where the file is gone: gRPC binds a server before it starts, and never again. Calls of the one
-        before go on.
+        before go on; it takes no new ones and is let go of with the last.
         """
         server = self._built()
-        before = os.umask(0o177)  # nobody may connect before the mode is right
-        try:
-            server.add_insecure_port(f"unix:{self.path}")
-        except RuntimeError as error:
-            raise BadInput(f"the socket {self.path} cannot be bound: {error}") from error
-        finally:
-            os.umask(before)
-        self.path.chmod(mode)
+        # A server that stops unlinks the name that it was bound to: it must not be that of the next one.
+        bound = self.path.with_name(f"{self.path.name}.{self._bound}")
+        self._bound += 1
+        _bind(server, bound)
+        bound.chmod(mode)
         await server.start()
-        self._servers.append(server)
-        for name in ("", *self._names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            _move(bound, self.path)
+        except BadInput:
+            await server.stop(None)
+            raise
+        before, self._server = self._server, server
+        if before is not None:
+            self._leave(before)
+        for service in ("", *self._names):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
 
     async def refuse(self) -> None:
         """Say NOT_SERVING in health for good and start no more work; calls go on."""
@@ -68,9 +75,17 @@ class RpcServer:
 
     async def close(self, grace_seconds: float) -> None:
         """No new calls; those that run have this long, then they are cancelled."""
+        servers = [*self._leaving, *([self._server] if self._server is not None else [])]
         # All at once: the grace is theirs together.
-        await asyncio.gather(*(server.stop(grace_seconds) for server in self._servers))
+        await asyncio.gather(*(server.stop(grace_seconds) for server in servers))
+        await asyncio.gather(*self._leaving.values())
         self.path.unlink(missing_ok=True)
+
+    def _leave(self, server: grpc.aio.Server) -> None:
+        """Stop a server when its calls are over."""
+        leaving = asyncio.get_running_loop().create_task(server.stop(_CALL_SECONDS_MAX))
+        self._leaving[server] = leaving
+        leaving.add_done_callback(lambda _done: self._leaving.pop(server))
 
     def _built(self) -> grpc.aio.Server:
         server = grpc.aio.server(interceptors=(self.guard,), options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
@@ -80,3 +95,25 @@ class RpcServer:
         # This server listens on the local socket only; one on TCP would leave this out.
         reflection.enable_server_reflection((*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         return server
+
+
+def _bind(server: grpc.aio.Server, path: Path) -> None:
+    """With a file that nobody but us may connect to. Raises BadInput."""
+    path.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise BadInput(f"the socket {path} cannot be bound: {error}") from error
+    finally:
+        os.umask(before)
+
+
+def _move(socket: Path, path: Path) -> None:
+    """Give a socket its name. Raises BadInput: what somebody else has put there is left alone."""
+    try:
+        path.hardlink_to(socket)
+    except OSError as error:
+        raise BadInput(f"the socket {path} cannot be made: {error.strerror}") from error
+    finally:
+        socket.unlink()
