@@ -38,7 +38,7 @@ async def _soak(seconds: float, pause_seconds: float) -> dict[str, Any]:
                 stack.enter_context(recording_job(64 << 20, per_burst=BURST, pause_seconds=pause_seconds))
                 for _ in range(JOBS)
             ]
-            drains = [_begin(rig, folder / str(number), job) for number, job in enumerate(jobs)]
+            drains = [await _begin(rig, folder / str(number), job) for number, job in enumerate(jobs)]
             watched = await _watch(rig, drains, seconds)
             totals = [await asyncio.to_thread(job.stop) for job in jobs]
             for intake, drain in drains:
@@ -54,9 +54,9 @@ async def _soak(seconds: float, pause_seconds: float) -> dict[str, Any]:
     }
 
 
-def _begin(rig: IngestRig, folder: Path, job: RecordingJob) -> tuple[Any, Any]:
+async def _begin(rig: IngestRig, folder: Path, job: RecordingJob) -> tuple[Any, Any]:
     folder.mkdir()
-    intake = rig.ingest.expect(job.incarnation, EPOCH, os.getuid(), folder)
+    intake = await rig.ingest.expect(job.incarnation, EPOCH, os.getuid(), folder)
     drain = rig.streamers.drain(os.getuid(), os.getgid(), job.incarnation, EPOCH, job.fd)
     os.close(job.fd)
     return intake, drain

@@ -1,7 +1,7 @@
 """A server that takes events in, with everything behind it real: sockets, tokens, threads, files, streamers.
 
 async with ingest_rig(folder) as rig:
-    intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), folder)
+    intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), folder)
     drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
 """
 

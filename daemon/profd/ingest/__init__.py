@@ -1,6 +1,6 @@
 """Event chunks from arenas to the journal: what the source `sdk` uses of it.
 
-    intake = ingest.expect(incarnation, epoch, uid, directory)
+    intake = await ingest.expect(incarnation, epoch, uid, directory)
     drain = streamers.drain(uid, gid, incarnation, epoch, fd)
     ...                                   # the target records, the streamer drains
     await drain.finish(target_died=False) # after STOPPED, EOF, or a bounded wait for either

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.capture.model import Loss
-from profd.errors import BadInput, Denied, Exhausted, NotFound
+from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
 from profd.ingest.journal_file import JournalFile
 from profd.ingest.ledger import Ledger
 from profd.ingest.sink import Rejected, Sink
@@ -169,9 +169,22 @@ class Ingest:
         self.writer.close()
         self.syncer.close()
 
-    def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> Intake:
-        """Take chunks of this process for this capture. Raises Exhausted, or BadInput if it is expected already."""
-        return self.expect_in(incarnation, epoch, uid, lambda: JournalFile(directory / FILE_NAME))
+    async def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> Intake:
+        """Take chunks of this process for this capture. Raises Exhausted, or BadInput if it is expected already.
+
+        The file is opened in a thread: a disk may take its time.
+        """
+        opening = asyncio.ensure_future(asyncio.to_thread(JournalFile, directory / FILE_NAME))
+        try:
+            file = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+        try:
+            return self.expect_in(incarnation, epoch, uid, lambda: file)
+        except ProfdError:
+            file.close()
+            raise
 
     def expect_in(self, incarnation: int, epoch: int, uid: int, file: Callable[[], JournalFile]) -> Intake:
         """The same into a file of the caller's making, which is asked for when all else is well."""
@@ -227,6 +240,12 @@ class Ingest:
             again=total.again + intake.again,
             sync_failures=self.syncer.failures,
         )
+
+
+def _close_unwanted(opening: asyncio.Future[JournalFile]) -> None:
+    """Who waited for it has given up; a thread cannot be stopped."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _word(untrusted: str) -> str:

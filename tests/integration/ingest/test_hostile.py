@@ -115,7 +115,7 @@ async def test_any_conversation_leaves_the_file_sound(monkeypatch: pytest.Monkey
     dice = random.Random(os.environ.get("PROFD_HOSTILE_SEED", "1"))
     with tempfile.TemporaryDirectory() as folder:
         async with ingest_rig(Path(folder)) as rig:
-            intake = rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
+            intake = await rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
             for _ in range(SESSIONS // 3):
                 seeds = [random.Random(dice.getrandbits(64)) for _ in range(3)]
                 ends = await asyncio.gather(*(session(rig, one) for one in seeds))
@@ -127,5 +127,5 @@ async def test_any_conversation_leaves_the_file_sound(monkeypatch: pytest.Monkey
                     intake.close()
                     intake.path.unlink()
                     rig.ingest._finished.clear()
-                    intake = rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
+                    intake = await rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
             assert intake.failure == ""

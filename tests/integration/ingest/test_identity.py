@@ -48,7 +48,7 @@ async def test_streamer_has_no_privileges_less_weight_and_nothing_of_ours(
 ) -> None:
     monkeypatch.setenv("SECRET", "of the daemon")
     with arena() as fd, (rig.folder / "open").open("wb"):
-        intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
         await eventually(lambda: intake.chunks == 5)
         (pid,) = rig.streamers.pids
@@ -72,7 +72,7 @@ async def test_streamer_of_another_user_has_its_identity(rig: IngestRig) -> None
         path.chmod(0o660)
     streamers = Streamers(rig.socket, rig.ingest.find, change_identity=True)
     with arena() as fd:
-        intake = rig.ingest.expect(INCARNATION, EPOCH, NOBODY, rig.folder)
+        intake = await rig.ingest.expect(INCARNATION, EPOCH, NOBODY, rig.folder)
         drain = streamers.drain(NOBODY, NOBODY, INCARNATION, EPOCH, fd)
         await eventually(lambda: intake.chunks == 5)
         status = effective(streamers.pids[0])
@@ -91,7 +91,7 @@ async def test_python_that_cannot_be_run_ends_the_drain_with_its_reason(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setattr("profd.ingest.streamers.RESTART_SECONDS", 0.0)
     with arena() as fd:
-        intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
         async with asyncio.timeout(LONG):
             await drain.ended.wait()
@@ -116,14 +116,14 @@ async def test_users_who_cannot_run_our_python_are_known_before(
 
 async def test_drop_lets_go_of_the_arena_and_the_streamer_stays_for_the_next(rig: IngestRig) -> None:
     with arena() as fd:
-        intake = rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
         await eventually(lambda: intake.chunks == 5)
         pids = rig.streamers.pids
         drain.close()
         intake.close()
         (rig.folder / "again").mkdir()
-        intake = rig.ingest.expect(INCARNATION, EPOCH + 1, os.getuid(), rig.folder / "again")
+        intake = await rig.ingest.expect(INCARNATION, EPOCH + 1, os.getuid(), rig.folder / "again")
         other = writer.arena_fd(list(arena_chunks(1, 3)), epoch=EPOCH + 1, recording=0)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH + 1, other)
         os.close(other)
@@ -134,7 +134,7 @@ async def test_drop_lets_go_of_the_arena_and_the_streamer_stays_for_the_next(rig
 
 async def test_closing_all_ends_the_processes(rig: IngestRig) -> None:
     with arena() as fd:
-        rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+        await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
         await eventually(lambda: rig.streamers.pids)
         (pid,) = rig.streamers.pids

@@ -142,7 +142,7 @@ async def test_streams_of_one_user_are_bounded(rig: IngestRig) -> None:
 
 
 async def test_process_that_a_capture_waits_for_cannot_be_taken_over(rig: IngestRig) -> None:
-    intake = rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
+    intake = await rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await Sender(rig, uid=UID + 1).open()
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -28,8 +28,8 @@ async def rig() -> AsyncIterator[IngestRig]:
 
 
 @pytest.fixture
-def intake(rig: IngestRig) -> Intake:
-    return rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
+async def intake(rig: IngestRig) -> Intake:
+    return await rig.ingest.expect(INCARNATION, EPOCH, UID, rig.folder)
 
 
 class Client:
@@ -229,7 +229,7 @@ async def test_credit_is_shared_when_there_are_many(rig: IngestRig) -> None:
     for number in range(100):
         clients.append(client := Client(rig, admin=True))
         (rig.folder / str(number)).mkdir()
-        rig.ingest.expect(number, EPOCH, UID, rig.folder / str(number))
+        await rig.ingest.expect(number, EPOCH, UID, rig.folder / str(number))
         granted.append((await client.open(incarnation=number)).credit_bytes)
     assert granted[0] == INGEST_CREDIT_BYTES
     assert granted[-1] == INGEST_CHUNK_BYTES_MAX

@@ -34,8 +34,10 @@ async def rig() -> AsyncIterator[IngestRig]:
             yield rig
 
 
-def begin(rig: IngestRig, fd: int, incarnation: int = INCARNATION, folder: Path | None = None) -> tuple[Intake, Drain]:
-    intake = rig.ingest.expect(incarnation, EPOCH, os.getuid(), folder or rig.folder)
+async def begin(
+    rig: IngestRig, fd: int, incarnation: int = INCARNATION, folder: Path | None = None
+) -> tuple[Intake, Drain]:
+    intake = await rig.ingest.expect(incarnation, EPOCH, os.getuid(), folder or rig.folder)
     drain = rig.streamers.drain(os.getuid(), os.getgid(), incarnation, EPOCH, fd)
     os.close(fd)
     return intake, drain
@@ -45,7 +47,7 @@ async def test_everything_sealed_and_open_arrives_once_and_is_accounted_for(rig:
     chunks = list(arena_chunks(streams=3, each=20))
     chunks[-1].state, chunks[-2].state = writer.OPEN, writer.ORPHAN
     fd = writer.arena_fd(chunks, recording=0, lost=(11, 2), recorded=58 * 8)
-    intake, drain = begin(rig, fd)
+    intake, drain = await begin(rig, fd)
     async with asyncio.timeout(LONG):
         await drain.finish(target_died=False)
         await intake.finished.wait()
@@ -87,7 +89,7 @@ def nothing_twice(intake: Intake) -> None:
 
 async def test_process_that_records_is_drained_to_its_last_event(rig: IngestRig) -> None:
     with recording_job() as job:
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         await eventually(lambda: intake.chunks > 20)
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
@@ -98,7 +100,7 @@ async def test_process_that_records_is_drained_to_its_last_event(rig: IngestRig)
 
 async def test_killed_process_leaves_everything_it_published(rig: IngestRig) -> None:
     with recording_job() as job:
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         await eventually(lambda: intake.chunks > 20)
         job.process.kill()
         await asyncio.to_thread(job.process.wait)
@@ -110,7 +112,7 @@ async def test_killed_process_leaves_everything_it_published(rig: IngestRig) -> 
 
 async def test_killed_streamers_cost_nothing(rig: IngestRig) -> None:
     with recording_job() as job:
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         for _ in range(3):
             before, restarts = intake.chunks, drain.restarts
             await eventually(lambda before=before: intake.chunks > before + 5)
@@ -125,7 +127,7 @@ async def test_killed_streamers_cost_nothing(rig: IngestRig) -> None:
 
 async def test_stopped_streamer_is_waited_for(rig: IngestRig) -> None:
     with recording_job(arena_bytes=2 << 20) as job:
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         await eventually(lambda: intake.chunks > 5)
         pid = rig.streamers.pids[0]
         os.kill(pid, signal.SIGSTOP)
@@ -142,7 +144,7 @@ async def test_stopped_streamer_is_waited_for(rig: IngestRig) -> None:
 
 async def test_connection_that_breaks_is_made_again(rig: IngestRig) -> None:
     with recording_job() as job:
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         for _ in range(2):
             before = intake.chunks
             await eventually(lambda before=before: intake.chunks > before + 5)
@@ -157,7 +159,7 @@ async def test_connection_that_breaks_is_made_again(rig: IngestRig) -> None:
 async def test_slow_writer_makes_the_target_drop_and_count(rig: IngestRig) -> None:
     slow = threading.Event()
     with recording_job(arena_bytes=2 << 20) as job:
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         await eventually(lambda: intake.chunks > 5)
         rig.ingest.writer.start(slow.wait)  # a disk that takes nothing
         await eventually(lambda: counters_untrusted(drain.fd).lost)
@@ -172,7 +174,7 @@ async def test_slow_writer_makes_the_target_drop_and_count(rig: IngestRig) -> No
 async def test_full_disk_is_told_and_the_job_goes_on(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profd.ingest.journal_file.INGEST_FREE_BYTES_MIN", 0)
     with recording_job() as job:
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         await eventually(lambda: intake.chunks > 5)
         intake._file._bytes_max = intake.bytes + 10_000
         await eventually(lambda: intake.failure)
@@ -186,7 +188,7 @@ async def test_full_disk_is_told_and_the_job_goes_on(rig: IngestRig, monkeypatch
 async def test_daemon_that_comes_back_goes_on_with_the_file(rig: IngestRig) -> None:
     with recording_job() as job:
         fd = os.dup(job.fd)
-        intake, drain = begin(rig, job.fd, job.incarnation)
+        intake, drain = await begin(rig, job.fd, job.incarnation)
         await eventually(lambda: intake.chunks > 20)
         # As a daemon that was killed: its streamer loses it in the middle, an unfinished chunk is in the file.
         await rig.streamers.close()
@@ -194,7 +196,7 @@ async def test_daemon_that_comes_back_goes_on_with_the_file(rig: IngestRig) -> N
         intake.close()
         with intake.path.open("ab") as file:
             file.write(b"PFC1 and no more")
-        intake, drain = begin(rig, fd, job.incarnation)
+        intake, drain = await begin(rig, fd, job.incarnation)
         totals = await asyncio.to_thread(job.stop)
         await drained(intake, drain)
     nothing_twice(intake)
@@ -204,7 +206,7 @@ async def test_daemon_that_comes_back_goes_on_with_the_file(rig: IngestRig) -> N
 
 async def test_arena_that_is_none_is_refused_with_its_reason(rig: IngestRig) -> None:
     fd = os.memfd_create("nothing", os.MFD_CLOEXEC)
-    intake, drain = begin(rig, fd)
+    intake, drain = await begin(rig, fd)
     async with asyncio.timeout(LONG):
         await drain.ended.wait()
         await drain.finish(target_died=False)
@@ -216,8 +218,8 @@ async def test_arena_that_is_none_is_refused_with_its_reason(rig: IngestRig) -> 
 async def test_two_arenas_share_a_streamer(rig: IngestRig) -> None:
     with recording_job() as one, recording_job() as other:
         (rig.folder / "other").mkdir()
-        first = begin(rig, one.fd, one.incarnation)
-        second = begin(rig, other.fd, other.incarnation, folder=rig.folder / "other")
+        first = await begin(rig, one.fd, one.incarnation)
+        second = await begin(rig, other.fd, other.incarnation, folder=rig.folder / "other")
         await eventually(lambda: first[0].chunks > 5 and second[0].chunks > 5)
         assert len(rig.streamers.pids) == 1
         for job, (intake, drain) in ((one, first), (other, second)):
@@ -234,7 +236,7 @@ async def test_predecessor_that_still_reads_is_waited_for(rig: IngestRig) -> Non
     )
     assert other.stdout is not None
     await asyncio.to_thread(other.stdout.readline)
-    intake, drain = begin(rig, fd)
+    intake, drain = await begin(rig, fd)
     await eventually(lambda: rig.streamers.pids)
     open_files = Path(f"/proc/{rig.streamers.pids[0]}/fd")
     await eventually(
@@ -248,7 +250,7 @@ async def test_predecessor_that_still_reads_is_waited_for(rig: IngestRig) -> Non
 
 
 async def test_hundreds_of_arenas_while_the_streamer_does_not_listen(rig: IngestRig) -> None:
-    first = begin(rig, writer.arena_fd([], recording=0))
+    first = await begin(rig, writer.arena_fd([], recording=0))
     await eventually(lambda: rig.streamers.pids)
     (pid,) = rig.streamers.pids
     os.kill(pid, signal.SIGSTOP)
@@ -256,7 +258,7 @@ async def test_hundreds_of_arenas_while_the_streamer_does_not_listen(rig: Ingest
     for number in range(1, 300):
         fd = writer.arena_fd(list(arena_chunks(1, 1)), incarnation=number, recording=0, recorded=8)
         (rig.folder / str(number)).mkdir()
-        others.append(begin(rig, fd, number, rig.folder / str(number)))
+        others.append(await begin(rig, fd, number, rig.folder / str(number)))
     os.kill(pid, signal.SIGCONT)
     async with asyncio.timeout(LONG):
         await asyncio.gather(*(drained(intake, drain) for intake, drain in [first, *others]))

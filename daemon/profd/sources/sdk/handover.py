@@ -13,7 +13,7 @@ from typing import Final
 from profd.agents.agent import Agent, Arm
 from profd.capture.model import Loss
 from profd.sources.sdk import orphans
-from profd.sources.sdk.planning import DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
+from profd.sources.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
 from profd.sources.sdk.ports import Drain, Ingest, Intake, Streamers
 
 STEPS_AFTER: Final = 4  # the first of them was recorded in part
@@ -39,15 +39,26 @@ async def stop(agent: Agent, arm: Arm, seconds: float) -> bool:
 
 
 async def empty(drain: Drain, intake: Intake, *, target_died: bool) -> bool:
-    """Whether everything that was left in the arena has arrived. Bounded."""
+    """Whether everything that was left in the arena has arrived: waited for while events come, for DRAIN_ROUNDS."""
+    emptying = asyncio.ensure_future(_emptied(drain, intake, target_died=target_died))
     try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            await drain.finish(target_died=target_died)
-            if not drain.problem:
-                await intake.finished.wait()
-    except TimeoutError:
-        return False
+        for _ in range(DRAIN_ROUNDS):
+            before = intake.events
+            done, _ = await asyncio.wait({emptying}, timeout=DRAIN_SECONDS)
+            if done:
+                emptying.result()
+                break
+            if intake.events == before:
+                break
+    finally:
+        emptying.cancel()
     return intake.finished.is_set()
+
+
+async def _emptied(drain: Drain, intake: Intake, *, target_died: bool) -> None:
+    await drain.finish(target_died=target_died)
+    if not drain.problem:
+        await intake.finished.wait()
 
 
 async def see_steps(arm: Arm) -> None:
@@ -77,7 +88,7 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Par
     try:
         with contextlib.ExitStack() as ending:
             try:
-                intake = parts.ingest.expect(*key, agent.uid, directory)
+                intake = await parts.ingest.expect(*key, agent.uid, directory)
                 ending.enter_context(contextlib.closing(intake))
                 drain = parts.streamers.drain(agent.uid, agent.gid, *key, fd)
                 ending.enter_context(contextlib.closing(drain))
@@ -86,7 +97,7 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Par
             stopped = await stop(agent, arm, TORCH_STOP_SECONDS)
             if not await empty(drain, intake, target_died=not stopped):
                 return None
-            orphans.forget(intake.path)
+            await asyncio.to_thread(orphans.forget, intake.path)
             return list(intake.losses)
     finally:
         agent.release()  # one that records still stops first

@@ -16,7 +16,8 @@ SECOND: Final = 1_000_000_000
 ARM_SECONDS: Final = 20.0  # for the answer to ARM: the arena's memory is touched first
 STOP_SECONDS: Final = 5.0  # for the answer to STOP; a process that is stopped gives none
 TORCH_STOP_SECONDS: Final = 65.0  # where torch's own profiler has to be stopped and write its file first
-DRAIN_SECONDS: Final = 20.0  # for what is left in the arena
+DRAIN_SECONDS: Final = 20.0  # for any of what is left in the arena to arrive
+DRAIN_ROUNDS: Final = 6  # of that, while some does
 EVENT_BYTES: Final = 5  # in the journal
 _LATENCY_NS: Final = 2_000_000
 _SPARE_NS: Final = 10 * SECOND
@@ -85,7 +86,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
     if refusal:
         return Plan(False, refusal, Reason.NOT_HONOURED)
     window_ns = options.duration_ns or CAPTURE_WINDOW_MAX_NS
-    stop_s = stop_seconds(options, hello)
+    stop_s, drain_s = stop_seconds(options, hello), DRAIN_SECONDS * DRAIN_ROUNDS
     events = None
     if events_per_ns is not None and options.duration_ns:
         events = round(events_per_ns * options.duration_ns)
@@ -99,8 +100,8 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
         trace_bytes=None if events is None else events * EVENT_BYTES,
         risks=tuple(_risks(options, hello)),
         # The manager adds what lies ahead of an agreed start itself.
-        deadline_ns=window_ns + round((ARM_SECONDS + stop_s + DRAIN_SECONDS) * SECOND) + _SPARE_NS,
-        stop_ns=round((stop_s + DRAIN_SECONDS) * SECOND) + _SPARE_NS,
+        deadline_ns=window_ns + round((ARM_SECONDS + stop_s + drain_s) * SECOND) + _SPARE_NS,
+        stop_ns=round((stop_s + drain_s) * SECOND) + _SPARE_NS,
     )
 
 

@@ -73,7 +73,7 @@ class Drain(Protocol):
 class Ingest(Protocol):
     """Where chunks arrive."""
 
-    def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> Intake:
+    async def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> Intake:
         """Take the chunks of one epoch from now on."""
         ...
 

@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final, Literal
 
 from profd.agents.agent import Agent, Arm, Armed, ArmOrder, NotArmed
@@ -74,10 +75,10 @@ class Recorder:
         self._ordered_ns = time.monotonic_ns()
         if self._lease is not None:
             self._leases.arm(self._lease, self._hello.incarnation)
-        try:
-            # Before anything of ours is on the disk: it records meanwhile, and disarms itself should we die.
-            arm = self._agent.arm(self._order())
-            with contextlib.ExitStack() as ending:
+        async with contextlib.AsyncExitStack() as ending:  # a slow disk must not keep us from letting go of the process
+            try:
+                # Before anything of ours is on the disk: it records meanwhile, and disarms itself should we die.
+                arm = self._agent.arm(self._order())
                 try:
                     intake = await self._expected(ending)
                 except BaseException:
@@ -85,21 +86,22 @@ class Recorder:
                     raise
                 armed = await self._agent.answer(arm, planning.ARM_SECONDS)
                 return await self._record(armed, arm, intake)
-        except NotArmed as error:
-            return self._not_armed(error)
-        finally:
-            self._agent.stop()  # nothing, if it has been released
-            self._agent.release()
+            except NotArmed as error:
+                return self._not_armed(error)
+            finally:
+                self._agent.stop()  # nothing, if it has been released
+                self._agent.release()
 
-    async def _expected(self, ending: contextlib.ExitStack) -> Intake:
-        """Where its chunks go. Raises what `Session.made` and `Ingest.expect` raise."""
+    async def _expected(self, ending: contextlib.AsyncExitStack) -> Intake:
+        """Where its chunks go. Raises what `Session.made`, `Ingest.expect` and `orphans.note` raise."""
         if self._session.made is not None:
             await self._session.made
         incarnation, directory = self._hello.incarnation, self._session.directory
-        intake = self._parts.ingest.expect(incarnation, self._epoch, self._process.uid, directory)
+        intake = await self._parts.ingest.expect(incarnation, self._epoch, self._process.uid, directory)
         ending.enter_context(contextlib.closing(intake))
-        orphans.note(intake.path, incarnation, self._epoch)
-        ending.callback(orphans.forget, intake.path)
+        noting = asyncio.ensure_future(asyncio.to_thread(orphans.note, intake.path, incarnation, self._epoch))
+        ending.push_async_callback(_forget, intake.path, noting)
+        await asyncio.shield(noting)
         return intake
 
     async def _record(self, armed: Armed, arm: Arm, intake: Intake) -> Recording:
@@ -213,8 +215,6 @@ class Recorder:
             return Ending.ASKED
         if intake.failure or drain.ended.is_set():
             return Ending.BROKEN
-        if self._options.iterations and arm.status.steps >= self._options.iterations:
-            return Ending.WINDOW
         return Ending.WINDOW if time.monotonic() >= end else None
 
     def _keep_within_limit(self, status: Status) -> Ending | None:
@@ -298,6 +298,12 @@ def _add(recording: Recording, file: RawFile | Refused | None, intake: Intake) -
         recording.lost.append(Loss("source", "file_refused", 1))
     elif file is not None:
         recording.files = [*(recording.files if intake.events else []), file]
+
+
+async def _forget(file: Path, noting: asyncio.Future[None]) -> None:
+    """Who gives up waiting for a note does not end the writing of it."""
+    await asyncio.wait({noting})
+    await asyncio.to_thread(orphans.forget, file)
 
 
 class _Waiting:

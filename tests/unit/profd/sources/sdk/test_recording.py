@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
 from tests.support.fake_agent import FakeAgent, memfd
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 SECOND = 1_000_000_000
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
@@ -108,7 +109,7 @@ class Rig:
 
     # `Ingest` and `Streamers`
 
-    def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> TestIntake:
+    async def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> TestIntake:
         if self.refuse is not None:
             raise self.refuse
         assert (incarnation, uid) == (0xAA, os.getuid())
@@ -227,15 +228,15 @@ async def test_a_window_ends_by_itself(rig: Rig) -> None:
     fake.close()
 
 
-async def test_iterations_end_it_whoever_counts(rig: Rig) -> None:
+async def test_the_agent_counts_iterations(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(duration_ns=0, iterations=3)
     epoch = await rig.armed(fake)
     fake.send(Kind.STATUS, epoch, steps=2)
     await eventually(lambda: (State.RECORDING, "step 2 of 3") in rig.said)
-    fake.send(Kind.STATUS, epoch, steps=3)
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop", steps=3)
+    fake.send(Kind.STATUS, epoch, steps=4)  # the first of them began before the recording
+    fake.send(Kind.STOPPED, epoch, reason="iterations", steps=4)
+    await fake.expect(Kind.RELEASE)
     assert (await recording).reason is Reason.NONE
     fake.close()
 
@@ -351,6 +352,30 @@ async def test_what_does_not_arrive_in_time_is_said_to_be_missing(rig: Rig, monk
     fake.close()
 
 
+class Trickle(TestIntake):
+    """One more event whenever somebody looks; all there at the last."""
+
+    last = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "events":
+            self.events = super().__getattribute__(name) + 1
+            if super().__getattribute__(name) == self.last:
+                self.finished.set()
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize(("last", "whole"), [(5, True), (0, False)])
+async def test_what_still_arrives_is_waited_for_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, last: int, whole: bool
+) -> None:
+    monkeypatch.setattr(handover, "DRAIN_SECONDS", 0.001)
+    intake = Trickle(Path("chunks.pfc"))
+    intake.last = last
+    drain = TestDrain(TestIntake(Path("another")), MiB)
+    assert await handover.empty(drain, intake, target_died=False) == whole
+
+
 async def test_what_it_costs_is_bounded_and_said(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(max_overhead=0.02, stacks=True)
@@ -438,6 +463,35 @@ async def test_no_directory_ends_what_was_armed(rig: Rig) -> None:
     assert (await recording).reason is Reason.DISK_FULL
     assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
     assert not rig.intakes
+    fake.close()
+
+
+async def test_a_slow_disk_holds_neither_the_loop_nor_a_process_that_is_let_go(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    note = orphans.note
+
+    def slow(file: Path, incarnation: int, epoch: int) -> None:
+        asked.set()
+        assert answers.wait(PATIENCE_SECONDS)
+        note(file, incarnation, epoch)
+
+    monkeypatch.setattr(orphans, "note", slow)
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    await eventually(asked.is_set)
+    # WHEN the recording is given up while the disk has it
+    recording.cancel()
+    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
+    assert not recording.done()
+    answers.set()
+    # THEN nothing of it is left
+    with pytest.raises(asyncio.CancelledError):
+        await recording
+    assert not orphans.find(rig.folder.parent.parent)
+    assert rig.intakes[0].closed
     fake.close()
 
 
