@@ -79,6 +79,7 @@ def rows(events: int) -> Iterator[Row]:
     with profd() as live:
         for what, program, barred in PROGRAMS:
             yield _first_event(live, what, program, barred)
+        yield _empty_call(live.folder)
     yield from _idle()
 
 
@@ -109,6 +110,34 @@ def _first_event(live: Live, what: str, program: str, barred: bool) -> Row:
         bar="p50 <= 1 ms, p99 <= 20 ms" if barred else "",
         met=(middle <= 1 and late <= 20) if barred else None,
         note=f"{CAPTURES} captures, least {delays[0]:.2f} ms; {len(found) - len(delays)} in which the job did not run",
+    )
+
+
+def _empty_call(folder: Path) -> Row:
+    """What gRPC's client and its server take of the floor: either is replaced by one that only knows the bytes."""
+    ends = {
+        "gRPC to gRPC": (False, False),
+        "gRPC to bytes": (False, True),
+        "bytes to gRPC": (True, False),
+        "bytes to bytes": (True, True),
+    }
+    ways: dict[str, list[float]] = {name: [] for name in ends}
+    with contextlib.ExitStack() as stack:
+        calls = {
+            name: stack.enter_context(contextlib.closing(EmptyCall(folder, bare_client=client, bare_server=server)))
+            for name, (client, server) in ends.items()
+        }
+        for _ in range(CAPTURES):
+            for name, call in calls.items():
+                time.sleep(PAUSE_SECONDS)
+                ways[name].append(call.way_ms())
+    middles = {name: statistics.median(way) for name, way in ways.items()}
+    return Row(
+        "arming",
+        "an empty call of grpc.aio, its client quiet for 50 ms: way to its handler",
+        "",
+        floor=f"{middles['gRPC to gRPC']:.2f} ms",
+        note="p50 in turns; " + ", ".join(f"{name}: {middle:.2f} ms" for name, middle in middles.items()),
     )
 
 

@@ -9,25 +9,36 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 
+from bench.floors.bare_call import BareCall
+
 _METHOD = "/bench.Floor/Now"
+_GRPC, _BARE = "bench.floors.empty_call", "bench.floors.bare_call"
 
 
 class EmptyCall:
-    """A server in a process of its own, and a channel to it. Close it."""
+    """A server in a process of its own, and a connection to it. Close it.
 
-    def __init__(self, folder: Path) -> None:
-        socket = folder / "floor.sock"
-        command = [sys.executable, "-m", "bench.floors.empty_call", str(socket)]
+    Either end may be a bare one, which shows what gRPC's other end takes of the way.
+    """
+
+    def __init__(self, folder: Path, *, bare_client: bool = False, bare_server: bool = False) -> None:
+        socket = folder / f"floor-{bare_client:d}{bare_server:d}.sock"
+        command = [sys.executable, "-m", _BARE if bare_server else _GRPC, str(socket)]
         self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         if self._server.stdout is None or self._server.stdout.readline() != "ready\n":
             raise RuntimeError("the floor's server did not start")
-        self._channel = grpc.insecure_channel(f"unix:{socket}", options=[("grpc.default_authority", "localhost")])
-        self._call: Any = self._channel.unary_unary(_METHOD)
+        self._call: Callable[[bytes], bytes]
+        if bare_client:
+            bare = BareCall(socket, _METHOD)
+            self._call, self._disconnect = bare, bare.close
+        else:
+            channel = grpc.insecure_channel(f"unix:{socket}", options=[("grpc.default_authority", "localhost")])
+            self._call, self._disconnect = channel.unary_unary(_METHOD), channel.close
 
     def way_ms(self) -> float:
         """From the call to the first line of its handler, ms; both on CLOCK_REALTIME."""
@@ -36,7 +47,7 @@ class EmptyCall:
 
     def close(self) -> None:
         """End both."""
-        self._channel.close()
+        self._disconnect()
         self._server.kill()
         self._server.communicate()
 
