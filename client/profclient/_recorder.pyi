@@ -60,6 +60,9 @@ def record_backend_event(name: str, start_us: float, end_us: float, /, **argumen
 def note_step() -> bool:
     """An optimizer has made a step. False: not counted, because the program calls step() itself."""
 
+def await_steps(whole: int, /) -> None:
+    """End the recording that runs after so many whole steps from now on; 0: do not."""
+
 def step() -> int: ...
 
 # --- the recorder's life (native/recorder/control_py.cpp): for local captures and tests ---
@@ -176,6 +179,12 @@ def tracer_end() -> None:
 
 def tracer_c_calls(wanted: bool) -> None:
     """Record C functions from now on, or no more. Those that run then end with the function that called them."""
+
+def tracer_pause() -> None:
+    """Leave out what this thread does from now on, and end the call of the Python function that asks for it."""
+
+def tracer_resume() -> None:
+    """Record this thread's calls again, if it was paused."""
 
 def tracer_statistics() -> dict[str, int]:
     """`events`, begun or ended, of this session or the last; `resynchronised`: ends that fitted no begin at the top;

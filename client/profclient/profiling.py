@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+from profclient import _recorder
 from profclient import recording_sessions as sessions
 from profclient.errors import ClientError
 
@@ -49,19 +50,26 @@ class profile:  # noqa: N801 - as torch.profiler.profile
         self._result: sessions.Result | None = None
 
     def __enter__(self) -> profile:
-        self._result = None
-        self._session = sessions.begin(self._options, self._address, self._local)
+        _recorder.tracer_pause()  # our waiting is no part of the block
+        try:
+            self._result = None
+            self._session = sessions.begin(self._options, self._address, self._local)
+        finally:
+            _recorder.tracer_resume()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
         session, self._session = self._session, None
         if session is None:
             return
+        _recorder.tracer_pause()
         try:
             self._result = session.end()
         except ClientError:
             if error is None:  # else the block's own error is what matters
                 raise
+        finally:
+            _recorder.tracer_resume()
 
     @property
     def trace(self) -> str:

@@ -97,6 +97,19 @@ PyObject* tracer_c_calls(PyObject*, PyObject* wanted) {
   Py_RETURN_NONE;
 }
 
+PyObject* tracer_pause(PyObject*, PyObject*) {
+  pause_this_thread();
+  Py_RETURN_NONE;
+}
+
+PyObject* tracer_resume(PyObject*, PyObject*) {
+  try {
+    resume_this_thread();
+  } catch (const std::bad_alloc&) {  // then new frames begin when recording did
+  }
+  Py_RETURN_NONE;
+}
+
 PyObject* tracer_statistics(PyObject*, PyObject*) {
   const Counts found = counts();
   return Py_BuildValue("{s:K,s:K,s:n,s:n}", "events", static_cast<unsigned long long>(found.events), "resynchronised",
@@ -109,6 +122,8 @@ PyMethodDef functions[] = {
     {"tracer_begin", tracer_begin, METH_VARARGS, nullptr},
     {"tracer_end", tracer_end, METH_NOARGS, nullptr},
     {"tracer_c_calls", tracer_c_calls, METH_O, nullptr},
+    {"tracer_pause", tracer_pause, METH_NOARGS, nullptr},
+    {"tracer_resume", tracer_resume, METH_NOARGS, nullptr},
     {"tracer_statistics", tracer_statistics, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -37,6 +37,7 @@ struct Open {
 // The open calls of a thread, the outermost first. entry 0 is no call: it matches no identity.
 struct Calls {
   Session session = 0;  // an older one's calls are forgotten at the next event
+  Session paused = 0;          // whose calls these are, while this thread is muted for a moment
   uint64_t python_thread = 0;  // PyThreadState id
   Open* first = nullptr;
   Open* top = nullptr;  // one beyond the innermost
@@ -143,6 +144,10 @@ void interrupted(uint64_t python_thread);
 // A thread that does our own work is not traced.
 void mute_this_thread();
 void unmute_this_thread();
+
+// The same for a moment, beginning with the Python function that asks for it: what it does is not the program's.
+void pause_this_thread();
+void resume_this_thread();
 
 // Events of a session so far, of threads that are gone too.
 struct Counts {

@@ -76,6 +76,7 @@ Calls* make_calls() {
 
 void begin_anew(Calls* calls, Session session) {
   calls->session = session;
+  calls->paused = 0;
   calls->python_thread = PyThreadState_GetID(PyThreadState_Get());
   calls->first->identity = 0;
   calls->first->root = nullptr;
@@ -188,11 +189,32 @@ void unmute_this_thread() {
   if (this_calls && this_calls->session == kMuted) this_calls->session = 0;
 }
 
+void pause_this_thread() {
+  Calls* calls = this_calls ? this_calls : make_calls();
+  if (!calls || calls->session == kMuted) return;
+  calls->paused = tracer.session && calls->session == tracer.session ? calls->session : 0;
+  PyFrameObject* frame = calls->paused ? PyThreadState_GetFrame(PyThreadState_Get()) : nullptr;
+  if (frame) {
+    const Identity asking = identity_of(frame, code_of(frame));
+    if (calls->top[-1].identity == asking + 1) close_c_call(calls, asking, 0);
+    if (calls->top[-1].identity == asking) close_call(calls, asking, 0);
+    Py_DECREF(frame);
+  }
+  calls->session = kMuted;
+}
+
+// Frames that are new begin now: they were not seen before because nobody looked, not because nothing was recorded.
+void resume_this_thread() {
+  if (!this_calls || this_calls->session != kMuted) return;
+  this_calls->session = this_calls->paused && this_calls->paused == tracer.session ? kInterrupted : 0;
+  if (tracer.session) tracer.started[PyThreadState_GetID(PyThreadState_Get())] = recorder::ticks(recorder::api);
+}
+
 Counts counts() {
   pthread_mutex_lock(&list_lock);
   Counts found = ended;
   for (const Calls* calls = all_calls; calls; calls = calls->all) {
-    if (calls->session != counted && calls->session != kInterrupted) continue;
+    if (calls->session != counted && calls->session != kInterrupted && calls->paused != counted) continue;
     found.events += calls->events;
     found.resynchronised += calls->resynchronised;
   }

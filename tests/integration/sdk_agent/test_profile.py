@@ -54,9 +54,29 @@ def test_with_a_daemon():
         assert [json.loads(line)["rows"] for line in again.stdout.splitlines()] == [{"inner": 50}] * 2
 
 
+STACKS = PROGRAM + "work()\nwith profclient.profile(stacks=True, c_calls=True) as p: work()\nsay(p)\n"
+CALLED = {"inner": 50, "<string>(3): leaf": 50, "<string>(4): work": 1}
+# The call that ends the block, which ends at once, and the one that began it, which returns into the block.
+OURS = {"__exit__", "__enter__"}
+
+
+def own_frames(rows):
+    """Functions of Python that are not the program's, by name."""
+    python = [name for name in rows if "): " in name and not name.startswith("<string>")]
+    return {name.rpartition(" ")[2] for name in python if "threading.py" not in name}  # threads of ours may begin
+
+
 def test_stacks():
-    said = answer(run(PROGRAM + "with profclient.profile(stacks=True) as p: work()\nsay(p)\n"))
-    assert {"inner": 50, "<string>(3): leaf": 50, "<string>(4): work": 1}.items() <= said["rows"].items()
+    said = answer(run(STACKS))
+    assert CALLED.items() <= said["rows"].items()
+    assert own_frames(said["rows"]) <= OURS
+
+
+def test_stacks_with_a_daemon():
+    with running_daemon() as daemon:
+        said = answer(run(STACKS, PROFD_ADDRESS=f"unix:{daemon.socket}"))
+    assert CALLED.items() <= said["rows"].items()
+    assert own_frames(said["rows"]) <= OURS
 
 
 def test_more_than_the_arena_holds():

@@ -27,6 +27,82 @@ def leaf() -> None:
     """What is called."""
 
 
+def hidden() -> None:
+    """What is called while this thread is paused."""
+
+
+def _pauses() -> None:
+    _recorder.tracer_pause()
+    hidden()
+    _recorder.tracer_pause()  # is no other pause
+    hidden()
+
+
+def _resumes() -> None:
+    hidden()
+    _recorder.tracer_resume()
+
+
+def _goes_on() -> None:
+    leaf()
+    _pauses()
+    hidden()
+    _resumes()
+    leaf()
+
+
+@pytest.mark.parametrize("c_calls", [False, True])
+def test_what_a_paused_thread_does_is_left_out(c_calls: bool) -> None:
+    with tracing(c_calls=c_calls) as recording:
+        _goes_on()
+        leaf()
+    assert recording.arena is not None
+    named = {function: name_of(function.__code__) for function in (leaf, hidden, _pauses, _resumes, _goes_on)}
+    found = {f: [e for e in recording.calls() if e.name == name] for f, name in named.items()}
+    assert not found[hidden]
+    [pausing], [whole] = found[_pauses], found[_goes_on]
+    before, after, last = found[leaf]
+    # THEN the call that paused ended there, and what it was called by is one call, around what came later
+    assert whole.start < before.start < before.end < pausing.start < pausing.end < after.start < after.end < whole.end
+    assert whole.end < last.start
+    # and what was running when the thread went on has ended as it would
+    assert all(event.end for event in found[_resumes])
+
+
+def test_a_thread_that_was_paused_before_begins_when_it_goes_on() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def paused() -> None:
+        _recorder.tracer_pause()
+        hidden()
+        began.wait()
+        hidden()
+        _recorder.tracer_resume()
+        leaf()
+        ended.set()
+
+    thread = threading.Thread(target=paused)
+    thread.start()
+    with tracing() as recording:
+        began.set()
+        ended.wait()
+    thread.join()
+    calls = recording.calls(thread.native_id)
+    names = [event.name for event in calls]
+    assert name_of(hidden.__code__) not in names
+    assert names.count(name_of(leaf.__code__)) == 1
+    assert names.count(name_of(paused.__code__)) == 1
+
+
+def test_pauses_without_a_recording_do_nothing() -> None:
+    _recorder.tracer_resume()
+    _recorder.tracer_pause()
+    _recorder.tracer_resume()
+    with tracing() as recording:
+        leaf()
+    assert name_of(leaf.__code__) in [event.name for event in recording.calls()]
+
+
 def _nobody_is_called() -> None:
     assert sys.getprofile() is None
     assert threading.getprofile() is None
