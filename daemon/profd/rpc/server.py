@@ -51,8 +51,9 @@ class RpcServer:
         before go on; it takes no new ones and is let go of with the last.
         """
         server = self._built()
-        # A server that stops unlinks the name that it was bound to: it must not be that of the next one.
-        bound = self.path.with_name(f"{self.path.name}.{self._bound}")
+        # A server that stops unlinks the name that it was bound to: it must not be that of the next one. Not longer than
+        # control.sock beside it, which is known to be no too long path.
+        bound = self.path.with_name(f"rpc.{self._bound}")
         self._bound += 1
         _bind(server, bound)
         bound.chmod(mode)
