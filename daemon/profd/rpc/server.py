@@ -51,8 +51,8 @@ class RpcServer:
         before go on; it takes no new ones and is let go of with the last.
         """
         server = self._built()
-        # A server that stops unlinks the name that it was bound to: it must not be that of the next one. Not longer than
-        # control.sock beside it, which is known to be no too long path.
+        # A server that stops unlinks the name that it was bound to: it must not be that of the next one. Shorter than
+        # that of control.sock, which is known to fit into an address.
         bound = self.path.with_name(f"rpc.{self._bound}")
         self._bound += 1
         _bind(server, bound)
