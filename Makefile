@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check fuzz bench sanitize protos clean
+.PHONY: help env demo test check fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,12 @@ check: env ## lint, format and types
 
 fuzz: env ## property tests with new random inputs
 	@PROFD_HYPOTHESIS=random $(BIN)/python -m pytest -q -k "property or fuzz" tests/unit
+
+FUZZ_MINUTES ?= 10
+fuzz-long: env ## the readers of others' bytes, each for FUZZ_MINUTES=10: chunks, ingest, records of CUPTI
+	@tools/fuzz_chunks $(VENV) $$(( $(FUZZ_MINUTES) * 60 ))
+	@tools/fuzz_ingest $(VENV) $$(( $(FUZZ_MINUTES) * 60 ))
+	@tools/fuzz_cupti $$(( $(FUZZ_MINUTES) * 60 ))
 
 bench: env ## the numbers of docs/performance.md: ours, peer and floor in one run
 	@$(BIN)/python -m bench

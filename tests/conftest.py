@@ -11,7 +11,8 @@ from hypothesis.internal.conjecture import providers
 
 # The same inputs every time; `make fuzz` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
-settings.register_profile("random", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = int(os.environ.get("PROFD_HYPOTHESIS_EXAMPLES", "2000"))
+settings.register_profile("random", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 PROFILE = os.environ.get("PROFD_HYPOTHESIS", "same")
 settings.load_profile(PROFILE)
 if PROFILE == "same" and hasattr(providers, "_get_local_constants"):
