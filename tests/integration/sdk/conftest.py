@@ -13,3 +13,10 @@ from tests.support.daemon import RunningDaemon, running_daemon
 def daemon() -> Iterator[RunningDaemon]:
     with running_daemon(environ={"PROFD_SDK_ARENA_BYTES": "24MiB"}) as found:
         yield found
+
+
+@pytest.fixture
+def own_daemon() -> Iterator[RunningDaemon]:
+    """For tests that harm it."""
+    with running_daemon(environ={"PROFD_SDK_ARENA_BYTES": "24MiB"}) as daemon:
+        yield daemon

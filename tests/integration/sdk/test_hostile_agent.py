@@ -1,0 +1,81 @@
+"""An agent that says whatever it likes: others are recorded as if it were not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from profproto.v1 import capture_pb2 as pb
+
+from tests.support.attached import (
+    WAIT_SECONDS,
+    Captures,
+    attached,
+    sources,
+    values,
+    whole,
+)
+from tests.support.daemon import RunningDaemon
+
+pytestmark = pytest.mark.slow
+
+
+HOSTILE = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from tests.support.fake_agent import FakeAgent, memfd, Kind
+import asyncio
+async def main():
+    fake = FakeAgent(Path(sys.argv[3]))
+    fake.hello(pid=1, start=1)
+    await fake.expect(Kind.WELCOME)
+    print("ready", flush=True)
+    packet = await fake.expect(Kind.ARM)
+    size = int(packet.fields["arena"])
+    fd = memfd(size)
+    content = os.urandom(1 << 20)
+    for offset in range(0, size, len(content)):
+        os.pwrite(fd, content, offset)
+    fake.send(Kind.ARMED, packet.epoch, fd, first=1)
+    fake.send(Kind.STATUS, packet.epoch, events=2**62, seconds="1e9" if sys.argv[4:] else "100000.5")
+    try:
+        while True:
+            await fake.receive()
+    except ConnectionResetError:
+        pass
+    sys.stdin.read()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("worse", [[], ["worse"]], ids=["an arena of noise", "and a bad packet"])
+def test_a_hostile_agent_harms_nobody_else(daemon: RunningDaemon, tmp_path: Path, worse: list[str]) -> None:
+    root = str(Path(__file__).parents[3])
+    captures = Captures(daemon)
+    with attached(daemon, tmp_path) as job:
+        hostile = subprocess.Popen(
+            [sys.executable, "-c", HOSTILE, "", root, str(daemon.socket.with_name("agent.sock")), *worse],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert hostile.stdout is not None
+            assert hostile.stdout.readline() == "ready\n"
+            assert "sdk" in sources(daemon, hostile.pid)  # under its own pid, whatever it says
+            capture = captures.start(hostile.pid, source="sdk")
+            [good] = captures.record(job.pid).targets
+            [bad] = captures.ended(capture.id).targets
+            assert bad.state in (pb.STATE_PARTIAL, pb.STATE_FAILED), bad.message
+            assert bad.message
+            assert good.state == pb.STATE_STORED, good.message
+            assert whole(values(daemon, good.trace))
+            [again] = captures.record(job.pid).targets
+            assert again.state == pb.STATE_STORED, again.message
+        finally:
+            hostile.kill()
+            hostile.communicate(timeout=WAIT_SECONDS)
+        job.check_results()
