@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import errno
-import os
 import threading
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
-from profd.capture.model import Loss, Options, Reason, Recording, State
+from profd.capture.model import Options, Reason, Recording, State
 from profd.capture.planner import Request
 from profd.capture.records import CaptureRecord
-from profd.capture.watch import WATCHERS_MAX
 from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFound, Unavailable
-from profd.journal.journal import NOTE
 from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX, CAPTURES_ACTIVE_PER_UID_MAX
 from profd.sources.base import Offer
-from profd.targets.process import ProcessId
 from profd.targets.selector import Selector
 
 from tests.support.captures import (
@@ -33,29 +27,14 @@ from tests.support.captures import (
     LONG,
     ROOT,
     SECOND_NS,
-    FakeSource,
-    FakeTable,
-    MemoryRecords,
     Rig,
     ended,
-    open_ended,
     process,
     request,
     until,
 )
 
 SOON = Graces(stopping_ns=1_000_000, ended_ns=1_000_000, hearing_ns=0)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path, FakeTable([process(100), process(101), process(102, uid=1001, user="bob")]))
-
-
-@pytest.fixture
-async def manager(rig: Rig) -> AsyncIterator[CaptureManager]:
-    async with rig.running() as running:
-        yield running
 
 
 def raw_left(rig: Rig) -> list[Path]:
@@ -429,266 +408,6 @@ class TestEnds:
         (rig.directory / "journal").write_text("a file where the directory should be")
         record = await ended(manager, (await manager.start(ALICE, request(100))).id)
         assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.STORE_UNAVAILABLE)
-
-
-class TestLease:
-    async def test_a_client_that_never_watches(self, rig: Rig) -> None:
-        rig.lease_grace = 0.001
-        async with rig.running() as manager:
-            record = await manager.start(ALICE, open_ended(100))
-            record = await ended(manager, record.id)
-            # Where the grace was over before the source had begun there is no trace.
-            assert record.state in (State.STORED, State.CANCELLED)
-
-    async def test_a_client_that_goes_away(self, rig: Rig) -> None:
-        async with rig.running() as manager:
-            record = await manager.start(ALICE, open_ended(100))
-            await rig.source.started(100)
-            stream = manager.watch(ALICE, record.id, lease=True)
-            await anext(stream)
-            manager._leases[record.id]._grace = 0.0
-            await stream.aclose()
-            record = await ended(manager, record.id)
-            assert record.state is State.STORED
-            assert "went away" in record.targets[0].warnings[0]
-
-    async def test_a_stop_is_its_ordinary_end(self, rig: Rig, manager: CaptureManager) -> None:
-        record = await manager.start(ALICE, open_ended(100))
-        await rig.source.started(100)
-        manager.stop(ALICE, record.id)
-        record = await ended(manager, record.id)
-        assert (record.state, record.targets[0].warnings) == (State.STORED, [])
-
-    async def test_only_its_owner_holds_it(self, manager: CaptureManager) -> None:
-        record = await manager.start(ALICE, open_ended(100))
-        with pytest.raises(Denied):
-            await anext(manager.watch(ROOT, record.id, lease=True))
-
-    async def test_needs_a_source_that_stops(self, rig: Rig) -> None:
-        rig.sources = [FakeSource(can_stop=False), FakeSource("pyspy")]
-        async with rig.running() as manager:
-            record = await manager.start(ALICE, open_ended(100))
-            await rig.sources[1].started(100)
-            assert record.targets[0].source == "pyspy"
-            assert "cannot be stopped" in record.targets[0].choice
-
-
-class TestSeeing:
-    async def test_others_captures_are_not_there(self, manager: CaptureManager) -> None:
-        record = await manager.start(ALICE, request(100))
-        with pytest.raises(NotFound):
-            manager.get(BOB, record.id)
-        assert manager.list(BOB, 10) == []
-        assert manager.get(ROOT, record.id) is record
-
-    async def test_prefixes_and_the_latest(self, manager: CaptureManager) -> None:
-        with pytest.raises(NotFound):
-            manager.get(ALICE)
-        first = await manager.start(ALICE, request(100))
-        second = await manager.start(ALICE, request(101))
-        await manager.start(BOB, request(102))
-        assert manager.get(ALICE) is second
-        assert manager.get(ALICE, first.id[:12]) is first
-        with pytest.raises(BadInput):
-            manager.get(ALICE, "c")
-        assert manager.list(ALICE, 10) == [second, first]
-        assert manager.list(ALICE, 1) == [second]
-
-    async def test_a_slow_watcher_sees_the_last_state(self, rig: Rig, manager: CaptureManager) -> None:
-        record = await manager.start(ALICE, request(100))
-        stream = manager.watch(ALICE, record.id)
-        await anext(stream)
-        await rig.source.started(100)
-        rig.source.finish(100)
-        await ended(manager, record.id)
-        async with asyncio.timeout(LONG):
-            seen = [state.state async for state in stream]
-        assert seen[-1] is State.STORED
-
-    async def test_watchers_are_bounded(self, manager: CaptureManager) -> None:
-        record = await manager.start(ALICE, request(100))
-        async with contextlib.AsyncExitStack() as open_streams:
-            for _ in range(WATCHERS_MAX):
-                stream = await open_streams.enter_async_context(contextlib.aclosing(manager.watch(ALICE, record.id)))
-                await anext(stream)
-            with pytest.raises(Exhausted):
-                await anext(manager.watch(ALICE, record.id))
-
-    async def test_sightings(self, rig: Rig, manager: CaptureManager) -> None:
-        rig.table.processes[7] = process(7, python=False, framework="", command="vim")
-        record = await manager.start(ALICE, request(100))
-        seen = await manager.planner.targets(ALICE, Selector())
-        assert [(s.process.id.pid, s.held) for s in seen] == [(100, record.id), (101, "")]
-        me = replace(ALICE, pid=101)
-        assert [s.process.id.pid for s in await manager.planner.targets(me, Selector())] == [100]
-        assert [s.process.id.pid for s in await manager.planner.targets(me, Selector(pids=(101,)))] == [101]
-        everything = await manager.planner.targets(ROOT, Selector(), everything=True)
-        assert [s.process.id.pid for s in everything] == [7, 100, 101, 102]
-
-
-class TestRestart:
-    async def test_every_capture_gets_its_terminal_state(self, rig: Rig) -> None:
-        # GIVEN a daemon that dies while one target records and one is in the worker
-        rig.storing.gate = asyncio.Event()
-        first = rig.manager()
-        await first.open()
-        record = await first.start(ALICE, request(100, 101, request_id="r"))
-        await rig.source.started(100)
-        await rig.source.started(101)
-        rig.source.finish(101)
-        await until(first, record.id, lambda r: r.targets[1].state is State.COLLATING)
-        await first._book.flush()
-        on_disk = rig.records.kept.copy()
-        files = list(record.targets[1].files)
-        rig.records.put = lambda capture, value: None  # type: ignore[method-assign]  # it is dead
-        await first.close(0.0)
-        assert all(Path(file.path).exists() for file in files)
-        # WHEN the next one starts over the same disk
-        del rig.records.put  # type: ignore[method-assign]  # as above
-        rig.records.kept = on_disk
-        rig.storing.gate = None
-        async with rig.running() as second:
-            found = second.get(ALICE, record.id)
-            # THEN both have ended, the request id still means this capture, and the raw data can be retried
-            assert [t.state for t in found.targets] == [State.FAILED, State.FAILED]
-            assert {t.reason for t in found.targets} == {Reason.DAEMON_RESTARTED}
-            assert await second.start(ALICE, request(100, request_id="r")) is found
-            await second.retry(ALICE, record.id)
-            found = await ended(second, record.id)
-            assert [t.state for t in found.targets] == [State.FAILED, State.STORED]
-
-    async def test_a_trace_stored_in_the_last_moment_is_found(self, rig: Rig) -> None:
-        async with rig.running() as first:
-            record = await first.start(ALICE, request(100))
-            await rig.source.started(100)
-            kept = rig.records.kept[record.id]
-            rig.source.finish(100)
-            await ended(first, record.id)
-        rig.records.kept = {record.id: kept}
-        async with rig.running() as second:
-            found = second.get(ALICE, record.id)
-            assert (found.state, found.targets[0].trace) == (State.STORED, "t1")
-
-    async def test_damaged_records_are_left_out(self, rig: Rig) -> None:
-        rig.records.kept = {"c1": {"id": 7}}
-        async with rig.running() as manager:
-            assert manager.list(ROOT, 10) == []
-
-    async def test_shutdown_stores_what_was_recorded(self, rig: Rig) -> None:
-        manager = rig.manager()
-        await manager.open()
-        record = await manager.start(ALICE, request(100))
-        await rig.source.started(100)
-        await manager.close(LONG)
-        assert record.state is State.STORED
-        assert rig.records.kept[record.id]["targets"][0]["trace"] == "t1"
-        with pytest.raises(Unavailable, match="shutting down"):
-            await manager.start(ALICE, request(101))
-
-    async def test_shutdown_does_not_wait_for_ever(self, rig: Rig) -> None:
-        rig.source.stubborn = True
-        manager = rig.manager()
-        await manager.open()
-        record = await manager.start(ALICE, request(100))
-        await rig.source.started(100)
-        await manager.close(0.0)
-        assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
-
-
-async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profd.capture.book.CAPTURES_KEPT_MAX", 3)
-    async with rig.running() as manager:
-        bobs = await manager.start(BOB, request(102))
-        await rig.source.started(102)
-        rig.source.finish(102)
-        await ended(manager, bobs.id)
-        for _ in range(5):
-            last = await manager.start(ALICE, request(100))
-            await rig.source.started(100)
-            rig.source.finish(100)
-            await ended(manager, last.id)
-    async with rig.running() as manager:
-        assert manager.get(BOB).id == bobs.id
-        assert len(manager.list(ROOT, 10)) == 3
-
-
-async def test_a_daemon_that_dies_before_its_record_says_so_finds_what_was_being_written(rig: Rig) -> None:
-    async with rig.running() as manager:
-        capture = (await manager.start(ALICE, request(100))).id
-        await rig.source.started(100)
-        directory = rig.source.sessions[100].directory
-        (directory / "chunks.pfc").write_bytes(b"x")
-        (directory / NOTE).write_text('{"files": {"chunks.pfc": "chunks", "/etc/gone": "x"}}')
-        as_it_died = MemoryRecords()
-        as_it_died.kept = copy.deepcopy(rig.records.kept)
-        after = Rig(rig.directory, rig.table, records=as_it_died)
-        async with after.running() as second:
-            target = second.get(ROOT, capture).targets[0]
-            assert (target.state, target.reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
-            assert [(Path(file.path).name, file.format) for file in target.files] == [("chunks.pfc", "chunks")]
-            second.recovered(capture, target.process, [Loss("target", "arena_full", 2)])
-            record = await ended(second, capture)
-            assert (record.targets[0].state, record.targets[0].reason) == (State.PARTIAL, Reason.DAEMON_RESTARTED)
-            assert record.targets[0].lost == [Loss("target", "arena_full", 2)]
-            second.recovered(capture, target.process, [Loss("target", "arena_full", 2)])  # it ended otherwise
-            second.recovered("c-unknown", target.process, [])
-            assert second.get(ROOT, capture).terminal
-
-
-async def test_a_source_that_lets_go_by_itself_does_not_wait_for_the_disk(rig: Rig) -> None:
-    rig.source.lets_go = True  # type: ignore[misc]  # one class, several sources
-    rig.records.gate = threading.Event()
-    async with rig.running() as manager:
-        starting = asyncio.create_task(manager.start(ALICE, request(100)))
-        await rig.source.started(100)
-        assert not starting.done()
-        rig.records.gate.set()
-        capture = (await starting).id
-        rig.source.finish(100)
-        assert (await ended(manager, capture)).targets[0].state is State.STORED
-
-
-async def test_a_capture_that_cannot_be_recorded_is_ended_although_it_had_begun(rig: Rig) -> None:
-    rig.source.lets_go = True  # type: ignore[misc]  # as above
-    rig.records.fail = OSError(errno.ENOSPC, "No space left on device")
-    async with rig.running() as manager:
-        record = await manager.start(ALICE, request(100))
-        rig.records.fail = None
-        target = (await ended(manager, record.id)).targets[0]
-        assert (target.state, target.reason) == (State.FAILED, Reason.DISK_FULL)
-        async with asyncio.timeout(LONG):
-            while rig.source.sessions:
-                await asyncio.sleep(0)
-
-
-async def test_a_directory_that_comes_late_is_not_left_behind(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.source.lets_go = True  # type: ignore[misc]  # as above
-    rig.records.fail = OSError(errno.ENOSPC, "No space left on device")
-    make, gate, made = rig.journal.directory, threading.Event(), threading.Event()
-
-    def late(capture: str, process: ProcessId) -> Path:
-        if process.pid != 100:
-            return make(capture, process)
-        assert gate.wait(LONG)
-        try:
-            return make(capture, process)
-        finally:
-            made.set()
-
-    monkeypatch.setattr(rig.journal, "directory", late)
-    async with rig.running() as manager:
-        record = await manager.start(ALICE, request(100))
-        rig.records.fail = None
-        await ended(manager, record.id)
-        async with asyncio.timeout(LONG):
-            while rig.source.sessions:  # it is cancelled while it waits for the directory
-                await asyncio.sleep(0)
-        other = (await manager.start(ALICE, request(101))).id  # what is to be dropped already has been, behind it
-        rig.source.finish(101)
-        await ended(manager, other)
-        gate.set()
-    assert await asyncio.to_thread(made.wait, LONG)
-    assert record.id not in os.listdir(rig.directory / "journal")
 
 
 async def test_named_processes_are_looked_at_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,133 @@
+"""Captures that a daemon finds when it comes back: what it kept of them, and what it does with it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Loss, Reason, State
+from profd.errors import Unavailable
+from profd.journal.journal import NOTE
+
+from tests.support.captures import (
+    ALICE,
+    BOB,
+    LONG,
+    ROOT,
+    MemoryRecords,
+    Rig,
+    ended,
+    request,
+    until,
+)
+
+
+class TestRestart:
+    async def test_every_capture_gets_its_terminal_state(self, rig: Rig) -> None:
+        # GIVEN a daemon that dies while one target records and one is in the worker
+        rig.storing.gate = asyncio.Event()
+        first = rig.manager()
+        await first.open()
+        record = await first.start(ALICE, request(100, 101, request_id="r"))
+        await rig.source.started(100)
+        await rig.source.started(101)
+        rig.source.finish(101)
+        await until(first, record.id, lambda r: r.targets[1].state is State.COLLATING)
+        await first._book.flush()
+        on_disk = rig.records.kept.copy()
+        files = list(record.targets[1].files)
+        rig.records.put = lambda capture, value: None  # type: ignore[method-assign]  # it is dead
+        await first.close(0.0)
+        assert all(Path(file.path).exists() for file in files)
+        # WHEN the next one starts over the same disk
+        del rig.records.put  # type: ignore[method-assign]  # as above
+        rig.records.kept = on_disk
+        rig.storing.gate = None
+        async with rig.running() as second:
+            found = second.get(ALICE, record.id)
+            # THEN both have ended, the request id still means this capture, and the raw data can be retried
+            assert [t.state for t in found.targets] == [State.FAILED, State.FAILED]
+            assert {t.reason for t in found.targets} == {Reason.DAEMON_RESTARTED}
+            assert await second.start(ALICE, request(100, request_id="r")) is found
+            await second.retry(ALICE, record.id)
+            found = await ended(second, record.id)
+            assert [t.state for t in found.targets] == [State.FAILED, State.STORED]
+
+    async def test_a_trace_stored_in_the_last_moment_is_found(self, rig: Rig) -> None:
+        async with rig.running() as first:
+            record = await first.start(ALICE, request(100))
+            await rig.source.started(100)
+            kept = rig.records.kept[record.id]
+            rig.source.finish(100)
+            await ended(first, record.id)
+        rig.records.kept = {record.id: kept}
+        async with rig.running() as second:
+            found = second.get(ALICE, record.id)
+            assert (found.state, found.targets[0].trace) == (State.STORED, "t1")
+
+    async def test_damaged_records_are_left_out(self, rig: Rig) -> None:
+        rig.records.kept = {"c1": {"id": 7}}
+        async with rig.running() as manager:
+            assert manager.list(ROOT, 10) == []
+
+    async def test_shutdown_stores_what_was_recorded(self, rig: Rig) -> None:
+        manager = rig.manager()
+        await manager.open()
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        await manager.close(LONG)
+        assert record.state is State.STORED
+        assert rig.records.kept[record.id]["targets"][0]["trace"] == "t1"
+        with pytest.raises(Unavailable, match="shutting down"):
+            await manager.start(ALICE, request(101))
+
+    async def test_shutdown_does_not_wait_for_ever(self, rig: Rig) -> None:
+        rig.source.stubborn = True
+        manager = rig.manager()
+        await manager.open()
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        await manager.close(0.0)
+        assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+
+
+async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.capture.book.CAPTURES_KEPT_MAX", 3)
+    async with rig.running() as manager:
+        bobs = await manager.start(BOB, request(102))
+        await rig.source.started(102)
+        rig.source.finish(102)
+        await ended(manager, bobs.id)
+        for _ in range(5):
+            last = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            rig.source.finish(100)
+            await ended(manager, last.id)
+    async with rig.running() as manager:
+        assert manager.get(BOB).id == bobs.id
+        assert len(manager.list(ROOT, 10)) == 3
+
+
+async def test_a_daemon_that_dies_before_its_record_says_so_finds_what_was_being_written(rig: Rig) -> None:
+    async with rig.running() as manager:
+        capture = (await manager.start(ALICE, request(100))).id
+        await rig.source.started(100)
+        directory = rig.source.sessions[100].directory
+        (directory / "chunks.pfc").write_bytes(b"x")
+        (directory / NOTE).write_text('{"files": {"chunks.pfc": "chunks", "/etc/gone": "x"}}')
+        as_it_died = MemoryRecords()
+        as_it_died.kept = copy.deepcopy(rig.records.kept)
+        after = Rig(rig.directory, rig.table, records=as_it_died)
+        async with after.running() as second:
+            target = second.get(ROOT, capture).targets[0]
+            assert (target.state, target.reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+            assert [(Path(file.path).name, file.format) for file in target.files] == [("chunks.pfc", "chunks")]
+            second.recovered(capture, target.process, [Loss("target", "arena_full", 2)])
+            record = await ended(second, capture)
+            assert (record.targets[0].state, record.targets[0].reason) == (State.PARTIAL, Reason.DAEMON_RESTARTED)
+            assert record.targets[0].lost == [Loss("target", "arena_full", 2)]
+            second.recovered(capture, target.process, [Loss("target", "arena_full", 2)])  # it ended otherwise
+            second.recovered("c-unknown", target.process, [])
+            assert second.get(ROOT, capture).terminal
