@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check fuzz fuzz-long bench sanitize protos clean
+.PHONY: help env demo test check faults fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,13 @@ check: env ## lint, format and types
 	@$(BIN)/ruff check client daemon tests demo tools bench
 	@$(BIN)/ruff format --check -q client daemon tests demo tools bench
 	@$(BIN)/mypy
+
+ROUNDS ?= 10
+FAULTS := tests/integration/sdk/test_{faults,killed_while_arming,hostile_client,clock_steps}.py \
+  tests/integration/sdk_agent/test_{daemon_faults,arming,forks}.py tests/integration/recorder/test_faults.py \
+  tests/integration/ingest/test_{streamer,service,hostile}.py tests/integration/daemon/test_removed_sockets.py
+faults: env ## what goes wrong around a recording (the list in sdk/test_faults.py), ROUNDS=10 times in a row
+	@for round in $$(seq $(ROUNDS)); do $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(FAULTS) || exit 1; done
 
 fuzz: env ## property tests with new random inputs
 	@PROFD_HYPOTHESIS=random $(BIN)/python -m pytest -q -k "property or fuzz" tests/unit
