@@ -44,10 +44,12 @@ ChromeArgs::ChromeArgs(const Limits& limits, Budget& budget) : limits_(limits), 
   known("Device Id", Role::kAlias, kDevice);
   known("Context", Role::kAlias, kContext);
   known(kDeviceTypeKey, Role::kDeviceKind);
+  std::uint64_t inputs = 0;
   for (const char* name : {"Input Dims", "Input type", "Input Strides", "Concrete Inputs"}) {
-    std::string& quoted = known(name, Role::kInput).quoted;
-    append_quoted(quoted, name);
-    quoted += ": ";
+    Key& key = known(name, Role::kInput);
+    append_quoted(key.quoted, name);
+    key.quoted += ": ";
+    key.input = inputs++;
   }
   known("Call stack", Role::kStack);
   known("Module Hierarchy", Role::kModule);
@@ -76,37 +78,40 @@ ChromeArgs::Key* ChromeArgs::find(std::string_view text) {
   return &keys_[static_cast<std::size_t>(code)];
 }
 
-void ChromeArgs::collect(const Field& field, std::string_view name) {
-  Key* const guess = previous_->next;
-  Key* const key = guess && guess->text == name ? guess : find(name);
+ChromeArgs::Key* ChromeArgs::find(const Field& argument) {
+  const auto step = static_cast<std::size_t>(argument.step);  // not kept: beyond all
+  if (step < by_step_.size() && by_step_[step]) [[likely]] return by_step_[step];
+  Key* const key = find(argument.key);
+  if (argument.step >= 0) {
+    if (step >= by_step_.size()) by_step_.resize(step + 1);
+    by_step_[step] = key;
+  }
+  return key;
+}
+
+void ChromeArgs::collect(const Field& field, Key* key) {
   if (key) {
-    previous_->next = key;
-    previous_ = key;
     if (key->stamp == stamp_) members_[key->member].field = nullptr;  // a repeated member replaces the one before
     key->stamp = stamp_;
     key->member = members_.size();
   }
-  members_.push_back({key, &field, name});
+  members_.push_back({key, &field});
 }
 
 bool ChromeArgs::resolve(Record& record, std::string_view prefix, Row& row) {
   ++stamp_;
-  previous_ = &start_;
   members_.clear();
   inputs_.clear();
   extra_.clear();
   if (!renamed_.empty()) renamed_.clear();
   canonical_ = alias_ = 0;
   for (Field& field : record.args) {
-    if (!field.key.empty() && field.key[0] == '@') {
-      std::string& name = renamed_.emplace_back(1, '@');
-      field.key = name.append(field.key);
-    }
-    collect(field, field.key);
+    if (field.key.starts_with('@')) field.key = renamed_.emplace_back(1, '@').append(field.key);
+    collect(field, find(field));
   }
   for (Field& field : record.others) {
     field.key = renamed_.emplace_back(prefix).append(field.key);
-    collect(field, field.key);
+    collect(field, find(field.key));
   }
   for (const Member& member : members_) {
     if (member.field && !take(member, row)) return false;
@@ -163,15 +168,31 @@ bool ChromeArgs::take(const Member& member, Row& row) {
   return add(key, value, row);
 }
 
+// False when there is one that is not known from before.
+bool ChromeArgs::input_parts(RecentInputs::Parts& parts) const {
+  std::size_t at = 0;
+  for (const Member& member : inputs_) {
+    const std::uint64_t seen = member.field->value.seen;
+    if (seen == 0) return false;
+    parts[at++] = seen << 2 | member.key->input;
+  }
+  return true;
+}
+
 bool ChromeArgs::take_inputs(Row& row) {
   if (inputs_.empty()) return true;
+  RecentInputs::Parts parts{};
+  const bool known = input_parts(parts);
+  if (known && (row.codes[kInputs] = recent_inputs_.code(parts)) >= 0) return true;
   scratch_.assign(1, '{');
   for (const Member& member : inputs_) {
     if (scratch_.size() > 1) scratch_ += ", ";
     scratch_.append(member.key->quoted).append(member.field->value.token);
   }
   scratch_ += '}';
-  return (row.codes[kInputs] = dictionaries_[kInputs].code(scratch_)) >= 0;
+  const std::int32_t code = row.codes[kInputs] = dictionaries_[kInputs].code(scratch_);
+  if (known && code >= 0) recent_inputs_.keep(parts, code);
+  return code >= 0;
 }
 
 bool ChromeArgs::take_extra(Row& row) {
@@ -213,7 +234,7 @@ bool ChromeArgs::add(Key& key, const Value& value, Row& row) {
   if (value.type == Type::kInt) {
     out.integer = value.integer;
   } else {
-    out.real = value.real;
+    out.real = value.real();
   }
   row.args.push_back(out);
   return true;

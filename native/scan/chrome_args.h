@@ -16,6 +16,7 @@
 #include "chrome_record.h"
 #include "columns.h"
 #include "interner.h"
+#include "recent_inputs.h"
 
 namespace profd::scan {
 
@@ -51,20 +52,21 @@ class ChromeArgs {
     std::uint64_t stamp = 0;                      // record that met it last
     std::size_t member = 0;                       // where in that record
     std::string quoted;                           // as JSON, with colon and blank; of kInput only
-    Key* next = nullptr;                          // what followed it last time: records of a trace are alike
+    std::uint64_t input = 0;                      // of kInput only: which of the four
   };
 
   struct Member {
     Key* key;  // null: beyond the limit of distinct keys
     const Field* field;
-    std::string_view name;
   };
 
   Key& known(std::string_view text, Role role, IntColumn column = kIntColumns, When when = When::kAlways);
   Key* find(std::string_view text);
-  void collect(const Field& field, std::string_view name);
+  Key* find(const Field& argument);
+  void collect(const Field& field, Key* key);
   bool take(const Member& member, Row& row);
   bool take_inputs(Row& row);
+  bool input_parts(RecentInputs::Parts& parts) const;
   bool take_extra(Row& row);
   bool add(Key& key, const Value& value, Row& row);
   bool add_json(std::uint32_t column, std::string_view text, Row& row);
@@ -74,6 +76,7 @@ class ChromeArgs {
   Budget key_budget_{SIZE_MAX};
   Interner names_{key_budget_};
   std::deque<Key> keys_;
+  std::vector<Key*> by_step_;  // keys of arguments, by the step that led to them; null: not known yet
   std::size_t ordinary_keys_ = 0;
   std::deque<ArgColumn> columns_;
   std::deque<Interner> dictionaries_;
@@ -85,9 +88,8 @@ class ChromeArgs {
   Key* canonical_keys_[kIntColumns] = {};
   std::vector<Member> members_;
   std::vector<Member> inputs_;
+  RecentInputs recent_inputs_;
   std::vector<const Field*> extra_;
-  Key start_;  // `next` is what a record began with last time
-  Key* previous_ = &start_;
   std::deque<std::string> renamed_;
   std::string scratch_;
 };

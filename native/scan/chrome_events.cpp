@@ -40,9 +40,9 @@ void ChromeEvents::accept(Record& record, std::string_view text) {
   if (p == 's' || p == 't' || p == 'f') return flow(record);
   if (p == 'M') return keep_metadata(text);
   // Members that have a meaning in other phases only are kept like any other.
-  if (!record.id.token.empty() && p != 'e') record.others.push_back({"id", record.id});
-  if (!record.bp.token.empty()) record.others.push_back({"bp", record.bp});
-  if (!record.dur.token.empty() && p != 'X') record.others.push_back({"dur", record.dur});
+  if (!record.id.token.empty() && p != 'e') record.others.push_back({"id", -1, record.id});
+  if (!record.bp.token.empty()) record.others.push_back({"bp", -1, record.bp});
+  if (!record.dur.token.empty() && p != 'X') record.others.push_back({"dur", -1, record.dur});
   switch (p) {
     case 'X': return complete(record);
     case 'B': return begin_pair(record);
@@ -59,6 +59,7 @@ void ChromeEvents::accept(Record& record, std::string_view text) {
 }
 
 bool ChromeEvents::read_time(const Value& value, Time& out) {
+  if (value.fraction != Value::kLong && us_to_time(value.integer, value.fraction, out)) [[likely]] return true;
   return (value.number || value.type == Type::kStr) && parse_us(value.text, out);
 }
 
@@ -119,7 +120,7 @@ void ChromeEvents::instant(Record& record, Kind kind) {
     const bool single = record.args.size() == 1 && record.args[0].value.number;
     const Value* const value = single ? &record.args[0].value : nullptr;
     if (value && value->type == Type::kInt) row_.value = static_cast<double>(value->integer);
-    if (value && value->type == Type::kFloat) row_.value = value->real;
+    if (value && value->type == Type::kFloat) row_.value = value->real();
   }
   if (resolve_args(record, "@")) emit(row_);
 }
@@ -197,8 +198,8 @@ void ChromeEvents::end_async(Record& record) {
   if (!open_row(record, Kind::kOther)) return;
   if (matched && row_.thread != thread) {
     // An async event may end elsewhere; the row stays where it began.
-    record.others.push_back({"pid", record.pid});
-    record.others.push_back({"tid", record.tid});
+    record.others.push_back({"pid", -1, record.pid});
+    record.others.push_back({"tid", -1, record.tid});
     std::erase_if(record.others, [](const Field& field) { return field.value.token.empty(); });
   }
   if (!resolve_args(record, "@end.")) return;

@@ -1,5 +1,6 @@
 #include "chrome_scanner.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "strings.h"
@@ -10,15 +11,24 @@ ChromeScanner::ChromeScanner(const Limits& limits, bool skip_events)
     : limits_(limits), skip_events_(skip_events), events_(limits), buffer_(kPadding, '\0') {}
 
 void ChromeScanner::feed(std::string_view slice, bool final) {
+  do {
+    // Of a record that goes on as much again as there is, so that reading it anew adds up to twice its size.
+    const std::string_view piece = slice.substr(0, std::max(kPieceBytes, size_ - cursor_));
+    slice.remove_prefix(piece.size());
+    append(piece);
+    final_ = final && slice.empty();
+    run();
+  } while (!slice.empty() && state_ != State::kDone && state_ != State::kFault);
+}
+
+void ChromeScanner::append(std::string_view piece) {
   consumed_ += cursor_;
   buffer_.resize(size_);
   buffer_.erase(0, cursor_);
   cursor_ = 0;
-  buffer_.append(slice);
+  buffer_.append(piece);
   size_ = buffer_.size();
   buffer_.append(kPadding, '\0');
-  final_ = final;
-  run();
 }
 
 void ChromeScanner::begin(std::int64_t base_ns, DeviceType accelerator) {

@@ -14,7 +14,7 @@
 namespace profd::scan {
 
 // Invariant: buffer_[0, size_) is input not yet consumed plus what the cursor has passed since the
-// last feed(); behind it lie kPadding NULs. Memory: one slice plus at most one record of event_bytes.
+// last append(); behind it lie kPadding NULs. Memory: one slice plus at most one record of event_bytes.
 class ChromeScanner {
  public:
   // With `skip_events` the events are passed over and only the other top-level members are read.
@@ -40,10 +40,13 @@ class ChromeScanner {
   std::vector<std::pair<std::string, std::string>> take_members() { return std::exchange(members_, {}); }
 
  private:
+  static constexpr std::size_t kPieceBytes = 256 << 10;  // stays in the cache while it is scanned
+
   enum class State : std::uint8_t {
     kStart, kKey, kAfterMember, kHeld, kEvents, kSkipRecord, kSkipEvents, kSkipMember, kTail, kDone, kFault,
   };
 
+  void append(std::string_view piece);
   void run();
   bool step();  // false: needs more input, or stopped
   bool step_start();

@@ -15,6 +15,13 @@ struct Time {
 // A JSON number of microseconds. False when it is none or beyond int64 nanoseconds.
 bool parse_us(std::string_view number, Time& out);
 
+// The same of value * 10^-fraction. False where parse_us has to look at the text.
+inline bool us_to_time(std::int64_t value, int fraction, Time& out) {
+  constexpr std::int64_t kScale[] = {1000, 100, 10, 1};
+  out.fs = 0;
+  return fraction <= 3 && !__builtin_mul_overflow(value, kScale[fraction], &out.ns);
+}
+
 // False on overflow.
 bool add(Time a, Time b, Time& out);
 

@@ -7,8 +7,10 @@
 // `end` stops every token. Nothing here allocates or recurses.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 #if defined(__SSE2__)
@@ -129,6 +131,60 @@ inline Scan scan_number(const char*& p, const char* end, NumberForm& form) {
     if (const Scan s = scan_digits(p, end); s != Scan::kOk) return s;
   }
   return p >= end ? Scan::kMore : Scan::kOk;  // more digits may follow
+}
+
+// Passes over digits and puts them behind those of `value`, eight at a time. Beyond 19 digits it wraps.
+inline void read_digits(const char*& p, std::uint64_t& value) {
+  static_assert(std::endian::native == std::endian::little);  // the first digit is the lowest byte
+  static constexpr std::uint64_t kPowers[] = {1, 10, 100, 1000, 10'000, 100'000, 1'000'000, 10'000'000, 100'000'000};
+  for (;;) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    word ^= 0x3030303030303030;  // digits are 0 to 9 now, and nothing else is
+    const std::uint64_t other = ((word + 0x7676767676767676) | word) & 0x8080808080808080;
+    const int count = other ? __builtin_ctzll(other) / 8 : 8;
+    if (count == 0) return;
+    word <<= 64 - 8 * count;  // zeros in front
+    word = (word * (1 + (10ull << 8)) >> 8) & 0x00FF00FF00FF00FF;  // pairs of digits, of pairs, of fours
+    word = (word * (1 + (100ull << 16)) >> 16) & 0x0000FFFF0000FFFF;
+    word = word * (1 + (10'000ull << 32)) >> 32;
+    value = value * kPowers[count] + word;
+    p += count;
+    if (count < 8) return;
+  }
+}
+
+inline constexpr std::ptrdiff_t kShortDigits = 18;
+
+// A number without an exponent: value * 10^-fraction. An integer has no fraction, a decimal at least one digit.
+struct ShortNumber {
+  std::int64_t value;
+  int fraction;
+};
+
+// Reads a number of at most kShortDigits digits. False, with the cursor where it was, for any other and for what
+// scan_number has to judge.
+inline bool scan_short_number(const char*& p, ShortNumber& out) {
+  const bool negative = *p == '-';
+  const char* const whole = p + negative;
+  const char* q = whole;
+  std::uint64_t value = 0;
+  read_digits(q, value);
+  if (q == whole || (*whole == '0' && q - whole > 1)) return false;
+  std::ptrdiff_t digits = q - whole;
+  out.fraction = 0;
+  if (*q == '.') {
+    const char* const point = q++;
+    read_digits(q, value);
+    if (q - point == 1) return false;
+    out.fraction = static_cast<int>(q - point - 1);
+    digits = q - whole - 1;
+  }
+  const bool goes_on = *q == '\0' || (*q | 0x20) == 'e';  // a NUL may be the end of the buffer
+  if (goes_on || digits > kShortDigits || (negative && value == 0)) return false;
+  out.value = negative ? -static_cast<std::int64_t>(value) : static_cast<std::int64_t>(value);
+  p = q;
+  return true;
 }
 
 // true, false, null.

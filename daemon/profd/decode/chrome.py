@@ -153,9 +153,9 @@ class ChromeDecoder:
     def _keep(self, taken: dict[str, Any]) -> None:
         """Take over new strings, tracks, metadata and top-level members."""
         for name, values in taken["strings"].items():
-            self._codes[name].extend(values)
+            self._codes[name].extend_distinct(values)
         for number, values in taken["arg_strings"]:
-            self._arg_dictionaries.setdefault(number, Dictionary()).codes(values)
+            self._arg_dictionaries.setdefault(number, Dictionary()).extend(values)
         tracks = self._shared_tracks
         self._processes.extend([tracks.process(parse_id(text)) for text in taken["processes"]])
         self._threads.extend(

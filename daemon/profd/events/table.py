@@ -32,21 +32,20 @@ class Dictionary:
 
     def code(self, value: str) -> int:
         """The code of a string, which is added if it is new."""
-        code = self._codes.get(value)
+        known = self._known()
+        code = known.get(value)
         if code is None:
-            code = self._codes[value] = len(self.values)
+            code = known[value] = len(self.values)
             self.values.append(value)
         return code
 
     def extend(self, values: list[str]) -> None:
         """Add strings of which the caller knows that they are new; they get the next codes in order."""
-        first = len(self.values)
         self.values += values
-        self._codes.update(zip(values, range(first, len(self.values)), strict=True))
 
     def codes(self, values: list[str]) -> list[int]:
         """`code` of each; in bulk, because traces have hundreds of thousands of strings."""
-        known, all_values = self._codes, self.values
+        known, all_values = self._known(), self.values
         found = []
         for value in values:
             code = known.get(value)
@@ -55,6 +54,13 @@ class Dictionary:
                 all_values.append(value)
             found.append(code)
         return found
+
+    def _known(self) -> dict[str, int]:
+        """Codes by string. Those of `extend` join when they are asked for: most are only ever written out."""
+        first, last = len(self._codes), len(self.values)
+        if first < last:
+            self._codes.update(zip(self.values[first:last], range(first, last), strict=True))
+        return self._codes
 
 
 @dataclass(slots=True)
