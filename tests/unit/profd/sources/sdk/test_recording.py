@@ -4,173 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import tempfile
-import threading
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from profd.agents.protocol import Kind
-from profd.agents.registry import Registry
-from profd.agents.server import AgentServer
-from profd.capture.death import DeathWatch
-from profd.capture.model import Loss, Options, RawFile, Reason, Recording, State
-from profd.errors import Exhausted
-from profd.gpu.holders import Holder, HolderKind
-from profd.gpu.lease_keeper import LeaseKeeper
-from profd.journal.journal import NOTE
+from profd.capture.model import Loss, Options, Reason, State
 from profd.limits import MiB
-from profd.sources.base import Session
 from profd.sources.sdk import handover, orphans, planning
-from profd.sources.sdk.handover import Parts
-from profd.sources.sdk.source import SdkSource
-from profd.targets.process import Process, ProcessId
-from profd.targets.table import ProcessTable
-from profd.trust.identify import start_ticks
 
-from tests.support.fake_agent import FakeAgent, memfd
-from tests.support.waiting import PATIENCE_SECONDS, eventually
-
-SECOND = 1_000_000_000
-ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
-
-
-@dataclass
-class TestIntake:
-    """As `profd.ingest` describes it."""
-
-    __test__ = False
-    path: Path
-    finished: asyncio.Event = field(default_factory=asyncio.Event)
-    losses: list[Loss] = field(default_factory=list)
-    events: int = 1
-    failure: str = ""
-    closed: bool = False
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@dataclass
-class TestDrain:
-    """As `profd.ingest` describes it; `finish` waits for the test where it is told to."""
-
-    __test__ = False
-    intake: TestIntake
-    size: int
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    problem: str = ""
-    restarts: int = 0
-    target_died: bool | None = None
-    stuck: bool = False
-    closed: bool = False
-
-    async def finish(self, *, target_died: bool) -> None:
-        self.target_died = target_died
-        if self.stuck:
-            await asyncio.Event().wait()
-        if not self.problem:
-            self.intake.finished.set()
-        self.ended.set()
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Rig:
-    """A source over a real `agent.sock`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "journal" / "c1" / f"{ME.pid}-{ME.start_ticks}"
-        self.folder.mkdir(parents=True)
-        self.intakes: list[TestIntake] = []
-        self.drains: list[TestDrain] = []
-        self.prepare: Callable[[TestDrain], None] = lambda drain: None
-        self.refuse: Exception | None = None
-        self.unable = ""
-        self.said: list[tuple[State, str]] = []
-        self.kept: list[RawFile] = []
-        self.recovered: list[tuple[str, ProcessId, list[Loss]]] = []
-        self.stop = asyncio.Event()
-        self.registry = Registry()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.path = folder / "agent.sock"
-        listener.bind(str(self.path))
-        listener.listen(16)
-        self.server = AgentServer(listener, self.registry)
-        self.server.open()
-        self.leases = LeaseKeeper(DeathWatch(ProcessTable()))
-        self.registry.on_disarmed, self.registry.on_greeted = self.leases.clear, self.leases.greeted
-        self.source = SdkSource(self.registry, Parts(self, self, MiB), self.path, folder / "journal", self.leases)
-        self.source.on_recovered = lambda capture, process, losses: self.recovered.append((capture, process, losses))
-
-    # `Ingest` and `Streamers`
-
-    async def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> TestIntake:
-        if self.refuse is not None:
-            raise self.refuse
-        assert (incarnation, uid) == (0xAA, os.getuid())
-        self.intakes.append(TestIntake(directory / "chunks.pfc"))
-        return self.intakes[-1]
-
-    def why_not(self, uid: int, gid: int) -> str:
-        return self.unable
-
-    def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> TestDrain:
-        self.drains.append(TestDrain(self.intakes[-1], os.fstat(fd).st_size))
-        self.prepare(self.drains[-1])
-        return self.drains[-1]
-
-    # the test's side
-
-    @property
-    def process(self) -> Process:
-        found = ProcessTable().get(ME.pid)
-        assert found is not None
-        return found
-
-    async def attach(self, **changes: object) -> FakeAgent:
-        fake = FakeAgent(self.path)
-        fake.hello(**changes)
-        await fake.expect(Kind.WELCOME)
-        return fake
-
-    def record(
-        self, made: asyncio.Future[None] | None = None, cuda: bool = False, **options: Any
-    ) -> asyncio.Task[Recording]:
-        session = Session(
-            "c1",
-            self.folder,
-            self.stop,
-            lambda state, doing: self.said.append((state, doing)),
-            keep=self.kept.extend,
-            made=made,
-        )
-        asked = Options(**{"duration_ns": 600 * SECOND, **options})
-        return asyncio.create_task(self.source.record(replace(self.process, cuda=cuda), asked, session))
-
-    async def armed(self, fake: FakeAgent, **fields: object) -> int:
-        """Answer ARM; the epoch."""
-        epoch = (await fake.expect(Kind.ARM)).epoch
-        fd = memfd()
-        fake.send(Kind.ARMED, epoch, fd, **{"first": 1_000, **fields})
-        os.close(fd)
-        return epoch
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
-        found = Rig(Path(name))
-        await found.source.open()
-        try:
-            yield found
-        finally:
-            await found.source.close()
-            found.server.close()
+from tests.support.fake_agent import memfd
+from tests.support.sdk_rig import SECOND, Rig, StandInDrain, StandInIntake
+from tests.support.waiting import eventually
 
 
 async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
@@ -322,7 +168,7 @@ async def test_a_full_disk_ends_it_and_keeps_what_there_is(rig: Rig) -> None:
 
 
 async def test_a_streamer_that_cannot_be_kept_running_ends_it(rig: Rig) -> None:
-    def broken(drain: TestDrain) -> None:
+    def broken(drain: StandInDrain) -> None:
         drain.problem, drain.restarts = "the streamer died 5 times", 5
         drain.ended.set()
 
@@ -352,7 +198,7 @@ async def test_what_does_not_arrive_in_time_is_said_to_be_missing(rig: Rig, monk
     fake.close()
 
 
-class Trickle(TestIntake):
+class Trickle(StandInIntake):
     """One more event whenever somebody looks; all there at the last."""
 
     last = 0
@@ -372,7 +218,7 @@ async def test_what_still_arrives_is_waited_for_but_not_for_ever(
     monkeypatch.setattr(handover, "DRAIN_SECONDS", 0.001)
     intake = Trickle(Path("chunks.pfc"))
     intake.last = last
-    drain = TestDrain(TestIntake(Path("another")), MiB)
+    drain = StandInDrain(StandInIntake(Path("another")), MiB)
     assert await handover.empty(drain, intake, target_died=False) == whole
 
 
@@ -395,154 +241,6 @@ async def test_what_it_costs_is_bounded_and_said(rig: Rig) -> None:
     done = await recording
     assert done.reason is Reason.OVER_LIMIT
     assert "stacks: left out" in " ".join(done.not_honoured)
-    fake.close()
-
-
-async def test_an_agent_that_cannot_arm_is_a_refusal(rig: Rig) -> None:
-    fake = await rig.attach()
-    recording = rig.record()
-    epoch = (await fake.expect(Kind.ARM)).epoch
-    fake.send(Kind.FAILED, epoch, why="no memory for the arena")
-    done = await recording
-    assert done.state is State.REFUSED
-    assert "no memory for the arena" in done.message
-    assert not done.files
-    assert rig.intakes[0].closed
-    fake.close()
-
-
-async def test_a_process_that_ends_while_it_is_armed(rig: Rig) -> None:
-    fake = await rig.attach()
-    recording = rig.record()
-    await fake.expect(Kind.ARM)
-    fake.close()
-    done = await recording
-    assert (done.state, done.reason) == (State.FAILED, Reason.TARGET_ENDED)
-
-
-async def test_a_process_that_is_silent_while_it_is_armed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "ARM_SECONDS", 0.02)
-    fake = await rig.attach()
-    done = await rig.record()
-    assert (done.state, done.reason) == (State.FAILED, Reason.TARGET_SILENT)
-    assert "kill -CONT" in done.message
-    fake.close()
-
-
-async def test_a_full_disk_leaves_an_idle_agent(rig: Rig) -> None:
-    rig.refuse = Exhausted("no space")
-    fake = await rig.attach()
-    done = await rig.record()
-    assert (done.state, done.reason) == (State.FAILED, Reason.DISK_FULL)
-    epoch = await rig.armed(fake)  # it was told before the disk was asked, and may answer late
-    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
-    fake.send(Kind.CHANGED, job="j")
-    await eventually(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
-    fake.close()
-
-
-async def test_it_is_armed_before_its_directory_is_made(rig: Rig) -> None:
-    made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    fake = await rig.attach()
-    recording = rig.record(made=made)
-    epoch = await rig.armed(fake)
-    assert not rig.intakes
-    made.set_result(None)
-    await eventually(lambda: bool(rig.drains))
-    fake.send(Kind.STOPPED, epoch, reason="window")
-    assert (await recording).state is State.DRAINING
-    fake.close()
-
-
-async def test_no_directory_ends_what_was_armed(rig: Rig) -> None:
-    made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    fake = await rig.attach()
-    recording = rig.record(made=made)
-    epoch = await rig.armed(fake)
-    made.set_exception(Exhausted("no space"))
-    assert (await recording).reason is Reason.DISK_FULL
-    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
-    assert not rig.intakes
-    fake.close()
-
-
-async def test_a_slow_disk_holds_neither_the_loop_nor_a_process_that_is_let_go(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, answers = threading.Event(), threading.Event()
-    note = orphans.note
-
-    def slow(file: Path, incarnation: int, epoch: int) -> None:
-        asked.set()
-        assert answers.wait(PATIENCE_SECONDS)
-        note(file, incarnation, epoch)
-
-    monkeypatch.setattr(orphans, "note", slow)
-    fake = await rig.attach()
-    recording = rig.record()
-    epoch = await rig.armed(fake)
-    await eventually(asked.is_set)
-    # WHEN the recording is given up while the disk has it
-    recording.cancel()
-    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
-    assert not recording.done()
-    answers.set()
-    # THEN nothing of it is left
-    with pytest.raises(asyncio.CancelledError):
-        await recording
-    assert not orphans.find(rig.folder.parent.parent)
-    assert rig.intakes[0].closed
-    fake.close()
-
-
-async def test_the_lease_of_a_cuda_process_is_free_when_it_says_that_it_is_disarmed(rig: Rig) -> None:
-    fake = await rig.attach()
-    recording = rig.record(cuda=True)
-    epoch = await rig.armed(fake)
-    lease = rig.leases.of(ME)
-    assert lease is not None
-    assert (lease.epoch, str(lease.holder)) == (epoch, "capture c1")
-    await eventually(lambda: bool(rig.drains))
-    rig.stop.set()
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop")
-    assert (await recording).state is State.DRAINING
-    offer = rig.source.offer(replace(rig.process, cuda=True))
-    assert offer.busy
-    assert offer.reason.startswith(f"CUPTI in pid {ME.pid} is held by capture c1, which is over")
-    assert rig.source.offer(rig.process).can  # without CUDA there is nothing to hold
-    fake.send(Kind.DISARMED, epoch)
-    await eventually(lambda: rig.leases.of(ME) is None)
-    assert rig.source.offer(replace(rig.process, cuda=True)).can
-    fake.close()
-
-
-async def test_the_lease_of_a_process_that_cannot_arm_is_free(rig: Rig) -> None:
-    fake = await rig.attach()
-    recording = rig.record(cuda=True)
-    epoch = (await fake.expect(Kind.ARM)).epoch
-    fake.send(Kind.FAILED, epoch, why="no memory")
-    assert (await recording).state is State.REFUSED
-    assert rig.leases.of(ME) is None
-    fake.close()
-
-
-async def test_the_lease_of_another_holder_is_named(rig: Rig) -> None:
-    fake = await rig.attach()
-    with rig.leases.hold(ME, Holder(HolderKind.KINETO, capture="k1")):
-        done = await rig.record(cuda=True)
-    assert (done.state, done.reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
-    assert "is held by capture k1 (kineto)" in done.message
-    fake.close()
-
-
-async def test_stopped_before_the_agreed_start(rig: Rig) -> None:
-    fake = await rig.attach()
-    recording = rig.record(start_at_ns=2**62)
-    await eventually(lambda: bool(rig.said))
-    rig.stop.set()
-    assert (await recording).state is State.CANCELLED
-    assert not rig.intakes
     fake.close()
 
 
@@ -591,47 +289,6 @@ async def test_a_process_whose_owner_cannot_run_a_streamer_is_left_to_other_sour
     assert "/root" in offer.reason
     assert "install profd" in offer.fix
     fake.close()
-
-
-async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> None:
-    orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
-    await rig.source.open()
-    rig.prepare = lambda drain: setattr(drain.intake, "losses", [Loss("target", "arena_full", 1)])
-    fake = FakeAgent(rig.path)
-    fd = memfd()
-    fake.hello(fd, armed="2a")
-    os.close(fd)
-    await fake.expect(Kind.WELCOME)
-    assert (await fake.expect(Kind.STOP)).epoch == 0x2A
-    assert rig.source.offer(rig.process).busy
-    fake.send(Kind.STOPPED, 0x2A, reason="stop", events=3)
-    await fake.expect(Kind.RELEASE)
-    await eventually(lambda: bool(rig.recovered))
-    assert rig.recovered == [("c1", ME, [Loss("target", "arena_full", 1)])]
-    assert not orphans.find(rig.folder.parent.parent)
-    fake.close()
-
-
-async def test_a_recording_that_nobody_knows_is_ended(rig: Rig) -> None:
-    fake = FakeAgent(rig.path)
-    fd = memfd()
-    fake.hello(fd, armed="2b")
-    os.close(fd)
-    for kind in (Kind.WELCOME, Kind.STOP, Kind.RELEASE):
-        await fake.expect(kind)
-    assert not rig.recovered
-    fake.close()
-
-
-def test_notes_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
-    good, bad = tmp_path / "c1" / "10-20", tmp_path / "c2" / "11-21"
-    for folder in (good, bad):
-        folder.mkdir(parents=True)
-    orphans.note(good / "chunks.pfc", 1, 2)
-    (bad / NOTE).write_text("{")
-    found = orphans.find(tmp_path)
-    assert found == {(1, 2): orphans.Orphan("c1", good)}
-    assert orphans.process_of(found[1, 2]) == ProcessId(10, 20)
 
 
 async def test_what_torchs_own_profiler_wrote_is_taken(rig: Rig, tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""The source `sdk` over a real `agent.sock`, with an ingest and streamers that are the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from profd.agents.protocol import Kind
+from profd.agents.registry import Registry
+from profd.agents.server import AgentServer
+from profd.capture.death import DeathWatch
+from profd.capture.model import Loss, Options, RawFile, Recording, State
+from profd.gpu.lease_keeper import LeaseKeeper
+from profd.limits import MiB
+from profd.sources.base import Session
+from profd.sources.sdk.handover import Parts
+from profd.sources.sdk.source import SdkSource
+from profd.targets.process import Process, ProcessId
+from profd.targets.table import ProcessTable
+from profd.trust.identify import start_ticks
+
+from tests.support.fake_agent import FakeAgent, memfd
+
+SECOND = 1_000_000_000
+ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
+
+
+@dataclass
+class StandInIntake:
+    """As `profd.ingest` describes it."""
+
+    path: Path
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+    losses: list[Loss] = field(default_factory=list)
+    events: int = 1
+    failure: str = ""
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class StandInDrain:
+    """As `profd.ingest` describes it; `finish` waits for the test where it is told to."""
+
+    intake: StandInIntake
+    size: int
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    problem: str = ""
+    restarts: int = 0
+    target_died: bool | None = None
+    stuck: bool = False
+    closed: bool = False
+
+    async def finish(self, *, target_died: bool) -> None:
+        self.target_died = target_died
+        if self.stuck:
+            await asyncio.Event().wait()
+        if not self.problem:
+            self.intake.finished.set()
+        self.ended.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Rig:
+    """A source over a real `agent.sock`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "journal" / "c1" / f"{ME.pid}-{ME.start_ticks}"
+        self.folder.mkdir(parents=True)
+        self.intakes: list[StandInIntake] = []
+        self.drains: list[StandInDrain] = []
+        self.prepare: Callable[[StandInDrain], None] = lambda drain: None
+        self.refuse: Exception | None = None
+        self.unable = ""
+        self.said: list[tuple[State, str]] = []
+        self.kept: list[RawFile] = []
+        self.recovered: list[tuple[str, ProcessId, list[Loss]]] = []
+        self.stop = asyncio.Event()
+        self.registry = Registry()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.path = folder / "agent.sock"
+        listener.bind(str(self.path))
+        listener.listen(16)
+        self.server = AgentServer(listener, self.registry)
+        self.server.open()
+        self.leases = LeaseKeeper(DeathWatch(ProcessTable()))
+        self.registry.on_disarmed, self.registry.on_greeted = self.leases.clear, self.leases.greeted
+        self.source = SdkSource(self.registry, Parts(self, self, MiB), self.path, folder / "journal", self.leases)
+        self.source.on_recovered = lambda capture, process, losses: self.recovered.append((capture, process, losses))
+
+    # `Ingest` and `Streamers`
+
+    async def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> StandInIntake:
+        if self.refuse is not None:
+            raise self.refuse
+        assert (incarnation, uid) == (0xAA, os.getuid())
+        self.intakes.append(StandInIntake(directory / "chunks.pfc"))
+        return self.intakes[-1]
+
+    def why_not(self, uid: int, gid: int) -> str:
+        return self.unable
+
+    def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> StandInDrain:
+        self.drains.append(StandInDrain(self.intakes[-1], os.fstat(fd).st_size))
+        self.prepare(self.drains[-1])
+        return self.drains[-1]
+
+    # the test's side
+
+    @property
+    def process(self) -> Process:
+        found = ProcessTable().get(ME.pid)
+        assert found is not None
+        return found
+
+    async def attach(self, **changes: object) -> FakeAgent:
+        fake = FakeAgent(self.path)
+        fake.hello(**changes)
+        await fake.expect(Kind.WELCOME)
+        return fake
+
+    def record(
+        self, made: asyncio.Future[None] | None = None, cuda: bool = False, **options: Any
+    ) -> asyncio.Task[Recording]:
+        session = Session(
+            "c1",
+            self.folder,
+            self.stop,
+            lambda state, doing: self.said.append((state, doing)),
+            keep=self.kept.extend,
+            made=made,
+        )
+        asked = Options(**{"duration_ns": 600 * SECOND, **options})
+        return asyncio.create_task(self.source.record(replace(self.process, cuda=cuda), asked, session))
+
+    async def armed(self, fake: FakeAgent, **fields: object) -> int:
+        """Answer ARM; the epoch."""
+        epoch = (await fake.expect(Kind.ARM)).epoch
+        fd = memfd()
+        fake.send(Kind.ARMED, epoch, fd, **{"first": 1_000, **fields})
+        os.close(fd)
+        return epoch
