@@ -17,18 +17,6 @@ from profclient.errors import UsageError
 
 IMPORT_CHUNK_BYTES = 512 * 1024
 
-OPTIONAL = ("start_ns", "end_ns", "gpu_events", "pid", "rank")
-OPTIONAL_IN_ROWS = (
-    "flops",
-    "module",
-    "backward_time_total_ns",
-    "cpu_memory_usage",
-    "self_cpu_memory_usage",
-    "device_memory_usage",
-    "self_device_memory_usage",
-    "node_id",
-)
-
 
 class Traces(Protocol):
     """What the reading commands need. Every id may be a prefix; empty means the latest."""
@@ -96,13 +84,16 @@ class Traces(Protocol):
 
 def trace_dict(trace: trace_pb2.Trace) -> dict[str, Any]:
     """A message as a dict; absent is None."""
-    values: dict[str, Any] = {field.name: getattr(trace, field.name) for field in trace_pb2.Trace.DESCRIPTOR.fields}
-    values["shared_with"] = list(trace.shared_with)
-    values["lost"] = [{"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in trace.lost]
-    for name in OPTIONAL:
-        if not trace.HasField(name):
-            values[name] = None
-    return values
+    lost = [{"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in trace.lost]
+    return {**_fields(trace), "shared_with": list(trace.shared_with), "lost": lost}
+
+
+def _fields(message: Any) -> dict[str, Any]:
+    """By name; optional ones that are absent are None."""
+    return {
+        field.name: getattr(message, field.name) if not field.has_presence or message.HasField(field.name) else None
+        for field in message.DESCRIPTOR.fields
+    }
 
 
 class RemoteTraces:
@@ -209,20 +200,5 @@ def _pieces(path: Path, dialect: str) -> Iterator[trace_pb2.ImportChunk]:
 
 
 def _row(row: trace_pb2.KeyAverage) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        name: getattr(row, name)
-        for name in (
-            "name",
-            "device_type",
-            "count",
-            "cpu_time_total_ns",
-            "self_cpu_time_total_ns",
-            "device_time_total_ns",
-            "self_device_time_total_ns",
-        )
-    }
-    values["input_shapes"] = json.loads(row.input_shapes) if row.input_shapes else None
-    values["stack"] = list(row.stack) or None
-    for name in OPTIONAL_IN_ROWS:
-        values[name] = getattr(row, name) if row.HasField(name) else None
-    return values
+    shapes = json.loads(row.input_shapes) if row.input_shapes else None
+    return {**_fields(row), "input_shapes": shapes, "stack": list(row.stack) or None}
