@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from profd.query import Trace, open_trace
+from profd.query import Trace
 
-from tests.support.importing import import_trace
+from tests.support.importing import real_trace
 from tests.support.tables import nanoseconds
 
 pytestmark = pytest.mark.slow
@@ -39,18 +37,9 @@ with work as (select *, end_ns as stop from events
 """
 
 
-def imported(name: str, trace_data: Path, folder: Path) -> tuple[Trace, list[dict[str, Any]]]:
-    file = trace_data / f"{name}.json.gz"
-    if not file.exists():
-        pytest.skip(f"no {file}")
-    import_trace(file, folder / "stored")
-    text = gzip.decompress(file.read_bytes()).decode("utf-8", "replace")
-    return open_trace(folder / "stored"), json.loads(text, strict=False, parse_float=str)["traceEvents"]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_against_sql_and_the_file(name: str, trace_data: Path, tmp_path: Path) -> None:
-    trace, records = imported(name, trace_data, tmp_path)
+    trace, records = real_trace(name, trace_data, tmp_path)
     answer = trace.gpu()
     database = duckdb.connect()
     database.register("events", trace.to_arrow())
@@ -142,7 +131,7 @@ def _links(name: str, links: dict[str, Any], records: list[dict[str, Any]]) -> N
 
 def test_speed_of_copies_is_what_kineto_says(trace_data: Path, tmp_path: Path) -> None:
     """Kineto writes bytes by duration into each copy; ours is the same added up."""
-    trace, records = imported("cuda_diff_control", trace_data, tmp_path)
+    trace, records = real_trace("cuda_diff_control", trace_data, tmp_path)
     copies = [one for one in records if one.get("cat") == "gpu_memcpy"]
     for row in trace.gpu()["copies"]:
         same = [one for one in copies if one["name"] == row["name"]]

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
-from profd.query import Trace, open_trace
 
-from tests.support.importing import import_trace
+from tests.support.importing import real_trace
 from tests.support.tables import nanoseconds
-
-
-def stored(name: str, trace_data: Path, tmp_path: Path) -> tuple[Trace, list[dict[str, Any]]]:
-    file = trace_data / f"{name}.json.gz"
-    if not file.exists():
-        pytest.skip(f"no {file}")
-    import_trace(file, tmp_path / "stored")
-    text = gzip.decompress(file.read_bytes()).decode("utf-8", "replace")
-    return open_trace(tmp_path / "stored"), json.loads(text, strict=False, parse_float=str)["traceEvents"]
 
 
 @pytest.mark.slow
 def test_numbers_and_flows_say_the_same(trace_data: Path, tmp_path: Path) -> None:
     """Every `fwdbwd` flow of the file joins the ops that thread and sequence number join."""
-    trace, records = stored("cuda_train_rank0", trace_data, tmp_path)
+    trace, records = real_trace("cuda_train_rank0", trace_data, tmp_path)
     table = trace.reader.read([*AUTOGRAD_COLUMNS, "cat"], args=False)
     flows = trace.reader.flows()
     links = find_links(table, flows, trace.reader.tracks)
@@ -56,7 +43,7 @@ def test_numbers_and_flows_say_the_same(trace_data: Path, tmp_path: Path) -> Non
 )
 def test_links_without_flows(name: str, linked: int, all_backward: int, trace_data: Path, tmp_path: Path) -> None:
     """Traces of 2021 have no such flows: there the one thread that runs forward ops is the forward thread."""
-    trace, records = stored(name, trace_data, tmp_path)
+    trace, records = real_trace(name, trace_data, tmp_path)
     table = trace.reader.read([*AUTOGRAD_COLUMNS, "cat"], args=False)
     links = find_links(table, trace.reader.flows(), trace.reader.tracks)
     arguments = [record.get("args") for record in records]
@@ -69,7 +56,7 @@ def test_links_without_flows(name: str, linked: int, all_backward: int, trace_da
 
 @pytest.mark.slow
 def test_memory_by_device(trace_data: Path, tmp_path: Path) -> None:
-    trace, records = stored("resnet50_workers0", trace_data, tmp_path)
+    trace, records = real_trace("resnet50_workers0", trace_data, tmp_path)
     wanted: dict[str, list[int]] = {}
     for record in records:
         if record["name"] == "[memory]":
