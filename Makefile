@@ -42,7 +42,7 @@ check: env ## lint, format and types
 	@$(BIN)/mypy
 
 ROUNDS ?= 10
-FAULTS := tests/integration/sdk/test_{faults,killed_while_arming,hostile_client,clock_steps}.py \
+FAULTS := tests/integration/sdk/test_{faults,daemon_faults,forks,killed_while_arming,hostile_client,hostile_agent,clock_steps}.py \
   tests/integration/sdk_agent/test_{daemon_faults,arming,forks}.py tests/integration/recorder/test_faults.py \
   tests/integration/ingest/test_{streamer,service,hostile}.py tests/integration/daemon/test_removed_sockets.py
 faults: env ## what goes wrong around a recording (the list in sdk/test_faults.py), ROUNDS=10 times in a row
