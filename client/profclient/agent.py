@@ -350,10 +350,11 @@ def _armed(options: dict[str, str]) -> None:
         # Nobody asks for it: a program's ranges are recorded where its NVTX has our library.
         _options = {**options, "nvtx": ""} if os.environ.get(NVTX_VARIABLE) == NVTX else options
         _not_honoured.clear()
-        # Steps are counted from when everything that was asked for is recorded.
-        for option in sorted(_options, key=lambda option: option == "iterations"):
+        for option in _options:
             if why := _start_hook(option):
                 note("not_honoured", f"{option}: {why}")
+        # From when everything that was asked for is recorded.
+        _recorder.await_steps(int(_options.get("iterations") or 0))
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))
         _begun += 1
 

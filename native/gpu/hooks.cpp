@@ -107,11 +107,17 @@ bool start_thread() {
 
 void post_hook(agent::Hook hook, std::string_view text) {
   Queue& one = queue();
-  std::lock_guard lock(one.mutex);
-  if (!one.running) one.running = start_thread();
-  if (!one.running) return agent::note("not_honoured", "cuda: no thread could be started for it");
-  one.calls.push_back({hook, std::string(text)});
-  one.changed.notify_one();
+  {
+    std::lock_guard lock(one.mutex);
+    if (!one.running) one.running = start_thread();
+    if (one.running) {
+      one.calls.push_back({hook, std::string(text)});
+      return one.changed.notify_one();
+    }
+  }
+  // The thread stays once it runs: nothing has been armed.
+  if (hook == agent::Hook::Armed) agent::note("not_honoured", "cuda: no thread could be started for it");
+  agent::hook_done(hook);
 }
 
 }  // namespace profd::cupti

@@ -204,6 +204,7 @@ void finish(const char* reason) {
 void records_at_stop(bool does) { agent().requests.records_at_stop = does; }
 
 void hook_done(Hook hook) {
+  if (hook == Hook::Armed) agent().requests.arms_done++;
   if (hook != Hook::Stopping) return;
   agent().requests.stops_done++;
   wake();

@@ -21,6 +21,7 @@ struct Settings {
   std::string hello;                 // lines of HELLO beside versions, pid, start and incarnation
   std::string hooked;                // options that need a hook, comma-separated
   PostHook post = nullptr;
+  bool (*run_posted)() = nullptr;    // begins what was posted; false: not now, it is called again
   bool quiet = false;                // not even the one line that says that there is no daemon
   uint32_t retry_first_ms = 1'000;   // between attempts to connect; doubles up to
   uint32_t retry_most_ms = 30'000;

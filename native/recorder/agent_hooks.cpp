@@ -42,37 +42,52 @@ const char* name_of(Hook hook) {
   return "";
 }
 
-// Plain pointers only: should the interpreter end this thread inside, nothing is to be unwound.
-void call_python(PyObject* function, const char* name, const char* text, Py_ssize_t bytes) {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* result = PyObject_CallFunction(function, "ss#", name, text, bytes);
-  if (!result) PyErr_WriteUnraisable(function);
-  Py_XDECREF(result);
-  PyGILState_Release(state);
-}
-
-// The next call, or false: there is none, and the thread is taken to have ended.
-bool next(Call* call) {
+// Whether there is a call; if not the thread is taken to have ended.
+bool more() {
   Hooks& one = hooks();
   std::lock_guard lock(one.mutex);
   if (one.closed) one.calls.clear();
-  if (one.calls.empty()) {
-    one.running = false;
-    one.ended.notify_all();
-    return false;
-  }
+  one.running = !one.calls.empty();
+  if (!one.running) one.ended.notify_all();
+  return one.running;
+}
+
+bool next(Call* call) {
+  Hooks& one = hooks();
+  std::lock_guard lock(one.mutex);
+  if (one.calls.empty()) return false;
   *call = std::move(one.calls.front());
   one.calls.pop_front();
   return true;
 }
 
-void* run(void*) {
+// With the GIL: until it is had a call may be taken back.
+void call_next() {
   Call call;
-  while (next(&call)) {
-    call_python(hooks().call, name_of(call.hook), call.text.data(), static_cast<Py_ssize_t>(call.text.size()));
-    hook_done(call.hook);
+  if (!next(&call)) return;
+  const auto bytes = static_cast<Py_ssize_t>(call.text.size());
+  PyObject* result = PyObject_CallFunction(hooks().call, "ss#", name_of(call.hook), call.text.data(), bytes);
+  if (!result) PyErr_WriteUnraisable(hooks().call);
+  Py_XDECREF(result);
+  hook_done(call.hook);
+}
+
+// Should the interpreter end this thread where it waits for the GIL, there is nothing to be unwound.
+void* run(void*) {
+  while (more()) {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    call_next();
+    PyGILState_Release(state);
   }
   return nullptr;
+}
+
+// The `Armed` that waits, and what came after it: nothing of its recording has begun. Locked.
+bool take_back_armed(Hooks& one) {
+  while (!one.calls.empty() && one.calls.back().hook == Hook::Limited) one.calls.pop_back();
+  if (one.calls.empty() || one.calls.back().hook != Hook::Armed) return false;
+  one.calls.pop_back();
+  return true;
 }
 
 bool create_thread() {
@@ -110,14 +125,19 @@ void open_hooks(PyObject* call) {
 
 void post_hook(Hook hook, std::string_view text) {
   Hooks& one = hooks();
+  {
+    std::lock_guard lock(one.mutex);
+    if (one.closed) return;
+    if (hook != Hook::Stopping || !take_back_armed(one)) return one.calls.push_back({hook, std::string(text)});
+  }
+  hook_done(Hook::Stopping);  // nothing is to be stopped
+}
+
+bool run_hooks() {
+  Hooks& one = hooks();
   std::lock_guard lock(one.mutex);
-  if (one.closed) return;
-  one.calls.push_back({hook, std::string(text)});
-  if (one.running) return;
-  one.running = create_thread();
-  if (one.running) return;
-  one.calls.clear();
-  note("not_honoured", "what needs Python: no thread could be started for it");
+  if (!one.calls.empty() && !one.closed && !one.running) one.running = create_thread();
+  return one.calls.empty() || one.closed || one.running;
 }
 
 void close_hooks(int seconds) {

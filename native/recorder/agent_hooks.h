@@ -12,8 +12,10 @@ namespace profd::agent {
 // From now on `call(name, text)` is called, name being armed, limited, stopping or released. With the GIL.
 void open_hooks(PyObject* call);
 
-// A PostHook. Without the GIL.
+// A PostHook, and what then begins it (Settings::run_posted). Without the GIL. A stop before Python was entered for the
+// arming takes that back, and is done at once.
 void post_hook(Hook hook, std::string_view text);
+bool run_hooks();
 
 // No call begins any more, and the one that runs has ended when this returns (or took longer than `seconds`). Without
 // the GIL: after it the interpreter may finalize, where PyGILState_Ensure would end the thread.

@@ -59,6 +59,7 @@ PyObject* agent_start(PyObject*, PyObject* args, PyObject* keywords) {
   settings.hooked = hooked;
   settings.quiet = quiet != 0;
   settings.post = post_hook;
+  settings.run_posted = run_hooks;
   open_hooks(call);
   std::string why;
   if (start(std::move(settings), &why)) return nothing();

@@ -16,6 +16,7 @@ constexpr Milliseconds kStatusEvery = 1'000;
 constexpr Milliseconds kStatusEveryGuarded = 200;  // where somebody watches what it costs
 constexpr Milliseconds kLookForStepsEvery = 20;    // after the stop, until they have been told once
 constexpr Milliseconds kHookWait = 60'000;
+constexpr Milliseconds kRunPostedAgain = 1'000;  // where no thread could be started
 constexpr Milliseconds kReleaseAgain = 20;
 
 uint64_t real_ns() {
@@ -135,6 +136,7 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   each_option(options, [&](std::string_view name) { hooked_ |= !by_itself(name) && lists(settings_.hooked, name); });
   const auto iterations = frame.fields.number("iterations", 0);
   hooked_ |= iterations.value_or(0) != 0 && lists(settings_.hooked, "iterations");
+  arms_done_before_ = requests_.arms_done;
   if (hooked_) post(Hook::Armed);
   return true;
 }
@@ -155,7 +157,9 @@ void Recording::limit(const Frame& frame) {
   cost_.count(recorder::totals().recorded, recorder::mix(), sources_);
   sources_ &= ~sources_of(drop, &Option::dropped);
   recorder::set_sources(sources_);
-  if (hooked_ && settings_.post) settings_.post(Hook::Limited, drop);
+  if (!hooked_ || !settings_.post) return;
+  settings_.post(Hook::Limited, drop);
+  run_posted();
 }
 
 void Recording::finish(const char* reason) {
@@ -248,8 +252,22 @@ void Recording::add_totals() {
   packet_.add("dropped", dropped);
   add_cost(totals.recorded);
   add_steps();
+  if (phase_ == Phase::Stopped) add_unbegun();
   std::lock_guard lock(requests_.mutex);
   for (const auto& [key, value] : requests_.notes) packet_.add(key, std::string_view(value));
+}
+
+// At the end, of a window that was too short for it or a job that kept the GIL.
+void Recording::add_unbegun() {
+  if (!hooked_ || requests_.arms_done != arms_done_before_) return;
+  constexpr std::string_view kSentence = "the recording ended before all that was asked for had begun";
+  std::lock_guard lock(requests_.mutex);
+  for (auto& [key, text] : requests_.notes) {
+    if (key != "not_honoured") continue;
+    if (text.find(kSentence) == text.npos) text.append("; ").append(kSentence);
+    return;
+  }
+  requests_.notes.emplace_back("not_honoured", kSentence);
 }
 
 void Recording::add_cost(uint64_t events) {
@@ -302,8 +320,13 @@ void Recording::daemon_back() {
 
 Milliseconds Recording::keep() {
   hear_of_stops();
-  if (phase_ == Phase::Idle) return kNever;
   const Milliseconds now = now_ms();
+  if (now >= run_posted_again_) run_posted();
+  return std::min(keep_phase(now), run_posted_again_);
+}
+
+Milliseconds Recording::keep_phase(Milliseconds now) {
+  if (phase_ == Phase::Idle) return kNever;
   if (phase_ == Phase::Releasing) let_go();
   if (const char* reason = requests_.finish.exchange(nullptr)) finish(reason);
   if (phase_ == Phase::Stopping && (undone_.empty() || now >= hook_end_)) disarm(reason_);
@@ -323,11 +346,18 @@ void Recording::forget() {
   epoch_ = disarmed_ = 0;
   hooked_ = populating_ = false;
   undone_.clear();
-  window_end_ = next_status_ = lost_end_ = hook_end_ = kNever;
+  window_end_ = next_status_ = lost_end_ = hook_end_ = run_posted_again_ = kNever;
 }
 
 void Recording::post(Hook hook) {
-  if (settings_.post) settings_.post(hook, armed_with_);
+  if (!settings_.post) return;
+  settings_.post(hook, armed_with_);
+  run_posted();
+}
+
+void Recording::run_posted() {
+  const bool runs = !settings_.run_posted || settings_.run_posted();
+  run_posted_again_ = runs ? kNever : now_ms() + kRunPostedAgain;
 }
 
 }  // namespace profd::agent

@@ -53,9 +53,12 @@ class Recording {
   void add_totals();
   void add_cost(uint64_t events);
   void add_steps();
+  void add_unbegun();
   void let_go();
+  Milliseconds keep_phase(Milliseconds now);
   void post(Hook hook);
   void post_stop();
+  void run_posted();
 
   Link& link_;
   Packet& packet_;
@@ -71,8 +74,10 @@ class Recording {
   uint64_t steps_before_ = 0, steps_told_ = 0, step_ns_before_ = 0, steps_at_stop_ = 0;
   Milliseconds status_every_ = 0;
   bool hooked_ = false;                  // Hook::Armed was posted
+  uint32_t arms_done_before_ = 0;        // its posting
   bool populating_ = false;
-  Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever;
+  Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever,
+               run_posted_again_ = kNever;
   std::string armed_with_;  // the ARM's body
   // Epochs whose hooks still have to stop what they armed, oldest first: that may take longer than the recording.
   std::vector<uint64_t> undone_;

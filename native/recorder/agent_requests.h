@@ -18,6 +18,7 @@ struct Requests {
   std::atomic<Leave> leave{Leave::Stay};
   std::atomic<const char*> quit_reason{nullptr};
   std::atomic<const char*> finish{nullptr};  // reason; string literals only
+  std::atomic<uint32_t> arms_done{0};   // hooks `Armed` that have returned, ever
   std::atomic<uint32_t> stops_done{0};  // hooks `Stopping` that have returned, ever
   std::atomic<bool> records_at_stop{false};
 

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cstdlib>
 
+#include "agent.h"
 #include "json_py.h"
 #include "mirror.h"
 #include "names_py.h"
@@ -237,9 +238,10 @@ Handle open_step{};
 unsigned long long step_number = 0;
 
 PyObject* step(PyObject*, PyObject*) {
-  note_step(monotonic_ns());
+  const bool last = note_step(monotonic_ns());
   end_range(open_step, 0);
   open_step.place.hold = kNotRecorded;
+  if (last) agent::finish("iterations");
   const unsigned long long number = step_number++;
   const Session session = session_of(api, kRanges);
   Thread* thread = session ? current_thread() : nullptr;
@@ -255,8 +257,16 @@ PyObject* step(PyObject*, PyObject*) {
 // A step that something else has noticed (an optimizer). Does not count where the program says itself what its steps are.
 PyObject* py_note_step(PyObject*, PyObject*) {
   if (step_number) Py_RETURN_FALSE;
-  note_step(monotonic_ns());
+  if (note_step(monotonic_ns())) agent::finish("iterations");
   Py_RETURN_TRUE;
+}
+
+// The recording that runs ends after so many whole steps; 0: it does not.
+PyObject* py_await_steps(PyObject*, PyObject* whole) {
+  const unsigned long long count = PyLong_AsUnsignedLongLong(whole);
+  if (PyErr_Occurred()) return nullptr;
+  await_steps(count, api.state.live.load(std::memory_order_relaxed));
+  Py_RETURN_NONE;
 }
 
 template <typename F>
@@ -272,6 +282,8 @@ PyMethodDef methods[] = {
     {"counter", method(counter), METH_FASTCALL, "counter(name, value, /)\n--\n\nRecord the value of something that changes."},
     {"note_step", py_note_step, METH_NOARGS,
      "note_step()\n--\n\nAn optimizer has made a step. False: not counted, because the program calls step() itself."},
+    {"await_steps", py_await_steps, METH_O,
+     "await_steps(whole, /)\n--\n\nEnd the recording that runs after so many whole steps from now on; 0: do not."},
     {"record_alloc", method(record_alloc), METH_VARARGS | METH_KEYWORDS,
      "record_alloc(ptr, bytes, device_type=0, device_index=-1, allocated=None, reserved=None)\n--\n\n"
      "Record an allocation, or a free (negative bytes). Device types are torch's: 0 CPU, 1 CUDA."},

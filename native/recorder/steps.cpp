@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "recorder.h"
+
 namespace profd::recorder {
 
 namespace {
@@ -11,15 +13,24 @@ constexpr uint64_t kKept = 64;
 std::atomic<uint64_t> durations[kKept];
 std::atomic<uint64_t> ended{0};
 std::atomic<uint64_t> last_ns{0};
+std::atomic<uint64_t> awaited{0};  // number of the step, from 1
+std::atomic<Session> awaited_in{0};
 
 }  // namespace
 
-void note_step(uint64_t monotonic_ns) {
+bool note_step(uint64_t monotonic_ns) {
   const uint64_t before = last_ns.exchange(monotonic_ns, std::memory_order_relaxed);
-  if (before == 0) return;  // the first call only begins a step
+  if (before == 0) return false;  // the first call only begins a step
   const uint64_t number = ended.load(std::memory_order_relaxed);
   durations[number % kKept].store(monotonic_ns - before, std::memory_order_relaxed);
-  ended.fetch_add(1, std::memory_order_release);
+  const uint64_t count = ended.fetch_add(1, std::memory_order_release) + 1;
+  return count == awaited.load(std::memory_order_relaxed) && api.state.live.load(std::memory_order_relaxed) == awaited_in;
+}
+
+void await_steps(uint64_t whole, Session session) {
+  const bool within_one = last_ns.load(std::memory_order_relaxed) != 0;
+  awaited_in = session;
+  awaited = whole ? ended.load(std::memory_order_relaxed) + within_one + whole : 0;
 }
 
 Steps steps_since(uint64_t since) {

@@ -4,10 +4,15 @@
 
 #include <cstdint>
 
+#include "writer.h"
+
 namespace profd::recorder {
 
-// A step ends and the next begins. Any thread.
-void note_step(uint64_t monotonic_ns);
+// A step ends and the next begins. Any thread. True: it is the one that is awaited.
+bool note_step(uint64_t monotonic_ns);
+
+// note_step says when so many whole steps have ended from now on, if this session still records then; 0: never.
+void await_steps(uint64_t whole, Session session);
 
 struct Steps {
   uint64_t count = 0;      // ended since the process began

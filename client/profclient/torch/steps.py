@@ -11,15 +11,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from profclient import _recorder, agent
+from profclient import _recorder
 
 
 class _Counter:
-    """Hooks on all optimizers, and what they count."""
+    """Hooks on all optimizers."""
 
-    def __init__(self, wanted: int) -> None:
-        self._wanted = wanted  # 0: as many as there are
-        self._counted = -1  # the first end is that of a step which began before us
+    def __init__(self) -> None:
         self._outermost = threading.local()
         self._handles: list[Any] = []
 
@@ -48,25 +46,18 @@ class _Counter:
         if getattr(self._outermost, "optimizer", None) != id(optimizer):
             return
         self._outermost.optimizer = None
-        if not _recorder.note_step():
-            return
-        self._counted += 1
-        if self._counted == self._wanted:
-            agent.finish("iterations")
+        _recorder.note_step()
 
 
 _counter: _Counter | None = None
 
 
 def start(options: Mapping[str, str]) -> None:
-    """Count from now on, and end the recording after `iterations` whole steps.
-
-    Without torch only profclient.step() counts, and the daemon ends the recording.
-    """
+    """Count from now on; the recorder knows how many are awaited. Without torch only profclient.step() counts."""
     global _counter
     if "torch.optim.optimizer" not in sys.modules:
         return
-    _counter = _Counter(int(options.get("iterations") or 0))
+    _counter = _Counter()
     _counter.install()
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import subprocess
+from pathlib import Path
 
-from tests.support.agent_daemon import ARMED, LIMIT, STATUS, STOPPED, packet_bytes
+import pytest
+
+from tests.support.agent_daemon import ARMED, DISARMED, LIMIT, STATUS, STOPPED, packet_bytes
 from tests.support.arena_reader import read_arena
 from tests.support.waiting import until
 
@@ -133,6 +138,75 @@ def test_at_exit_they_are_stopped_first(agents):
     assert job.line() == f"stop {job.pid}"
     assert link.next(STOPPED).fields["reason"] == "exit"
     assert job.process.wait() == 0
+
+
+def test_it_ends_with_the_last_of_the_steps_that_were_asked_for(agents):
+    job = agents.job(HOOKS + LOOP)
+    link = agents.daemon.accept()
+    os.close(link.arm("ranges", iterations=3).fd)
+    job.say("while agent.hooks_begun() == 0: pass")
+    job.say("for _ in range(4): profclient.step()")  # the first begins a step, each other ends one
+    stopped = link.next(STOPPED)
+    assert (stopped.fields["reason"], stopped.fields["steps"]) == ("iterations", "3")
+
+
+UNBEGUN = "the recording ended before all that was asked for had begun"
+
+
+def test_one_that_ends_before_python_could_be_entered_says_so_and_is_over(agents, tmp_path):
+    path = tmp_path / "shared"
+    path.write_bytes(bytes(2))
+    job = agents.job(HOOKS + "import mmap\nregister_hook('modules', start, stop)" + LOOP)
+    link = agents.daemon.accept()
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 2) as shared:
+        job.say(f"shared = mmap.mmap(os.open({str(path)!r}, os.O_RDWR), 2); sys.setswitchinterval(1000)")
+        job.say("any(shared.__setitem__(1, 1) for _ in iter(lambda: shared[0], 1))")  # keeps the GIL
+        until(lambda: shared[1] == 1, "the job keeps the GIL")
+        os.close(link.arm("ranges,modules").fd)
+        assert link.stop().fields["not_honoured"] == UNBEGUN
+        link.next(DISARMED)
+        shared[0] = 1
+        job.say("say('end')")
+        assert job.line() == "end"  # it was neither begun nor stopped
+
+
+@pytest.fixture
+def no_threads(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """While this file exists a job with this environment starts no thread."""
+    made, file = tmp_path / "no_threads.so", tmp_path / "no threads"
+    source = Path(__file__).parents[2] / "support" / "no_threads.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source], check=True)
+    return file, {"LD_PRELOAD": str(made), "PROFD_TEST_NO_THREADS": str(file)}
+
+
+def test_where_no_thread_can_be_started_nothing_begins_and_it_is_over(agents, no_threads):
+    file, environ = no_threads
+    job = agents.job(HOOKS + "register_hook('modules', start, stop)" + LOOP, environ=environ)
+    link = agents.daemon.accept()
+    file.touch()
+    os.close(link.arm("ranges,modules").fd)
+    assert link.stop().fields["not_honoured"] == UNBEGUN
+    link.next(DISARMED)
+    link.release()
+    file.unlink()
+    os.close(link.arm("ranges,modules", epoch=2).fd)
+    assert job.line().startswith("start")
+
+
+def test_what_has_begun_is_stopped_when_a_thread_can_be_started_again(agents, no_threads):
+    file, environ = no_threads
+    job = agents.job(HOOKS + "register_hook('modules', start, stop)" + LOOP, environ=environ)
+    link = agents.daemon.accept()
+    os.close(link.arm("ranges,modules").fd)
+    assert job.line().startswith("start")
+    until(lambda: job.threads() == 2, "the hook's thread has ended")
+    file.touch()
+    link.stop()
+    link.release()
+    assert not link.disarmed
+    file.unlink()
+    assert job.line() == f"stop {job.pid}"
+    link.next(DISARMED)
 
 
 def test_many_recordings_in_a_row(agents):
