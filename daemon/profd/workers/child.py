@@ -29,8 +29,6 @@ ALLOCATOR: Final = {
     "MALLOC_TRIM_THRESHOLD_": str(_KEPT_BYTES),
     "MALLOC_ARENA_MAX": "1",  # what one thread lets go another takes: 40 MB less at the peak of a million events
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    # Heaps of huge pages, where the kernel has them to give: 2 MiB a fault, and fewer misses of the TLB afterwards.
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 START_SECONDS: Final = 120.0  # a loaded machine imports slowly
 EXIT_SECONDS: Final = 5.0  # between the end of the socket and the end of the process
