@@ -36,8 +36,8 @@ struct Open {
 
 // The open calls of a thread, the outermost first. entry 0 is no call: it matches no identity.
 struct Calls {
-  Session session = 0;  // an older one's calls are forgotten at the next event
-  Session paused = 0;          // whose calls these are, while this thread is muted for a moment
+  Session session = 0;  // that adds to them; 0: at the next event they are set right, or begun anew; kMuted
+  Session owner = 0;    // whose calls these are; another one's are forgotten at the next event
   uint64_t python_thread = 0;  // PyThreadState id
   Open* first = nullptr;
   Open* top = nullptr;  // one beyond the innermost
@@ -49,9 +49,8 @@ struct Calls {
   size_t depth() const { return static_cast<size_t>(top - first) - 1; }
 };
 
-// Calls::session of a thread that shall not be traced, and of one where ends may have been missed.
+// Calls::session of a thread that shall not be traced.
 inline constexpr Session kMuted = ~Session{0};
-inline constexpr Session kInterrupted = ~Session{1};
 
 struct Tracer {
   Session session = 0;  // that is traced; 0: none

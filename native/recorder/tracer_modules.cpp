@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "no_collection.h"
 #include "recorder.h"
 #include "tracer_text.h"
 
@@ -56,6 +57,7 @@ void Modules::close() {
 }
 
 ModuleCall Modules::call(PyObject* self, Root* outer, recorder::Thread* thread) {
+  const NoCollection none;
   Known* known = remember(self);
   if (!known) return {arena::kNoName, arena::kNoName, outer};
   const uint32_t name = name_of(known, self, thread);

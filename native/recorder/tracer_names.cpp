@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "no_collection.h"
 #include "recorder.h"
 #include "tracer_text.h"
 
@@ -16,6 +17,7 @@ bool ends_with(std::string_view text, std::string_view end) {
 
 // What `torch.nn.Module.__call__` is since torch 2.0. By name, since torch may be imported after the start.
 bool is_module_call(const PyCodeObject* code) {
+  if (code->co_argcount == 0) return false;  // then there is no argument 0 to be the module
   std::string name, file;
   append_text(name, code->co_qualname);
   if (name != "Module._wrapped_call_impl") return false;
@@ -41,6 +43,7 @@ void CodeNames::close() {
 }
 
 CodeName CodeNames::learn(PyCodeObject* code, recorder::Thread* thread) {
+  const NoCollection none;  // names that are not UTF-8 raise
   const std::string name = name_of(code);
   CodeName entry{code, recorder::intern(recorder::api, thread, session_, name.data(), name.size()),
                  is_module_call(code)};

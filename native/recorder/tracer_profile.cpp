@@ -67,7 +67,10 @@ void called(PyFrameObject* frame) {
   if (!session) return;
   Calls* calls = calls_at(session, true);
   if (!calls) return;
-  if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0)) set_where_free(nullptr, true);
+  if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0)) {
+    set_where_free(nullptr, true);
+    if (tracer.session != session) return;  // an audit hook let another thread run
+  }
   open_call(calls, session, reinterpret_cast<Identity>(frame), code_of(frame), [frame] { return module_of(frame); });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "no_collection.h"
 #include "tracer.h"
 
 namespace profd::tracer {
@@ -39,7 +40,7 @@ void thread_ends(void* value) {
     *at = calls->all;
     break;
   }
-  if (calls->session == counted) {
+  if (calls->owner == counted) {
     ended.events += calls->events;
     ended.resynchronised += calls->resynchronised;
   }
@@ -75,8 +76,7 @@ Calls* make_calls() {
 }
 
 void begin_anew(Calls* calls, Session session) {
-  calls->session = session;
-  calls->paused = 0;
+  calls->owner = session;
   calls->python_thread = PyThreadState_GetID(PyThreadState_Get());
   calls->first->identity = 0;
   calls->first->root = nullptr;
@@ -103,21 +103,25 @@ std::vector<PyFrameObject*> frames_now(bool without_newest) {
 void reconcile(Calls* calls, Session session, bool is_new, uint64_t first) {
   Thread* thread = recorder::current_thread();
   if (!thread) return;
-  std::unordered_map<Identity, Open> before;
-  for (Open* open = calls->first + 1; open < calls->top; ++open) before.emplace(open->identity, *open);
-  calls->top = calls->first + 1;
+  std::unordered_map<Identity, std::vector<Open>> before;  // the outermost last: recursive calls may be known as one
+  while (calls->depth() > 0) {
+    --calls->top;
+    before[calls->top->identity].push_back(*calls->top);
+  }
   std::vector<PyFrameObject*> frames = frames_now(is_new);
   for (size_t at = frames.size(); at-- > 0;) {
     const auto known = before.find(identity_of(frames[at], code_of(frames[at])));
-    if (known == before.end()) {
+    if (known == before.end() || known->second.empty()) {
       open_at_start(calls, session, thread, frames[at], first);
     } else if (calls->top != calls->limit || grow(calls)) {
-      *calls->top++ = known->second;
-      before.erase(known);
+      *calls->top++ = known->second.back();
+      known->second.pop_back();
     }
     Py_DECREF(frames[at]);
   }
-  for (const auto& [identity, open] : before) recorder::end(recorder::api, thread, open.handle, 0);
+  for (const auto& [identity, opens] : before) {
+    for (const Open& open : opens) recorder::end(recorder::api, thread, open.handle, 0);
+  }
 }
 
 uint64_t recording_since() {
@@ -130,8 +134,9 @@ uint64_t recording_since() {
 Calls* first_event(Session session, bool is_new) {
   Calls* calls = this_calls ? this_calls : make_calls();
   if (!calls || calls->session == kMuted) return nullptr;
-  if (calls->session != session && calls->session != kInterrupted) begin_anew(calls, session);
+  if (calls->owner != session) begin_anew(calls, session);
   calls->session = session;
+  const NoCollection none;
   try {
     reconcile(calls, session, is_new, recording_since());
   } catch (const std::bad_alloc&) {  // then without what was open
@@ -175,14 +180,16 @@ void resynchronise(Calls* calls, Thread* thread, Identity identity, uint8_t flag
 void interrupted(uint64_t python_thread) {
   pthread_mutex_lock(&list_lock);
   for (Calls* calls = all_calls; calls; calls = calls->all) {
-    if (calls->python_thread == python_thread && calls->session == tracer.session) calls->session = kInterrupted;
+    if (calls->python_thread == python_thread && calls->session == tracer.session) calls->session = 0;
   }
   pthread_mutex_unlock(&list_lock);
 }
 
 void mute_this_thread() {
   Calls* calls = this_calls ? this_calls : make_calls();
-  if (calls) calls->session = kMuted;
+  if (!calls) return;
+  calls->session = kMuted;
+  calls->owner = 0;
 }
 
 void unmute_this_thread() {
@@ -192,8 +199,8 @@ void unmute_this_thread() {
 void pause_this_thread() {
   Calls* calls = this_calls ? this_calls : make_calls();
   if (!calls || calls->session == kMuted) return;
-  calls->paused = tracer.session && calls->session == tracer.session ? calls->session : 0;
-  PyFrameObject* frame = calls->paused ? PyThreadState_GetFrame(PyThreadState_Get()) : nullptr;
+  const bool traced = tracer.session && calls->session == tracer.session;
+  PyFrameObject* frame = traced ? PyThreadState_GetFrame(PyThreadState_Get()) : nullptr;
   if (frame) {
     const Identity asking = identity_of(frame, code_of(frame));
     if (calls->top[-1].identity == asking + 1) close_c_call(calls, asking, 0);
@@ -206,7 +213,7 @@ void pause_this_thread() {
 // Frames that are new begin now: they were not seen before because nobody looked, not because nothing was recorded.
 void resume_this_thread() {
   if (!this_calls || this_calls->session != kMuted) return;
-  this_calls->session = this_calls->paused && this_calls->paused == tracer.session ? kInterrupted : 0;
+  this_calls->session = 0;
   if (tracer.session) tracer.started[PyThreadState_GetID(PyThreadState_Get())] = recorder::ticks(recorder::api);
 }
 
@@ -214,7 +221,7 @@ Counts counts() {
   pthread_mutex_lock(&list_lock);
   Counts found = ended;
   for (const Calls* calls = all_calls; calls; calls = calls->all) {
-    if (calls->session != counted && calls->session != kInterrupted && calls->paused != counted) continue;
+    if (calls->owner != counted) continue;
     found.events += calls->events;
     found.resynchronised += calls->resynchronised;
   }

@@ -94,6 +94,25 @@ def test_a_thread_that_was_paused_before_begins_when_it_goes_on() -> None:
     assert names.count(name_of(paused.__code__)) == 1
 
 
+def _calls_itself(times: int) -> None:
+    if times:
+        _calls_itself(times - 1)
+        return
+    _pauses()
+    _resumes()
+
+
+def test_calls_of_one_function_within_each_other_go_on_after_a_pause() -> None:
+    with tracing() as recording:
+        _calls_itself(5)
+    found = [event for event in recording.calls() if event.name == name_of(_calls_itself.__code__)]
+    assert len(found) == 6
+    assert [event.start for event in found] == sorted(event.start for event in found)
+    ends = [event.end for event in found]
+    assert all(ends)
+    assert ends == sorted(ends, reverse=True)
+
+
 def test_pauses_without_a_recording_do_nothing() -> None:
     _recorder.tracer_resume()
     _recorder.tracer_pause()
@@ -313,6 +332,34 @@ def test_a_thread_that_was_taken_over_for_a_while_is_found_again() -> None:
         (event,) = (event for event in calls if event.name == name_of(function.__code__))
         assert 0 < event.end < found.start
     assert recording.statistics["resynchronised"] == 0
+
+
+@profiled
+def test_a_thread_that_was_found_again_has_its_frames_in_the_next_recording() -> None:
+    ready, take, taken, go_on = (threading.Event() for _ in range(4))
+
+    def run() -> None:
+        ready.set()
+        take.wait()
+        sys.setprofile(_ignore)
+        sys.setprofile(None)
+        taken.set()
+        go_on.wait()
+        leaf()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ready.wait()
+    with tracing():
+        take.set()
+        taken.wait()
+        for _ in range(3000):  # it is found
+            leaf()
+    with tracing() as recording:
+        go_on.set()
+        thread.join()
+    names = [event.name for event in recording.calls(thread.native_id)]
+    assert names.count(name_of(run.__code__)) == 1
 
 
 @profiled

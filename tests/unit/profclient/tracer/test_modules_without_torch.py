@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import threading
 from contextlib import ExitStack
 from typing import Any
 
 from tests.support.arena_reader import OPEN_AT_START, Ext, Kind
-from tests.support.tracing import Recording, tracing
+from tests.support.tracing import Recording, name_of, tracing
 
 SOURCE = """
 class Module:
@@ -87,3 +89,53 @@ def test_what_only_looks_like_a_module() -> None:
     events = [event for event in recording.calls() if "_wrapped_call_impl" in event.name]
     assert len(events) == 4
     assert all(event.kind is Kind.PY_CALL and event.end for event in events), "no weak references: an ordinary call"
+
+
+def test_what_is_called_without_arguments_is_no_module() -> None:
+    scope: dict[str, Any] = {}
+    source = "class Module:\n  def _wrapped_call_impl(): pass"
+    exec(compile(source, "/somewhere/torch/nn/modules/module.py", "exec"), scope)
+    with tracing(modules=True) as recording:
+        scope["Module"]._wrapped_call_impl()
+    (event,) = (event for event in recording.calls() if "_wrapped_call_impl" in event.name)
+    assert event.kind is Kind.PY_CALL
+
+
+class Garbage:
+    """In a cycle; when it is collected another thread ends the tracer, as the end of a capture does at any time."""
+
+    def __init__(self, end: threading.Event, ended: threading.Event) -> None:
+        self.itself, self._end, self._ended = self, end, ended
+
+    def __del__(self) -> None:
+        self._end.set()
+        self._ended.wait()
+
+
+def test_no_garbage_is_collected_while_a_model_is_walked() -> None:
+    """Else finalizers run under it, and while they wait others may take away what it works on."""
+    module = type(_model())
+    model = module(**{str(number): module() for number in range(2_000)})
+    end, ended, recordings = threading.Event(), threading.Event(), []
+
+    def ends() -> None:
+        end.wait()
+        recordings[0].tracer.stop()
+        ended.set()
+
+    ending = threading.Thread(target=ends)
+    ending.start()
+    thresholds = gc.get_threshold()
+    try:
+        with tracing(modules=True) as recording:
+            recordings.append(recording)
+            gc.collect()  # counts from 0
+            Garbage(end, ended)
+            gc.set_threshold(1_000)
+            model()
+    finally:
+        gc.set_threshold(*thresholds)
+        end.set()
+        ending.join()
+    # THEN the finalizer ran as part of the program: what runs under the tracer is not recorded
+    assert name_of(Garbage.__del__.__code__) in [event.name for event in recording.calls()]
