@@ -54,6 +54,7 @@ void finish() {
   unmute_this_thread();
   tracer.names.close();
   tracer.calls.close();
+  forget_roots();
   tracer.modules.close();
 }
 

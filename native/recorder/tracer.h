@@ -140,6 +140,9 @@ inline void close_c_call(Calls* calls, Identity caller, uint8_t flags) { close_c
 // This thread was not traced for a while: at its next event its calls are set right.
 void interrupted(uint64_t python_thread);
 
+// The roots of open calls are about to go away; the calls may go on, in the same session.
+void forget_roots();
+
 // A thread that does our own work is not traced.
 void mute_this_thread();
 void unmute_this_thread();

@@ -185,6 +185,14 @@ void interrupted(uint64_t python_thread) {
   pthread_mutex_unlock(&list_lock);
 }
 
+void forget_roots() {
+  pthread_mutex_lock(&list_lock);
+  for (Calls* calls = all_calls; calls; calls = calls->all) {
+    for (Open* open = calls->first; open < calls->top; ++open) open->root = nullptr;
+  }
+  pthread_mutex_unlock(&list_lock);
+}
+
 void mute_this_thread() {
   Calls* calls = this_calls ? this_calls : make_calls();
   if (!calls) return;

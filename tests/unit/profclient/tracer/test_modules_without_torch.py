@@ -139,3 +139,19 @@ def test_no_garbage_is_collected_while_a_model_is_walked() -> None:
         ending.join()
     # THEN the finalizer ran as part of the program: what runs under the tracer is not recorded
     assert name_of(Garbage.__del__.__code__) in [event.name for event in recording.calls()]
+
+
+def test_it_may_be_started_anew_within_a_module() -> None:
+    """In one recording: what models it knew of is forgotten, and calls that are open go on."""
+    model = _model()
+    with tracing(modules=True) as recording:
+
+        def again() -> None:
+            recording.tracer.start(modules=True)
+            model._modules["blocks"]._modules["1"]()
+
+        model._modules["blocks"]._modules["0"]._call_impl = again
+        model()
+    names = [name for name, _, _ in _found(recording)]
+    assert names.count("nn.Module: Block_0") == 3, "both blocks, numbered anew; the second one again"
+    assert all(event.end for event in recording.calls() if event.kind is Kind.MODULE)
