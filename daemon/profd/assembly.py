@@ -36,7 +36,7 @@ from profd.gpu.sampling import Sampler
 from profd.ingest.intake import Ingest
 from profd.ingest.pushed import Pushed
 from profd.ingest.streamers import Streamers
-from profd.instance import Lock, clear_socket, make_directory
+from profd.instance import Lock, clear_socket, make_directory, remove_socket
 from profd.journal.journal import Journal
 from profd.metrics import Metrics, MetricsServer
 from profd.notify import Notifier
@@ -266,13 +266,13 @@ class Daemon:
         guard = Guard(self._tokens, self._audit, self._metrics)
         server = RpcServer(self._config.socket, guard, self._servicers())
         self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
+        path = self._config.socket
 
         async def serve() -> None:
-            await server.open(self._socket_mode())
-            self._own(self._config.socket)
+            await server.open(self._permit)
 
         await serve()
-        self._sockets.add("grpc", self._config.socket, lambda: self._anew(self._config.socket, serve))
+        self._sockets.add("grpc", path, lambda: self._anew(path, serve))
         self._closing.push_async_callback(server.refuse)
         return server
 
@@ -284,8 +284,7 @@ class Daemon:
             listener.bind(str(path))
         finally:
             os.umask(before)
-        path.chmod(self._socket_mode())
-        self._own(path)
+        self._permit(path)
         listener.listen(512)
         return listener
 
@@ -300,7 +299,7 @@ class Daemon:
             server.listen_on(self._listen(path))
 
         self._sockets.add(name, path, lambda: self._anew(path, listen))
-        self._closing.callback(lambda: path.unlink(missing_ok=True))
+        self._closing.callback(remove_socket, path)
         server.open()
         self._closing.callback(server.close)
 
@@ -329,18 +328,15 @@ class Daemon:
         )
         self._keep_listening("control", config.control, server)
 
-    def _socket_mode(self) -> int:
-        if self._config.user:
-            return 0o600
-        return 0o660 if self._config.socket_group else 0o666
-
-    def _own(self, path: Any) -> None:
-        """Give a socket to the group that may connect."""
-        if self._config.socket_group:
+    def _permit(self, path: Path) -> None:
+        """Say on the file of a socket, which nobody may connect to yet, who may. Raises BadInput."""
+        group = self._config.socket_group
+        if group:
             try:
-                os.chown(path, -1, grp.getgrnam(self._config.socket_group).gr_gid)
+                os.chown(path, -1, grp.getgrnam(group).gr_gid)
             except KeyError as error:
-                raise BadInput(f"socket_group: there is no group {self._config.socket_group!r}") from error
+                raise BadInput(f"socket_group: there is no group {group!r}") from error
+        path.chmod(0o600 if self._config.user else 0o660 if group else 0o666)
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         pushed = Pushed(self._ingest, self._library)

@@ -78,6 +78,13 @@ def clear_socket(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+def remove_socket(path: Path) -> None:
+    """Remove a socket's file that is ours; what somebody else has put there and is no socket stays."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+
+
 def _listener(path: Path) -> int | None:
     """The pid that listens there, None if nobody does."""
     # Whichever type it is bound with: a wrong guess is EPROTOTYPE and proves it alive as well.

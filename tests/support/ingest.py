@@ -86,7 +86,7 @@ class IngestRig:
 
     async def open(self) -> None:
         self.ingest.open()
-        await self.server.open(0o600)
+        await self.server.open(lambda file: file.chmod(0o600))
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(self.folder / "control.sock"))
         listener.listen()
@@ -97,7 +97,7 @@ class IngestRig:
         """As if gRPC had broken down: all calls end, the socket goes and comes back."""
         await self.server.close(0)
         self._open_server()
-        await self.server.open(0o600)
+        await self.server.open(lambda file: file.chmod(0o600))
 
     async def close(self) -> None:
         await self.streamers.close()

@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from profd.errors import BadInput
+from profd.instance import clear_socket, remove_socket
 from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.rpc.guard import Guard
 
@@ -44,11 +45,12 @@ class RpcServer:
         self._bound = 0  # times
         self._leaving: dict[grpc.aio.Server, asyncio.Task[None]] = {}  # servers of files that were removed
 
-    async def open(self, mode: int) -> None:
-        """Bind with this file mode, serve, and say so in health. Raises BadInput.
+    async def open(self, permit: Callable[[Path], None]) -> None:
+        """Bind, serve, and say so in health. `permit` says on the file who may connect, before it has its name.
 
-        Once more where the file is gone: gRPC binds a server before it starts, and never again. Calls of the one
-        before go on; it takes no new ones and is let go of with the last.
+        Raises ProfdError, and what `permit` raises; nothing is left of it then. Once more where the file is gone: gRPC
+        binds a server before it starts, and never again. Calls of the one before go on; it takes no new ones and is
+        let go of with the last.
         """
         server = self._built()
         # A server that stops unlinks the name that it was bound to: it must not be that of the next one. Shorter than
@@ -56,12 +58,15 @@ class RpcServer:
         bound = self.path.with_name(f"rpc.{self._bound}")
         self._bound += 1
         _bind(server, bound)
-        bound.chmod(mode)
-        await server.start()
+        starting = asyncio.ensure_future(server.start())
         try:
+            await asyncio.shield(starting)
+            permit(bound)
             _move(bound, self.path)
-        except BadInput:
+        except BaseException:
+            await asyncio.wait({starting})  # gRPC crashes where a server is stopped that has begun to start
             await server.stop(None)
+            bound.unlink(missing_ok=True)
             raise
         before, self._server = self._server, server
         if before is not None:
@@ -80,7 +85,7 @@ class RpcServer:
         # All at once: the grace is theirs together.
         await asyncio.gather(*(server.stop(grace_seconds) for server in servers))
         await asyncio.gather(*self._leaving.values())
-        self.path.unlink(missing_ok=True)
+        remove_socket(self.path)
 
     def _leave(self, server: grpc.aio.Server) -> None:
         """Stop a server when its calls are over."""
@@ -99,8 +104,8 @@ class RpcServer:
 
 
 def _bind(server: grpc.aio.Server, path: Path) -> None:
-    """With a file that nobody but us may connect to. Raises BadInput."""
-    path.unlink(missing_ok=True)
+    """With a file that nobody but us may connect to. Raises BadInput, Unavailable."""
+    clear_socket(path)  # of a daemon that was killed between the two names
     before = os.umask(0o177)
     try:
         server.add_insecure_port(f"unix:{path}")
@@ -114,7 +119,11 @@ def _move(socket: Path, path: Path) -> None:
     """Give a socket its name. Raises BadInput: what somebody else has put there is left alone."""
     try:
         path.hardlink_to(socket)
-    except OSError as error:
-        raise BadInput(f"the socket {path} cannot be made: {error.strerror}") from error
-    finally:
         socket.unlink()
+    except (FileExistsError, FileNotFoundError) as error:
+        raise BadInput(f"the socket {path} cannot be made: {error.strerror}") from error
+    except OSError as error:
+        raise BadInput(
+            f"the socket {path} cannot be made: {error.strerror}. "
+            "Its directory must allow hard links; else choose another --socket"
+        ) from error
