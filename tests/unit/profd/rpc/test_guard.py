@@ -87,7 +87,7 @@ class Rig:
 async def rig() -> AsyncIterator[Rig]:
     with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
         rig = Rig(Path(name))
-        await rig.server.open(0o600)
+        await rig.server.open(lambda file: file.chmod(0o600))
         yield rig
         await rig.channel.close()
         await rig.server.close(0)
