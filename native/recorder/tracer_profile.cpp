@@ -46,13 +46,18 @@ bool set_profile(PyThreadState* thread, Py_tracefunc function, PyObject* object)
   return false;
 }
 
-// The number of threads where that was forbidden.
+// The number of threads where that was forbidden. While an audit hook looks at it others run: they may end the tracer.
 size_t set_where_free(const PyThreadState* except, bool again) {
   size_t forbidden = 0;
+  const Session session = tracer.session;
   each_thread([&](PyThreadState* thread) {
-    if (thread == except || thread->c_profilefunc) return;
+    if (thread == except || thread->c_profilefunc || tracer.session != session) return;
     if (!set_profile(thread, on_event, hook_object)) {
       ++forbidden;
+      return;
+    }
+    if (tracer.session != session) {
+      set_profile(thread, nullptr, nullptr);
       return;
     }
     const uint64_t id = PyThreadState_GetID(thread);
@@ -69,7 +74,7 @@ void called(PyFrameObject* frame) {
   if (!calls) return;
   if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0)) {
     set_where_free(nullptr, true);
-    if (tracer.session != session) return;  // an audit hook let another thread run
+    if (tracer.session != session) return;
   }
   open_call(calls, session, reinterpret_cast<Identity>(frame), code_of(frame), [frame] { return module_of(frame); });
 }

@@ -416,6 +416,41 @@ def test_an_audit_hook_that_forbids_it() -> None:
     assert done.stdout == "an audit hook of the program forbids sys.setprofile None\n"
 
 
+@profiled
+def test_an_audit_hook_that_lets_the_recording_end() -> None:
+    """It is asked while a thread looks for others, and waits for one that ends the tracer. A process of its own."""
+    script = (
+        "import sys, threading\n"
+        "from profclient import _recorder\n"
+        "from profclient.tracer import Tracer\n"
+        "end, ended, taken, go_on = (threading.Event() for _ in range(4))\n"
+        "wanted, found = [], []\n"
+        "def leaf(): pass\n"
+        "def audit(event, arguments):\n"
+        "    if event == 'sys.setprofile' and wanted:\n"
+        "        wanted.clear(); end.set(); ended.wait()\n"
+        "def untraced():\n"
+        "    sys.setprofile(None); taken.set(); go_on.wait(); found.append(sys.getprofile())\n"
+        "def ends():\n"
+        "    end.wait(); tracer.stop(); ended.set()\n"
+        "sys.addaudithook(audit)\n"
+        "_recorder.arm(sources=2)\n"
+        "tracer = Tracer()\n"
+        "tracer.start()\n"
+        "threads = [threading.Thread(target=untraced), threading.Thread(target=ends)]\n"
+        "for thread in threads: thread.start()\n"
+        "taken.wait()\n"
+        "wanted.append(True)\n"
+        "while wanted: leaf()\n"
+        "leaf(); go_on.set()\n"
+        "for thread in threads: thread.join()\n"
+        "print(sys.getprofile(), *found)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout == "None None\n"
+
+
 def test_threading_is_not_imported_for_it() -> None:
     """Its first importer becomes its main thread: that must not be the agent's."""
     script = (
