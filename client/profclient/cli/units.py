@@ -86,7 +86,8 @@ def _offset_ns(text: str) -> int | None:
 
 def seconds(ns: int) -> str:
     """Ns → what `parse_duration_ns` takes for it, rounded up to milliseconds."""
-    return f"{-(-ns // 1_000_000) / 1000:g}s"
+    whole, rest = divmod(-(-ns // 1_000_000), 1000)
+    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") + "s"
 
 
 def duration(ns: int | float | None) -> str:

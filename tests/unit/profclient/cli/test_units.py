@@ -83,3 +83,8 @@ def test_what_is_no_rate(text: str) -> None:
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(UsageError, match=r"2% or 0\.02"):
         units.parse_share(text)
+
+
+@given(st.integers(1, 10**19))
+def test_property_seconds_are_taken_back_and_cut_nothing_off(ns):
+    assert ns <= units.parse_duration_ns(units.seconds(ns)) < ns + 1_000_000 + ns // 10**15
