@@ -126,7 +126,7 @@ def read(directory: Path) -> Build:
         said = json.loads(raw)
         key = Key(**said.pop("key"))
         return Build(directory, key, **said)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unusable(
             f"{directory} is no build of the observer ({error}), make it again: profctl torch build"
         ) from None

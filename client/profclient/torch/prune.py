@@ -24,7 +24,7 @@ class Old:
 
 def old(place: Path) -> list[Old]:
     """Those in one place that are of another version of profclient, or broken."""
-    found = [(path, problem) for _, path, problem in building.known([place]) if problem and not path.is_symlink()]
+    found = [(path, problem) for _, path, problem in building.known([place]) if problem and _is_directory(path)]
     users = _users([path.name for path, _ in found])
     return [Old(path, problem, tuple(users[path.name]), _size(path)) for path, problem in found]
 
@@ -47,6 +47,11 @@ def _users(names: list[str]) -> dict[str, list[int]]:
                 if f"/{name}/" in mapped:
                     users[name].append(int(entry))
     return users
+
+
+def _is_directory(path: Path) -> bool:
+    """And no link to one: what else has such a name was not built here."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _size(path: Path) -> int:

@@ -80,6 +80,15 @@ def test_a_link_is_neither_followed_nor_removed(cache: Path, tmp_path: Path) -> 
     assert (link / builds.LIBRARY).is_file()
 
 
+def test_a_file_with_such_a_name_stays_and_keeps_nothing_else_from_going(cache: Path) -> None:
+    (file := cache / "torch-a-file").write_text("not ours")
+    stale, hostile = make(cache, sources="0123abcd"), make(cache, torch="2.11.0")
+    (hostile / builds.MANIFEST).write_text("[" * 60_000)
+    assert len(prune()) == 2
+    assert list(cache.iterdir()) == [file]
+    assert not stale.exists()
+
+
 def test_a_cache_that_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
     assert prune() == [f"nothing to remove in {tmp_path}/none/profd/torch"]
