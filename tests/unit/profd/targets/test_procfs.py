@@ -53,6 +53,25 @@ def test_owner_is_the_more_powerful_identity(ids: str, owner: int) -> None:
     assert status == procfs.Status(owner, 5, (40, 7), 9)
 
 
+@pytest.mark.parametrize(
+    "name", [b"\nUid:\t7 7 7 7\n", b"a\\nUid:\t7 7 7", b"\r\x0bUid:\t7\x0c\x1c", b"\n\nTracerPid:\t7"]
+)
+def test_a_real_process_says_nothing_of_itself_by_its_name(name: bytes) -> None:
+    # WHEN the kernel itself writes the status of a process with such a name
+    before = Path("/proc/self/comm").read_bytes().rstrip(b"\n")
+    Path("/proc/self/comm").write_bytes(name)  # as prctl(PR_SET_NAME)
+    try:
+        status, stat = procfs.status_of(os.getpid()), procfs.parse_stat(Path("/proc/self/stat").read_bytes())
+    finally:
+        Path("/proc/self/comm").write_bytes(before)
+    # THEN it is still whose it is, and nobody traces it who does not
+    assert status is not None
+    assert (status.uid, status.gid) == (os.getuid(), os.getgid())
+    assert status.tracer == procfs.status_of(os.getpid()).tracer  # type: ignore[union-attr]
+    assert stat is not None
+    assert stat.ppid == os.getppid()
+
+
 def test_status_without_owner() -> None:
     assert procfs.parse_status(b"Name:\tx\nGid:\t1 1 1 1\n") is None
 
