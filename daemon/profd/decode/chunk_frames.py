@@ -71,12 +71,15 @@ class OpenFrames:
 def _starts(start: Array, end: Array, range_start: Array, range_end: Array) -> Array:
     """Of frames of one thread, given the ranges on it."""
     found = start.copy()
-    for moment in set(start.tolist()):
-        frames = np.flatnonzero(start == moment)
-        open_then = np.flatnonzero((range_start < moment) & (range_end > moment))
-        order = open_then[np.argsort(range_end[open_then], kind="stable")]
-        earliest = np.minimum.accumulate(range_start[order])
-        ended = np.searchsorted(range_end[order], np.where(end[frames] == NO_END, _FOREVER, end[frames]), "left")
-        inside = ended > 0
-        found[frames[inside]] = earliest[ended[inside] - 1] - 1
+    order = np.argsort(range_end, kind="stable")
+    ends = range_end[order]
+    # Ranges that end within a frame. Were they open when it began, the earliest of them begins before it.
+    low = np.searchsorted(ends, start, "right")
+    high = np.searchsorted(ends, np.where(end == NO_END, _FOREVER, end), "left")
+    inside = np.flatnonzero(high > low)
+    if len(inside):
+        bounds, query = np.unique(np.column_stack((low[inside], high[inside])), axis=0, return_inverse=True)
+        starts = np.append(range_start[order], _FOREVER)  # every bound is a place in it
+        earliest = np.minimum.reduceat(starts, bounds.ravel())[::2][query.ravel()]
+        found[inside] = np.where(earliest < start[inside], earliest - 1, start[inside])
     return found

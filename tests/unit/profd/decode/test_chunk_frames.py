@@ -116,3 +116,30 @@ def test_rows_without_children_move_nothing() -> None:
     end = np.array([60, NO_END], dtype=np.int64)
     OpenFrames().place(np.zeros(2, dtype=np.int32), start, end, np.array([False, True]), np.array([1]), np.array([0]))
     assert start.tolist() == [10, 50]
+
+
+_SPANS = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 12) | st.none()), max_size=10)
+
+
+@given(ranges=_SPANS, calls=_SPANS)
+def test_frames_of_many_moments_begin_before_what_ended_within_them(
+    ranges: list[tuple[int, int | None]], calls: list[tuple[int, int | None]]
+) -> None:
+    """Also where nothing nests, as no program would say."""
+    rows = sorted(
+        [(start, NO_END if took is None else start + took, False) for start, took in ranges]
+        + [(start, NO_END if took is None else start + took, True) for start, took in calls]
+    )
+    if not rows:
+        return
+    start, end, opened = (np.array(column) for column in zip(*rows, strict=True))
+    placed, frames = start.copy(), np.flatnonzero(opened)
+    thread, nests, floors = np.zeros(len(rows), np.int32), ~opened, np.full(len(frames), -100)
+    OpenFrames().place(thread, placed, end, nests, frames, floors)
+    for at, (began, ended, frame) in enumerate(rows):
+        within = [
+            other
+            for other, other_end, also_frame in rows
+            if frame and not also_frame and other < began < other_end and (ended == NO_END or other_end < ended)
+        ]
+        assert placed[at] == min(within, default=began + 1) - 1
