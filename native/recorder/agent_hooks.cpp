@@ -1,5 +1,6 @@
 #include "agent_hooks.h"
 
+#include <algorithm>
 #include <csignal>
 #include <condition_variable>
 #include <chrono>
@@ -22,6 +23,7 @@ struct Hooks {
   std::condition_variable ended;
   std::deque<Call> calls;
   bool running = false;  // the thread that takes the GIL
+  bool stopping = false;  // it runs a `Stopping`
   bool closed = true;
   PyObject* call = nullptr;  // call(name, text)
 };
@@ -46,6 +48,7 @@ const char* name_of(Hook hook) {
 bool more() {
   Hooks& one = hooks();
   std::lock_guard lock(one.mutex);
+  one.stopping = false;
   if (one.closed) one.calls.clear();
   one.running = !one.calls.empty();
   if (!one.running) one.ended.notify_all();
@@ -58,6 +61,7 @@ bool next(Call* call) {
   if (one.calls.empty()) return false;
   *call = std::move(one.calls.front());
   one.calls.pop_front();
+  one.stopping = call->hook == Hook::Stopping;
   return true;
 }
 
@@ -90,6 +94,12 @@ bool take_back_armed(Hooks& one) {
   return true;
 }
 
+// Of recordings before: stops are told of in their order. Locked.
+bool stops_before(const Hooks& one) {
+  const auto stops = [](const Call& call) { return call.hook == Hook::Stopping; };
+  return one.stopping || std::any_of(one.calls.begin(), one.calls.end(), stops);
+}
+
 bool create_thread() {
   sigset_t all, before;
   sigfillset(&all);
@@ -107,7 +117,7 @@ bool create_thread() {
 void before_fork() { hooks().mutex.lock(); }
 void in_parent() { hooks().mutex.unlock(); }
 void in_child() {
-  hooks().running = false;
+  hooks().running = hooks().stopping = false;
   hooks().calls.clear();
   hooks().mutex.unlock();
 }
@@ -128,7 +138,8 @@ void post_hook(Hook hook, std::string_view text) {
   {
     std::lock_guard lock(one.mutex);
     if (one.closed) return;
-    if (hook != Hook::Stopping || !take_back_armed(one)) return one.calls.push_back({hook, std::string(text)});
+    const bool begun = hook != Hook::Stopping || !take_back_armed(one);
+    if (begun || stops_before(one)) return one.calls.push_back({hook, std::string(text)});
   }
   hook_done(Hook::Stopping);  // nothing is to be stopped
 }

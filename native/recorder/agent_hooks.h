@@ -13,7 +13,7 @@ namespace profd::agent {
 void open_hooks(PyObject* call);
 
 // A PostHook, and what then begins it (Settings::run_posted). Without the GIL. A stop before Python was entered for the
-// arming takes that back, and is done at once.
+// arming takes that back, and is done at once, or behind the stops before it.
 void post_hook(Hook hook, std::string_view text);
 bool run_hooks();
 

@@ -225,3 +225,21 @@ def test_many_recordings_in_a_row(agents):
         said.append(line.split()[0])
     assert said[::2] == ["start"] * len(said[::2])
     assert said[1::2] == ["stop"] * len(said[1::2])
+
+
+def test_one_that_is_over_before_it_began_is_told_of_behind_those_before(agents):
+    job = agents.job(HOOKS + "held = threading.Event()\nregister_hook('modules', lambda _: held.wait(), stop)" + LOOP)
+    link = agents.daemon.accept()
+    for epoch in (1, 2):  # the hooks of the first stand still, those of the second have to wait for them
+        os.close(link.arm("ranges,modules", epoch=epoch).fd)
+        if epoch == 1:
+            job.say("while not agent._lock.locked(): pass")
+            job.say("say('begun')")
+            assert job.line() == "begun"
+        link.stop(epoch)
+        link.release(epoch)
+    os.close(link.arm("ranges", epoch=3).fd)  # what it says of the second one comes before the answer
+    assert link.disarmed == []
+    job.say("held.set()")
+    assert job.line() == f"stop {job.pid}"
+    assert [link.next(DISARMED).epoch for _ in range(2)] == [1, 2]
