@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from rich.console import Console
 
 GAP = 2  # between columns
 WIDE_MIN = 10  # of a column that gives way: less says nothing
+WRAPPED_MIN = 20  # columns for wrapped text, however narrow the terminal
 _TOLD_APART_BY_ITS_END = re.compile(r"\.py\(\d+\): |#\d+$|^[^\s/]*(?:/[^\s/]*){2,}$")  # Python functions, steps, paths
 
 
@@ -124,6 +126,25 @@ def _screen_width() -> int:
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     return int(os.environ.get("COLUMNS", "240"))
+
+
+def wrapped(text: str, hang: int) -> str:
+    """The text in lines that fit the terminal, all but the first indented by `hang`; words are never broken.
+
+    Where nobody looks (a pipe, and COLUMNS is not set), it stays one line.
+    """
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return text
+    indent = " " * hang
+    width = max(_screen_width(), hang + WRAPPED_MIN)
+    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def fitted(text: str, used: int) -> str:
+    """The text, cut with an ellipsis where the line, of which so many columns are used, has no room for it."""
+    width = max(_screen_width() - used, WIDE_MIN)
+    return text if cell_len(text) <= width else _cut(text, width)
 
 
 def _color() -> bool | None:

@@ -12,12 +12,13 @@ import click
 from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
-from profclient.cli.output import counted, printable
+from profclient.cli.output import counted, fitted, printable, wrapped
 from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
 from profclient.errors import ClientError
 from profclient.traces import RemoteTraces
 
+_NAMES_WIDTH = 13  # of the parts of a summary, before their text
 FAILED_SHOWN = 12  # of many processes that ended alike, the first say it
 
 
@@ -27,7 +28,7 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
     click.echo(f"capture {capture.id}: {capture_view.state_name(capture.state)}")
     untraced = [target for target in capture.targets if not target.trace]
     for target in untraced[:FAILED_SHOWN]:
-        click.echo(printable(f"  {capture_view.target_line(target)}"))
+        click.echo(wrapped(printable(f"  {capture_view.target_line(target)}"), hang=4))
     if len(untraced) > FAILED_SHOWN:
         click.echo(f"  … and {len(untraced) - FAILED_SHOWN} more; --json has all")
     for target in capture.targets:
@@ -36,16 +37,16 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
             _print_traced(traces, target)
     if any(target.trace for target in capture.targets):
         first = next(target.trace for target in capture.targets if target.trace)
-        click.echo(f"\nnext: profctl top {first}    profctl export {first} -f chrome -o trace.json")
+        click.echo(f"\nnext: profctl top {first}\n      profctl export {first} -f chrome -o trace.json")
 
 
 def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> None:
-    click.echo(printable(capture_view.target_line(target)))
+    click.echo(wrapped(printable(capture_view.target_line(target)), hang=2))
     try:
         print_summary(traces.summary(target.trace), with_next=False)
     except ClientError as error:
         # The trace is stored all the same: say so rather than fail the capture.
-        click.echo(f"  trace {target.trace} is stored; its summary is not to be had: {error}")
+        click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not to be had: {error}", hang=4))
     if target.waterfall:
         _line("waterfall", capture_view.waterfall_line(target))
 
@@ -76,7 +77,7 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
 
 def _line(name: str, text: str) -> None:
     if text:
-        click.echo(f"  {name:<13} {text}")
+        click.echo(wrapped(f"  {name:<{_NAMES_WIDTH}} {text}", hang=_NAMES_WIDTH + 3))
 
 
 def _recorded(summary: dict[str, Any]) -> str:
@@ -146,4 +147,5 @@ def _top(rows: list[dict[str, Any]]) -> None:
     click.echo("  top by self time")
     for row in rows:
         own = max(row["self_cpu_time_total_ns"], row["self_device_time_total_ns"])
-        click.echo(f"    {duration(own):>10}  {row['count']:>8,} x  {printable(row['name'])[:90]}")
+        head = f"    {duration(own):>10}  {row['count']:>8,} x  "
+        click.echo(head + fitted(printable(row["name"])[:90], len(head)))

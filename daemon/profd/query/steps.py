@@ -20,10 +20,7 @@ from profd.store.join import join
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 
-NO_STEPS: Final = (
-    "none found: the trace has no ProfilerStep# range, no StepTraceAnnotation and fewer than two optimizer steps. "
-    "Call profclient.step() (or that of torch's profiler) after each, or capture a longer window."
-)
+NO_STEPS: Final = "none found: mark them with profclient.step(), or record two optimizer steps or more"
 NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
 
 _STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)

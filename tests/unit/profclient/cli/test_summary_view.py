@@ -16,6 +16,27 @@ def shown(capsys: pytest.CaptureFixture[str], **summary: Any) -> dict[str, str]:
     return {line.split("  ")[0]: line.partition("  ")[2].strip() for line in lines}
 
 
+def test_long_lines_are_wrapped_between_words_under_their_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    detail = "3,212 events, each at the most it was measured to take, Optimizer.step_and_much_more_of_a_name"
+    rows = [{"name": "n" * 200, "count": 1, "self_cpu_time_total_ns": 5, "self_device_time_total_ns": 0}]
+    print_summary({"trace": TRACE, "cost": {"how": "estimated", "seconds": 0.0046, "detail": detail}, "top": rows})
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 60
+    first = next(number for number, line in enumerate(lines) if line.startswith("  cost"))
+    assert lines[first] == "  cost          4.60 ms (estimated: 3,212 events, each at"
+    assert lines[first + 1].startswith(" " * 16 + "the most")
+    told = " ".join(line.strip() for line in lines[first : first + 4])
+    assert "Optimizer.step_and_much_more_of_a_name)" in told
+
+
+def test_lines_stay_whole_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert shown(capsys, warnings=["word " * 99 + "end"])["warning"].endswith("end")
+
+
 @pytest.mark.parametrize(("error", "said"), [(0, "0 ns"), (1250, "1.25 us")])
 def test_how_exact_the_clock_is(capsys: pytest.CaptureFixture[str], error: int, said: str) -> None:
     assert shown(capsys, clock_error_ns=error)["clock"] == f"times are within {said} of the host's"
