@@ -29,7 +29,8 @@ def observed() -> Iterator[RunningDaemon]:
 
 def seconds(text: str) -> dict[str, float]:
     """What a cost's detail says of each source."""
-    return {source: float(spent) for source, spent in re.findall(r"\b([a-z]+) ([0-9.]+) s\b", text)}
+    found = re.findall(r"\b([a-z]+) ([0-9.]+) (s|ms)\b", text)
+    return {source: float(spent) / (1000 if unit == "ms" else 1) for source, spent, unit in found}
 
 
 def test_a_window_of_a_second_is_judged(observed: RunningDaemon, tmp_path: Path) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from profd.agents.protocol import Hello, Status
 from profd.capture.model import Cost, Reason, Recording, State
 from profd.gpu.states import GpuReport, sentence
+
+
+# Fewer whole steps than this say nothing of how much slower they all were.
+_STEPS_FOR_RATIO: Final = 3
 
 
 class Ending(Enum):
@@ -103,17 +108,26 @@ def _explain_itself(recording: Recording, reason: str) -> None:
         recording.warnings.append("the program ended the recording itself")
 
 
-def cost(status: Status) -> Cost:
-    """What it cost: steps are measured; the seconds are events times what one was measured to take."""
+def cost(status: Status, window_ns: int) -> Cost:
+    """What it cost: steps are measured; the seconds are events times what one was measured to take.
+
+    No ratio of fewer than 3 whole steps, or without steps right before the recording.
+    """
     ratio = None
-    if status.step_ns and status.step_ns_before:
+    if status.steps >= _STEPS_FOR_RATIO and status.step_ns and status.step_ns_before:
         ratio = status.step_ns / status.step_ns_before
-    parts = [f"{name} {seconds:.3f} s" for name, seconds in sorted(status.by_source.items())]
-    detail = ", ".join([*parts, f"{status.events} events, each at what it was measured to take at most"])
-    steps = _steps(status)
-    return Cost(
-        "estimated" if ratio is None else "measured", ratio, status.seconds, f"{steps}; {detail}" if steps else detail
-    )
+    share = f"{100 * status.seconds * 1e9 / window_ns:.1f} % of the window" if window_ns > 0 else ""
+    events = "1 event, at" if status.events == 1 else f"{status.events:,} events, each at"
+    parts = (_steps(status), share, _sources(status), f"{events} the most it was measured to take")
+    detail = "; ".join(part for part in parts if part)
+    return Cost("estimated" if ratio is None else "measured", ratio, status.seconds, detail)
+
+
+def _sources(status: Status) -> str:
+    """The time of each source, the largest first; those whose time rounds to nothing are left out."""
+    unit, scale = ("s", 1.0) if status.seconds >= 1 else ("ms", 1e3)
+    spent = sorted(status.by_source.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {took} {unit}" for name, time in spent if (took := f"{time * scale:.2f}") != "0.00")
 
 
 def _steps(status: Status) -> str:

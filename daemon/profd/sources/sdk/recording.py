@@ -262,15 +262,16 @@ class Recorder:
 
     def _recording(self, armed: Armed, arm: Arm, intake: Intake, end_ns: int) -> Recording:
         last_ns = arm.stopped.last_ns if arm.stopped is not None else None
+        start_ns, end_ns = armed.first_ns or self._began_ns, last_ns or end_ns
         return Recording(
             files=[RawFile(str(intake.path), "chunks")],
-            start_ns=armed.first_ns or self._began_ns,
-            end_ns=last_ns or end_ns,
+            start_ns=start_ns,
+            end_ns=end_ns,
             lost=list(intake.losses),
             not_honoured=[*armed.not_honoured, *arm.status.not_honoured, *self._left_out()],
             warnings=list(how_timed(arm.status)),
             waterfall=list(self._phases),
-            cost=cost(arm.status),
+            cost=cost(arm.status, end_ns - start_ns),
             versions=versions(self._hello),
         )
 
