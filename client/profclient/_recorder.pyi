@@ -60,6 +60,9 @@ def record_backend_event(name: str, start_us: float, end_us: float, /, **argumen
 def note_step() -> bool:
     """An optimizer has made a step. False: not counted, because the program calls step() itself."""
 
+def pause_steps() -> None:
+    """Optimizers are watched no longer: the next note_step() begins a step and ends none."""
+
 def await_steps(whole: int, /) -> None:
     """End the recording that runs after so many whole steps from now on; 0: do not."""
 

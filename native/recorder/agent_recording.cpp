@@ -15,9 +15,20 @@ constexpr uint64_t kWindowNsMax = uint64_t{24} * 3600 * 1'000'000'000;
 constexpr Milliseconds kStatusEvery = 1'000;
 constexpr Milliseconds kStatusEveryGuarded = 200;  // where somebody watches what it costs
 constexpr Milliseconds kLookForStepsEvery = 20;    // after the stop, until they have been told once
+constexpr uint64_t kStepsForMedian = 3;             // fewer before the recording are no measure of those during it
+constexpr uint64_t kPausedNs = 1'000'000'000;       // a step that runs for so long ...
+constexpr uint64_t kPausedMedians = 10;             // ... and for so many medians: the program does something else
 constexpr Milliseconds kHookWait = 60'000;
 constexpr Milliseconds kRunPostedAgain = 1'000;  // where no thread could be started
 constexpr Milliseconds kReleaseAgain = 20;
+
+recorder::Steps steps_since(uint64_t since) { return recorder::steps_since(since, recorder::monotonic_ns()); }
+
+// 0: not known. What was measured before a pause may be hours old.
+uint64_t median_before(const recorder::Steps& steps) {
+  const bool paused = !steps.running_for || steps.running_for > std::max(kPausedNs, kPausedMedians * steps.median_ns);
+  return paused || steps.known < kStepsForMedian ? 0 : steps.median_ns;
+}
 
 uint64_t real_ns() {
   timespec now;
@@ -112,9 +123,9 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   if (!recorder::arm({frame.epoch, arena_bytes, strings_bytes, sources_}, &why))
     return fail(frame.epoch, why.c_str()), false;
   first_ns_ = real_ns();
-  const recorder::Steps steps = recorder::steps_since(0);
-  steps_before_ = steps_told_ = steps.count;
-  step_ns_before_ = steps.median_ns;
+  const recorder::Steps steps = steps_since(0);
+  steps_before_ = steps_told_ = steps.count + (steps.running_for != 0);  // the one that runs is recorded in part
+  step_ns_before_ = median_before(steps);
   cost_.begin(lists(options, "shapes"));
   epoch_ = frame.epoch;
   phase_ = Phase::Armed;
@@ -180,7 +191,7 @@ void Recording::disarm(const char* reason) {
   window_end_ = hook_end_ = kNever;
   populating_ = false;
   if (link_.connected()) tell_stopped();
-  steps_at_stop_ = recorder::steps_since(0).count;
+  steps_at_stop_ = steps_since(0).count;
   next_status_ = step_ns_before_ ? now_ms() + kLookForStepsEvery : kNever;
   if (hooked_ && !posted) post_stop();
   if (hooked_) return;
@@ -231,7 +242,7 @@ void Recording::tell_progress(Milliseconds now) {
 }
 
 bool Recording::tell_steps_after() {
-  const recorder::Steps steps = recorder::steps_since(steps_at_stop_ + 1);  // one of them was recorded in part
+  const recorder::Steps steps = steps_since(steps_at_stop_ + 1);  // one of them was recorded in part
   if (!steps.median_ns) return false;
   packet_.begin(Type::Status, epoch_);
   packet_.add("step_ns_after", steps.median_ns);
@@ -280,11 +291,11 @@ void Recording::add_cost(uint64_t events) {
 }
 
 void Recording::add_steps() {
-  const recorder::Steps steps = recorder::steps_since(steps_told_);
-  packet_.add("steps", steps.count - steps_before_);
+  const recorder::Steps steps = steps_since(steps_told_);
+  packet_.add("steps", std::max(steps.count, steps_before_) - steps_before_);
   if (steps.median_ns) packet_.add("step_ns", steps.median_ns);
   if (step_ns_before_) packet_.add("step_ns_before", step_ns_before_);
-  steps_told_ = steps.count;
+  steps_told_ = std::max(steps.count, steps_before_);
 }
 
 void Recording::release(uint64_t epoch) {

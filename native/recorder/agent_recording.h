@@ -71,7 +71,8 @@ class Recording {
   uint64_t first_ns_ = 0, last_ns_ = 0;  // CLOCK_REALTIME
   uint32_t sources_ = 0;                 // that record now
   Cost cost_;
-  uint64_t steps_before_ = 0, steps_told_ = 0, step_ns_before_ = 0, steps_at_stop_ = 0;
+  uint64_t steps_before_ = 0;  // that ended before the first whole one of the recording began
+  uint64_t steps_told_ = 0, step_ns_before_ = 0, steps_at_stop_ = 0;
   Milliseconds status_every_ = 0;
   bool hooked_ = false;                  // Hook::Armed was posted
   uint32_t arms_done_before_ = 0;        // its posting

@@ -261,6 +261,11 @@ PyObject* py_note_step(PyObject*, PyObject*) {
   Py_RETURN_TRUE;
 }
 
+PyObject* py_pause_steps(PyObject*, PyObject*) {
+  if (!step_number) pause_steps();
+  Py_RETURN_NONE;
+}
+
 // The recording that runs ends after so many whole steps; 0: it does not.
 PyObject* py_await_steps(PyObject*, PyObject* whole) {
   const unsigned long long count = PyLong_AsUnsignedLongLong(whole);
@@ -282,6 +287,8 @@ PyMethodDef methods[] = {
     {"counter", method(counter), METH_FASTCALL, "counter(name, value, /)\n--\n\nRecord the value of something that changes."},
     {"note_step", py_note_step, METH_NOARGS,
      "note_step()\n--\n\nAn optimizer has made a step. False: not counted, because the program calls step() itself."},
+    {"pause_steps", py_pause_steps, METH_NOARGS,
+     "pause_steps()\n--\n\nOptimizers are watched no longer: the next note_step() begins a step and ends none."},
     {"await_steps", py_await_steps, METH_O,
      "await_steps(whole, /)\n--\n\nEnd the recording that runs after so many whole steps from now on; 0: do not."},
     {"record_alloc", method(record_alloc), METH_VARARGS | METH_KEYWORDS,

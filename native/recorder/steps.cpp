@@ -12,7 +12,8 @@ namespace {
 constexpr uint64_t kKept = 64;
 std::atomic<uint64_t> durations[kKept];
 std::atomic<uint64_t> ended{0};
-std::atomic<uint64_t> last_ns{0};
+std::atomic<uint64_t> last_ns{0};    // 0: no step runs
+std::atomic<uint64_t> row_began{0};  // steps that had ended when the row without a pause began
 std::atomic<uint64_t> awaited{0};  // number of the step, from 1
 std::atomic<Session> awaited_in{0};
 
@@ -20,12 +21,17 @@ std::atomic<Session> awaited_in{0};
 
 bool note_step(uint64_t monotonic_ns) {
   const uint64_t before = last_ns.exchange(monotonic_ns, std::memory_order_relaxed);
-  if (before == 0) return false;  // the first call only begins a step
   const uint64_t number = ended.load(std::memory_order_relaxed);
+  if (before == 0) {  // the first call only begins a step
+    row_began.store(number, std::memory_order_relaxed);
+    return false;
+  }
   durations[number % kKept].store(monotonic_ns - before, std::memory_order_relaxed);
   const uint64_t count = ended.fetch_add(1, std::memory_order_release) + 1;
   return count == awaited.load(std::memory_order_relaxed) && api.state.live.load(std::memory_order_relaxed) == awaited_in;
 }
+
+void pause_steps() { last_ns.store(0, std::memory_order_relaxed); }
 
 void await_steps(uint64_t whole, Session session) {
   const bool within_one = last_ns.load(std::memory_order_relaxed) != 0;
@@ -33,17 +39,21 @@ void await_steps(uint64_t whole, Session session) {
   awaited = whole ? ended.load(std::memory_order_relaxed) + within_one + whole : 0;
 }
 
-Steps steps_since(uint64_t since) {
+Steps steps_since(uint64_t since, uint64_t monotonic_ns) {
   Steps steps{.count = ended.load(std::memory_order_acquire)};
-  const uint64_t many = std::min(kKept, steps.count > since ? steps.count - since : 0);
+  const uint64_t from = std::max(since, row_began.load(std::memory_order_relaxed));
+  const uint64_t many = std::min(kKept, steps.count > from ? steps.count - from : 0);
   uint64_t found[kKept];
   for (uint64_t i = 0; i < many; i++) {
     found[i] = durations[(steps.count - 1 - i) % kKept].load(std::memory_order_relaxed);
   }
+  steps.known = many;
   if (many) {
     std::nth_element(found, found + many / 2, found + many);
     steps.median_ns = found[many / 2];
   }
+  const uint64_t last = last_ns.load(std::memory_order_relaxed);
+  if (last) steps.running_for = monotonic_ns > last ? monotonic_ns - last : 1;
   return steps;
 }
 

@@ -11,14 +11,19 @@ namespace profd::recorder {
 // A step ends and the next begins. Any thread. True: it is the one that is awaited.
 bool note_step(uint64_t monotonic_ns);
 
+// Nobody watches any more: the next note_step begins a step, and does not end the one that runs now.
+void pause_steps();
+
 // note_step says when so many whole steps have ended from now on, if this session still records then; 0: never.
 void await_steps(uint64_t whole, Session session);
 
 struct Steps {
-  uint64_t count = 0;      // ended since the process began
-  uint64_t median_ns = 0;  // of the last ones, at most 64, that ended after step number `since`; 0: none
+  uint64_t count = 0;        // ended since the process began
+  uint64_t known = 0;        // of those after step number `since` the last ones, at most 64, that followed one another
+  uint64_t median_ns = 0;    // of them; 0: none
+  uint64_t running_for = 0;  // ns since the last of all ended; 0: none runs
 };
 
-Steps steps_since(uint64_t since);
+Steps steps_since(uint64_t since, uint64_t monotonic_ns);
 
 }  // namespace profd::recorder

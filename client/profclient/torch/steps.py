@@ -36,6 +36,7 @@ class _Counter:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        _recorder.pause_steps()
 
     def _begin(self, optimizer: Any, *_: object) -> None:
         # The same one again: its last step() raised, and had no end.

@@ -81,9 +81,9 @@ class Status:
     events: int = 0
     seconds: float = 0.0  # spent recording, all threads together
     by_source: Mapping[str, float] = field(default_factory=dict)
-    steps: int = 0
-    step_ns: int | None = None  # median since the last status
-    step_ns_before: int | None = None  # median before it was armed
+    steps: int = 0  # whole ones since it was armed
+    step_ns: int | None = None  # median of whole ones since the last status; in STOPPED of all
+    step_ns_before: int | None = None  # median of the last before it was armed; no pause since
     step_ns_after: int | None = None  # median since it was stopped
     dropped: int = 0
     stacks_from_ns: int | None = None  # when the Python tracer had started, Unix ns

@@ -100,9 +100,50 @@ sys.stdin.read()
     assert job.line() == "stepped"
     fields = link.stop().fields
     os.close(armed.fd)
-    assert int(fields["steps"]) == 7
+    assert int(fields["steps"]) == 6  # the first had begun before
     assert int(fields["step_ns"]) > 0
     assert int(fields["step_ns_before"]) > 0
+
+
+WATCHED = """
+import sys
+from profclient import _recorder
+print("ready", flush=True)
+for line in sys.stdin: exec(line); print("done", flush=True)
+"""
+
+
+def test_what_was_before_or_between_two_recordings_is_no_step_of_the_second(agents):
+    """As with optimizers, which are watched while a recording wants it and not between two."""
+    job = agents.job(WATCHED)
+    link = agents.daemon.accept()
+
+    def does(line):
+        job.say(line)
+        assert job.line() == "done"
+
+    os.close(link.arm().fd)
+    does("for _ in range(6): _recorder.note_step()")
+    first = link.stop().fields
+    does("_recorder.pause_steps()")
+    link.release()
+    os.close(link.arm(epoch=2).fd)
+    does("_recorder.note_step()")  # ends nothing: nobody saw its begin
+    second = link.stop(2).fields
+    assert (first["steps"], int(first["step_ns"]) > 0) == ("5", True)
+    assert second["steps"] == "0"
+    assert not {"step_ns", "step_ns_before"} & second.keys()
+
+
+def test_few_steps_before_are_no_measure(agents):
+    job = agents.job(WATCHED)
+    link = agents.daemon.accept()
+    for epoch, calls, known in ((1, 3, False), (2, 1, True)):  # three calls end two steps, a fourth the third
+        job.say(f"for _ in range({calls}): _recorder.note_step()")
+        assert job.line() == "done"
+        os.close(link.arm(epoch=epoch).fd)
+        assert ("step_ns_before" in link.stop(epoch).fields) is known
+        link.release(epoch)
 
 
 def test_what_it_costs_is_told_by_source(agents):

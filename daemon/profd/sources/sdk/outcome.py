@@ -10,7 +10,6 @@ from profd.agents.protocol import Hello, Status
 from profd.capture.model import Cost, Reason, Recording, State
 from profd.gpu.states import GpuReport, sentence
 
-
 # Fewer whole steps than this say nothing of how much slower they all were.
 _STEPS_FOR_RATIO: Final = 3
 

@@ -26,6 +26,12 @@ def test_without_a_window_there_is_no_share() -> None:
 
 
 def test_steps_are_told_first() -> None:
-    found = cost(Status(seconds=0.1, step_ns=3_000_000, step_ns_before=2_000_000), SECOND)
+    found = cost(Status(seconds=0.1, steps=3, step_ns=3_000_000, step_ns_before=2_000_000), SECOND)
     assert (found.how, found.step_ratio) == ("measured", 1.5)
     assert found.detail.startswith("a step took 2.00 ms before, 3.00 ms during; 10.0 % of the window; ")
+
+
+def test_few_whole_steps_are_told_without_a_ratio() -> None:
+    found = cost(Status(seconds=0.1, steps=2, step_ns=3_000_000, step_ns_before=2_000_000), SECOND)
+    assert (found.how, found.step_ratio) == ("estimated", None)
+    assert found.detail.startswith("a step took 2.00 ms before, 3.00 ms during; ")

@@ -36,8 +36,8 @@ async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     rig.stop.set()
     assert (await fake.expect(Kind.STOP)).epoch == epoch
     fake.send(
-        Kind.STOPPED, epoch, reason="stop", last=2_000, events=53, seconds="0.25", step_ns=110, step_ns_before=100,
-        **{"seconds.ranges": "0.25", "not_honoured": "iterations: no steps"},
+        Kind.STOPPED, epoch, reason="stop", last=2_000, events=53, seconds="0.25", steps=3, step_ns=110,
+        step_ns_before=100, **{"seconds.ranges": "0.25", "not_honoured": "iterations: no steps"},
     )  # fmt: skip
     done = await recording
     assert (await fake.expect(Kind.RELEASE)).epoch == epoch
@@ -80,7 +80,7 @@ async def test_the_agent_counts_iterations(rig: Rig) -> None:
     epoch = await rig.armed(fake)
     fake.send(Kind.STATUS, epoch, steps=2)
     await eventually(lambda: (State.RECORDING, "step 2 of 3") in rig.said)
-    fake.send(Kind.STATUS, epoch, steps=4)  # the first of them began before the recording
+    fake.send(Kind.STATUS, epoch, steps=4)  # one ended while it was told to stop
     fake.send(Kind.STOPPED, epoch, reason="iterations", steps=4)
     await fake.expect(Kind.RELEASE)
     assert (await recording).reason is Reason.NONE
