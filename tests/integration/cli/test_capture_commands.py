@@ -108,8 +108,13 @@ def test_the_same_request_id_never_starts_a_second_capture(host, program):
     assert one.json["capture"] == two.json["capture"]
 
 
-def test_control_c_ends_an_open_ended_capture_and_stores_it(host, program):
-    client = host.begin("start", "--pid", str(program), "--json")
+@pytest.mark.parametrize("inherited", [signal.default_int_handler, signal.SIG_IGN], ids=["default", "ignored"])
+def test_control_c_ends_an_open_ended_capture_and_stores_it(host, program, inherited):
+    before = signal.signal(signal.SIGINT, inherited)  # a shell's `&` in a script has it ignored
+    try:
+        client = host.begin("start", "--pid", str(program), "--json")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     def recording() -> bool:
         captures = host.profctl("captures", "--json").json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from typing import Any
 
@@ -89,6 +90,9 @@ def _record(
 ) -> capture_pb2.Capture:
     """Until it is over. Ctrl-C ends an open-ended capture; a bounded one goes on without us."""
     capture = None
+    if request.open_ended:
+        # What a shell script starts with `&` inherits SIGINT ignored, and so would nothing ever end this.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         capture = daemon.call(daemon.captures.StartCapture, request)
         return follow.until_over(daemon, capture, quiet=as_json, lease=capture.open_ended, timeout=timeout)
