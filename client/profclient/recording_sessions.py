@@ -26,7 +26,7 @@ END_SECONDS = 600.0  # for the trace to be stored
 _PROFCTL = (sys.executable, "-c", "from profclient.cli import main; main()")
 _SOURCES = {"stacks": 2, "modules": 2, "c_calls": 2, "torch": 4, "flops": 4, "memory": 16}  # native/recorder/writer.h
 _RANGES = 1
-_NOTHING = "nothing was recorded"  # how the daemon begins its sentence about an empty recording
+_NOTHING = "nothing was recorded"  # in the daemon's sentence about an empty recording
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class _ByDaemon:
             raise ClientError(_sentence(complaint) or "profctl gave no answer")
         (target,) = json.loads(said)["targets"]
         trace, why = target.get("trace") or "", target.get("message") or target.get("state")
-        if not trace and not str(why).startswith(_NOTHING):
+        if not trace and _NOTHING not in str(why):
             raise ClientError(f"nothing was stored: {why}")
         return Result(
             trace=trace,

@@ -293,7 +293,9 @@ class Machine:
         stop = self._stop
         if stop is not None and stop.reason is not Reason.TIMEOUT:
             if vague or recording.state is State.CANCELLED:
-                return self._end(State.CANCELLED, stop.reason, stop.message)
+                # Both halves: that it was stopped, and why nothing came of what was recorded until then.
+                message = "; ".join(filter(None, (stop.message, recording.message)))
+                return self._end(State.CANCELLED, stop.reason, message)
         elif self._ended and recording.reason in MISTAKEN and recording.state is not State.BUSY:
             return self._give_up()
         if declined:

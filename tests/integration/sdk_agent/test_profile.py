@@ -102,11 +102,23 @@ print(len(p.key_averages()))
     assert (done.stdout, done.stderr) == ("'of the block'\n1\n", "")
 
 
+EMPTY = "import profclient\nwith profclient.profile() as p: pass\nprint(len(p.key_averages()), p.key_averages())"
+
+
 def test_a_block_in_which_nothing_happens():
-    done = run(
-        "import profclient\nwith profclient.profile() as p: pass\nprint(len(p.key_averages()), p.key_averages())"
-    )
+    done = run(EMPTY)
     assert (done.stdout, done.stderr) == ("0 nothing was recorded\n\n", "")
+    with running_daemon() as daemon:
+        done = run(EMPTY, PROFD_ADDRESS=f"unix:{daemon.socket}")
+    assert (done.stdout, done.stderr) == ("0 nothing was recorded\n\n", "")
+
+
+def test_with_a_daemon_in_a_program_that_ignores_ctrl_c():
+    """As those do that a shell script starts in the background, and all that they start in turn."""
+    ignoring = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    with running_daemon() as daemon:
+        said = answer(run(ignoring + RANGES, PROFD_ADDRESS=f"unix:{daemon.socket}"))
+    assert said["rows"] == {"inner": 50}
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,14 @@ class TestStop:
         machine.handle(EVENTS["empty"])
         assert (machine.target.state, machine.target.reason) == (State.CANCELLED, Reason.CANCELLED_BY_USER)
 
+    def test_without_data_says_why_there_is_none(self) -> None:
+        machine = m.Machine(target(), open_ended=True)
+        for event in ("begin", "stop"):
+            machine.handle(EVENTS[event])
+        machine.handle(m.Recorded(Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded: no range ran")))
+        assert (machine.target.state, machine.target.reason) == (State.CANCELLED, Reason.CANCELLED_BY_USER)
+        assert machine.target.message == "stopped by alice; nothing was recorded: no range ran"
+
     def test_with_data_is_stored_and_warned_of(self) -> None:
         machine = begun(State.RECORDING)
         for event in ("stop", "recorded", "stored"):
