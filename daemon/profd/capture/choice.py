@@ -130,7 +130,7 @@ def choose(
         # These are about the process or the host, not about this source.
         if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING):
             break
-    return refusal or _no_source(process, declined, children)
+    return refusal or _no_source(process, options, declined, children)
 
 
 def _refusal(
@@ -190,16 +190,19 @@ def _launcher(process: Process, options: Options, children: Sequence[Process]) -
 
 
 def _launcher_message(process: Process, children: Sequence[Process]) -> str:
+    return f"pid {process.id.pid} is a launcher; {_children_instead(children)}"
+
+
+def _children_instead(children: Sequence[Process]) -> str:
     pids = sorted(child.id.pid for child in children)
     listed = ", ".join(map(str, pids[:16])) + (", ..." if len(pids) > 16 else "")
-    return (
-        f"pid {process.id.pid} is a launcher; its traceable children are {listed}: "
-        "name them with --pid, or add --children"
-    )
+    return f"its traceable children are {listed}: name them with --pid, or add --children"
 
 
-def _no_source(process: Process, declined: list[tuple[str, Offer]], children: Sequence[Process]) -> Choice:
-    if children:
+def _no_source(
+    process: Process, options: Options, declined: list[tuple[str, Offer]], children: Sequence[Process]
+) -> Choice:
+    if children and is_launcher(process):
         return Choice(None, reason=Reason.LAUNCHER, message=_launcher_message(process, children))
     codes = [offer.why_code for _, offer in declined]
     sentences = [
@@ -207,10 +210,16 @@ def _no_source(process: Process, declined: list[tuple[str, Offer]], children: Se
         for name, offer in declined
         if offer.reason
     ]
+    what = "; ".join(sentences)
+    if options.source:  # children are no answer to why this one cannot
+        message = f"pid {process.id.pid} cannot be traced by {what or options.source}"
+    else:
+        message = f"no source can trace pid {process.id.pid}: {what or 'it is neither a Python nor a GPU process'}"
+        if children:
+            return Choice(None, reason=Reason.LAUNCHER, message=f"{message}; {_children_instead(children)}")
     # A right that is missing is the more useful answer than a framework that is.
     code = next((code for code in codes if code is not Reason.NO_SOURCE), Reason.NO_SOURCE)
-    what = "; ".join(sentences) or "it is neither a Python nor a GPU process"
-    return Choice(None, reason=code, message=f"no source can trace pid {process.id.pid}: {what}")
+    return Choice(None, reason=code, message=message)
 
 
 def is_launcher(process: Process) -> bool:

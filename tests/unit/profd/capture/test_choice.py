@@ -148,6 +148,24 @@ class TestLauncher:
         kineto.offered = Offer(False, "not Python.")
         refused = choice(kineto, children=[process(11)])
         assert (refused.reason, "11" in refused.message) == (Reason.LAUNCHER, True)
+        assert "kineto: not Python" in refused.message
+
+    def test_a_source_that_was_named_says_why_it_cannot_whatever_children_there_are(self) -> None:
+        kineto, pyspy = sources()
+        kineto.offered = Offer(False, "PyTorch was started without it.", "Set KINETO_USE_DAEMON=1.")
+        refused = choice(kineto, pyspy, children=[process(11)], source="kineto")
+        assert (refused.state, refused.reason) == (State.REFUSED, Reason.NO_SOURCE)
+        assert refused.message == (
+            f"pid {process().id.pid} cannot be traced by kineto: PyTorch was started without it "
+            "(Set KINETO_USE_DAEMON=1)"
+        )
+
+    def test_one_that_the_named_source_cannot_trace_is_still_a_launcher(self) -> None:
+        kineto, _ = sources()
+        kineto.offered = Offer(False, "it has not registered.")
+        asked = Options(duration_ns=1, source="kineto")
+        refused = choose(process(command="torchrun train.py"), asked, [kineto], [process(11)], NO_LIMIT)
+        assert (refused.reason, "11" in refused.message) == (Reason.LAUNCHER, True)
 
     @pytest.mark.parametrize(
         ("command", "launcher"),
