@@ -203,8 +203,11 @@ def _readiness(sighting: Sighting) -> tuple[str, str, str]:
     if sighting.held:
         return "recording", f"held by capture {sighting.held}", ""
     declined = [(name, offer) for name, offer in sighting.offers if not offer.can and offer.reason]
-    reason = "; ".join(text(f"{name}: {offer.reason}") for name, offer in declined)
-    fix = "; ".join(text(offer.fix) for _, offer in declined if offer.fix)
+    told = [(name, offer) for name, offer in declined if offer.concerns]
+    reason = "; ".join(text(f"{name}: {offer.reason}") for name, offer in told)
+    if declined and not told:
+        reason = "it is neither a Python nor a GPU process"
+    fix = "; ".join(text(offer.fix) for _, offer in told if offer.fix)
     if sighting.launcher:
         return "untraceable", "a launcher: its children do the work", "name its children, or add --children"
     if any(offer.can for _, offer in sighting.offers):

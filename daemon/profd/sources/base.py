@@ -30,6 +30,7 @@ class Offer:
     fix: str = ""
     why_code: Reason = Reason.NO_SOURCE  # used when it cannot
     busy: bool = False  # it could, were it not held by somebody (named in reason)
+    concerns: bool = True  # False: it is for processes of another kind, which `profctl ps` need not tell this one
 
     @classmethod
     def recording(cls, capture: str, pid: int) -> Offer:

@@ -8,7 +8,7 @@ import click
 from profproto.v1 import capture_pb2
 
 from profclient.cli.options import json_option, selector, selector_options
-from profclient.cli.output import emit_json, say, table
+from profclient.cli.output import emit_json, say, table, wrapped
 from profclient.connection import Daemon
 
 
@@ -77,4 +77,4 @@ def _remarks(targets: list[capture_pb2.Target]) -> None:
             grouped.setdefault((target.reason, target.fix), []).append(target.pid)
     for (reason, fix), pids in grouped.items():
         who = ", ".join(str(pid) for pid in pids[:6]) + (f" and {len(pids) - 6} more" if len(pids) > 6 else "")
-        say(f"\n{who}: {reason}" + (f"\n  → {fix}" if fix else ""))
+        say("\n" + wrapped(f"{who}: {reason}", hang=2) + ("\n" + wrapped(f"  → {fix}", hang=4) if fix else ""))

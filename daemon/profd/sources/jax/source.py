@@ -62,7 +62,7 @@ class JaxSource(Source):
         if capture:
             return Offer.recording(capture, process.id.pid)
         if not process.xla:
-            return Offer(False, "it is neither a JAX nor a TensorFlow process")
+            return Offer(False, "it is neither a JAX nor a TensorFlow process", concerns=False)
         if os.geteuid() not in (0, process.uid):
             return Offer(
                 False,

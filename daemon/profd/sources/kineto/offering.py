@@ -74,7 +74,7 @@ def _unregistered(process: Process, abstract: bool, directory: Path | None, off:
     if _ENABLE not in process.environ:
         if process.framework == "torch":
             return Offer(False, f"PyTorch was started without {_ENABLE}", _START_AGAIN)
-        return Offer(False, "it is not a PyTorch process")
+        return Offer(False, "it is not a PyTorch process", concerns=False)
     wanted = process.environ.get(_DIRECTORY)
     if wanted is not None:
         return _other_directory(wanted, directory, off) or _silent_so_far(process, expected)

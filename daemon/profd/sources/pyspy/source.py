@@ -71,7 +71,7 @@ class PySpySource(Source):
         if process.zombie:
             return Offer(False, f"{subject} has ended.", "", Reason.TARGET_ENDED)
         if not process.python:
-            return Offer(False, f"{subject} runs no Python interpreter.")
+            return Offer(False, f"{subject} runs no Python interpreter.", concerns=False)
         self._rights = self._rights or Rights.mine()
         allowed = permission(process, self._rights, dumpable(process))
         if not allowed.can:

@@ -29,9 +29,9 @@ class CudaSource(SdkSource):
         """Whether the collector is in it and free."""
         agent = self._registry.get(process.id)
         if agent is None:
-            return Offer(False, "CUDA's collector is not in it", _INJECT)
+            return Offer(False, "CUDA's collector is not in it", _INJECT, concerns=process.cuda)
         if records_ranges(agent):
-            return Offer(False, "its agent is profclient's", "its CUDA events come with --source sdk")
+            return Offer(False, "its agent is profclient's", "its CUDA events come with --source sdk", concerns=False)
         return self._free(process, agent)
 
     def plan(self, process: Process, options: Options) -> Plan:

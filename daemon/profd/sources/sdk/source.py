@@ -102,9 +102,10 @@ class SdkSource(Source):
         """Whether it is attached and free."""
         agent = self._registry.get(process.id)
         if agent is None:
-            return Offer(False, "it is not attached", _ATTACH)
+            return Offer(False, "it is not attached", _ATTACH, concerns=process.python)
         if not records_ranges(agent):
-            return Offer(False, "only CUDA's collector is in it", "its CUDA events come with --source cuda")
+            fix = "its CUDA events come with --source cuda"
+            return Offer(False, "only CUDA's collector is in it", fix, concerns=False)
         return self._free(process, agent)
 
     def _free(self, process: Process, agent: Agent) -> Offer:

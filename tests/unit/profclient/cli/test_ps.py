@@ -16,6 +16,14 @@ def test_a_reason_is_said_once_for_all_that_share_it(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.strip() == "1, 2: no daemon mode\n  → start it again"
 
 
+def test_a_reason_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    _remarks([_target(1, ["pyspy"], "sdk: it is not attached, and much more is to be said", "call attach() " * 5)])
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert [line[:4] for line in lines[-2:]] == ["  → ", "    "]
+
+
 def test_processes_that_are_served_best_need_no_remark(capsys: pytest.CaptureFixture[str]) -> None:
     _remarks([_target(1, ["sdk", "pyspy"], "no daemon mode", "start it again"), _target(2, ["pyspy"], "not PyTorch")])
     assert capsys.readouterr().err == ""

@@ -171,9 +171,24 @@ async def test_targets_and_their_readiness(rig: Rig, servicer: CaptureServicer) 
         105: "untraceable",
         106: "busy",
     }
+    assert seen[105].reason == "kineto: kineto cannot.; pyspy: pyspy cannot."
     assert (list(seen[101].sources), seen[101].fix) == (["pyspy"], "Set KINETO_USE_DAEMON=1.")
     assert "launcher" in seen[103].reason
     assert list(seen[104].sources) == ["kineto", "pyspy"]
+
+
+async def test_sources_for_other_kinds_of_processes_are_no_reason(rig: Rig) -> None:
+    rig.sources.append(FakeSource("sdk"))
+    rig.table.processes |= {103: process(103), 104: process(104, python=False, cuda=True, command="app")}
+    async with rig.running() as manager:
+        kineto, sdk = rig.sources
+        kineto.offers[103] = kineto.offers[104] = Offer(False, "not PyTorch", concerns=False)
+        sdk.offers[103] = Offer(False, "not attached", "attach it")
+        sdk.offers[104] = Offer(False, "not attached", "attach it", concerns=False)
+        listed = await CaptureServicer(manager, stacks, same_pids).ListTargets(pb.ListTargetsRequest(), None)
+    seen = {target.pid: target for target in listed.targets}
+    assert (seen[103].reason, seen[103].fix) == ("sdk: not attached", "attach it")
+    assert (seen[104].reason, seen[104].fix) == ("it is neither a Python nor a GPU process", "")
 
 
 async def test_where(servicer: CaptureServicer) -> None:
