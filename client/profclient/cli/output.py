@@ -58,29 +58,38 @@ def table(
     right: Sequence[str] = (),
     wide: Sequence[str] = (),
     spare: Sequence[str] = (),
+    least: int = WIDE_MIN,
+    ends: Sequence[str] = (),
 ) -> None:
     """Print a table that fits the terminal.
 
     Columns in `right` are numbers. Those in `wide` share what the others leave
-    over, and are cut with an ellipsis: at the end, or, where the end tells names
-    apart (`adam.py(347): step`, `ProfilerStep#101`, paths), at the beginning. Where there is too little room, columns
-    that hold nothing but dashes are left out, then those in `spare`, which others tell, too.
+    over, and are cut with an ellipsis: at the end, or, in columns in `ends` and where the end tells names
+    apart (`adam.py(347): step`, `ProfilerStep#101`, paths), at the beginning. Where one of them has less room than
+    `least`, columns that hold nothing but dashes are left out, then those in `spare`, the first one first: a remark
+    on stderr names them.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
-    empty = {name for at, name in enumerate(columns) if all(row[at] in ("", "-") for row in cells)}
-    for left_out in (empty, set(spare)):
-        if not _fits(columns, cells, wide):
-            columns, cells = _without(left_out, columns, cells)
+    if not _fits(columns, cells, wide, least):
+        empty = {name for at, name in enumerate(columns) if all(row[at] in ("", "-") for row in cells)}
+        columns, cells = _without(empty, columns, cells)
+    missing = []
+    for name in spare:
+        if name in columns and not _fits(columns, cells, wide, least):
+            columns, cells = _without({name}, columns, cells)
+            missing.append(name)
     widths = _widths(columns, cells, wide)
-    click.echo(click.style(_row(columns, columns, widths, right), bold=True), color=_color())
+    click.echo(click.style(_row(columns, columns, widths, right, ends), bold=True), color=_color())
     for row in cells:
-        click.echo(_row(row, columns, widths, right))
+        click.echo(_row(row, columns, widths, right, ends))
+    if missing:
+        say(f"No room for {', '.join(missing)}: a wider terminal shows more.")
 
 
-def _fits(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str]) -> bool:
+def _fits(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str], least: int) -> bool:
     natural = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
-    least = [min(width, WIDE_MIN) if name in wide else width for width, name in zip(natural, columns, strict=True)]
-    return not cells or sum(least) + GAP * (len(least) - 1) <= _screen_width()
+    needed = [min(width, least) if name in wide else width for width, name in zip(natural, columns, strict=True)]
+    return not cells or sum(needed) + GAP * (len(needed) - 1) <= _screen_width()
 
 
 def _without(
@@ -103,17 +112,19 @@ def _widths(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str])
     return widths
 
 
-def _row(cells: Sequence[str], columns: Sequence[str], widths: list[int], right: Sequence[str]) -> str:
+def _row(
+    cells: Sequence[str], columns: Sequence[str], widths: list[int], right: Sequence[str], ends: Sequence[str]
+) -> str:
     padded = []
     for cell, name, width in zip(cells, columns, widths, strict=True):
-        text = cell if cell_len(cell) <= width else _cut(cell, width)
+        text = cell if cell_len(cell) <= width else _cut(cell, width, name in ends)
         space = " " * (width - cell_len(text))
         padded.append(space + text if name in right else text + space)
     return (" " * GAP).join(padded).rstrip()
 
 
-def _cut(cell: str, width: int) -> str:
-    if not _TOLD_APART_BY_ITS_END.search(cell):
+def _cut(cell: str, width: int, keep_end: bool = False) -> str:
+    if not keep_end and not _TOLD_APART_BY_ITS_END.search(cell):
         return set_cell_size(cell, width - 1).rstrip() + "…"
     end = cell[-width:]
     while cell_len(end) >= width:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,7 +52,8 @@ def top(
 ) -> None:
     """Where the time went, by name: torch.profiler's key averages.
 
-    CPU AVG is CPU TOTAL by CALLS, and left out where a terminal has no room for it.
+    CPU AVG is CPU TOTAL by CALLS. STACK ends with the innermost frame; --json has whole paths.
+    Where names have no room, the columns that say least give way.
     """
     rows_wanted = limit if limit is not None else (0 if as_json else 20)
     with traces() as source:
@@ -68,7 +70,7 @@ def top(
     if as_json:
         emit_json(rows)
     elif rows:
-        print_rows(rows)
+        print_rows(rows, sort_by)
     else:
         say("The trace has no event with a duration.")
 
@@ -84,20 +86,41 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("DEV MEM", "device_memory_usage", size),
     ("FLOPS", "flops", flops),
 )
-_TEXTS = {"MODULE": "module", "SHAPES": "input_shapes", "NODE": "node_id"}
+_TEXTS = {"STACK": "stack", "MODULE": "module", "SHAPES": "input_shapes", "NODE": "node_id"}
+# What gives way where the texts have no room, the first one first.
+_SPARE = {
+    "CPU AVG": "",
+    "CPU MEM": "cpu_memory_usage",
+    "DEV MEM": "device_memory_usage",
+    "SELF CPU MEM": "self_cpu_memory_usage",
+    "SELF DEV MEM": "self_device_memory_usage",
+    "FLOPS": "flops",
+    "DEV TOTAL": "device_time_total",
+}
+TEXT_CHARS = 20  # of a name: less does not tell names apart
+STACK_CHARS = 40  # a frame and the end of the one around it
+_FOLDER = re.compile(r"^.*/(?=[^/]*\.py\(\d+\): )")
 
 
-def print_rows(rows: list[dict[str, Any]]) -> None:
-    """A table; columns of devices, memory and the backward pass only where there is something in them."""
+def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0]) -> None:
+    """A table; columns of devices, memory and the backward pass only where there is something in them.
+
+    What the rows are sorted by stays, however narrow the terminal is.
+    """
     figures = [figure for figure in _FIGURES if any(row.get(figure[1]) for row in rows)]
     texts = [heading for heading, field in _TEXTS.items() if any(row.get(field) not in (None, "") for row in rows)]
+    spare = [heading for heading, key in _SPARE.items() if key != sort_by]
     columns = ["SELF CPU", "CPU TOTAL", "CPU AVG", *(heading for heading, _, _ in figures), "CALLS"]
     last = ["NAME", *texts]
-    cells = ([*_cells(row, figures), *(_text(row.get(_TEXTS[name])) for name in texts)] for row in rows)
-    table(columns + last, cells, right=columns, wide=last, spare=["CPU AVG"])
+    cells = ([*_cells(row, figures), *(_text(row, _TEXTS[name]) for name in texts)] for row in rows)
+    least = STACK_CHARS if "STACK" in texts else TEXT_CHARS
+    table(columns + last, cells, right=columns, wide=last, spare=spare, least=least, ends=["STACK"])
 
 
-def _text(value: object) -> str:
+def _text(row: dict[str, Any], field: str) -> str:
+    value = row.get(field)
+    if field == "stack":
+        return " > ".join(_FOLDER.sub("", frame) for frame in reversed(value or []))
     return "" if value is None else str(value)
 
 

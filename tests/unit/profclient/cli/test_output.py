@@ -78,3 +78,23 @@ def test_columns_of_dashes_go_first_where_there_is_no_room(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     output.table(("PID", "GPU", "STATE", "COMMAND"), rows, wide=("COMMAND",))
     assert lines(capsys)[0].split() == ["PID", "GPU", "STATE", "COMMAND"]
+
+
+def test_spare_columns_give_way_one_by_one_and_are_named(capsys, monkeypatch):
+    def printed(width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        output.table(("AVG", "MEM", "NAME"), [("12", "34", "n" * 50)], wide=("NAME",), spare=("MEM", "AVG"), least=20)
+        said = capsys.readouterr()
+        head, row = said.out.splitlines()
+        assert len(row) <= width
+        return head.split(), said.err
+
+    assert printed(30) == (["AVG", "MEM", "NAME"], "")
+    assert printed(29) == (["AVG", "NAME"], "No room for MEM: a wider terminal shows more.\n")
+    assert printed(24) == (["NAME"], "No room for MEM, AVG: a wider terminal shows more.\n")
+
+
+def test_columns_that_are_told_apart_by_their_end_keep_it(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    output.table(("PATH",), [("Step > aten::conv > aten::convolution",)], wide=("PATH",), ends=("PATH",))
+    assert lines(capsys)[1] == "…> aten::convolution"

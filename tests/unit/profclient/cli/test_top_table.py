@@ -56,10 +56,40 @@ def test_it_fits_an_ordinary_terminal(printed: Any, more: dict[str, Any], headin
     assert heading in head
 
 
-def test_the_average_goes_where_there_is_no_room_and_only_there(printed: Any) -> None:
+def test_the_average_goes_where_names_have_no_room_and_only_there(printed: Any) -> None:
     wide = row("aten::convolution", **BUSY, backward_time_total_ns=LONG)
-    assert "AVG" in printed(wide, screen=80)[0]
-    assert "AVG" not in printed(wide, screen=78)[0]
+    assert "AVG" in printed(wide, screen=88)[0]
+    assert "AVG" not in printed(wide, screen=80)[0]
+
+
+MEMORY = ("cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage")
+
+
+def test_memory_gives_way_to_names_and_shapes(printed: Any) -> None:
+    full = row("aten::max_pool2d", **BUSY, **dict.fromkeys(MEMORY, -260_112_504), input_shapes="[[32, 64, 112, 112]]")
+    head, cells = printed(full, screen=80)
+    assert "MEM" not in head
+    assert "".join(cells).endswith("aten::max_pool2d[[32,64,112,112]]")
+
+
+def test_what_rows_are_sorted_by_stays(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rows([row("n" * 40, **BUSY, **dict.fromkeys(MEMORY, -260_112_504))], "device_memory_usage")
+    said = capsys.readouterr()
+    assert "DEV MEM" in said.out
+    assert "SELF DEV MEM" in said.err
+
+
+STACK = ["/lib/python3.12/threading.py(295): wait", "/lib/python3.12/queue.py(171): get", "/job/train.py(9): main"]
+
+
+def test_stacks_end_with_the_innermost_frame_and_lose_their_beginning(printed: Any) -> None:
+    deep, none = row("wait", **BUSY, stack=STACK), row("other", stack=[])
+    head, first, second = printed(deep, none, screen=200)
+    assert head[-1] == "STACK"
+    assert " ".join(first).endswith("train.py(9): main > queue.py(171): get > threading.py(295): wait")
+    assert second[-1] == "other"
+    assert " ".join(printed(deep, screen=80)[1]).endswith("> threading.py(295): wait")
 
 
 def test_nodes_are_told_where_there_are_some_and_0_is_one(printed: Any) -> None:
