@@ -93,7 +93,13 @@ class Daemon:
         self._leases = LeaseKeeper(DeathWatch(self._table))
         self._agents.on_disarmed, self._agents.on_greeted = self._leases.clear, self._leases.greeted
         self._agents.on_changed = looks.ask  # a capture then begins without a look at files
-        self._kineto = KinetoSource(config.kineto_socket_dir, config.kineto_abstract, config.state_dir, self._leases)
+        self._kineto = KinetoSource(
+            config.kineto_socket_dir,
+            config.kineto_abstract,
+            config.state_dir,
+            self._leases,
+            every_user=not config.user,
+        )
         self.metrics_address = "off"
 
     async def open(self) -> None:

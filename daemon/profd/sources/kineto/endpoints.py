@@ -115,15 +115,19 @@ class DirectoryEndpoint(Endpoint):
 
     mode = "directory"
 
-    def __init__(self, sock: socket.socket, directory: Path, descriptor: int, inode: _Inode) -> None:
+    def __init__(self, sock: socket.socket, directory: Path, descriptor: int, inode: _Inode, every_user: bool) -> None:
         super().__init__(sock)
+        self._every_user = every_user
         self.directory = directory
         self._descriptor = descriptor
         self._inode = inode
 
     @classmethod
-    def open(cls, directory: Path) -> DirectoryEndpoint:
-        """Make the directory if need be and bind `dynolog` in it. ModeOff with the reason if that fails."""
+    def open(cls, directory: Path, every_user: bool = True) -> DirectoryEndpoint:
+        """Make the directory if need be and bind `dynolog` in it. ModeOff with the reason if that fails.
+
+        `every_user`: processes of others are to reach it, too, which `problem` then looks at.
+        """
         _check_length(directory)
         descriptor = _open_directory(directory)
         try:
@@ -131,7 +135,7 @@ class DirectoryEndpoint(Endpoint):
         except BaseException:
             os.close(descriptor)
             raise
-        return cls(sock, directory, descriptor, inode)
+        return cls(sock, directory, descriptor, inode, every_user)
 
     def is_client(self, address: object) -> bool:
         """A client's file directly in our directory, spelled as we spell it."""
@@ -166,7 +170,7 @@ class DirectoryEndpoint(Endpoint):
 
     def bind_anew(self) -> None:
         """Where our file is gone: another socket with the same descriptor. ModeOff with the reason if that fails."""
-        fresh = DirectoryEndpoint.open(self.directory)
+        fresh = DirectoryEndpoint.open(self.directory, self._every_user)
         with fresh.socket:
             os.dup2(fresh.socket.fileno(), self.socket.fileno(), inheritable=False)
         os.dup2(fresh._descriptor, self._descriptor, inheritable=False)
@@ -180,7 +184,7 @@ class DirectoryEndpoint(Endpoint):
         except OSError as error:
             return f"{self.directory / DAEMON_NAME} is gone ({error.strerror}); it is made anew within a second or so"
         if _Inode.of(info) == self._inode:
-            return _closed_parent(self.directory)
+            return _closed_parent(self.directory) if self._every_user else ""
         path = str(self.directory / DAEMON_NAME)
         return f"{path} was taken over by {holder(path)}; stop it and restart profd"
 

@@ -50,7 +50,7 @@ class KinetoSource(Source):
     spelled as they spell it; `abstract` is libkineto's default address;
     `state_dir` exists and is private to the daemon. A mode whose address is
     held by another daemon is off and `status` names the holder; that is no
-    reason not to start.
+    reason not to start. `every_user`: it serves the processes of other users, too.
     """
 
     name: ClassVar[str] = "kineto"
@@ -63,8 +63,10 @@ class KinetoSource(Source):
         state_dir: Path,
         leases: LeaseKeeper,
         clock: Callable[[], int] = time.monotonic_ns,
+        every_user: bool = True,
     ) -> None:
         self._socket_dir = socket_dir
+        self._every_user = every_user
         self._abstract = abstract
         self._leases = leases
         self._clock = clock
@@ -232,7 +234,7 @@ class KinetoSource(Source):
             wanted.append(("abstract", AbstractEndpoint.open))
         if self._socket_dir is not None:
             where = self._socket_dir
-            wanted.append(("directory", lambda: DirectoryEndpoint.open(where)))
+            wanted.append(("directory", lambda: DirectoryEndpoint.open(where, self._every_user)))
         for mode, opening in wanted:
             try:
                 self._endpoints.append(opening())

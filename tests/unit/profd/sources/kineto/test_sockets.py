@@ -250,6 +250,9 @@ def test_address_taken_over_is_noticed_and_not_removed(folder) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
 def test_closed_parent_is_said(folder) -> None:
     (folder / "p").mkdir(mode=0o700)
+    own = DirectoryEndpoint.open(folder / "p" / "own", every_user=False)
+    assert own.problem() == ""
+    own.close()
     endpoint = DirectoryEndpoint.open(folder / "p" / "k")
     assert endpoint.problem().endswith(f"chmod o+x {folder / 'p'}")
     (folder / "p").chmod(0o711)
