@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,6 +14,7 @@ from profclient.cli.output import emit_json, printable
 from profclient.connection import Daemon
 
 FRAMES_SHOWN = 40
+NO_FRAMES = "(no Python frames)"
 
 
 @click.command()
@@ -52,7 +55,7 @@ def _process_json(process: capture_pb2.ProcessStacks) -> dict[str, Any]:
     }
 
 
-def _print(processes: list[capture_pb2.ProcessStacks]) -> None:
+def _print(processes: Sequence[capture_pb2.ProcessStacks]) -> None:
     groups: dict[tuple[str, ...], list[str]] = {}
     for process in processes:
         if process.error:
@@ -60,10 +63,11 @@ def _print(processes: list[capture_pb2.ProcessStacks]) -> None:
         for thread in process.threads:
             state = "GIL" if thread.owns_gil else "running" if thread.active else "waiting"
             who = f"pid {process.pid} {printable(thread.name) or f'thread {thread.thread}'} ({state})"
-            groups.setdefault(_stack(thread), []).append(who)
+            groups.setdefault(_stack(thread) or (NO_FRAMES,), []).append(who)
     # Where most threads are comes first: a hang shows as one large group.
     for stack, threads in sorted(groups.items(), key=lambda group: -len(group[1])):
-        click.echo("\n".join(threads))
+        for who, times in Counter(threads).items():
+            click.echo(who if times == 1 else f"{who} x{times}")
         click.echo("\n".join(f"    {frame}" for frame in stack[:FRAMES_SHOWN]))
         if len(stack) > FRAMES_SHOWN:
             click.echo(f"    … {len(stack) - FRAMES_SHOWN} outer frames (--json has them)")
