@@ -42,7 +42,7 @@ class Steps:
         return self.end - self.start
 
 
-def find_steps(table: EventTable, first_from: int | None = None) -> Steps:
+def find_steps(table: EventTable, first_from: int | None = None, last_until: int | None = None) -> Steps:
     """The steps of a trace.
 
     `ProfilerStep#n` ranges where there are any (torch.profiler's `step()`).
@@ -50,19 +50,23 @@ def find_steps(table: EventTable, first_from: int | None = None) -> Steps:
     and the next step begins there: n ranges make n - 1 steps, since nothing
     says when the first began, unless `first_from` (Unix ns) does: then n ranges
     make n steps. Gradient accumulation does not show: a step is what lies
-    between two updates. Ranges without an end make no step.
+    between two updates. Ranges without an end make no step, but for those of
+    optimizers where `last_until` (Unix ns) says when the last of them ended.
     """
-    row, word = _named(table, _PROFILER_STEP_NAME)
+    end = table.column("end")
+    row, word = _named(table, end, _PROFILER_STEP_NAME)
     if len(row):
         return _profiler_steps(table, row, word)
-    row, word = _named(table, _OPTIMIZER_STEP_NAME)
+    if last_until is not None:
+        end = np.where(end == NO_END, last_until, end)
+    row, word = _named(table, end, _OPTIMIZER_STEP_NAME)
     if len(row):
-        return _optimizer_steps(table, row, word, first_from)
+        return _optimizer_steps(table, end, row, word, first_from)
     none = np.empty(0, dtype=np.int64)
     return Steps(none, none, [], none.astype(np.int32), "")
 
 
-def _named(table: EventTable, pattern: re.Pattern[str]) -> tuple[Array, list[str]]:
+def _named(table: EventTable, end: Array, pattern: re.Pattern[str]) -> tuple[Array, list[str]]:
     """(rows on the host that have an end and such a name, their names)."""
     names = table.dictionaries["name"].values if "name" in table.dictionaries else []
     fits = np.array([pattern.match(name) is not None for name in names] + [False], dtype=np.bool_)
@@ -73,7 +77,6 @@ def _named(table: EventTable, pattern: re.Pattern[str]) -> tuple[Array, list[str
     host = (table.column("kind") != Kind.GPU_USER_ANNOTATION) & (
         (device == DeviceType.CPU) | (device == DeviceType.OTHER)
     )
-    end = table.column("end")
     rows = np.flatnonzero(fits[code] & (code != NO_CODE) & host & (end != NO_END) & (end >= table.columns["start"]))
     return rows, [names[number] for number in code[rows].tolist()]
 
@@ -92,10 +95,10 @@ def _profiler_steps(table: EventTable, row: Array, word: list[str]) -> Steps:
     return Steps(start[kept], end[kept], [word[at] for at in kept], thread[kept], PROFILER_STEP)
 
 
-def _optimizer_steps(table: EventTable, row: Array, word: list[str], first_from: int | None) -> Steps:
+def _optimizer_steps(table: EventTable, end: Array, row: Array, word: list[str], first_from: int | None) -> Steps:
     found: list[tuple[int, int, str, int]] = []
     last_end: dict[int, int] = {}  # of the latest outermost range, by thread
-    starts, ends = table.columns["start"][row].tolist(), table.column("end")[row].tolist()
+    starts, ends = table.columns["start"][row].tolist(), end[row].tolist()
     threads = table.column("thread")[row].tolist()
     # Longer first among those that start together: what they enclose comes after them.
     for at in sorted(range(len(row)), key=lambda at: (starts[at], -ends[at])):

@@ -60,13 +60,19 @@ class StepMarks:
 
     def steps(self, reader: TraceReader) -> Steps:
         """The steps of all stretches; of an XSpace those that are annotated."""
-        found = find_steps(join(self._found, reader.dictionaries), first_from=_boundary(reader.meta))
+        found = find_steps(join(self._found, reader.dictionaries), *_edges(reader.meta))
         return annotated_steps(reader) if not len(found) and is_xspace(reader) else found
 
 
-def _boundary(meta: TraceMeta) -> int | None:
-    """Where the first step began: a capture of so many steps begins between two of them."""
-    return meta.start_ns if meta.options.get("iterations") else None
+def _edges(meta: TraceMeta) -> tuple[int | None, int | None]:
+    """Where the first step began and the last one ended, where the way of recording says so.
+
+    Kineto begins to record so many steps between two of them. An attached process begins at once, within one, which is
+    recorded in part; it ends from within the last update, whose range may then have no end of its own.
+    """
+    if not meta.options.get("iterations"):
+        return None, None
+    return (None, meta.end_ns) if meta.source == "sdk" else (meta.start_ns, None)
 
 
 def why_none(meta: TraceMeta) -> str:

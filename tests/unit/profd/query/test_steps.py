@@ -112,9 +112,25 @@ def optimizer(count: int) -> list[Event]:
     return [Event("aten::mm", 5, 20), *marks]
 
 
-def test_with_iterations_asked_the_first_step_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", [400, None])
+def test_of_an_attached_process_the_steps_asked_for_are_the_whole_ones(last: int | None, tmp_path: Path) -> None:
+    """It begins to record within a step, and ends from within the last update, which may have no end of its own."""
+    events = [*optimizer(3), Event("Optimizer.step#SGD.step", 390, last, STEP), Event("aten::add_", 391, 400)]
+    trace = store(table_of(events), tmp_path / "t", source="sdk", options={"iterations": 3})
+    steps = steps_of_trace(TraceReader(trace))["steps"]
+    assert [(step["start_ns"], step["duration_ns"]) for step in steps] == [(100, 100), (200, 100), (300, 100)]
+    assert open_trace(trace).summary()["steps"]["n"] == 3
+
+
+def test_a_window_that_ends_within_an_update_ends_no_step(tmp_path: Path) -> None:
+    events = [*optimizer(3), Event("Optimizer.step#SGD.step", 390, None, STEP), Event("aten::add_", 391, 400)]
+    trace = store(table_of(events), tmp_path / "t", source="sdk", options={"duration_ns": 395})
+    assert open_trace(trace).summary()["steps"]["n"] == 2
+
+
+def test_with_iterations_asked_of_kineto_the_first_step_is_whole(tmp_path: Path) -> None:
     plain = store(table_of(optimizer(3)), tmp_path / "plain", options={"duration_ns": 300})
-    asked = store(table_of(optimizer(3)), tmp_path / "asked", options={"iterations": 3})
+    asked = store(table_of(optimizer(3)), tmp_path / "asked", source="kineto", options={"iterations": 3})
     starts = [step["start_ns"] for step in steps_of_trace(TraceReader(plain))["steps"]]
     assert starts == [100, 200]
     answer = steps_of_trace(TraceReader(asked))
