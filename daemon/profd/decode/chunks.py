@@ -28,7 +28,7 @@ from profd.decode.chunk_frames import OpenFrames
 from profd.decode.op_inputs import Malformed, signature
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace, Exhausted
-from profd.events import LISTS, ArgColumn, Dictionary, EventTable, Tracks
+from profd.events import LISTS, NO_ROW, ArgColumn, Dictionary, EventTable, Tracks
 
 BATCH_ROWS: Final = 1 << 16
 BATCH_TENSORS: Final = 1 << 20
@@ -222,6 +222,9 @@ class ChunkDecoder:
         for name, numbers in (("process", self._processes), ("thread", self._threads), ("end_thread", self._threads)):
             if name in columns:
                 columns[name] = numbers.map(columns[name])
+        if "end_thread" in columns:
+            elsewhere = columns["end_thread"] != NO_ROW  # outside the nesting, which its begin could not say
+            columns["is_async"] = np.array(columns.get("is_async", 0) | elsewhere, dtype=np.uint8)
         return Batch(EventTable(columns, self.dictionaries, self._args(taken)), before=before, settled=settled)
 
     def _signature(self, blob: bytes) -> str:

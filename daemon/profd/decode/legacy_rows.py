@@ -91,6 +91,7 @@ class Rows:
             "cat": self._dictionaries["cat"].codes([row.category for row in self.rows]),
             "kind": [row.kind for row in self.rows],
             "phase": [ord(_phase(row)) for row in self.rows],
+            "is_async": [row.asynchronous for row in self.rows],
             "start": [row.start for row in self.rows],
             "end": [row.end for row in self.rows],
             "process": [row.process for row in self.rows],

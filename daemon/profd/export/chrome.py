@@ -22,6 +22,7 @@ from profd.events.table import Array
 from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
 from profd.export.links import flows_of
 from profd.export.rows import numbers, tables, without_lists
+from profd.query import rules
 from profd.store.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -205,7 +206,10 @@ def _us(ns: int) -> str:
 
 
 class _Pairs:
-    """Asynchronous events that did not come from a Chrome trace become pairs there, each with an id of its own."""
+    """Asynchronous events that did not come from a Chrome trace become pairs there, each with an id of its own.
+
+    Without ids, viewers and importers could not tell which end is whose where several of a name overlap.
+    """
 
     def __init__(self, tracks: Tracks) -> None:
         self._tracks = tracks
@@ -213,7 +217,7 @@ class _Pairs:
 
     def apply(self, table: EventTable) -> None:
         """Set phases, and arguments that become members of the records."""
-        rows = np.flatnonzero((table.column("is_async") != 0) & (table.column("phase") == 0))
+        rows = np.flatnonzero((table.column("is_async") != 0) | rules.ends_elsewhere(table))
         if not len(rows):
             return
         table.columns["phase"] = np.array(table.column("phase"))

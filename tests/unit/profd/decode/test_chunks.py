@@ -99,7 +99,7 @@ def row_of(event: twin.Event) -> dict[str, Any]:
         row["external"] = event.fields[0]
     if event.kind == 2:
         row["scope"] = event.scope
-    if event.flags & twin.ASYNC:
+    if event.flags & twin.ASYNC or "end_thread" in row:
         row["is_async"] = 1
     row |= dict(
         zip({7: ("value",), 8: ("bytes", "ptr"), 9: ("bytes",)}.get(event.kind, ()), event.fields[1:], strict=False)

@@ -134,7 +134,7 @@ def test_utility_operators_are_dropped_and_are_nothing_in_between() -> None:
 def test_an_event_that_ends_on_another_thread_is_asynchronous(how: dict[str, Any]) -> None:
     _, rows = decode([begin("wait", 1, **how), begin("op", 2, 2), end("wait", 3, 2, **how), end("op", 4, 2)])
     assert spans(rows) == [("wait", 1000, 3000), ("op", 2000, 4000)]
-    assert [chr(row["phase"]) for row in rows] == ["b", "B"]
+    assert [(chr(row["phase"]), row["is_async"]) for row in rows] == [("b", 1), ("B", 0)]
     assert [row["thread"] for row in rows] == [0, 1]
 
 

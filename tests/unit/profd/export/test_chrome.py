@@ -15,6 +15,7 @@ from profd.derive.autograd import FLOW_CATEGORIES
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
 from profd.export.jobs import export
+from profd.store.reader import TraceReader
 
 from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of
@@ -189,6 +190,32 @@ def test_asynchronous_events_of_ours_become_pairs(tmp_path: Path) -> None:
         ("b", "stays", 1, 7),
         ("e", "stays", 1, 7),
         ("X", "plain", None, 7),
+    ]
+
+
+def test_recorded_ranges_that_overlap_come_back_each_with_its_own_end(tmp_path: Path) -> None:
+    """Of one name, within a thread (a coroutine's, flagged when it began) and to another (seen when it ended)."""
+    tracks = Tracks([{"id": 1}], [{"id": 7, "process": 0}, {"id": 8, "process": 0}])
+    flagged = {"process": 0, "is_async": 1, "phase": ord("b")}
+    elsewhere = {"process": 0, "end_thread": 1, "phase": ord("X")}
+    events = [
+        Event("request", 1000, 5000, Kind.USER_ANNOTATION, 0, fields=flagged),
+        Event("request", 2000, 8000, Kind.USER_ANNOTATION, 0, fields=flagged),
+        Event("request", 3000, 7000, Kind.USER_ANNOTATION, 0, fields=elsewhere),
+        Event("plain", 2500, 6000, fields={"process": 0, "phase": ord("X")}),
+    ]
+    directory = store(table_of(events), tmp_path / "t", tracks=tracks)
+    records = _exported(directory)["traceEvents"]
+    pairs = [(record["ph"], record["id"], record["tid"]) for record in records if record["name"] == "request"]
+    assert pairs == [("b", 0, 7), ("e", 0, 7), ("b", 1, 7), ("e", 1, 7), ("b", 3, 7), ("e", 3, 8)]  # ids: rows
+    again = _store(tmp_path, _export(directory)[1].decode())
+    assert _records(_exported(again)) == _records({"traceEvents": records})
+    table = TraceReader(again).read(["name", "start", "end"])
+    assert sorted(zip(table.columns["start"].tolist(), table.columns["end"].tolist(), strict=True)) == [
+        (1000, 5000),
+        (2000, 8000),
+        (2500, 6000),
+        (3000, 7000),
     ]
 
 
