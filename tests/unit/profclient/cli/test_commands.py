@@ -35,6 +35,7 @@ def test_the_main_help_lists_every_command(capsys):
         (["start", "--pid", "1", "-d", "1s", "-n", "3"], "not both"),
         (["start", "--pid", "x"], "not a valid integer"),
         (["nonsense"], "No such command"),
+        (["strat"], "did you mean start?"),
         (["share", "abc"], "--with USER"),
         (["import", "/nonexistent.json"], "cannot be read"),
         (["import", "/"], "is a directory"),
