@@ -42,6 +42,13 @@ def test_the_answer_for_people(host, program):
     assert "recording" in done.err or "collating" in done.err
 
 
+def test_rm_of_a_capture_names_its_traces(host, program):
+    started = host.profctl("start", "--pid", str(program), "--duration", "200ms", "--json").json
+    done = host.profctl("rm", started["capture"])
+    assert done.code == 3
+    assert f"is a capture; its traces are deleted with: profctl rm {started['targets'][0]['trace']}" in done.err
+
+
 @needs_torch
 def test_a_training_loop_is_traced_op_by_op(host, trainer):
     done = host.profctl("start", "--pid", str(trainer), "--duration", "400ms", "--json")

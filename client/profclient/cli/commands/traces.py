@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from profproto.v1 import capture_pb2
 
@@ -12,16 +14,32 @@ from profclient.cli.output import emit_json, say, table
 from profclient.cli.summary_view import print_capture, print_summary
 from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
-from profclient.errors import NotFoundError, UsageError
+from profclient.errors import ClientError, NotFoundError, UsageError
+from profclient.traces import RemoteTraces
+
+ALL = 1_000_000  # more than any store holds
+DAEMON_LISTS_MAX = 1000  # what a daemon lists at most
+TITLE_CHARS = 24  # of a title: less does not tell traces apart
 
 
 @click.command("list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="The newest so many.")
+@click.option("--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="So many; 0 = all.")
 @json_option
 def list_traces(limit: int, as_json: bool) -> None:
     """List stored traces, the newest first."""
     with traces() as source:
-        found = source.newest(limit)
+        found = source.newest(limit + 1 if limit else ALL)
+        capped = isinstance(source, RemoteTraces) and len(found) == DAEMON_LISTS_MAX
+    more = bool(limit) and len(found) > limit
+    found = found[:limit] if limit else found
+    _print_list(found, as_json)
+    if more:
+        say("… there are more; --limit N shows the newest N, --limit 0 all.")
+    elif capped:
+        say(f"… a daemon lists its newest {DAEMON_LISTS_MAX:,}; there may be more.")
+
+
+def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         emit_json(found)
         return
@@ -43,7 +61,8 @@ def list_traces(limit: int, as_json: bool) -> None:
         for trace in found
     ]
     columns = ("TRACE", "WHEN", "OWNER", "SOURCE", "EVENTS", "SPAN", "SIZE", "", "TITLE")
-    table(columns, rows, right=("EVENTS", "SPAN", "SIZE"), wide=("TITLE",))
+    spare = ("SIZE", "OWNER", "SPAN")
+    table(columns, rows, right=("EVENTS", "SPAN", "SIZE"), wide=("TITLE",), spare=spare, least=TITLE_CHARS)
 
 
 @click.command()
@@ -109,4 +128,22 @@ def rm(ids: tuple[str, ...]) -> None:
     """Delete traces."""
     with traces() as source:
         for trace in ids:
-            say(f"{source.delete(trace)} is deleted.")
+            try:
+                say(f"{source.delete(trace)} is deleted.")
+            except NotFoundError as error:
+                raise _not_a_trace(trace) or error from None
+
+
+def _not_a_trace(name: str) -> NotFoundError | None:
+    """What to say of the id of a capture; None where it is none either."""
+    if click.get_current_context().find_root().obj is not None:
+        return None  # a store without a daemon knows no captures
+    try:
+        with Daemon() as daemon:
+            capture = daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=name))
+    except ClientError:
+        return None
+    its = [target.trace for target in capture.targets if target.trace]
+    if not its:
+        return NotFoundError(f"{capture.id} is a capture, and it has no trace.")
+    return NotFoundError(f"{capture.id} is a capture; its traces are deleted with: profctl rm {' '.join(its)}")
