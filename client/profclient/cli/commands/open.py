@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 import webbrowser
 from contextlib import closing
@@ -21,7 +22,7 @@ from profclient.serve import OneTrace
 @click.command("open")
 @click.argument("trace", default="")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="For a tunnel: ssh -L PORT:127.0.0.1:PORT.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="For a tunnel: ssh -L PORT:127.0.0.1:PORT HOST.")
 @part_options
 def open_trace(
     trace: str,
@@ -51,9 +52,8 @@ def open_trace(
         with closing(served):
             click.echo(served.url)
             if no_browser or not _browse(served.url):
-                say(
-                    f"open this address in a browser here; from elsewhere: ssh -L {served.port}:127.0.0.1:{served.port}"
-                )
+                tunnel = f"ssh -L {served.port}:127.0.0.1:{served.port} {socket.gethostname()}"
+                say(f"open this address in a browser here; from elsewhere: {tunnel}")
             say(f"{size(written)}; served until it was fetched once, or Ctrl-C")
             served.wait()
 
