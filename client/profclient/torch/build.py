@@ -120,6 +120,16 @@ def _thread_locals(chosen: list[str], machine: str) -> tuple[str, ...]:
     return ("-mtls-dialect=gnu2",) if known else ()
 
 
+def there(torch: Torch, into: Path | None = None) -> Build | None:
+    """The usable build that `build` would make anew."""
+    try:
+        found = builds.read((into or builds.cache()) / torch.key.directory)
+        builds.check(found, torch.key)
+    except builds.Unusable:
+        return None
+    return found
+
+
 def build(torch: Torch, into: Path | None = None) -> Build:
     """Compile, and put the result in its place in one step. Raises BuildFailed, NotFoundError, UsageError."""
     chosen = compiler()

@@ -30,8 +30,9 @@ def torch() -> None:
 @click.option(
     "--into", type=click.Path(file_okay=False, path_type=Path), help="Put it here instead of your cache (image layers)."
 )
-def build(python: str, into: Path | None) -> None:
-    """Compile the observer for one torch; needs a C++20 compiler and about 10 s.
+@click.option("--force", is_flag=True, help="Compile also where a usable build is there.")
+def build(python: str, into: Path | None, force: bool) -> None:
+    """Compile the observer for one torch; needs a C++20 compiler and about 10 s. One that is there is kept.
 
     \b
       profctl torch build                          for the torch beside profctl
@@ -42,13 +43,18 @@ def build(python: str, into: Path | None) -> None:
     from profclient.torch import builds
 
     found = building.ask(python)
-    click.echo(f"compiling for torch {found.key.torch} of {python} ...", err=True)
-    done = building.build(found, into.absolute() if into else None)
-    click.echo(f"built {done.path}")
+    place = into.absolute() if into else None
+    done = None if force else building.there(found, place)
+    if done is not None:
+        click.echo(f"already built: {done.path} (--force compiles it again)")
+    else:
+        click.echo(f"compiling for torch {found.key.torch} of {python} ...", err=True)
+        done = building.build(found, place)
+        click.echo(f"built {done.path}")
     if done.without_cuda:
         click.echo(f"Allocations on CUDA devices will not be recorded: {done.without_cuda}")
-    if into is not None and into.absolute() not in builds.places():
-        click.echo(f"Processes find it with {builds.DIRECTORY_VARIABLE}={into.absolute()}")
+    if place is not None and place not in builds.places():
+        click.echo(f"Processes find it with {builds.DIRECTORY_VARIABLE}={place}")
 
 
 @torch.command(name="list")

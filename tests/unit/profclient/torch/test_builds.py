@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from profclient.cli.commands.torch import torch
+from profclient.torch import build as building
 from profclient.torch import builds, sources
 from profclient.torch.builds import Build, Key, Unusable
 
@@ -123,6 +124,26 @@ def test_torch_list_shows_what_cannot_be_used_and_why(build: Build) -> None:
     answer = CliRunner().invoke(torch, ["list", "--json"])
     [row] = json.loads(answer.stdout)
     assert "SHA-256" in row["problem"]
+
+
+def test_what_is_built_is_not_compiled_again(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Path | None] = []
+
+    def compile_it(found: building.Torch, into: Path | None) -> Build:
+        compiled.append(into)
+        return build
+
+    monkeypatch.setattr(building, "ask", lambda python: building.Torch(python, Path("/torch"), KEY, ""))
+    monkeypatch.setattr(building, "build", compile_it)
+    place = build.path.parent
+    answer = CliRunner().invoke(torch, ["build", "--into", str(place)])
+    assert (answer.exit_code, compiled) == (0, [])
+    assert f"already built: {build.path}" in answer.stdout
+    CliRunner().invoke(torch, ["build", "--into", str(place), "--force"])
+    assert compiled == [place]
+    build.library.write_bytes(b"a broken library")
+    CliRunner().invoke(torch, ["build", "--into", str(place)])
+    assert compiled == [place, place]
 
 
 def test_torch_list_without_builds_names_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
