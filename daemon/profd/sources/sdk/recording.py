@@ -113,7 +113,7 @@ class Recorder:
         finally:
             os.close(armed.fd)
         with contextlib.closing(drain):
-            self._phase("arm")
+            self._phase("arm", int(arm.armed_at * 1e9))  # it records from then on, though our files may not be ready
             ending = await self._window(arm, intake, drain)
             self._phase("window")
             self._session.report(State.DRAINING, "taking over what was recorded")
@@ -271,7 +271,7 @@ class Recorder:
             not_honoured=[*armed.not_honoured, *arm.status.not_honoured, *self._left_out()],
             warnings=list(how_timed(arm.status)),
             waterfall=list(self._phases),
-            cost=cost(arm.status, end_ns - start_ns),
+            cost=cost(arm.status, end_ns - start_ns, answered=arm.stopped is not None),
             versions=versions(self._hello),
         )
 
@@ -286,8 +286,9 @@ class Recorder:
             )
         return Recording(State.REFUSED, Reason.SOURCE_FAILED, f"the process could not be armed: {error}")
 
-    def _phase(self, name: str) -> None:
-        now = time.monotonic_ns()
+    def _phase(self, name: str, end_ns: int | None = None) -> None:
+        """The phase is over: now, or at this moment of the monotonic clock."""
+        now = time.monotonic_ns() if end_ns is None else end_ns
         self._phases.append(Phase(name, now - self._mark_ns))
         self._mark_ns = now
 

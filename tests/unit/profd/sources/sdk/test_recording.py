@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,24 @@ async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     assert rig.source.statistics().seconds == {"ranges": 0.25}
     assert [state for state, _ in rig.said] == [State.ARMED, State.RECORDING, State.DRAINING]
     assert rig.source.offer(rig.process).can
+    fake.close()
+
+
+async def test_the_window_opens_with_the_answer_though_the_files_are_not_ready(rig: Rig) -> None:
+    fake = await rig.attach()
+    files: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asked_ns = time.monotonic_ns()
+    recording = rig.record(made=files)
+    epoch = await rig.armed(fake)
+    fake.send(Kind.CHANGED, job="after the answer")
+    await eventually(lambda: next(iter(rig.registry.all())).hello.job == "after the answer")
+    answered_ns = time.monotonic_ns()
+    files.set_result(None)
+    fake.send(Kind.STOPPED, epoch, reason="iterations", steps=1)
+    done = await recording
+    arm, window = done.waterfall[:2]
+    assert (arm.name, window.name) == ("arm", "window")
+    assert arm.duration_ns <= answered_ns - asked_ns
     fake.close()
 
 
@@ -133,6 +152,7 @@ async def test_a_process_that_dies_before_it_has_recorded_anything(rig: Rig) -> 
     rig.intakes[0].events = 0
     fake.close()
     done = await recording
+    assert (done.cost.how, done.cost.seconds) == ("unknown", None)
     assert (done.state, done.reason, done.files) == (State.FAILED, Reason.TARGET_ENDED, [])
 
 
