@@ -126,6 +126,9 @@ def _row(
 def _cut(cell: str, width: int, keep_end: bool = False) -> str:
     if not keep_end and not _TOLD_APART_BY_ITS_END.search(cell):
         return set_cell_size(cell, width - 1).rstrip() + "…"
+    leaf = cell.rpartition(" > ")[2] if keep_end else ""
+    if cell_len(leaf) > width - 2:  # what a long leaf begins with says more than how it ends
+        return _cut(leaf, width)
     end = cell[-width:]
     while cell_len(end) >= width:
         end = end[1:]

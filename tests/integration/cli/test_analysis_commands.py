@@ -127,6 +127,7 @@ def test_diff(profctl, traces):
     assert by_path["path"] == ["ProfilerStep*", "aten::mm"]
     by_module = profctl("diff", *traces, "--by", "module", "--json").json
     assert {row["name"] for row in by_module["rows"]} == {"(no module)"}
+    assert "--stacks --modules" in profctl("diff", *traces, "--by", "module").err
     shown = profctl("diff", *traces)
     assert "slower" in shown.out
     assert "\x1b" not in shown.out

@@ -69,6 +69,18 @@ def test_list_and_show(profctl, trace):
     assert "\x1b[31m" not in shown
 
 
+def test_a_list_that_is_cut_says_so(profctl, trace, file):
+    assert profctl("import", str(file)).code == 0
+    cut = profctl("list", "--limit", "1")
+    assert len(cut.out.splitlines()) == 2
+    assert "there are more; --limit N" in cut.err
+    everything = profctl("list", "--limit", "0", "--json")
+    assert len(everything.json) == stored(profctl) >= 2
+    assert "more" not in everything.err
+    exact = profctl("list", "--limit", str(len(everything.json)))
+    assert (len(exact.out.splitlines()) - 1, exact.err) == (len(everything.json), "")
+
+
 def test_top(profctl, trace):
     rows = {row["name"]: row for row in profctl("top", trace, "--raw", "--json").json}
     assert rows["outer"]["cpu_time_total_ns"] == 50_000

@@ -14,6 +14,8 @@ from profclient.errors import UsageError
 
 WORSE = ("slower", "new")
 NAME_CHARS = 100
+WHAT_CHARS = 35  # of what is compared: less does not tell kernels or paths apart
+NO_MODULE = "(no module)"  # as the engine names it
 
 
 @click.command()
@@ -73,11 +75,21 @@ def _print(answer: dict[str, Any], limit: int) -> None:
     shown = [*answer["totals"], *(changed[:limit] if limit else changed)]
     numbers = ["A", "B", "CHANGE", "NOISE", "CALLS"]
     columns = ["", *numbers, "WHERE", "WHAT"]
-    table(columns, (_cells(row) for row in shown), right=numbers, wide=["WHAT"])
+    cells = (_cells(row) for row in shown)
+    ends = ["WHAT"] if answer["by"] == "path" else []
+    table(columns, cells, right=numbers, wide=["WHAT"], spare=["CALLS", "NOISE"], least=WHAT_CHARS, ends=ends)
     per = "per step" if answer["per"] == "step" else "in all"
     say(f"Self time {per}; {len(changed):,} changed, {same:,} did not" + (" (cut)." if answer["truncated"] else "."))
     if answer["message"]:
         say(printable(answer["message"]))
+    if answer["by"] == "module" and (bare := without_modules(answer["rows"])):
+        say(f"Nothing in {' and '.join(bare)} says which module it ran in: `profctl start --stacks --modules` does.")
+
+
+def without_modules(rows: list[dict[str, Any]]) -> list[str]:
+    """Which of A and B have no work in any module, told by the rows of a diff by module."""
+    named = [row for row in rows if row["name"] != NO_MODULE]
+    return [side for side, field in (("A", "a_count"), ("B", "b_count")) if not any(row[field] for row in named)]
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -87,10 +99,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
         duration(row["b_ns"]),
         f"{row['ratio'] - 1:+.1%}" if row["ratio"] else _change(row),
         duration(row["noise_ns"]),
-        f"{row['b_count']:,}" if row["a_count"] == row["b_count"] else f"{row['a_count']:,} to {row['b_count']:,}",
+        " to ".join(dict.fromkeys((_count(row["a_count"]), _count(row["b_count"])))),
         row["device_type"] or "",
         _label(row),
     ]
+
+
+def _count(calls: float) -> str:
+    """Calls per step are seldom whole: three digits of a few, no fractions of many."""
+    return f"{calls:,.0f}" if calls >= 100 else f"{calls:.3g}"
 
 
 def _change(row: dict[str, Any]) -> str:

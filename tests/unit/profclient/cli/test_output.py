@@ -96,5 +96,6 @@ def test_spare_columns_give_way_one_by_one_and_are_named(capsys, monkeypatch):
 
 def test_columns_that_are_told_apart_by_their_end_keep_it(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
-    output.table(("PATH",), [("Step > aten::conv > aten::convolution",)], wide=("PATH",), ends=("PATH",))
-    assert lines(capsys)[1] == "…> aten::convolution"
+    paths = ["Step > aten::conv > aten::convolution", "Step > void gemm<float, 128, 32>(int)", "gemm<float, 128>(int)"]
+    output.table(("PATH",), [(path,) for path in paths], wide=("PATH",), ends=("PATH",))
+    assert lines(capsys)[1:] == ["…> aten::convolution", "void gemm<float, 12…", "gemm<float, 128>(in…"]
