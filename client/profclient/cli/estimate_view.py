@@ -26,7 +26,7 @@ def estimates_json(estimates: Sequence[capture_pb2.TargetEstimate]) -> list[dict
             "permission": estimate.permission or None,
             **{
                 name: getattr(estimate, name) if estimate.HasField(name) else None
-                for name in ("latency_ns", "events", "memory_bytes", "trace_bytes")
+                for name in ("latency_ns", "events", "memory_bytes", "trace_bytes", "cost_ns")
             },
             "risks": list(estimate.risks),
             "not_honoured": list(estimate.not_honoured),
@@ -57,7 +57,8 @@ def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:
         "window opens": duration(estimate.latency_ns) if estimate.HasField("latency_ns") else "not known",
         "events": f"about {estimate.events:,}" if estimate.HasField("events") else "not known",
         "memory there": size(estimate.memory_bytes) if estimate.HasField("memory_bytes") else "not known",
-        "trace file": size(estimate.trace_bytes) if estimate.HasField("trace_bytes") else "not known",
+        "raw data": size(estimate.trace_bytes) if estimate.HasField("trace_bytes") else "not known",
+        "time of it": duration(estimate.cost_ns) if estimate.HasField("cost_ns") else "not known",
     }
     lines = [printable(head), f"  source        {estimate.source}: {printable(estimate.choice)}"]
     lines.append(f"  permission    {printable(estimate.permission)}")

@@ -168,7 +168,7 @@ def estimate_message(plan: TargetPlan) -> pb.TargetEstimate:
         message.source = choice.source.name
     message.target.CopyFrom(target)
     if choice.plan is not None:
-        for name in ("latency_ns", "events", "memory_bytes", "trace_bytes"):
+        for name in ("latency_ns", "events", "memory_bytes", "trace_bytes", "cost_ns"):
             value = getattr(choice.plan, name)
             if value is not None:
                 setattr(message, name, value)

@@ -64,6 +64,7 @@ class Plan:
     events: int | None = None
     memory_bytes: int | None = None  # in the target
     trace_bytes: int | None = None  # written by the target
+    cost_ns: int | None = None  # spent recording, by the target's threads together
     risks: tuple[str, ...] = ()
     deadline_ns: int = 0  # longest the whole recording may take
     stop_ns: int = 0  # longest it may take to end when it is stopped; 0: what every source is given

@@ -277,7 +277,7 @@ class EstimateCaptureRequest(_message.Message):
     def __init__(self, selector: _Optional[_Union[Selector, _Mapping]] = ..., options: _Optional[_Union[Options, _Mapping]] = ...) -> None: ...
 
 class TargetEstimate(_message.Message):
-    __slots__ = ("target", "source", "choice", "permission", "latency_ns", "events", "memory_bytes", "trace_bytes", "risks", "not_honoured")
+    __slots__ = ("target", "source", "choice", "permission", "latency_ns", "events", "memory_bytes", "trace_bytes", "risks", "not_honoured", "cost_ns")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +288,7 @@ class TargetEstimate(_message.Message):
     TRACE_BYTES_FIELD_NUMBER: _ClassVar[int]
     RISKS_FIELD_NUMBER: _ClassVar[int]
     NOT_HONOURED_FIELD_NUMBER: _ClassVar[int]
+    COST_NS_FIELD_NUMBER: _ClassVar[int]
     target: TargetStatus
     source: str
     choice: str
@@ -298,7 +299,8 @@ class TargetEstimate(_message.Message):
     trace_bytes: int
     risks: _containers.RepeatedScalarFieldContainer[str]
     not_honoured: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, target: _Optional[_Union[TargetStatus, _Mapping]] = ..., source: _Optional[str] = ..., choice: _Optional[str] = ..., permission: _Optional[str] = ..., latency_ns: _Optional[int] = ..., events: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., trace_bytes: _Optional[int] = ..., risks: _Optional[_Iterable[str]] = ..., not_honoured: _Optional[_Iterable[str]] = ...) -> None: ...
+    cost_ns: int
+    def __init__(self, target: _Optional[_Union[TargetStatus, _Mapping]] = ..., source: _Optional[str] = ..., choice: _Optional[str] = ..., permission: _Optional[str] = ..., latency_ns: _Optional[int] = ..., events: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., trace_bytes: _Optional[int] = ..., risks: _Optional[_Iterable[str]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost_ns: _Optional[int] = ...) -> None: ...
 
 class EstimateCaptureResponse(_message.Message):
     __slots__ = ("targets",)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profproto.v1 import capture_pb2 as pb
@@ -130,17 +132,29 @@ def test_the_commands_of_a_first_day(daemon: RunningDaemon, tmp_path: Path) -> N
         job.check_results()
 
 
-def test_the_estimate_knows_the_last_trace(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_the_estimate_knows_the_last_trace_of_such_options(daemon: RunningDaemon, tmp_path: Path) -> None:
     captures = Captures(daemon)
+
+    def estimate(**options: Any) -> pb.TargetEstimate:
+        request = pb.EstimateCaptureRequest(
+            selector=pb.Selector(pids=[job.pid]), options=pb.Options(duration_ns=10_000_000_000, **options)
+        )
+        [found] = captures.call("EstimateCapture", request).targets
+        return found
+
     with attached(daemon, tmp_path) as job:
         captures.record(job.pid)
-        request = pb.EstimateCaptureRequest(
-            selector=pb.Selector(pids=[job.pid]), options=pb.Options(duration_ns=10_000_000_000)
-        )
-        [estimate] = captures.call("EstimateCapture", request).targets
-        assert estimate.source == "sdk"
-        assert estimate.events > 100
-        assert estimate.memory_bytes == 24 << 20
+        known = estimate()
+        assert known.source == "sdk"
+        assert known.events > 100
+        assert known.cost_ns > 0
+        assert known.memory_bytes == 24 << 20
+        with_stacks = estimate(stacks=True)
+        assert not with_stacks.HasField("events")
+        assert not with_stacks.HasField("cost_ns")
+        dry = profctl(daemon, "start", "--pid", str(job.pid), "--duration", "10s", "--dry-run")
+        assert f"about {known.events:,}" in dry
+        assert re.search(r"time of it +[\d.]+ [mu]?s", dry), dry
         job.check_results()
 
 

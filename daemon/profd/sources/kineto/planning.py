@@ -120,11 +120,15 @@ def expected_events(options: Options, rate: Rate | None) -> int | None:
 
 def cost(options: Options, events: int, window: int | None) -> Cost:
     """What recording so many events took of the process: measured elsewhere, multiplied here."""
-    each_ns = EVENT_WITH_SHAPES_NS if options.shapes else EVENT_NS
+    each_ns = _event_ns(options)
     seconds = events * each_ns / SECOND
     share = f", {100 * seconds * SECOND / window:.1f} % of the window" if window else ""
     detail = f"about {events:,} events at {each_ns / 1000:.2g} us each, as measured on small models{share}"
     return Cost(how="estimated", seconds=seconds, detail=detail)
+
+
+def _event_ns(options: Options) -> int:
+    return EVENT_WITH_SHAPES_NS if options.shapes else EVENT_NS
 
 
 def plan(process: Process, options: Options, period_ns: int | None, rate: Rate | None, now: float) -> Plan:
@@ -145,6 +149,7 @@ def plan(process: Process, options: Options, period_ns: int | None, rate: Rate |
         events=events,
         memory_bytes=None if events is None else events * EVENT_MEMORY_BYTES,
         trace_bytes=None if events is None else events * (EVENT_WITH_SHAPES_BYTES if options.shapes else EVENT_BYTES),
+        cost_ns=None if events is None else events * _event_ns(options),
         risks=(refusal, *said) if refusal else said,
         deadline_ns=deadline,
     )

@@ -80,16 +80,30 @@ def words(
     return (*asked, f"torch:{options.torch or 'auto'}")
 
 
-def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float | None) -> Plan:
-    """Answer `Source.plan`. `events_per_ns`: of an earlier trace of the process, None if there is none."""
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What an earlier trace of a process held and cost, per ns of its window."""
+
+    events: float
+    seconds: float  # spent recording
+
+
+def alike(options: Options) -> frozenset[str]:
+    """What must be the same in two requests for one to tell what the other will hold and cost."""
+    return frozenset(words(options)) - {"force"}
+
+
+def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None) -> Plan:
+    """Answer `Source.plan`. `rate`: of an earlier trace of the process with like options, None if there is none."""
     refusal = _refusal(options, hello.can)
     if refusal:
         return Plan(False, refusal, Reason.NOT_HONOURED)
     window_ns = options.duration_ns or CAPTURE_WINDOW_MAX_NS
     stop_s, drain_s = stop_seconds(options, hello), DRAIN_SECONDS * DRAIN_ROUNDS
-    events = None
-    if events_per_ns is not None and options.duration_ns:
-        events = round(events_per_ns * options.duration_ns)
+    events = cost_ns = None
+    if rate is not None and options.duration_ns:
+        events = round(rate.events * options.duration_ns)
+        cost_ns = round(rate.seconds * SECOND * options.duration_ns)
     ahead_ns = max(0, options.start_at_ns - time.time_ns()) if options.start_at_ns is not None else 0
     return Plan(
         serves=True,
@@ -98,6 +112,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, events_per_ns: float 
         events=events,
         memory_bytes=arena_bytes,
         trace_bytes=None if events is None else events * EVENT_BYTES,
+        cost_ns=cost_ns,
         risks=tuple(_risks(options, hello)),
         # The manager adds what lies ahead of an agreed start itself.
         deadline_ns=window_ns + round((ARM_SECONDS + stop_s + drain_s) * SECOND) + _SPARE_NS,

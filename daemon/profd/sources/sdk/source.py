@@ -82,7 +82,7 @@ class SdkSource(Source):
         self._parts = parts
         self._socket = socket
         self._running: dict[ProcessId, str] = {}  # to the capture
-        self._rates: dict[ProcessId, float] = {}  # events per ns of its last trace
+        self._rates: dict[tuple[ProcessId, frozenset[str]], planning.Rate] = {}  # of its last trace with like options
         self._journal = journal
         self._orphans: dict[orphans.Key, orphans.Orphan] = {}
         self._recovering: set[asyncio.Task[None]] = set()
@@ -141,11 +141,12 @@ class SdkSource(Source):
         return Offer(True, after=_better(process, agent))
 
     def plan(self, process: Process, options: Options) -> Plan:
-        """What recording would give and cost; events from an earlier trace of the process."""
+        """What recording would give and cost; events from an earlier trace of the process with like options."""
         agent = self._registry.get(process.id)
         if agent is None:
             return Plan(False, "it is not attached", Reason.NO_SOURCE)
-        found = planning.plan(options, agent.hello, self._parts.arena_bytes, self._rates.get(process.id))
+        rate = self._rates.get((process.id, planning.alike(options)))
+        found = planning.plan(options, agent.hello, self._parts.arena_bytes, rate)
         if self._parts.collecting.cupti_python and {"ranges", "cuda"} <= agent.hello.can:
             found = replace(found, risks=(*found.risks, CUPTI_PYTHON_RISK))
         return self._with_samples(found, process, options)
@@ -197,7 +198,7 @@ class SdkSource(Source):
                 if beside is not None:
                     await beside.end()
         recording.not_honoured = list(dict.fromkeys([*plan.not_honoured, *recording.not_honoured]))
-        self._learn(process.id, recorder, recording)
+        self._learn((process.id, planning.alike(options)), recorder, recording)
         return recording
 
     def status(self) -> tuple[bool, str, int]:
@@ -257,16 +258,16 @@ class SdkSource(Source):
             return
         self.on_recovered(orphan.capture, orphans.process_of(orphan), list(losses))
 
-    def _learn(self, process: ProcessId, recorder: Recorder, recording: Recording) -> None:
+    def _learn(self, asked: tuple[ProcessId, frozenset[str]], recorder: Recorder, recording: Recording) -> None:
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
             self._seconds[kind] += seconds
         self._learn_steps(recorder.status)
         window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
         if recorder.events and window_ns > 0:
-            self._rates.pop(process, None)
+            self._rates.pop(asked, None)
             while len(self._rates) >= _HISTORY:
                 self._rates.pop(next(iter(self._rates)))
-            self._rates[process] = recorder.events / window_ns
+            self._rates[asked] = planning.Rate(recorder.events / window_ns, recorder.status.seconds / window_ns)
 
 
 def records_ranges(agent: Agent) -> bool:

@@ -53,10 +53,11 @@ def test_events_are_estimated_from_an_earlier_trace() -> None:
     seen = Rate(events=100 / SECOND, stacks=False)
     known = plan(PROCESS, TEN, None, seen, 0.0)
     assert (known.events, known.trace_bytes, known.memory_bytes) == (1000, 260_000, 1_600_000)
+    assert known.cost_ns == 600_000
     assert plan(PROCESS, replace(TEN, stacks=True), None, seen, 0.0).events == 2050
     assert plan(PROCESS, replace(TEN, shapes=True), None, seen, 0.0).trace_bytes == 380_000
     for unknown in (plan(PROCESS, TEN, None, None, 0.0), plan(PROCESS, Options(iterations=3), None, seen, 0.0)):
-        assert (unknown.events, unknown.trace_bytes, unknown.memory_bytes) == (None, None, None)
+        assert (unknown.events, unknown.trace_bytes, unknown.memory_bytes, unknown.cost_ns) == (None, None, None, None)
 
 
 def test_cost_is_estimated_from_events() -> None:

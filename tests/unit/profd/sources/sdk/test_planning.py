@@ -15,8 +15,8 @@ def hello(*can: str, framework: str = "") -> Hello:
     return Hello((1, 1), 1, framework=framework, can=frozenset(("ranges", *can)))
 
 
-def plan(options: Options, said: Hello, events_per_ns: float | None = None) -> planning.Plan:
-    return planning.plan(options, said, 1 << 26, events_per_ns)
+def plan(options: Options, said: Hello, rate: planning.Rate | None = None) -> planning.Plan:
+    return planning.plan(options, said, 1 << 26, rate)
 
 
 def test_options_in_the_protocols_words() -> None:
@@ -40,15 +40,26 @@ def test_ranges_of_a_plain_process_are_whole() -> None:
     assert found.deadline_ns > 2 * SECOND
 
 
-def test_the_last_trace_tells_how_many_events_there_will_be() -> None:
-    found = plan(Options(duration_ns=2 * SECOND), hello(), events_per_ns=1e-3)
+RATE = planning.Rate(events=1e-3, seconds=1e-10)  # a tenth of one thread's time
+
+
+def test_the_last_trace_tells_how_many_events_there_will_be_and_what_they_cost() -> None:
+    found = plan(Options(duration_ns=2 * SECOND), hello(), RATE)
     assert found.events == 2_000_000
     assert found.trace_bytes == 2_000_000 * planning.EVENT_BYTES
+    assert found.cost_ns == SECOND // 5
+
+
+def test_a_trace_tells_of_requests_that_record_the_same() -> None:
+    first = planning.alike(Options(duration_ns=SECOND))
+    assert first == planning.alike(Options(duration_ns=2 * SECOND, force=True, strict=True))
+    for other in (Options(stacks=True), Options(modules=True), Options(memory=True), Options(shapes=True)):
+        assert first != planning.alike(other)
 
 
 def test_an_open_ended_one_has_a_deadline_and_no_estimate() -> None:
-    found = plan(Options(), hello(), events_per_ns=1e-3)
-    assert (found.events, found.trace_bytes) == (None, None)
+    found = plan(Options(), hello(), RATE)
+    assert (found.events, found.trace_bytes, found.cost_ns) == (None, None, None)
     assert found.deadline_ns > CAPTURE_WINDOW_MAX_NS
 
 
