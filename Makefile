@@ -28,7 +28,7 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -m venv .bench/xprof && .bench/xprof/bin/python -m pip -q install xprof==2.24.2
 	@touch $@
 
-demo: env ## profd, a real training loop, a 3 s capture and its answer
+demo: env ## profd, a real training loop, a 3 s capture and its answer; minutes, the first time
 	@$(BIN)/python demo/run.py
 
 test: env .venv-jax/.installed ## lint, types, every test, the client on other Pythons
