@@ -50,8 +50,8 @@ class Event(msgspec.Struct, gc=False):
 def timeline_lines(reader: TraceReader, wanted: Collection[str], rules: str = "") -> Iterator[tuple[int, bytes]]:
     """(number of events, their JSON lines) piece by piece; all kinds of lines if `wanted` is empty.
 
-    `rules` is one of RULES, empty: the first. BadInput if the trace is no XSpace and has no
-    device work, or a kind of line or rule set is unknown.
+    Nothing for a trace that is no XSpace and has no device work. `rules` is one of RULES, empty: the first.
+    BadInput if a kind of line or rule set is unknown.
     """
     if rules not in ("", *RULES):
         raise BadInput(f"there is no rule set {rules!r}; there are: {', '.join(RULES)}")
@@ -61,6 +61,8 @@ def timeline_lines(reader: TraceReader, wanted: Collection[str], rules: str = ""
         raise BadInput(f"there are no lines {', '.join(sorted(unknown))!r}; there are: {known}")
     kinds = {what for what in What if not wanted or what.value in wanted}
     space = read_space(reader) if is_xspace(reader) else torch_space(reader)
+    if space is None:
+        return
     if rules == CLASSIC:
         lines, groups = derive_classic(space, step_info_only=not kinds - {What.STEPS, What.LAUNCHES})
     else:

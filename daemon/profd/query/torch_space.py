@@ -13,7 +13,6 @@ import numpy as np
 from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
-from profd.errors import BadInput
 from profd.events import NO_END, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
@@ -31,17 +30,14 @@ _WORK: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _KERNEL: Final = "kernel"
 
 
-def torch_space(reader: TraceReader) -> Space:
-    """The device work of a trace; BadInput if it has none, Exhausted if it is too large for a worker."""
+def torch_space(reader: TraceReader) -> Space | None:
+    """The device work of a trace; None if it has none. Exhausted if it is too large for a worker."""
     table = whole(reader, list(dict.fromkeys(_COLUMNS)))
     kinds = table.column("kind")
     on_device = ~rules.is_cpu(table.column("device_type")) & rules.is_kind(kinds, *_WORK)
     work = np.flatnonzero(on_device & (table.column("thread") != NO_ROW))
     if not len(work):
-        raise BadInput(
-            "Derived lines are of devices, and this trace has no work on one. "
-            "For the host see `profctl steps` and `profctl top --group-by module`."
-        )
+        return None
     return _Reading(reader, table, work).space()
 
 

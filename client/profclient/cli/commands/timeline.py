@@ -56,6 +56,7 @@ def _print(rows: Iterator[bytes]) -> None:
         say(f"… cut at {PERSON_LINES} events; --line narrows it, --json prints all.")
     if not events:
         say(
-            "No such lines: they need kernels that name their module or operator (hlo_module, hlo_op, tf_op), "
-            "and for steps StepTraceAnnotation around what launches them."
+            "No such lines: they need work on a device, of JAX and TensorFlow kernels that name their module or "
+            "operator (hlo_module, hlo_op, tf_op), and for steps StepTraceAnnotation around what launches them. "
+            "For the host see profctl steps and profctl top --group-by module."
         )

@@ -112,8 +112,7 @@ def test_an_unknown_kind_of_line(tmp_path: Path) -> None:
 def test_a_trace_without_planes(tmp_path: Path) -> None:
     text = json.dumps({"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]})
     reader = store(text.encode(), tmp_path / "trace", "chrome")
-    with pytest.raises(BadInput, match="profctl steps"):
-        _asked(reader)
+    assert _asked(reader) == []
 
 
 def test_operators_of_a_tpu_are_told_by_metadata(tmp_path: Path) -> None:
