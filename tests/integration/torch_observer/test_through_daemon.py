@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from profproto.v1 import capture_pb2 as pb
+from profproto.v1 import trace_pb2
+from profproto.v1.trace_pb2_grpc import TraceServiceStub
 
 from tests.support.attached import WAIT_SECONDS, Attached, Captures, attached, sources, spawn, sql
 from tests.support.daemon import RunningDaemon, running_daemon
@@ -144,6 +147,19 @@ def test_torch_imported_before_the_attach(daemon: RunningDaemon, tmp_path: Path)
         assert not target.lost
         assert not target.not_honoured, list(target.not_honoured)
         check_steps(calls(daemon, target.trace))
+
+
+def test_so_many_iterations_are_whole_steps_again_and_again(daemon: RunningDaemon, job: Attached) -> None:
+    captures, stub = Captures(daemon), daemon.stub(TraceServiceStub)
+    for asked in (1, 1, 3):
+        [target] = captures.record(job.pid, duration_ns=0, iterations=asked).targets
+        assert target.state == pb.STATE_STORED, target.message
+        chunks = stub.Steps(trace_pb2.TraceRef(id=target.trace), metadata=daemon.metadata(), timeout=WAIT_SECONDS)
+        assert json.loads(b"".join(chunk.data for chunk in chunks))["n"] == asked
+        # Nobody watched the optimizer before: there is nothing to compare with.
+        assert not target.cost.HasField("step_ratio")
+        assert "before" not in target.cost.detail
+        job.counts_on()
 
 
 def test_a_job_that_ends_while_it_is_recorded(daemon: RunningDaemon, tmp_path: Path) -> None:
