@@ -22,11 +22,28 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """Check what could stand in a capture's way. Reads only. Exit code 1 if there is a problem."""
     with Daemon() as daemon:
         status = daemon.call(daemon.host.GetHostStatus, host_pb2.GetHostStatusRequest())
+    _add_observer(status)
     if as_json:
         emit_json(status_json(status))
     else:
         _print(status)
     ctx.exit(1 if any(check.verdict == "problem" for check in status.checks) else 0)
+
+
+def _add_observer(status: host_pb2.HostStatus) -> None:
+    """A check of ours beside the daemon's: which builds are loaded is decided where the jobs are, not in the daemon."""
+    from profclient.torch import installed
+
+    found = installed.state()
+    if found is None:
+        return
+    version, built = found
+    if built:
+        detail, fix = f"built for torch {version}, the one beside profctl", ""
+    else:
+        detail = f"not built for torch {version}, the one beside profctl: attached jobs use torch's own profiler"
+        fix = "profctl torch build"
+    status.checks.add(name="torch observer", verdict="ok" if built else "warning", detail=detail, fix=fix)
 
 
 def status_json(status: host_pb2.HostStatus) -> dict[str, Any]:
