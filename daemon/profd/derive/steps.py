@@ -20,6 +20,7 @@ OPTIMIZER_STEP: Final = "Optimizer.step"
 STEP_COLUMNS: Final = ("name", "kind", "device_type", "start", "end", "thread")
 
 _PROFILER_STEP_NAME: Final = re.compile(r"ProfilerStep#\d+\Z")
+_STEP_NUMBER: Final = re.compile(r"ProfilerStep#(\d{1,18})\Z")  # larger ones fit no column
 _OPTIMIZER_STEP_NAME: Final = re.compile(r"Optimizer\.step#")
 
 
@@ -40,6 +41,12 @@ class Steps:
     def durations(self) -> Array:
         """int64 ns."""
         return self.end - self.start
+
+    @property
+    def numbers(self) -> list[int]:
+        """What `--step` calls them: the n of `ProfilerStep#n`, others from 1 on."""
+        found = [_STEP_NUMBER.match(name) for name in self.name]
+        return [int(match[1]) if match else place for place, match in enumerate(found, start=1)]
 
 
 def find_steps(table: EventTable, first_from: int | None = None, last_until: int | None = None) -> Steps:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -44,7 +43,6 @@ FORMATS: Final[dict[str, Format]] = {
     "bundle": Format("profd.export.bundle:write", redacts=True, gzips="never"),
 }
 _FAR_FUTURE_NS: Final = (1 << 63) - 1
-_STEP_NUMBER: Final = re.compile(r"ProfilerStep#(\d+)")
 
 
 def export(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
@@ -115,8 +113,7 @@ def _steps(reader: TraceReader, first: int, last: int) -> Window:
     steps = marks.steps(reader)
     if not len(steps):
         raise BadInput(f"--step: {why_none(reader.meta)}")
-    named = [_STEP_NUMBER.fullmatch(name) for name in steps.name]
-    number = np.array([int(found[1]) if found else place + 1 for place, found in enumerate(named)])
+    number = np.array(steps.numbers)
     chosen = np.flatnonzero((number >= first) & (number <= last))
     if not len(chosen):
         raise BadInput(f"the trace has no step {first}..{last}; its steps are {number.min()}..{number.max()}")

@@ -89,7 +89,8 @@ def steps_of_trace(reader: TraceReader) -> dict[str, Any]:
     if not len(steps):
         return {"n": 0, "from": None, "message": why_none(reader.meta), "steps": []}
     ops = ops_of_steps(reader, steps)
-    rows = [{**asdict(step), "ops": led_to} for step, led_to in zip(_measured(steps, reader), ops, strict=True)]
+    measured = zip(steps.numbers, _measured(steps, reader), ops, strict=True)
+    rows = [{"number": number, **asdict(step), "ops": led_to} for number, step, led_to in measured]
     return {"n": len(rows), "from": steps.how, "message": None, "steps": rows}
 
 

@@ -55,6 +55,7 @@ def test_steps(profctl, traces):
     answer = profctl("steps", traces[0], "--json").json
     assert (answer["n"], answer["from"], answer["message"]) == (4, "ProfilerStep", None)
     assert answer["steps"][1] == {
+        "number": 1,
         "name": "ProfilerStep#1",
         "start_ns": BASE + 1_000_000,
         "duration_ns": 1_000_000,

@@ -11,6 +11,8 @@ from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, table
 from profclient.cli.units import duration
 
+NAME_CHARS = 20  # of a step's name and its top operator: less does not tell them apart
+
 
 @click.command()
 @click.argument("trace", default="")
@@ -18,6 +20,7 @@ from profclient.cli.units import duration
 def steps(trace: str, as_json: bool) -> None:
     """The training steps of a trace, one by one.
 
+    STEP is the number that `profctl export --step` takes.
     BUSY and IDLE are of the devices. CALLS are those that start work on one, DELAY is the
     median time until what they launched began. HOST is the share of the step in operators and
     runtime calls, waiting ones included. In traces of JAX and TensorFlow TOP OP is the operator that
@@ -37,9 +40,11 @@ def _print(rows: list[dict[str, Any]]) -> None:
     numbers = ["AT", "DURATION", "BUSY", "IDLE", "CALLS", "DELAY", "HOST"]
     first = rows[0]["start_ns"]
     with_ops = any(row.get("ops") for row in rows)
-    columns = ["STEP", *numbers, *(["TOP OP"] if with_ops else [])]
+    columns = ["STEP", "NAME", *numbers, *(["TOP OP"] if with_ops else [])]
+    alike = len({row["name"].removesuffix(f"#{row.get('number')}") for row in rows}) == 1
     cells = (_cells(row, first) + ([_top(row)] if with_ops else []) for row in rows)
-    table(columns, cells, right=numbers, wide=["STEP", "TOP OP"])
+    spare = ["NAME"] if alike else []  # the number says as much
+    table(columns, cells, right=["STEP", *numbers], wide=["NAME", "TOP OP"], spare=spare, least=NAME_CHARS)
 
 
 def _top(row: dict[str, Any]) -> str:
@@ -51,9 +56,10 @@ def _cells(row: dict[str, Any], first_ns: int) -> list[str]:
     times = (row["start_ns"] - first_ns, row["duration_ns"], row["device_busy_ns"], row["device_idle_ns"])
     share = row["host_share"]
     return [
+        str(row.get("number", "-")),  # older daemons do not say
         row["name"],
         *(duration(ns) for ns in times),
         f"{row['launches']:,}",
-        duration(row.get("launch_delay_p50_ns")),  # older daemons do not say
+        duration(row.get("launch_delay_p50_ns")),
         "-" if share is None else f"{share:.0%}",
     ]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, find_steps
+from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, Steps, find_steps
 from profd.events import NO_END, DeviceType, Dictionary, EventTable, Kind
 
 ANNOTATION, GPU = Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION
@@ -57,6 +57,16 @@ def test_an_optimizer_range_ends_a_step():
 
 def test_one_optimizer_range_is_no_step():
     assert found(table_of(("Optimizer.step#SGD.step", 8, 10, 0, ANNOTATION))) == (OPTIMIZER_STEP, [])
+
+
+def test_steps_are_numbered_by_their_name_or_from_1_on():
+    def numbers(*names):
+        nothing = np.zeros(len(names), dtype=np.int64)
+        return Steps(nothing, nothing, list(names), nothing.astype(np.int32), "").numbers
+
+    assert numbers("ProfilerStep#101", "ProfilerStep#102") == [101, 102]
+    assert numbers("Optimizer.step#SGD.step", "Optimizer.step#SGD.step", "train 7") == [1, 2, 3]
+    assert numbers("ProfilerStep#" + "9" * 30) == [1]
 
 
 def test_none_found_is_said():

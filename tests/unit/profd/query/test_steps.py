@@ -42,6 +42,7 @@ def test_each_step_by_hand(rows: int, tmp_path: Path) -> None:
     assert (answer["n"], answer["from"], answer["message"]) == (2, "ProfilerStep", None)
     first, second = answer["steps"]
     assert first == {
+        "number": 1,
         "name": "ProfilerStep#1",
         "start_ns": 0,
         "duration_ns": 100,
