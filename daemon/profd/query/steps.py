@@ -20,7 +20,9 @@ from profd.store.join import join
 from profd.store.meta import TraceMeta
 from profd.store.reader import TraceReader
 
-NO_STEPS: Final = "none found: mark them with profclient.step(), or record two optimizer steps or more"
+NO_STEPS: Final = (
+    "none found: mark them with profclient.step() (JAX: StepTraceAnnotation), or record two optimizer steps or more"
+)
 NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
 
 _STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)
