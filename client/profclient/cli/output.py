@@ -21,6 +21,8 @@ from rich.console import Console
 GAP = 2  # between columns
 WIDE_MIN = 10  # of a column that gives way: less says nothing
 WRAPPED_MIN = 20  # columns for wrapped text, however narrow the terminal
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B|%)(?!\w))")
 _TOLD_APART_BY_ITS_END = re.compile(r"\.py\(\d+\): |#\d+$|^[^\s/]*(?:/[^\s/]*){2,}$")  # Python functions, steps, paths
 
 
@@ -143,7 +145,8 @@ def _screen_width() -> int:
 
 
 def wrapped(text: str, hang: int) -> str:
-    """The text in lines that fit the terminal, all but the first indented by `hang`; words are never broken.
+    """The text in lines that fit the terminal, all but the first indented by `hang`; words are never broken, and a
+    number stays with its unit.
 
     Where nobody looks (a pipe, and COLUMNS is not set), it stays one line.
     """
@@ -151,8 +154,9 @@ def wrapped(text: str, hang: int) -> str:
         return text
     indent = " " * hang
     width = max(_screen_width(), hang + WRAPPED_MIN)
-    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines)
+    joined = _BEFORE_UNIT.sub(_NO_BREAK, text)
+    lines = textwrap.wrap(joined, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
 def fitted(text: str, used: int) -> str:

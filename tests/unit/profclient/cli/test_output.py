@@ -99,3 +99,16 @@ def test_columns_that_are_told_apart_by_their_end_keep_it(capsys, monkeypatch):
     paths = ["Step > aten::conv > aten::convolution", "Step > void gemm<float, 128, 32>(int)", "gemm<float, 128>(int)"]
     output.table(("PATH",), [(path,) for path in paths], wide=("PATH",), ends=("PATH",))
     assert lines(capsys)[1:] == ["…> aten::convolution", "void gemm<float, 12…", "gemm<float, 128>(in…"]
+
+
+def test_a_number_stays_with_its_unit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "24")
+    assert output.wrapped("waterfall lead 49.40 ms, decode 6.77 MB, 2 % of it", hang=2).splitlines() == [
+        "waterfall lead 49.40 ms,",
+        "  decode 6.77 MB, 2 % of",
+        "  it",
+    ]
+    assert output.wrapped("of the window as lead 6.77 ms", hang=2).splitlines() == [
+        "of the window as lead",
+        "  6.77 ms",
+    ]
