@@ -106,7 +106,19 @@ def test_tree(profctl, trace):
     launch = by_name["cudaLaunchKernel"]
     assert (launch["kind"], launch["depth"]) == ("runtime", 2)
     assert by_name["gemm"]["parent"] == launch["row"]
-    assert "outer" in profctl("tree", trace).out
+    shown = profctl("tree", trace)
+    assert "process 7, thread 7\n" in shown.out
+    assert "outer" in shown.out
+    assert shown.err == ""
+
+
+def test_a_tree_that_is_cut_says_how_much_is_left_out(profctl, tmp_path):
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps({**TRACE, "traceEvents": [event("op", at, 1) for at in range(2010)]}))
+    long = profctl("import", str(path), "--json").json["trace"]
+    cut = profctl("tree", long)
+    assert (len(cut.out.splitlines()), cut.err.split(";")[0]) == (2001, "… 10 more")
+    assert "cut at 2,000 calls" in profctl("tree", long, "--depth", "1").err
 
 
 def test_export_gives_back_what_came_in(profctl, trace, tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -14,6 +17,7 @@ from profclient.cli.output import printable, say
 from profclient.cli.units import duration
 
 PERSON_LINES = 2000  # nobody reads more; --json has all
+TERMINAL_LINES = 200  # nor so many where they scroll away
 
 
 @click.command()
@@ -22,15 +26,24 @@ PERSON_LINES = 2000  # nobody reads more; --json has all
 @click.option("--row", type=click.IntRange(0), default=None, help="Only the subtree of this row.")
 @json_option
 def tree(trace: str, depth: int, row: int | None, as_json: bool) -> None:
-    """The call tree of a trace, in start order."""
+    """The call tree of a trace, in start order: of each thread, with the device work below what launched it.
+
+    A terminal shows the first 200 calls, a pipe or file 2,000; --json has all.
+    """
+    limit = TERMINAL_LINES if sys.stdout.isatty() else PERSON_LINES
     with traces() as source:
+        whole = not as_json and not depth and row is None
+        total = source.get(trace)["events"] if whole else None
         pieces = source.tree(trace, max_depth=depth, from_row=row)
         if as_json:
             for piece in pieces:
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         else:
-            _print(lines(pieces))
+            events = [json.loads(line) for line in itertools.islice(lines(pieces), limit + 1)]
+            print_tree(events[:limit])
+            if len(events) > limit:
+                say(f"… {_left(total, limit)}; --depth or --row narrows it, --json prints all.")
 
 
 def lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -43,12 +56,36 @@ def lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _print(rows: Iterator[bytes]) -> None:
-    for number, line in enumerate(rows):
-        if number == PERSON_LINES:
-            say(f"… cut at {PERSON_LINES} lines; --depth or --row narrows it, --json prints all.")
-            return
-        event = json.loads(line)
-        took = None if event["end_ns"] is None else event["end_ns"] - event["start_ns"]
-        name = printable(event["name"])
-        click.echo(f"{event['row']:>8}  {duration(took):>10}  {'  ' * event['depth']}{name}  [{event['kind']}]")
+def print_tree(events: Sequence[dict[str, Any]]) -> None:
+    """Calls below their callers, a heading for each thread; what has no caller here stands on its own."""
+    rows = {event["row"] for event in events}
+    below: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    roots: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for event in events:
+        if event["parent"] in rows:
+            below[event["parent"]].append(event)
+        else:
+            roots[_place(event)].append(event)
+    for place, calls in roots.items():
+        click.echo(place)
+        waiting = calls[::-1]
+        while waiting:
+            event = waiting.pop()
+            click.echo(_line(event))
+            waiting += below[event["row"]][::-1]
+
+
+def _place(event: dict[str, Any]) -> str:
+    if event["device_type"] != "CPU" and event["device"] is not None:
+        return printable(f"{event['device_type']} {event['device']}, stream {event['stream']}")
+    return printable(f"process {event['process']}, thread {event['thread']}")
+
+
+def _line(event: dict[str, Any]) -> str:
+    took = None if event["end_ns"] is None else event["end_ns"] - event["start_ns"]
+    name = printable(event["name"])
+    return f"{event['row']:>8}  {duration(took):>10}  {'  ' * event['depth']}{name}  [{event['kind']}]"
+
+
+def _left(total: int | None, shown: int) -> str:
+    return f"cut at {shown:,} calls" if total is None else f"{total - shown:,} more"
