@@ -39,6 +39,17 @@ while True:
 )
 
 
+def descriptors(pid: int) -> list[str]:
+    """What the descriptors of a process are; it may be closing some."""
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except FileNotFoundError:
+            continue
+    return found
+
+
 class Job:
     """A started program."""
 
@@ -68,13 +79,7 @@ class Job:
 
     def descriptors(self) -> list[str]:
         """What its descriptors are."""
-        found = []
-        for name in os.listdir(f"/proc/{self.pid}/fd"):
-            try:
-                found.append(os.readlink(f"/proc/{self.pid}/fd/{name}"))
-            except FileNotFoundError:
-                continue
-        return found
+        return descriptors(self.pid)
 
     def kill(self) -> None:
         self.process.kill()

@@ -6,7 +6,6 @@ makes a capture's directory, or that puts its record in place.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from profproto.v1.capture_pb2_grpc import CaptureServiceStub
 
 from tests.support.attached import HOUR_NS, Attached, Captures, attached, sources, values, whole
 from tests.support.daemon import RunningDaemon, start_daemon
+from tests.support.sdk_jobs import descriptors
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -67,8 +67,7 @@ def disk() -> Iterator[HeldDisk]:
 
 def arenas(pid: int) -> int:
     """That are open in a process."""
-    fds = Path(f"/proc/{pid}/fd")
-    return sum("profd-arena" in os.readlink(fds / name) for name in os.listdir(fds))
+    return sum("profd-arena" in name for name in descriptors(pid))
 
 
 def left(daemon: RunningDaemon) -> list[Path]:
