@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import uuid
 from typing import Any
 
@@ -11,6 +10,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view, follow
 from profclient.cli.estimate_view import estimates_json, print_estimates
+from profclient.cli.interrupts import interrupts
 from profclient.cli.options import capture_options, json_option, options, selector, selector_options
 from profclient.cli.output import emit_json, say
 from profclient.cli.summary_view import print_capture
@@ -71,7 +71,8 @@ def start(
         if detach:
             capture = daemon.call(daemon.captures.StartCapture, request)
         else:
-            capture = _record(daemon, request, as_json, waiting)
+            record = _record_until_stopped if open_ended else _record
+            capture = record(daemon, request, as_json, waiting)
         _answer(daemon, capture, as_json)
     ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
 
@@ -88,27 +89,28 @@ def _dry_run(daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Op
 def _record(
     daemon: Daemon, request: capture_pb2.StartCaptureRequest, as_json: bool, timeout: float | None
 ) -> capture_pb2.Capture:
-    """Until it is over. Ctrl-C ends an open-ended capture; a bounded one goes on without us."""
+    """A bounded capture until it is over; with Ctrl-C it goes on without us."""
     capture = None
-    if request.open_ended:
-        # What a shell script starts with `&` inherits SIGINT ignored, and so would nothing ever end this.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         capture = daemon.call(daemon.captures.StartCapture, request)
-        return follow.until_over(daemon, capture, quiet=as_json, lease=capture.open_ended, timeout=timeout)
+        return follow.until_over(daemon, capture, quiet=as_json, timeout=timeout)
     except KeyboardInterrupt:
-        if not request.open_ended:
-            if capture is None:
-                raise
-            raise Interrupted(
-                f"capture {capture.id} goes on; `profctl wait {capture.id}` waits, `profctl stop {capture.id}` ends it."
-            ) from None
-        # It may record already, although its answer has not come: the same id never begins a second one.
-        capture = capture or daemon.call(daemon.captures.StartCapture, request)
-    if not as_json:
-        say("stopping; what was recorded is being stored …")
-    capture = daemon.call(daemon.captures.StopCapture, capture_pb2.CaptureRef(id=capture.id))
-    return follow.until_over(daemon, capture, quiet=as_json, timeout=timeout)
+        if capture is None:
+            raise
+        raise Interrupted(
+            f"capture {capture.id} goes on; `profctl wait {capture.id}` waits, `profctl stop {capture.id}` ends it."
+        ) from None
+
+
+def _record_until_stopped(
+    daemon: Daemon, request: capture_pb2.StartCaptureRequest, as_json: bool, timeout: float | None
+) -> capture_pb2.Capture:
+    """An open-ended capture, which Ctrl-C ends, until it is over."""
+    with interrupts() as interrupted:
+        capture = daemon.call(daemon.captures.StartCapture, request)
+        this = capture_pb2.CaptureRef(id=capture.id)
+        interrupted.ask(lambda: daemon.call(daemon.captures.StopCapture, this))
+        return follow.until_over(daemon, capture, quiet=as_json, lease=capture.open_ended, timeout=timeout)
 
 
 def _answer(daemon: Daemon, capture: capture_pb2.Capture, as_json: bool) -> None:
