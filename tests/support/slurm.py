@@ -44,6 +44,7 @@ SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
 NodeName={node} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+FirstJobId={first_job}
 PartitionName=main Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:{tasks}
 """
 
@@ -115,6 +116,7 @@ def _configure(folder: Path) -> None:
         user=getpass.getuser(),
         cpus=os.cpu_count(),
         tasks=_TASKS,
+        first_job=os.getpid() * 100,  # daemons find jobs by their numbers, and see those of other clusters here
         controller_port=controller_port,
         node_port=node_port,
     )

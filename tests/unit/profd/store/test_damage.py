@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -114,21 +112,23 @@ except Exhausted as error:
 """
 
 
-def fill(directory: Path, **options: object) -> tuple[str, int]:
-    done = subprocess.run(
-        [sys.executable, "-c", FILLING, directory], cwd=ROOT, capture_output=True, text=True, timeout=120, **options
-    )
+SMALL_FILES = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+"""
+
+
+def fill(directory: Path, before: str = "") -> tuple[str, int]:
+    command = [sys.executable, "-c", before + FILLING, directory]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     message, count = done.stdout.splitlines()
     return message, int(count)
 
 
 def test_file_too_large_for_the_disk_leaves_nothing(tmp_path):
-    def small_files() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    message, count = fill(tmp_path / "state", preexec_fn=small_files)
+    message, count = fill(tmp_path / "state", SMALL_FILES)
     assert "File too large" in message
     assert count == 0
     assert not list((tmp_path / "state" / "traces").iterdir())
