@@ -32,16 +32,21 @@ WAIT_SECONDS = 120.0
 WINDOW_NS = 300_000_000
 HOUR_NS = 500 * 1_000_000_000
 
-# Ends when its standard input does, and prints how far it came and what it computed.
-COUNT = """
-import mmap, os, sys, threading, time
-import profclient
-profclient.attach()
+# Part of each program: `shared` is what `Attached.count` reads, and `done` is set when standard input ends.
+READY = """
 shared = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 8)
-checksum = i = 0
 done = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
 print("ready", flush=True)
+"""
+
+# Ends when its standard input does, and prints how far it came and what it computed.
+COUNT = f"""
+import mmap, os, sys, threading, time
+import profclient
+profclient.attach()
+checksum = i = 0
+{READY}
 while not done.is_set():
     with profclient.record_function("work"):
         profclient.counter("n", i)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
-from tests.support.attached import Captures, attached, sql
+from tests.support.attached import READY, Captures, attached, sql
 from tests.support.daemon import RunningDaemon, running_daemon
 
 pytestmark = pytest.mark.slow
@@ -186,7 +186,7 @@ def test_torch_without_cuda_has_none() -> None:
 
 
 # Jobs whose CUDA is the test's, and no CUPTI.
-PROLOGUE = """
+PROLOGUE = f"""
 import ctypes, mmap, os, sys, threading
 import profclient
 profclient.attach()
@@ -196,10 +196,7 @@ if os.environ.get("EVENTS"):
     torch.cuda.is_initialized = lambda: True
 torch.set_num_threads(1)
 weight = torch.ones(4, 4)
-shared = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 8)
-done = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
-print("ready", flush=True)
+{READY}
 steps = 0
 while not done.is_set():
 """

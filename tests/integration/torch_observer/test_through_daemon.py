@@ -11,14 +11,14 @@ from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import trace_pb2
 from profproto.v1.trace_pb2_grpc import TraceServiceStub
 
-from tests.support.attached import WAIT_SECONDS, Attached, Captures, attached, sources, spawn, sql
+from tests.support.attached import READY, WAIT_SECONDS, Attached, Captures, attached, sources, spawn, sql
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
 # torch is imported after attach(): the daemon learns of it, and of the observer, when it is.
-TRAIN = """
+TRAIN = f"""
 import mmap, os, sys, threading
 import profclient
 profclient.attach()
@@ -28,10 +28,7 @@ torch.manual_seed(0); torch.set_num_threads(1)
 model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 inputs, labels = torch.randn(8, 16), torch.randint(0, 4, (8,))
-shared = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 8)
-done = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
-print("ready", flush=True)
+{READY}
 steps = 0
 while not done.is_set():
     loss = nn.functional.cross_entropy(model(inputs), labels)

@@ -2,8 +2,12 @@
 
 import pytest
 from profclient.cli import capture_view
+from profclient.cli.commands import diff as diff_command
+from profclient.cli.commands import traces as traces_commands
 from profd.capture.model import Reason, State
 from profd.events import DeviceType, Kind
+from profd.query import diff
+from profd.rpc import traces
 from profproto.v1 import capture_pb2
 
 
@@ -32,3 +36,8 @@ def test_kinds_and_device_types_are_the_fixed_words():
     assert sorted(kind.label for kind in Kind) == sorted(kinds.split())
     devices = "CPU CUDA HIP XPU MTIA TPU other"
     assert sorted(device.label for device in DeviceType) == sorted(devices.split())
+
+
+def test_what_the_client_says_of_answers_is_what_the_daemon_gives():
+    assert traces_commands.DAEMON_LISTS_MAX == traces.LIST_MAX
+    assert diff_command.NO_MODULE == diff.NO_MODULE

@@ -51,6 +51,13 @@ def _goes_on() -> None:
     leaf()
 
 
+def said_by(script: str) -> str:
+    """The output of a Python of its own, which has nothing to complain of."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    return done.stdout
+
+
 @pytest.mark.parametrize("c_calls", [False, True])
 def test_what_a_paused_thread_does_is_left_out(c_calls: bool) -> None:
     with tracing(c_calls=c_calls) as recording:
@@ -411,9 +418,7 @@ def test_an_audit_hook_that_forbids_it() -> None:
         "    with tracing(): pass\n"
         "except Exception as error: print(error, threading.getprofile())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stderr == ""
-    assert done.stdout == "an audit hook of the program forbids sys.setprofile None\n"
+    assert said_by(script) == "an audit hook of the program forbids sys.setprofile None\n"
 
 
 @profiled
@@ -446,9 +451,7 @@ def test_an_audit_hook_that_lets_the_recording_end() -> None:
         "for thread in threads: thread.join()\n"
         "print(sys.getprofile(), *found)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stderr == ""
-    assert done.stdout == "None None\n"
+    assert said_by(script) == "None None\n"
 
 
 def test_threading_is_not_imported_for_it() -> None:
@@ -472,6 +475,4 @@ def test_threading_is_not_imported_for_it() -> None:
         "import threading\n"
         "print(threading.current_thread() is threading.main_thread())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stderr == ""
-    assert done.stdout.split() == ["True", "False", "True"]
+    assert said_by(script).split() == ["True", "False", "True"]
