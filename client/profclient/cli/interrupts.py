@@ -29,7 +29,7 @@ class Interrupts:
         threading.Thread(target=self._serve, args=(do,), name="interrupts", daemon=True).start()
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """The signal. A second one, before the first was answered, ends the program."""
+        """The signal. A second one ends the program, unless what the first asked for has failed."""
         if self._wished:
             signal.default_int_handler(number, frame)
         self._wished = True
