@@ -196,16 +196,16 @@ def tracer_statistics() -> dict[str, int]:
 
 # CPython 3.11:
 def tracer_hook(frame: object, event: str, arg: object) -> None:
-    """The profile function of threads whose calls are recorded; also what threading.setprofile() is given."""
+    """The profile function of threads whose calls are recorded, as sys.getprofile() gives it to the program."""
 
 def tracer_profilers() -> list[object]:
     """Profile functions, or objects of profilers, of other tools, one for each thread that has one."""
 
-def tracer_install(but_caller: bool) -> int:
-    """Set the profile function in all threads that have none; the number of those where an audit hook forbade it."""
+def tracer_install(but_caller: bool) -> None:
+    """Set the profile function in all threads that have none, and in those that start from now on. No audit event."""
 
-def tracer_remove() -> tuple[int, int]:
-    """Take it out of all threads; where that failed, and where another tool had taken over."""
+def tracer_remove() -> int:
+    """Take it out of all threads; the number of those where another tool had taken over. No audit event."""
 
 # CPython 3.12 and later, callbacks of sys.monitoring:
 def tracer_on_start(code: object, offset: int, exception: object = ...) -> None: ...

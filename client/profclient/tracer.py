@@ -27,42 +27,35 @@ class NotTraced(Exception):
 class _ProfileFunctions:
     """CPython 3.11. A thread has one profile function; that of another profiler is left alone."""
 
-    def __init__(self) -> None:
-        self._hooked = False
-
     def check(self) -> None:
         """Raise NotTraced if somebody else is there."""
         if found := _recorder.tracer_profilers():
             raise NotTraced(f"this process is being profiled by {_name(found[0])}; end that, then capture again")
 
     def install(self, c_calls: bool, but_caller: bool) -> str:
-        """Begin; returns a sentence about what is left out, or nothing. Raises NotTraced."""
-        if _recorder.tracer_install(but_caller):
-            _recorder.tracer_remove()  # and no hook for later threads: it would raise in them
-            raise NotTraced("an audit hook of the program forbids sys.setprofile")
-        threading = sys.modules.get("threading")
-        if threading is None:  # importing it here would make this thread its main thread; later ones will be found
-            return ""
-        theirs = threading.getprofile()
+        """Begin; returns a sentence about what is left out, or nothing. Raises NotTraced.
+
+        An audit hook of the program is asked once, here, for all threads: native code sets them without. Threads that
+        start later are found by native code: what `threading.setprofile` is given can keep a thread from running.
+        """
+        try:
+            sys.audit("sys.setprofile")
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            raise NotTraced("an audit hook of the program forbids sys.setprofile") from None
+        _recorder.tracer_install(but_caller)
+        theirs = getattr(sys.modules.get("threading"), "getprofile", lambda: None)()
         if theirs is not None and theirs is not _recorder.tracer_hook:
             return f"calls on threads that start later: threading.setprofile() is {_name(theirs)}'s"
-        threading.setprofile(_recorder.tracer_hook)
-        self._hooked = True
         return ""
 
     def leave_out_c_calls(self) -> None:
         """C functions are no longer asked for; it is told of them all the same."""
 
     def remove(self) -> str:
-        """Undo `install`; returns a sentence about what had changed meanwhile, or nothing."""
-        if self._hooked:
-            threading = sys.modules["threading"]
-            if threading.getprofile() is _recorder.tracer_hook:
-                threading.setprofile(None)
-            self._hooked = False
-        kept, displaced = _recorder.tracer_remove()
-        if kept:
-            return f"{kept} threads keep an idle profile function: an audit hook of the program forbids to change it"
+        """Undo `install`; returns a sentence about what had changed meanwhile, or nothing. Asks no audit hook."""
+        displaced = _recorder.tracer_remove()
         return f"{displaced} threads were taken over by another profiler meanwhile" if displaced else ""
 
 
@@ -88,8 +81,14 @@ class _Monitoring:
     def install(self, c_calls: bool, but_caller: bool) -> str:
         self._id = next(number for number in self.IDS if self._monitoring.get_tool(number) is None)
         self._monitoring.use_tool_id(self._id, self.NAME)
-        for event, function in _callbacks(c_calls).items():
-            self._monitoring.register_callback(self._id, self._number(event), function)
+        try:
+            for event, function in _callbacks(c_calls).items():
+                self._monitoring.register_callback(self._id, self._number(event), function)
+        except BaseException as error:  # of an audit hook: whatever it raises
+            self.remove()
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise NotTraced("an audit hook of the program forbids sys.monitoring") from None
         self._ask_for(c_calls)
         return ""
 
@@ -108,11 +107,15 @@ class _Monitoring:
         if self._id is None or self._monitoring.get_tool(self._id) != self.NAME:
             return ""
         self._monitoring.set_events(self._id, 0)  # free_tool_id leaves them on before 3.14
+        forbidden = False
         for event in _callbacks(c_calls=True):
-            self._monitoring.register_callback(self._id, self._number(event), None)
+            try:
+                self._monitoring.register_callback(self._id, self._number(event), None)
+            except BaseException:  # of an audit hook: whatever it raises; what stays is called by nobody
+                forbidden = True
         self._monitoring.free_tool_id(self._id)
         self._id = None
-        return ""
+        return "callbacks of sys.monitoring stay, idle: an audit hook of the program forbids it" if forbidden else ""
 
 
 def _callbacks(c_calls: bool) -> dict[str, Callable[..., None]]:

@@ -35,13 +35,6 @@ bool append_prefixes(PyObject* sequence, std::vector<std::string>* prefixes) {
   return good;
 }
 
-void note_threads(uint64_t now) {
-  PyInterpreterState* interpreter = PyInterpreterState_Get();
-  for (PyThreadState* at = PyInterpreterState_ThreadHead(interpreter); at; at = PyThreadState_Next(at)) {
-    tracer.started.try_emplace(PyThreadState_GetID(at), now);
-  }
-}
-
 int64_t realtime_ns() {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -74,11 +67,14 @@ PyObject* tracer_begin(PyObject*, PyObject* arguments) {
     tracer.names.open(session, std::move(prefixes));
     tracer.calls.open(session);
     tracer.modules.open(session, modules);
-    note_threads(recorder::ticks(recorder::api));
   } catch (const std::bad_alloc&) {
     finish();
     return PyErr_NoMemory();
   }
+  tracer.since = recorder::ticks(recorder::api);
+#if PY_VERSION_HEX >= 0x030c0000  // before, each thread has a time of its own
+  tracer.newest = PyThreadState_GetID(PyInterpreterState_ThreadHead(PyInterpreterState_Get()));
+#endif
   tracer.c_calls = c_calls;
   count_from(session);
   if (but_caller) mute_this_thread();

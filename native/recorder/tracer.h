@@ -58,7 +58,9 @@ struct Tracer {
   CodeNames names;
   CallNames calls;
   Modules modules;
-  // Threads that were there when they began to be traced, by PyThreadState id: since when they are.
+  uint64_t since = 0;   // when that began
+  uint64_t newest = 0;  // the newest thread then, by PyThreadState id: ids grow
+  // Threads that began to be traced at another time, by PyThreadState id: since when they are.
   std::unordered_map<uint64_t, uint64_t> started;
 };
 

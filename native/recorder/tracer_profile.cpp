@@ -1,5 +1,6 @@
 // CPython 3.11: a profile function in C, set in every thread. It is given frames, and all C functions too.
 #include "tracer.h"
+#include "tracer_hooked.h"
 
 #if PY_VERSION_HEX < 0x030c0000
 
@@ -20,61 +21,17 @@ PyObject* module_of(PyFrameObject* frame) { return Py_XNewRef(frame->f_frame->lo
 
 namespace {
 
-PyObject* hook_object = nullptr;  // what sys.getprofile() says while we are set, and threading.setprofile() takes
-uint64_t displaced = 0;           // threads where somebody set another profile function meanwhile
-
-// Threads are looked for again each time a thread has recorded this many events: C code makes threads of its own,
-// which no hook of Python's announces.
+// Threads are looked for again each time a thread has recorded this many events: a program that sets a profile function
+// of its own and unsets it leaves a thread without one.
 constexpr uint64_t kEventsBetweenWalks = 4096;
-
-int on_event(PyObject*, PyFrameObject* frame, int what, PyObject* arg) noexcept;
-
-bool is_ours(const PyThreadState* thread) {
-  return thread->c_profilefunc == on_event || (hook_object && thread->c_profileobj == hook_object);
-}
-
-template <typename Visit>
-void each_thread(Visit visit) {
-  PyInterpreterState* interpreter = PyInterpreterState_Get();
-  for (PyThreadState* at = PyInterpreterState_ThreadHead(interpreter); at; at = PyThreadState_Next(at)) visit(at);
-}
-
-// False: an audit hook of the program forbids it.
-bool set_profile(PyThreadState* thread, Py_tracefunc function, PyObject* object) {
-  if (_PyEval_SetProfile(thread, function, object) == 0) return true;
-  PyErr_Clear();
-  return false;
-}
-
-// The number of threads where that was forbidden. While an audit hook looks at it others run: they may end the tracer.
-size_t set_where_free(const PyThreadState* except, bool again) {
-  size_t forbidden = 0;
-  const Session session = tracer.session;
-  each_thread([&](PyThreadState* thread) {
-    if (thread == except || thread->c_profilefunc || tracer.session != session) return;
-    if (!set_profile(thread, on_event, hook_object)) {
-      ++forbidden;
-      return;
-    }
-    if (tracer.session != session) {
-      set_profile(thread, nullptr, nullptr);
-      return;
-    }
-    const uint64_t id = PyThreadState_GetID(thread);
-    const bool is_new = tracer.started.insert_or_assign(id, recorder::ticks(recorder::api)).second;
-    if (again && !is_new) interrupted(id);  // the program had set a profile function of its own, and unset it
-  });
-  return forbidden;
-}
 
 void called(PyFrameObject* frame) {
   const Session session = session_now();
   if (!session) return;
   Calls* calls = calls_at(session, true);
   if (!calls) return;
-  if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0)) {
-    set_where_free(nullptr, true);
-    if (tracer.session != session) return;
+  if (__builtin_expect(calls->events % kEventsBetweenWalks < 2, 0) && calls->events > 1) {
+    set_where_free(Which::All, nullptr);
   }
   open_call(calls, session, reinterpret_cast<Identity>(frame), code_of(frame), [frame] { return module_of(frame); });
 }
@@ -104,8 +61,88 @@ void c_returned(PyFrameObject* frame, uint8_t flags) {
   if (Calls* calls = calls_at_end()) close_c_call(calls, reinterpret_cast<Identity>(frame), flags);
 }
 
-int on_event(PyObject*, PyFrameObject* frame, int what, PyObject* arg) noexcept {
+// As a Python profile function, where a program puts back what sys.getprofile() gave it. Where another profile function
+// hands on what it is told that one stays.
+PyObject* hook(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  PyThreadState* thread = PyThreadState_Get();
+  if (!is_ours(thread)) Py_RETURN_NONE;
+  if (!tracer.session) {
+    take_out_of(thread);
+    Py_RETURN_NONE;
+  }
+  set_in(thread);
+  const Session session = session_now();
+  if (!session || count != 3) Py_RETURN_NONE;
+  const bool returns = PyUnicode_Check(arguments[1]) && PyUnicode_CompareWithASCIIString(arguments[1], "return") == 0;
+  first_event(session, returns);  // a frame that returns now is told to nobody else
+  Py_RETURN_NONE;
+}
+
+PyObject* list_of(const std::vector<PyObject*>& found) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(found.size()));
+  for (size_t at = 0; at < found.size(); ++at) {
+    PyObject* profiler = found[at] ? found[at] : Py_NewRef(Py_None);
+    if (list) {
+      PyList_SET_ITEM(list, static_cast<Py_ssize_t>(at), profiler);
+    } else {
+      Py_DECREF(profiler);
+    }
+  }
+  return list;
+}
+
+PyObject* list_is_held() {
+  PyErr_SetString(PyExc_RuntimeError, "the interpreter's list of threads is held by somebody");
+  return nullptr;
+}
+
+PyObject* tracer_profilers(PyObject*, PyObject*) {
+  std::vector<PyObject*> found;
   try {
+    if (!profilers_of_others(&found)) return list_is_held();
+  } catch (const std::bad_alloc&) {
+    for (PyObject* profiler : found) Py_XDECREF(profiler);
+    return PyErr_NoMemory();
+  }
+  return list_of(found);
+}
+
+PyObject* tracer_install(PyObject*, PyObject* but_caller) {
+  const int truth = PyObject_IsTrue(but_caller);
+  if (truth < 0) return nullptr;
+  try {
+    if (!set_everywhere(truth ? PyThreadState_Get() : nullptr)) return list_is_held();
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* tracer_remove(PyObject*, PyObject*) {
+  size_t taken_over = 0;
+  take_out_everywhere(&taken_over);  // in vain: threads take it out themselves, when nothing is traced any more
+  return PyLong_FromSize_t(taken_over);
+}
+
+PyMethodDef hook_definition = {"tracer_hook", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(hook)),
+                               METH_FASTCALL, "The profile function of a thread whose calls are recorded."};
+PyMethodDef functions[] = {
+    {"tracer_profilers", tracer_profilers, METH_NOARGS, nullptr},
+    {"tracer_install", tracer_install, METH_O, nullptr},
+    {"tracer_remove", tracer_remove, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+int on_event(PyObject*, PyFrameObject* frame, int what, PyObject* arg) noexcept {
+  if (__builtin_expect(!tracer.session, 0)) {
+    take_out_of(PyThreadState_Get());
+    return 0;
+  }
+  try {
+    // A thread that Python starts is in the list before it runs, and its parent has not let go of the GIL since.
+    if (__builtin_expect(newest_thread() != threads_seen, 0) && session_now()) set_where_free(Which::New, nullptr);
     if (what == PyTrace_CALL) {
       called(frame);
     } else if (what == PyTrace_RETURN) {
@@ -121,63 +158,8 @@ int on_event(PyObject*, PyFrameObject* frame, int what, PyObject* arg) noexcept 
   return 0;
 }
 
-// As a Python profile function: in threads that threading starts, and where a program puts back what sys.getprofile()
-// gave it. Takes itself out where nothing is traced any more.
-PyObject* hook(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  PyThreadState* thread = PyThreadState_Get();
-  const Session session = session_now();
-  if (!session) {
-    if (is_ours(thread)) set_profile(thread, nullptr, nullptr);
-    Py_RETURN_NONE;
-  }
-  if (count != 3 || !set_profile(thread, on_event, hook_object)) Py_RETURN_NONE;
-  const bool returns = PyUnicode_Check(arguments[1]) && PyUnicode_CompareWithASCIIString(arguments[1], "return") == 0;
-  first_event(session, returns);  // a frame that returns now is told to nobody else
-  Py_RETURN_NONE;
-}
-
-PyObject* tracer_profilers(PyObject*, PyObject*) {
-  PyObject* found = PyList_New(0);
-  if (!found) return nullptr;
-  bool failed = false;
-  each_thread([&](PyThreadState* thread) {
-    if (!thread->c_profilefunc || is_ours(thread)) return;
-    failed |= PyList_Append(found, thread->c_profileobj ? thread->c_profileobj : Py_None) < 0;
-  });
-  if (failed) Py_CLEAR(found);
-  return found;
-}
-
-PyObject* tracer_install(PyObject*, PyObject* but_caller) {
-  displaced = 0;
-  return PyLong_FromSize_t(set_where_free(PyObject_IsTrue(but_caller) ? PyThreadState_Get() : nullptr, false));
-}
-
-PyObject* tracer_remove(PyObject*, PyObject*) {
-  size_t left = 0;
-  each_thread([&](PyThreadState* thread) {
-    if (is_ours(thread)) {
-      left += !set_profile(thread, nullptr, nullptr);
-    } else if (thread->c_profilefunc) {
-      ++displaced;
-    }
-  });
-  return Py_BuildValue("nK", static_cast<Py_ssize_t>(left), static_cast<unsigned long long>(displaced));
-}
-
-PyMethodDef hook_definition = {"tracer_hook", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(hook)),
-                               METH_FASTCALL, "The profile function of a thread whose calls are recorded."};
-PyMethodDef functions[] = {
-    {"tracer_profilers", tracer_profilers, METH_NOARGS, nullptr},
-    {"tracer_install", tracer_install, METH_O, nullptr},
-    {"tracer_remove", tracer_remove, METH_NOARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr},
-};
-
-}  // namespace
-
 int add_way(PyObject* module) {
-  hook_object = PyCFunction_New(&hook_definition, nullptr);
+  if (!hook_object) hook_object = PyCFunction_New(&hook_definition, nullptr);  // a program may import us twice
   if (!hook_object || PyModule_AddObjectRef(module, "tracer_hook", hook_object) < 0) return -1;
   return PyModule_AddFunctions(module, functions);
 }

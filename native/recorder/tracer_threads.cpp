@@ -95,6 +95,7 @@ std::vector<PyFrameObject*> frames_now(bool without_newest) {
   }
   for (; frame && frames.size() < kReplayedMax; frame = PyFrame_GetBack(frames.back())) frames.push_back(frame);
   Py_XDECREF(frame);
+  if (PyErr_Occurred()) PyErr_Clear();  // no memory for a frame: then those outside of it are left out
   return frames;
 }
 
@@ -125,8 +126,10 @@ void reconcile(Calls* calls, Session session, bool is_new, uint64_t first) {
 }
 
 uint64_t recording_since() {
-  const auto found = tracer.started.find(PyThreadState_GetID(PyThreadState_Get()));
-  return found != tracer.started.end() ? found->second : recorder::ticks(recorder::api);
+  const uint64_t thread = PyThreadState_GetID(PyThreadState_Get());
+  const auto found = tracer.started.find(thread);
+  if (found != tracer.started.end()) return found->second;
+  return thread <= tracer.newest ? tracer.since : recorder::ticks(recorder::api);
 }
 
 }  // namespace

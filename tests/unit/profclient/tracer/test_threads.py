@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import queue
 import sys
@@ -9,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from tests.support.arena_reader import OPEN_AT_START
 from tests.support.tracing import Recording, name_of, tracing
@@ -96,8 +99,31 @@ def test_a_thread_that_starts_a_thread() -> None:
     assert _leaves(recording, inner[0]) == 1
 
 
+@pytest.mark.parametrize("way", ["start_new_thread", "start_new", "through C code"])
+def test_a_thread_without_threading_from_its_first_call(way: str) -> None:
+    """It is found before it runs, however it was started."""
+    ended = threading.Lock()
+    tids: list[int] = []
+
+    def run() -> None:
+        leaf()
+        tids.append(threading.get_native_id())
+        ended.release()
+
+    ended.acquire()
+    with tracing() as recording:
+        if way == "through C code":
+            list(map(_thread.start_new_thread, [run], [()]))
+        else:
+            getattr(_thread, way)(run, ())
+        assert ended.acquire(timeout=DEADLINE_S)
+    calls = recording.calls(tids[0])
+    assert [event.name for event in calls[:2]] == [name_of(run.__code__), name_of(leaf.__code__)]
+    assert not any(event.flags & OPEN_AT_START for event in calls)
+
+
 def test_a_thread_that_c_code_made() -> None:
-    """No hook announces it: on 3.11 it is found while others record."""
+    """On 3.11 it is found while others record."""
     traced, stop = threading.Event(), threading.Event()
     tids: list[int] = []
 
