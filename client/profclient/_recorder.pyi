@@ -81,7 +81,9 @@ def release() -> bool:
     """Let go of the arena. False: a thread is inside a write; call again."""
 
 def tick() -> None: ...
-def populate() -> None: ...
+def populate() -> None:
+    """Make the whole arena resident: for measurements of what comes after the first touch."""
+
 def sources() -> int: ...
 def set_sources(sources: int, /) -> None: ...
 def arena_fd() -> int: ...
@@ -129,6 +131,14 @@ class Drainer:
         """Give a chunk back to the target, after its ack. Only now its strings count as delivered.
 
         Open chunks stay what they are and are not named by `open_chunks` again.
+        """
+    @property
+    def allocated(self) -> int:
+        """Bytes that `keep_ahead` has allocated."""
+    def keep_ahead(self, ahead: int, most: int, /) -> bool:
+        """Allocate the memory that the target will want next, so that it is charged to this process's cgroup.
+
+        As much as lets `ahead` bytes of it stand in free chunks, but `most` in all: whether that was in the way.
         """
     def losses(self) -> dict[str, int]:
         """What the target could not record, by reason (docs/wire-format.md), as of now, and `bad_chunk`:

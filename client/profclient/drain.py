@@ -14,6 +14,7 @@ from typing import BinaryIO
 from profclient._recorder import Drainer
 
 PAUSE_SECONDS = 0.02
+AHEAD_BYTES = 1 << 20  # of memory: the block then meets chunks that are there
 
 
 def drain(arena: Drainer, file: BinaryIO, pause: float = PAUSE_SECONDS) -> None:
@@ -21,7 +22,9 @@ def drain(arena: Drainer, file: BinaryIO, pause: float = PAUSE_SECONDS) -> None:
     over = False
     while not over:
         over = _gone(pause) or not arena.recording  # asked before the last look, so that none is missed
+        arena.keep_ahead(AHEAD_BYTES, sys.maxsize)
         for index, _, _ in arena.sealed():
+            arena.keep_ahead(AHEAD_BYTES, sys.maxsize)
             _take(arena, index, file, is_open=False)
     for index, _, _ in arena.open_chunks():
         _take(arena, index, file, is_open=True)

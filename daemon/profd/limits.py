@@ -79,6 +79,11 @@ INGEST_PUSHED_MAX: Final = 16  # streams at once that no capture asked for: each
 INGEST_PUSHED_PER_UID_MAX: Final = 8
 INGEST_PUSHED_BYTES_MAX: Final = 1 * GiB  # of one of them
 INGEST_LABEL_CHARS_MAX: Final = 255
+LEAD_BYTES: Final = 4 * MiB  # of an arena, that its streamer allocates ahead: 20 ms of 10^7 ranges a second
+LEADS_BYTES_MAX: Final = (
+    256 * MiB
+)  # that all streamers may have allocated, and no more than a quarter of the daemon's room
+LEADS_BYTES_PER_UID_MAX: Final = 128 * MiB
 STREAMER_RESTARTS_MAX: Final = 5  # of the streamer of one drain, in a row: acked chunks start the count anew
 STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, JSON
 
@@ -117,8 +122,9 @@ AGENT_HELLO_SECONDS: Final = 30.0  # from connect() until it has said who it is
 AGENTS_MAX: Final = 4096
 AGENTS_PER_UID_MAX: Final = 1024
 ARENA_BYTES_MIN: Final = 1 * MiB
+ARENA_BYTES_LEAST: Final = 2 * MiB  # that is asked for without --force: below it every burst loses events
 ARENA_BYTES_MAX: Final = 4 * GiB
-ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena
+ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena, and no more than a third of it
 
 # GPUs
 GPU_LEASE_TTL_SECONDS: Final = 15.0  # a holder whose target is not heard of for so long is said to be silent

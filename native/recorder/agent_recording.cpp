@@ -133,7 +133,6 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   packet_.add("first", first_ns_);
   packet_.add("not_honoured", not_honoured(options, settings_.hooked));
   link_.send(packet_, recorder::arena_fd());  // where it fails, the next HELLO brings it
-  populating_ = true;
   status_every_ = frame.fields.text("max_overhead").empty() ? kStatusEvery : kStatusEveryGuarded;
   next_status_ = now_ms() + status_every_;
   window_end_ = hook_end_ = kNever;
@@ -189,7 +188,6 @@ void Recording::disarm(const char* reason) {
   phase_ = Phase::Stopped;
   reason_ = reason;
   window_end_ = hook_end_ = kNever;
-  populating_ = false;
   if (link_.connected()) tell_stopped();
   steps_at_stop_ = steps_since(0).count;
   next_status_ = step_ns_before_ ? now_ms() + kLookForStepsEvery : kNever;
@@ -344,18 +342,15 @@ Milliseconds Recording::keep_phase(Milliseconds now) {
   if (now >= window_end_) finish("window");
   if (now >= lost_end_) end("window");
   if (now >= next_status_) tell_progress(now);
-  if (populating_) populating_ = recorder::populate_more();
   if (phase_ == Phase::Idle) return kNever;
   if (phase_ == Phase::Releasing) return now + kReleaseAgain;
-  // Step by step, with pauses: all at once is 20 ms on a core that the job may want. 800 MB a second are more than a
-  // thread can fill.
-  return populating_ ? now + 1 : std::min({window_end_, next_status_, lost_end_, hook_end_});
+  return std::min({window_end_, next_status_, lost_end_, hook_end_});
 }
 
 void Recording::forget() {
   phase_ = Phase::Idle;
   epoch_ = disarmed_ = 0;
-  hooked_ = populating_ = false;
+  hooked_ = false;
   undone_.clear();
   window_end_ = next_status_ = lost_end_ = hook_end_ = run_posted_again_ = kNever;
 }

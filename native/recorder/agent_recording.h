@@ -76,7 +76,6 @@ class Recording {
   Milliseconds status_every_ = 0;
   bool hooked_ = false;                  // Hook::Armed was posted
   uint32_t arms_done_before_ = 0;        // its posting
-  bool populating_ = false;
   Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever,
                run_posted_again_ = kNever;
   std::string armed_with_;  // the ARM's body

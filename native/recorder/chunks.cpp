@@ -17,7 +17,8 @@ std::atomic<uint32_t> holds{1};
 std::atomic<uint64_t> ids{1};
 std::atomic<uint32_t> streams{0};
 std::atomic<uint32_t> orphans{0};
-std::atomic<uint32_t> cursor{0};   // where the search for a free chunk begins
+std::atomic<uint64_t> search{0};   // Header::freed at the last search for a free chunk << 32 | where that ended
+std::atomic<uint64_t> resident[kArenaBytesMax / arena::kChunkBytes / 64];  // a bit for each chunk that has its memory
 std::atomic<uint64_t> foreign{0};  // events of threads without a queue
 
 Slot* slots_of(ChunkHeader* chunk) { return reinterpret_cast<Slot*>(chunk + 1); }
@@ -40,15 +41,37 @@ bool claim(uint32_t index, State from) {
                                                         std::memory_order_acq_rel);
 }
 
-ChunkHeader* claim_any(State from) {
+// Has a chunk's memory mapped here, in one go: a fault at every 128th event would be seen. False: there is no memory.
+bool have_memory(uint32_t index) {
+  std::atomic<uint64_t>& word = resident[index / 64];
+  const uint64_t bit = uint64_t{1} << index % 64;
+  if (word.load(std::memory_order_relaxed) & bit) return true;
+  if (!make_resident(mapped.chunk(index), arena::kChunkBytes)) return false;
+  word.fetch_or(bit, std::memory_order_relaxed);
+  return true;
+}
+
+// The lowest free chunk: first what its reader has allocated (docs/arena.md) or somebody has used, and memory of this
+// process's own only when all of that is taken. What lay below the last one can be free only if `freed` has changed.
+ChunkHeader* claim_free(uint64_t freed) {
   const uint32_t count = mapped.where.chunk_count;
-  const uint32_t start = cursor.load(std::memory_order_relaxed);
+  const uint64_t last = search.load(std::memory_order_relaxed);
+  const uint32_t start = last >> 32 == (freed & 0xffffffff) ? static_cast<uint32_t>(last) : 0;
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t index = (start + i) % count;
-    if (mapped.states()[index].load(std::memory_order_relaxed) != static_cast<uint32_t>(from)) continue;
-    if (!claim(index, from)) continue;
-    if (from == State::Free) cursor.store((index + 1) % count, std::memory_order_relaxed);
+    if (mapped.states()[index].load(std::memory_order_relaxed) != static_cast<uint32_t>(State::Free)) continue;
+    if (!have_memory(index)) return nullptr;
+    if (!claim(index, State::Free)) continue;
+    search.store(freed << 32 | (index + 1), std::memory_order_relaxed);
     return mapped.chunk(index);
+  }
+  return nullptr;
+}
+
+ChunkHeader* claim_orphan() {
+  for (uint32_t index = 0; index < mapped.where.chunk_count; index++) {
+    if (mapped.states()[index].load(std::memory_order_relaxed) != static_cast<uint32_t>(State::Orphan)) continue;
+    if (claim(index, State::Orphan)) return mapped.chunk(index);
   }
   return nullptr;
 }
@@ -81,7 +104,7 @@ void hold_chunk(Thread* thread, ChunkHeader* chunk, Session session, uint32_t us
 // A chunk that a thread left half full when it ended. Its stream goes on here, under this thread's name.
 bool adopt_orphan(Thread* thread, Session session) {
   if (orphans.load(std::memory_order_relaxed) == 0) return false;
-  ChunkHeader* chunk = claim_any(State::Orphan);
+  ChunkHeader* chunk = claim_orphan();
   if (!chunk) return false;
   orphans.fetch_sub(1, std::memory_order_relaxed);
   const uint32_t used = chunk->count.load(std::memory_order_relaxed);
@@ -109,7 +132,7 @@ bool open_chunk(Thread* thread, Session session) {
   if (left_behind()) return false;
   const uint64_t freed = mapped.header()->freed.load(std::memory_order_acquire);
   if (thread->starved && thread->session == session && freed == thread->freed_seen) return false;
-  ChunkHeader* chunk = claim_any(State::Free);
+  ChunkHeader* chunk = claim_free(freed);
   if (!chunk) {
     thread->session = session;
     thread->freed_seen = freed;
@@ -176,7 +199,8 @@ void reset_chunks() {
   foreign.store(0, std::memory_order_relaxed);
   streams.store(0, std::memory_order_relaxed);
   orphans.store(0, std::memory_order_relaxed);
-  cursor.store(0, std::memory_order_relaxed);
+  search.store(0, std::memory_order_relaxed);
+  for (uint32_t word = 0; word * 64 < mapped.where.chunk_count; word++) resident[word].store(0, std::memory_order_relaxed);
 }
 
 void lose(Lost why, uint64_t events) {

@@ -50,8 +50,7 @@ PyObject* py_tick(PyObject*, PyObject*) {
 
 PyObject* py_populate(PyObject*, PyObject*) {
   Py_BEGIN_ALLOW_THREADS
-  while (populate_more()) {
-  }
+  populate();
   Py_END_ALLOW_THREADS
   Py_RETURN_NONE;
 }
@@ -84,7 +83,7 @@ PyMethodDef methods[] = {
     {"disarm", py_disarm, METH_NOARGS, "Stop recording; the arena stays for its reader."},
     {"release", py_release, METH_NOARGS, "Let go of the arena. False: a thread is still writing, call again."},
     {"tick", py_tick, METH_NOARGS, "Renew the arena's latest clock anchor."},
-    {"populate", py_populate, METH_NOARGS, "Make the whole arena resident."},
+    {"populate", py_populate, METH_NOARGS, "Make the whole arena resident: for measurements."},
     {"sources", py_sources, METH_NOARGS, "Bits of what is being recorded; 0 while idle."},
     {"set_sources", py_set_sources, METH_O, "Change what is being recorded, within the session."},
     {"arena_fd", py_arena_fd, METH_NOARGS, "The arena's descriptor, or -1."},

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "encoder_chunk.h"
+#include "encoder_lead.h"
 
 namespace {
 
@@ -29,6 +30,7 @@ struct Drainer {
   PyObject_HEAD
   encoder::Arena arena;
   encoder::ChunkEncoder encoder;
+  encoder::Lead lead;
   std::vector<bool> taken;  // open chunks that were given back: their state says nothing of it
   PyObject* compress;       // or null
   PyObject* crc32;          // zlib's
@@ -50,6 +52,7 @@ PyObject* allocate(PyTypeObject* type, PyObject*, PyObject*) {
   if (self == nullptr) return nullptr;
   new (&self->arena) encoder::Arena();
   new (&self->encoder) encoder::ChunkEncoder();
+  new (&self->lead) encoder::Lead();
   new (&self->taken) std::vector<bool>();
   self->compress = self->crc32 = nullptr;
   self->bad_chunks = 0;
@@ -248,6 +251,18 @@ PyObject* free_chunk(PyObject* object, PyObject* number) {
   Py_RETURN_NONE;
 }
 
+PyObject* keep_ahead(PyObject* object, PyObject* args) {
+  unsigned long long ahead, most;
+  if (!PyArg_ParseTuple(args, "KK:keep_ahead", &ahead, &most)) return nullptr;
+  Drainer* const self = opened(object);
+  if (self == nullptr) return nullptr;
+  bool cut;
+  Py_BEGIN_ALLOW_THREADS
+  cut = self->lead.keep(self->arena, ahead, most);
+  Py_END_ALLOW_THREADS
+  return PyBool_FromLong(cut);
+}
+
 PyObject* losses(PyObject* object, PyObject*) {
   Drainer* const self = opened(object);
   PyObject* const counts = self == nullptr ? nullptr : PyDict_New();
@@ -290,6 +305,7 @@ PyMethodDef methods[] = {
     {"encode", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode)), METH_VARARGS | METH_KEYWORDS,
      "A chunk as it travels, or None."},
     {"free", free_chunk, METH_O, "Give a chunk back."},
+    {"keep_ahead", keep_ahead, METH_VARARGS, "Allocate memory before the target wants it."},
     {"losses", losses, METH_NOARGS, "What could not be recorded, by reason."},
     {"close", close, METH_NOARGS, "Unmap the arena."},
     {nullptr, nullptr, 0, nullptr}};
@@ -300,7 +316,12 @@ PyMemberDef members[] = {{"incarnation", T_ULONGLONG, offsetof(Drainer, incarnat
                          {"chunk_count", T_UINT, offsetof(Drainer, chunk_count), READONLY, nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
 
-PyGetSetDef properties[] = {{"recording", get_recording, nullptr, nullptr, nullptr},
+PyObject* get_allocated(PyObject* object, void*) {
+  return PyLong_FromUnsignedLongLong(drainer(object)->lead.bytes());
+}
+
+PyGetSetDef properties[] = {{"allocated", get_allocated, nullptr, nullptr, nullptr},
+                            {"recording", get_recording, nullptr, nullptr, nullptr},
                             {"recorded", get_recorded, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

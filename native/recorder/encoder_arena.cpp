@@ -7,6 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 namespace profd::encoder {
 namespace {
 
@@ -115,6 +119,10 @@ bool Arena::copy(std::uint32_t index, ChunkCopy& to) const {
   to.count = count;
   std::memcpy(to.slots, at + sizeof(arena::ChunkHeader), std::size_t{count} * sizeof(arena::Slot));
   return to.header.id_base != 0;
+}
+
+bool Arena::allocate(std::uint64_t offset, std::uint64_t bytes) const {
+  return madvise(base_ + offset, bytes, MADV_POPULATE_WRITE) == 0;
 }
 
 std::uint64_t Arena::strings_tail() const {

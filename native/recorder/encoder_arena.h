@@ -55,6 +55,10 @@ class Arena {
   // False: the chunk's own header is beyond use.
   bool copy(std::uint32_t index, ChunkCopy& to) const;
 
+  // Has this process allocate the memory of a part of the arena, where nobody has. False: the kernel gives none, or cannot
+  // be asked (Linux before 5.14).
+  bool allocate(std::uint64_t offset, std::uint64_t bytes) const;
+
   // Bytes of the string area that are published now, never more than there are.
   std::uint64_t strings_tail() const;
   // The text of an id below `tail`; it may change while it is looked at. Nothing: there is no such string.

@@ -42,14 +42,11 @@ Arena mapped;
 
 namespace {
 
-constexpr uint64_t kPopulateAtArm = 64 * 1024;       // of strings and of chunks each, before recording: 0.05 ms
-constexpr uint64_t kPopulateStep = 1024 * 1024;       // 0.3 ms
-constexpr int kQuietPolls = 100;                     // of a millisecond
+constexpr int kQuietPolls = 100;  // of a millisecond
 
 pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER;
 bool prepared = false;
 bool barriers = false;  // membarrier(2) works
-uint64_t populated = 0;
 Session sessions = 0;
 std::atomic<uint64_t> own_incarnation{0};
 std::atomic<pid_t> own_pid{0};
@@ -123,11 +120,6 @@ uint8_t* map_aligned(int fd, uint64_t bytes) {
     return nullptr;
   }
   return reinterpret_cast<uint8_t*>(base);
-}
-
-void populate(uint64_t offset, uint64_t bytes) {
-  if (offset >= mapped.bytes) return;
-  madvise(mapped.base + offset, std::min(bytes, mapped.bytes - offset), MADV_POPULATE_WRITE);
 }
 
 void write_header(const ArmRequest& request) {
@@ -242,39 +234,43 @@ bool arm(const ArmRequest& request, std::string* why) {
   prepare_locked();
   const uint64_t bytes = arena::round_up(request.arena_bytes, arena::kChunkBytes);
   if (!check(request, why)) return false;
+  const arena::Layout where = arena::layout(bytes, arena::round_up(request.strings_bytes, arena::kPage));
   const int fd = make_memfd(bytes, why);
   if (fd < 0) return false;
   uint8_t* base = map_aligned(fd, bytes);
-  if (!base || !reset_strings()) {
+  // No more than this: memory is charged to who touches it first, and the reader allocates ahead of the threads.
+  if (!base || !make_resident(base, where.strings_offset) || !reset_strings()) {
     if (base) munmap(base, bytes);
     close(fd);
-    *why = "the arena of " + std::to_string(bytes) + " bytes could not be mapped";
+    *why = "there is no memory for an arena of " + std::to_string(bytes) + " bytes, or no room to map it";
     return false;
   }
   mapped = Arena{.base = base,
                  .bytes = bytes,
-                 .where = arena::layout(bytes, arena::round_up(request.strings_bytes, arena::kPage)),
+                 .where = where,
                  .memory = {},
                  .session = ++sessions,
                  .first_hold = next_hold()};
   mapped.memory.take(fd);
   reset_chunks();
   reset_mix();
-  populate(0, mapped.where.strings_offset + std::min(mapped.where.strings_bytes, kPopulateAtArm));
-  populate(mapped.where.chunks_offset, kPopulateAtArm);
-  populated = mapped.where.chunks_offset + kPopulateAtArm;
   write_header(request);
   api.state.live.store(mapped.session, std::memory_order_release);
   api.state.armed.store(request.sources, std::memory_order_release);
   return true;
 }
 
-bool populate_more() {
+bool make_resident(void* at, uint64_t bytes) {
+  const int before = errno;  // of the job's thread
+  const bool refused = madvise(at, bytes, MADV_POPULATE_WRITE) != 0 &&
+                       (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON);
+  errno = before;
+  return !refused;
+}
+
+void populate() {
   Locked lock;
-  if (!recording() || populated >= mapped.bytes) return false;
-  populate(populated, kPopulateStep);
-  populated += kPopulateStep;
-  return populated < mapped.bytes;
+  if (mapped.base) make_resident(mapped.base, mapped.bytes);
 }
 
 int arena_fd() {

@@ -49,9 +49,8 @@ void prepare();
 // one must have been released.
 bool arm(const ArmRequest& request, std::string* why);
 
-// Makes further pages of the arena resident, a fraction of a millisecond's work; false: nothing is left to do. Call it
-// after arm has been answered, so that recording threads meet no page faults.
-bool populate_more();
+// Makes the whole arena resident: for measurements of what comes after the first touch.
+void populate();
 
 // The arena's memfd, -1 while there is none, or where the job has closed it. It stays the recorder's: duplicate or send it.
 int arena_fd();

@@ -41,6 +41,10 @@ uint64_t open_events();  // in chunks that are not sealed
 // True in a child made without fork handlers (a raw clone), which has then let go of its parent's arena.
 bool left_behind();
 
+// Has the kernel give memory while it can still say no: false. A write that it has none for is a SIGBUS, the job's end.
+// True as well where it cannot be asked (Linux before 5.14): then the write has to tell. Keeps errno.
+bool make_resident(void* at, uint64_t bytes);
+
 bool take_chunk(Thread* thread, Session session, uint32_t slots);
 void end_elsewhere(Thread* thread, const Handle& handle, uint64_t when, uint8_t flags);
 void leave_chunk(Thread* thread);  // the thread ends: its chunk goes to the next one

@@ -1,6 +1,7 @@
 // The arena's string area: append-only, every string once. Lookups take no lock; what they read was published before.
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -24,12 +25,14 @@ struct Table {
 };
 
 constexpr uint32_t kFirstEntries = 512;
+constexpr uint64_t kResidentStep = 64 * 1024;
 
 pthread_mutex_t writer = PTHREAD_MUTEX_INITIALIZER;
 std::atomic<Table*> table{nullptr};
 std::vector<std::unique_ptr<Table>>* tables = nullptr;  // under writer; the last is the current one
 uint32_t used = 0;
 uint64_t tail = 0;
+uint64_t resident = 0;  // bytes of the area that have their memory
 
 class Lock {
  public:
@@ -89,9 +92,17 @@ bool add_table(uint32_t entries) {
   return true;
 }
 
+bool have_memory(uint64_t end) {
+  if (end <= resident) return true;
+  const uint64_t more = std::min(arena::round_up(end, kResidentStep), mapped.where.strings_bytes);
+  if (!make_resident(mapped.strings() + resident, more - resident)) return false;
+  resident = more;
+  return true;
+}
+
 uint32_t append_string(uint32_t hash, const char* text, uint32_t bytes) {
   const uint64_t size = arena::round_up(sizeof(uint32_t) + bytes, arena::kStringAlign);
-  if (tail + size > mapped.where.strings_bytes) return arena::kNoName;
+  if (tail + size > mapped.where.strings_bytes || !have_memory(tail + size)) return arena::kNoName;
   if (used * 4 > table.load(std::memory_order_relaxed)->mask * 3 && !add_table(2 * (table.load()->mask + 1))) {
     return arena::kNoName;
   }
@@ -142,6 +153,7 @@ bool reset_strings() {
   tables->clear();
   used = 0;
   tail = arena::kStringAlign;  // the empty string
+  resident = 0;
   return add_table(kFirstEntries);
 }
 

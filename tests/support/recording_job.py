@@ -68,7 +68,6 @@ def _main(link: int, arena_bytes: int, per_burst: int, pause_seconds: float, epo
 
     recorder: Any = _recorder
     fd = recorder.arm(arena_bytes=arena_bytes, epoch=epoch)
-    recorder.populate()
     with socket.socket(fileno=link) as sock:
         socket.send_fds(sock, [f"{recorder.incarnation():016x}".encode()], [fd])
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from profclient._recorder import Drainer
 
 BATCH_BYTES_MAX = 1 << 20  # of one message; the daemon refuses more
+AHEAD_BYTES = 15 << 18  # of free chunks that are allocated; with some strings it is what the daemon allows at first
 # In the header of a chunk: docs/wire-format.md.
 _FLAGS_AT, _WAS_OPEN = 7, 1
 _EVENTS_AT, _EVENTS = 72, struct.Struct("<I")
@@ -50,6 +51,8 @@ class Arena:
         self._away: set[int] = set()  # sent and not acked
         self._ready: tuple[int, bytes] | None = None  # encoded, and too large for the last batch
         self._opened: dict[int, int] = {}  # events of chunks taken while they were open
+        self._lead = 0
+        self.lead_is_short = False  # more memory would have been allocated, had it been allowed
 
     def close(self) -> None:
         """Let go of it. Safe to repeat."""
@@ -64,12 +67,23 @@ class Arena:
         """Chunks that are sent and not acked."""
         return len(self._away)
 
+    @property
+    def allocated(self) -> int:
+        """Bytes that were allocated ahead."""
+        return self._drainer.allocated
+
+    def allow(self, lead: int) -> None:
+        """Allocate memory that the target will want, and so many bytes of it at most: they are charged to us."""
+        self._lead = lead
+        self._keep_ahead()
+
     def batch(self, bytes_max: int, *, last: bool) -> Batch | None:
         """The next message; None when nothing is there that fits. `last`: open chunks are taken, too."""
         pieces: list[bytes] = []
         indices: list[int] = []
         size = 0
         for index, is_open in self._waiting(last=last):
+            self._keep_ahead()  # the target goes on while we encode
             data = self._encoded(index, is_open=is_open)
             if data is None:
                 continue
@@ -104,12 +118,16 @@ class Arena:
 
     def _waiting(self, *, last: bool) -> list[tuple[int, bool]]:
         """(index, whether it is open) of the chunks to send, in the order of their streams."""
+        self._keep_ahead()
         sealed = self._drainer.sealed()
         self.filled = len(sealed) / max(1, self._drainer.chunk_count)
         chunks = [(index, False) for index, _, _ in sealed if index not in self._away]
         if last:
             chunks += [(index, True) for index, _, _ in self._drainer.open_chunks() if index not in self._away]
         return chunks
+
+    def _keep_ahead(self) -> None:
+        self.lead_is_short = self._drainer.keep_ahead(AHEAD_BYTES, self._lead)
 
     def _encoded(self, index: int, *, is_open: bool) -> bytes | None:
         if self._ready is not None and self._ready[0] == index:

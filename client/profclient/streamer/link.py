@@ -1,10 +1,12 @@
 """The socket between a streamer and its daemon: one small JSON object per packet, an arena's descriptor with some.
 
-The daemon says `{"do": "drain" | "finish" | "drop", "incarnation", "epoch"}`,
-`drain` with the descriptor, `finish` with `"target_died"`. The streamer says
-`{"said": "finished" | "failed", "incarnation", "epoch", "why"}`. Ids are 16
-hexadecimal digits. The end of the socket is the end of the streamer: the
-daemon, or its successor, starts another.
+The daemon says `{"do": "drain" | "lead" | "finish" | "drop", "incarnation",
+"epoch"}`, `drain` with the descriptor, `drain` and `lead` with `"lead"` (bytes
+that may be allocated in the arena, in all), `finish` with `"target_died"`. The
+streamer says `{"said": "finished" | "failed" | "lead", "incarnation", "epoch",
+"why"}`; `lead` asks for more of it. Ids are 16 hexadecimal digits.
+The end of the socket is the end of the streamer: the daemon, or its successor,
+starts another.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ class Order:
     key: Key
     fd: int | None
     target_died: bool
+    lead: int  # bytes
 
 
 class Link:
@@ -50,7 +53,8 @@ class Link:
         try:
             message = json.loads(data)
             key = (int(message["incarnation"], 16), int(message["epoch"], 16))
-            return Order(str(message["do"]), key, fd, bool(message.get("target_died", False)))
+            died, lead = bool(message.get("target_died", False)), int(message.get("lead", 0))
+            return Order(str(message["do"]), key, fd, died, lead)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"the daemon said {data!r:.200}") from error
 

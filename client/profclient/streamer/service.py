@@ -80,20 +80,24 @@ class Service:
     def _obey(self, order: Order, stub: Any) -> None:
         drain = self._drains.get(order.key)
         if order.do == "drain" and order.fd is not None and drain is None:
-            self._begin(order.key, order.fd, stub)
+            self._begin(order, order.fd, stub)
             return
         if order.fd is not None:
             os.close(order.fd)
         if drain is None:
             return
-        if order.do == "finish":
+        if order.do == "lead":
+            drain.allow(order.lead)
+        elif order.do == "finish":
             drain.finish(target_died=order.target_died)
         elif order.do == "drop":
             del self._drains[order.key]
             drain.task.cancel()
 
-    def _begin(self, key: Key, fd: int, stub: Any) -> None:
-        drain = self._drains[key] = _Drain(key, fd, stub, self._path)
+    def _begin(self, order: Order, fd: int, stub: Any) -> None:
+        key = order.key
+        drain = self._drains[key] = _Drain(key, fd, stub, self._path, lambda: self._link.say("lead", key))
+        drain.allow(order.lead)
         drain.task = asyncio.create_task(drain.run(self._compress))
         self._tasks.add(drain.task)
         drain.task.add_done_callback(lambda task: self._ended(drain, key, task))
@@ -117,7 +121,7 @@ class _Drain:
 
     task: asyncio.Task[None]
 
-    def __init__(self, key: Key, fd: int, stub: Any, path: Path) -> None:
+    def __init__(self, key: Key, fd: int, stub: Any, path: Path, ask: Callable[[], None]) -> None:
         self.fd = fd  # closed by the service, when the task has ended: a task that never ran could not
         self._key = key
         self._stub = stub
@@ -125,6 +129,9 @@ class _Drain:
         self._finishing = asyncio.Event()
         self._target_died = False
         self._stream: Stream | None = None
+        self._arena: Arena | None = None
+        self._lead = 0  # bytes that we may allocate
+        self._ask, self._asked = ask, False  # for more; the daemon answers when it has some
         self._acked_at = 0.0
         self._failures = 0  # since the last ack
 
@@ -135,10 +142,17 @@ class _Drain:
         if self._stream is not None:
             self._stream.wake()
 
+    def allow(self, lead: int) -> None:
+        """So many bytes may be allocated ahead of the target."""
+        self._lead, self._asked = lead, False
+        if self._arena is not None:
+            self._arena.allow(lead)
+
     async def run(self, compress: Callable[[bytes], bytes] | None) -> None:
         """Returns when the daemon has everything. Raises GaveUp."""
-        arena = await self._opened(compress)
+        arena = self._arena = await self._opened(compress)
         try:
+            arena.allow(self._lead)
             self._acked_at = time.monotonic()
             while True:
                 try:
@@ -147,6 +161,7 @@ class _Drain:
                     arena.again()
                     await self._before_retry(error)
         finally:
+            self._arena = None
             arena.close()
 
     async def _opened(self, compress: Callable[[bytes], bytes] | None) -> Arena:
@@ -170,7 +185,9 @@ class _Drain:
         # The socket answers at once or not at all; a thread for the case that it does not.
         token, _ = await asyncio.to_thread(connection.token, self._path.with_name("control.sock"))
         call = self._stub.Stream(metadata=[("profd-token", token)])
-        self._stream = Stream(call, arena, self._finishing, self._acked, target_died=lambda: self._target_died)
+        self._stream = Stream(
+            call, arena, self._finishing, self._acked, target_died=lambda: self._target_died, looked=self._looked
+        )
         try:
             await self._stream.run()
         finally:
@@ -180,6 +197,11 @@ class _Drain:
     def _acked(self) -> None:
         self._acked_at = time.monotonic()
         self._failures = 0
+
+    def _looked(self) -> None:
+        if self._arena is not None and self._arena.lead_is_short and not self._asked:
+            self._asked = True
+            self._ask()
 
     async def _before_retry(self, error: Exception) -> None:
         """Wait a little. Raises GaveUp when that is of no use any more."""

@@ -31,8 +31,9 @@ class Stream:
         finishing: asyncio.Event,
         on_ack: Callable[[], None],
         target_died: Callable[[], bool],
+        looked: Callable[[], None] = lambda: None,
     ) -> None:
-        """`call`: a stream-stream call of grpc.aio. `on_ack` is told of progress."""
+        """`call`: a stream-stream call of grpc.aio. `on_ack` is told of progress, `looked` of looks at the arena."""
         self._call = call
         self._arena = arena
         self._finishing = finishing
@@ -42,6 +43,7 @@ class Stream:
         self._messages = 0
         self._news = asyncio.Event()  # an ack, or the wish to finish
         self._target_died = target_died
+        self._looked = looked
 
     async def run(self) -> None:
         """Returns when the daemon has taken Finish. Raises Ended, or grpc.RpcError."""
@@ -72,6 +74,7 @@ class Stream:
                 raise Ended("the daemon says that it is finished before we are")
             last = self._finishing.is_set()
             batch = self._arena.batch(min(self._credit, BATCH_BYTES_MAX), last=last)
+            self._looked()
             if batch is not None:
                 await self._send(batch)
             elif last and not self._sent:

@@ -1,4 +1,4 @@
-"""The counters in the header of an arena (native/recorder/arena.h), for when no streamer can be had to read them."""
+"""What the daemon itself reads of the header of an arena (native/recorder/arena.h): no more than it must."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAGIC: Final = 0x31414E4552414650
+_CHUNKS_AT: Final = 72
 _RECORDED_AT: Final = 168
+_CHUNK_BYTES: Final = 64 * 1024
 _REASONS: Final = (
     "arena_full",
     "strings_full",
@@ -44,3 +46,13 @@ def counters_untrusted(fd: int) -> Counters | None:
     recorded, *lost = struct.unpack(f"<{1 + len(_REASONS)}Q", data)
     told = tuple(("target", reason, count) for reason, count in zip(_REASONS, lost, strict=True) if count)
     return Counters(recorded, told)
+
+
+def chunks_untrusted(fd: int) -> tuple[int, int] | None:
+    """Where the chunks begin and end; None if this is no arena. Raises OSError. Both are within the file."""
+    size = os.fstat(fd).st_size
+    head, data = os.pread(fd, 8, 0), os.pread(fd, 8, _CHUNKS_AT)
+    if head != struct.pack("<Q", _MAGIC) or len(data) != 8:
+        return None
+    (begin,) = struct.unpack("<Q", data)
+    return (begin, size) if begin % _CHUNK_BYTES == 0 and 0 < begin < size else None

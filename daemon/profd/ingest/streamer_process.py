@@ -34,7 +34,7 @@ class NotStarted(Exception):
 class Said:
     """What a streamer says of an arena. Untrusted."""
 
-    word: str  # finished, failed
+    word: str  # finished, failed, lead: it would allocate more
     key: Key
     why: str
 
@@ -92,9 +92,13 @@ class StreamerProcess:
         stat = procfs.stat_of(self.pid)
         return stat.cpu_ticks / _TICKS_PER_SECOND if stat is not None and self._process.returncode is None else 0.0
 
-    def drain(self, key: Key, fd: int) -> None:
-        """Have it drain an arena."""
-        self._send({"do": "drain"}, key, os.dup(fd))
+    def drain(self, key: Key, fd: int, lead: int) -> None:
+        """Have it drain an arena, and allocate so many bytes in it at most."""
+        self._send({"do": "drain", "lead": lead}, key, os.dup(fd))
+
+    def lead(self, key: Key, lead: int) -> None:
+        """Let it allocate so many bytes, in all."""
+        self._send({"do": "lead", "lead": lead}, key)
 
     def finish(self, key: Key, *, target_died: bool) -> None:
         """Have it take the rest of an arena."""

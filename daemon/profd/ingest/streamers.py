@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from profd.ingest.arena import Counters, counters_untrusted
+from profd.ingest.leads import Lead, Leads, Room
 from profd.ingest.streamer_process import NotStarted, Said, StreamerProcess
 from profd.limits import STREAMER_RESTARTS_MAX
 from profd.workers.identity import unreadable
@@ -51,8 +52,9 @@ class Progress(Protocol):
 class Drain:
     """One arena on its way. `close()` when done with it."""
 
-    def __init__(self, owner: _Uid, key: Key, fd: int, intake: Progress) -> None:
+    def __init__(self, owner: _Uid, key: Key, fd: int, intake: Progress, lead: Lead) -> None:
         self.key = key
+        self.lead = lead
         self.fd = fd  # ours
         self.ended = asyncio.Event()
         self.problem = ""
@@ -79,6 +81,7 @@ class Drain:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+        self.lead.end()
 
     def end(self, problem: str = "") -> None:
         """Nothing more will come."""
@@ -103,8 +106,18 @@ class Drain:
 class Streamers:
     """All streamers of the daemon."""
 
-    def __init__(self, socket: Path, find: Callable[[int, int], Progress], *, change_identity: bool) -> None:
-        """`socket`: of gRPC. `find`: the intake of (incarnation, epoch). `change_identity`: take the target's uid."""
+    def __init__(
+        self,
+        socket: Path,
+        find: Callable[[int, int], Progress],
+        *,
+        change_identity: bool,
+        room: Room = lambda: None,
+    ) -> None:
+        """`socket`: of gRPC. `find`: the intake of (incarnation, epoch). `change_identity`: take the target's uid.
+        `room`: memory that the daemon may still take.
+        """
+        self.leads = Leads(room)
         self._socket = socket
         self._find = find
         self._change_identity = change_identity
@@ -119,7 +132,7 @@ class Streamers:
         if owner is None:
             identity = (uid, gid) if self._changes(uid) else None
             owner = self._uids[uid] = _Uid(self._socket, identity, lambda: self._forget(uid))
-        drain = Drain(owner, (incarnation, epoch), os.dup(fd), intake)
+        drain = Drain(owner, (incarnation, epoch), os.dup(fd), intake, self.leads.begin(uid, fd))
         owner.add(drain)
         return drain
 
@@ -155,6 +168,7 @@ class Streamers:
     async def close(self) -> None:
         """End all of them at once; drains that are not finished end with a problem."""
         await asyncio.gather(*(owner.close() for owner in list(self._uids.values())))
+        self.leads.close()
 
 
 class _Uid:
@@ -240,7 +254,7 @@ class _Uid:
     def _order(self, drain: Drain) -> None:
         if self._process is None:  # when it starts, it gets everything there is
             return
-        self._process.drain(drain.key, drain.fd)
+        self._process.drain(drain.key, drain.fd, drain.lead.bytes)
         self.finish(drain)
 
     def _hear(self, said: Said) -> None:
@@ -248,7 +262,10 @@ class _Uid:
         if drain is None:
             return
         self._starts = 0
-        if said.word == "finished":
+        if said.word == "lead":
+            if drain.lead.grow() and self._process is not None:
+                self._process.lead(drain.key, drain.lead.bytes)
+        elif said.word == "finished":
             del self._drains[said.key]
             drain.end()
         elif said.word == "failed" and drain.failed():

@@ -18,6 +18,7 @@ from profd.capture.model import Loss
 from profd.ingest.arena import counters_untrusted
 from profd.ingest.intake import Intake
 from profd.ingest.streamers import Drain
+from profd.limits import LEAD_BYTES
 
 from tests.support import arena_writer as writer
 from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, names_of
@@ -169,6 +170,20 @@ async def test_slow_writer_makes_the_target_drop_and_count(rig: IngestRig) -> No
     nothing_twice(intake)
     assert intake.events == totals["recorded"]
     assert lost(intake) == {"target.arena_full": totals["arena_full"]}
+
+
+async def test_a_target_that_gets_ahead_is_allocated_more(rig: IngestRig) -> None:
+    slow = threading.Event()
+    with recording_job(arena_bytes=24 << 20) as job:
+        intake, drain = await begin(rig, job.fd, job.incarnation)
+        assert drain.lead.bytes == LEAD_BYTES
+        await eventually(lambda: intake.chunks > 5)
+        rig.ingest.writer.start(slow.wait)
+        await eventually(lambda: drain.lead.bytes > LEAD_BYTES)
+        slow.set()
+        await asyncio.to_thread(job.stop)
+        await drained(intake, drain)
+    assert rig.streamers.leads.taken == 0
 
 
 async def test_full_disk_is_told_and_the_job_goes_on(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
