@@ -62,6 +62,7 @@ from profd.store.library import Library
 from profd.store.recordings import Recordings
 from profd.store.store import Store, StoreLimits
 from profd.targets.look_ahead import LookAhead
+from profd.targets.memory import Memory
 from profd.targets.table import ProcessTable
 from profd.trust.audit import AuditLog
 from profd.trust.control import ControlServer
@@ -241,7 +242,10 @@ class Daemon:
         self._ingest.open()
         self._closing.callback(self._ingest.close)
         root = os.geteuid() == 0 and not self._config.user
-        self._streamers = Streamers(self._config.socket, self._ingest.find, change_identity=root)
+        memory = Memory()
+        self._streamers = Streamers(
+            self._config.socket, self._ingest.find, change_identity=root, room=lambda: memory.left(os.getpid())
+        )
         self._closing.push_async_callback(self._streamers.close)
 
     async def _open_sources(self) -> list[Source]:

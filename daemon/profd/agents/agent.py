@@ -253,7 +253,7 @@ class Agent:
 def _arm_packet(order: ArmOrder) -> bytes:
     fields: dict[str, object] = {
         "arena": order.arena_bytes,
-        "strings": ARENA_STRINGS_BYTES,
+        "strings": min(ARENA_STRINGS_BYTES, order.arena_bytes // 3),
         "options": ",".join(order.options),
         "window": order.window_ns,
         "iterations": order.iterations,

@@ -11,7 +11,7 @@ from typing import Final
 from profd.capture.model import Options
 from profd.limits import DISK_FREE_SHARE_MIN, MiB
 from profd.sources.base import Plan
-from profd.targets import procfs
+from profd.targets.memory import Memory
 from profd.targets.process import ProcessId
 
 ESTIMATE_WINDOW_NS: Final = 2_000_000_000
@@ -30,17 +30,15 @@ class Headroom:
 
 
 class HostHeadroom:
-    """Reads headroom from /proc, the target's cgroup and the filesystem of the state directory."""
+    """Reads headroom from /proc, the target's cgroups and the filesystem of the state directory."""
 
-    def __init__(self, state_dir: Path, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(self, state_dir: Path, memory: Memory | None = None) -> None:
         self._state_dir = state_dir
-        self._proc = proc
-        self._cgroups = cgroups
+        self._memory = memory or Memory()
 
     def of(self, process: ProcessId) -> Headroom:
         """What is left for this process now."""
-        known = [n for n in (self._host_memory(), self._cgroup_memory(process.pid)) if n is not None]
-        return Headroom(memory_bytes=min(known, default=None), disk_bytes=self.disk())
+        return Headroom(memory_bytes=self._memory.left(process.pid), disk_bytes=self.disk())
 
     def disk(self) -> int | None:
         """Bytes that may be written before the reserve is touched; negative below it."""
@@ -50,30 +48,6 @@ class HostHeadroom:
             return None
         reserve = int(info.f_blocks * info.f_frsize * DISK_FREE_SHARE_MIN)
         return info.f_bavail * info.f_frsize - reserve
-
-    def _host_memory(self) -> int | None:
-        for line in _text(self._proc / "meminfo").splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return int(value.split()[0]) * 1024
-        return None
-
-    def _cgroup_memory(self, pid: int) -> int | None:
-        """The tightest `memory.max - memory.current` from the process's cgroup (v2) up to the root."""
-        path = ""
-        for line in _text(self._proc / str(pid) / "cgroup").splitlines():
-            if line.startswith("0::"):
-                path = line[3:].strip("/")
-        left: int | None = None
-        group = self._cgroups / path
-        # A path with ".." is one seen from another cgroup namespace: not ours to follow.
-        while ".." not in group.parts and group.is_relative_to(self._cgroups):
-            limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
-            if limit.isdecimal() and used.isdecimal():
-                room = max(0, int(limit) - int(used))
-                left = room if left is None else min(left, room)
-            group = group.parent
-        return left
 
 
 def over_limit(plan: Plan, options: Options, find_headroom: Callable[[], Headroom]) -> str:
@@ -106,7 +80,3 @@ def _is_long(options: Options) -> bool:
 
 def _mib(size: int) -> str:
     return f"{size / MiB:.0f} MiB"
-
-
-def _text(path: Path) -> str:
-    return (procfs.read(path, procfs.STATUS_BYTES) or b"").decode(errors="replace")

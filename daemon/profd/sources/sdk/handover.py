@@ -13,6 +13,7 @@ from typing import Final
 from profd.agents.agent import Agent, Arm
 from profd.capture.model import Loss
 from profd.sources.sdk import orphans
+from profd.sources.sdk.arena_size import ArenaSizes
 from profd.sources.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
 from profd.sources.sdk.ports import Drain, Ingest, Intake, Streamers
 
@@ -26,8 +27,9 @@ class Parts:
 
     ingest: Ingest
     streamers: Streamers
-    arena_bytes: int
+    arena_bytes: int  # where the process can bear it: `sizes` knows
     collecting: Collecting = field(default_factory=Collecting)
+    sizes: ArenaSizes = field(default_factory=ArenaSizes)
 
 
 async def stop(agent: Agent, arm: Arm, seconds: float) -> bool:

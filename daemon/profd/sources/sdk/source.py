@@ -146,7 +146,12 @@ class SdkSource(Source):
         if agent is None:
             return Plan(False, "it is not attached", Reason.NO_SOURCE)
         rate = self._rates.get((process.id, planning.alike(options)))
-        found = planning.plan(options, agent.hello, self._parts.arena_bytes, rate)
+        arena = self._parts.sizes.find(process.id.pid, self._parts.arena_bytes, force=options.force)
+        if arena.refusal:
+            return Plan(False, arena.refusal, Reason.OVER_LIMIT)
+        found = planning.plan(options, agent.hello, arena.bytes, rate)
+        if arena.risk:
+            found = replace(found, risks=(*found.risks, arena.risk))
         if self._parts.collecting.cupti_python and {"ranges", "cuda"} <= agent.hello.can:
             found = replace(found, risks=(*found.risks, CUPTI_PYTHON_RISK))
         return self._with_samples(found, process, options)
@@ -185,9 +190,12 @@ class SdkSource(Source):
                 # Granted where nothing is awaited since `offer` found it free.
                 lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
                 ending.callback(self._leases.end, lease)
+            arena_bytes = plan.memory_bytes or self._parts.arena_bytes
+            ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes))
+            parts = replace(self._parts, arena_bytes=arena_bytes)
             beside = self._sample(process, options, session)
             watched = session if beside is None else beside.around(session)
-            recorder = Recorder(agent, process, options, watched, self._parts, self._leases, lease)
+            recorder = Recorder(agent, process, options, watched, parts, self._leases, lease)
             try:
                 recording = await recorder.run()
                 if beside is not None:

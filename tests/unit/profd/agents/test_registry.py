@@ -97,7 +97,7 @@ async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:
     assert packet.epoch == 7
     assert packet.fields == {
         "arena": str(MiB),
-        "strings": str(8 * MiB),
+        "strings": str(MiB // 3),
         "options": "ranges,torch:auto",
         "window": "10",
         "iterations": "0",
