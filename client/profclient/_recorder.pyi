@@ -140,6 +140,8 @@ class Drainer:
 
         As much as lets `ahead` bytes of it stand in free chunks, but `most` in all: whether that was in the way.
         """
+    def give_back(self) -> None:
+        """Free the memory of its strings and chunks, whoever maps them: when nothing more is wanted of it."""
     def losses(self) -> dict[str, int]:
         """What the target could not record, by reason (docs/wire-format.md), as of now, and `bad_chunk`:
         chunks whose own header is beyond use. Events of a chunk that cannot be read are counted in the chunk itself.

@@ -13,6 +13,8 @@ using arena::State;
 
 namespace {
 
+constexpr uint32_t kMappedAtOnce = 4;
+
 std::atomic<uint32_t> holds{1};
 std::atomic<uint64_t> ids{1};
 std::atomic<uint32_t> streams{0};
@@ -41,14 +43,21 @@ bool claim(uint32_t index, State from) {
                                                         std::memory_order_acq_rel);
 }
 
-// Has a chunk's memory mapped here, in one go: a fault at every 128th event would be seen. False: there is no memory.
-bool have_memory(uint32_t index) {
-  std::atomic<uint64_t>& word = resident[index / 64];
-  const uint64_t bit = uint64_t{1} << index % 64;
-  if (word.load(std::memory_order_relaxed) & bit) return true;
-  if (!make_resident(mapped.chunk(index), arena::kChunkBytes)) return false;
-  word.fetch_or(bit, std::memory_order_relaxed);
+bool is_resident(uint32_t index) { return resident[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1; }
+
+bool map_chunks(uint32_t begin, uint32_t end) {
+  if (!make_resident(mapped.chunk(begin), uint64_t{end - begin} * arena::kChunkBytes)) return false;
+  for (uint32_t i = begin; i < end; i++) resident[i / 64].fetch_or(uint64_t{1} << i % 64, std::memory_order_relaxed);
   return true;
+}
+
+// Has a chunk's memory mapped here, and that of those which come next: a fault at every 128th event would be seen, a call
+// at every 8000th is not. False: there is no memory.
+bool have_memory(uint32_t index) {
+  if (is_resident(index)) return true;
+  uint32_t end = index + 1;
+  while (end < std::min(index + kMappedAtOnce, mapped.where.chunk_count) && !is_resident(end)) end++;
+  return map_chunks(index, end) || map_chunks(index, index + 1);
 }
 
 // The lowest free chunk: first what its reader has allocated (docs/arena.md) or somebody has used, and memory of this
@@ -201,6 +210,7 @@ void reset_chunks() {
   orphans.store(0, std::memory_order_relaxed);
   search.store(0, std::memory_order_relaxed);
   for (uint32_t word = 0; word * 64 < mapped.where.chunk_count; word++) resident[word].store(0, std::memory_order_relaxed);
+  map_chunks(0, 1);  // for the first event; what is refused now is lost then, and counted
 }
 
 void lose(Lost why, uint64_t events) {

@@ -263,6 +263,15 @@ PyObject* keep_ahead(PyObject* object, PyObject* args) {
   return PyBool_FromLong(cut);
 }
 
+PyObject* give_back(PyObject* object, PyObject*) {
+  Drainer* const self = opened(object);
+  if (self == nullptr) return nullptr;
+  Py_BEGIN_ALLOW_THREADS
+  self->arena.give_back();
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
 PyObject* losses(PyObject* object, PyObject*) {
   Drainer* const self = opened(object);
   PyObject* const counts = self == nullptr ? nullptr : PyDict_New();
@@ -306,6 +315,7 @@ PyMethodDef methods[] = {
      "A chunk as it travels, or None."},
     {"free", free_chunk, METH_O, "Give a chunk back."},
     {"keep_ahead", keep_ahead, METH_VARARGS, "Allocate memory before the target wants it."},
+    {"give_back", give_back, METH_NOARGS, "Free the memory of an arena of which nothing is wanted any more."},
     {"losses", losses, METH_NOARGS, "What could not be recorded, by reason."},
     {"close", close, METH_NOARGS, "Unmap the arena."},
     {nullptr, nullptr, 0, nullptr}};

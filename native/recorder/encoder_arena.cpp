@@ -125,6 +125,8 @@ bool Arena::allocate(std::uint64_t offset, std::uint64_t bytes) const {
   return madvise(base_ + offset, bytes, MADV_POPULATE_WRITE) == 0;
 }
 
+void Arena::give_back() const { madvise(base_ + header_.strings_offset, size_ - header_.strings_offset, MADV_REMOVE); }
+
 std::uint64_t Arena::strings_tail() const {
   return std::min(live()->strings_tail.load(std::memory_order_acquire), header_.strings_bytes);
 }

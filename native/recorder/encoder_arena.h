@@ -59,6 +59,9 @@ class Arena {
   // be asked (Linux before 5.14).
   bool allocate(std::uint64_t offset, std::uint64_t bytes) const;
 
+  // Frees the memory of strings and chunks, whoever still maps it.
+  void give_back() const;
+
   // Bytes of the string area that are published now, never more than there are.
   std::uint64_t strings_tail() const;
   // The text of an id below `tail`; it may change while it is looked at. Nothing: there is no such string.

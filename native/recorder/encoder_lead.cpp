@@ -6,6 +6,7 @@ namespace profd::encoder {
 namespace {
 
 constexpr std::uint64_t kStringsAhead = 64 * 1024;
+constexpr unsigned kDoublingsMax = 3;
 
 }  // namespace
 
@@ -26,19 +27,23 @@ bool Lead::keep_strings(const Arena& arena, std::uint64_t most) {
 }
 
 bool Lead::keep_chunks(const Arena& arena, std::uint64_t ahead, std::uint64_t most) {
-  const std::uint64_t wanted = ahead / arena::kChunkBytes;
   std::uint64_t free = 0;
   for (std::uint32_t index = 0; index < chunks_; ++index) free += arena.state(index) == arena::State::Free;
-  if (refused_ || free >= wanted || chunks_ == arena.chunk_count()) return false;
-  const std::uint64_t missing = std::min<std::uint64_t>(wanted - free, arena.chunk_count() - chunks_);
+  const std::uint64_t before = (ahead << doublings_) / arena::kChunkBytes;
+  if (chunks_ >= before && free < before / 4 && doublings_ < kDoublingsMax) ++doublings_;
+  const std::uint64_t wanted = (ahead << doublings_) / arena::kChunkBytes;
+  if (refused_) return false;
   const std::uint64_t allowed = most > bytes() ? (most - bytes()) / arena::kChunkBytes : 0;
-  const auto more = static_cast<std::uint32_t>(std::min(missing, allowed));
-  if (more != 0) {
-    const std::uint64_t begin = arena.header().chunks_offset + std::uint64_t{chunks_} * arena::kChunkBytes;
-    refused_ = !arena.allocate(begin, std::uint64_t{more} * arena::kChunkBytes);
-    chunks_ += more;
+  std::uint32_t end = chunks_;
+  while (free < wanted && end < arena.chunk_count() && end - chunks_ < allowed) {
+    free += arena.state(end++) == arena::State::Free;
   }
-  return allowed < missing;
+  if (end != chunks_) {
+    const std::uint64_t begin = arena.header().chunks_offset + std::uint64_t{chunks_} * arena::kChunkBytes;
+    refused_ = !arena.allocate(begin, std::uint64_t{end - chunks_} * arena::kChunkBytes);
+    chunks_ = end;
+  }
+  return free < wanted && chunks_ < arena.chunk_count();
 }
 
 }  // namespace profd::encoder

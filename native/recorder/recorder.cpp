@@ -238,7 +238,7 @@ bool arm(const ArmRequest& request, std::string* why) {
   const int fd = make_memfd(bytes, why);
   if (fd < 0) return false;
   uint8_t* base = map_aligned(fd, bytes);
-  // No more than this: memory is charged to who touches it first, and the reader allocates ahead of the threads.
+  // Little more than this: memory is charged to who touches it first, and the reader allocates ahead of the threads.
   if (!base || !make_resident(base, where.strings_offset) || !reset_strings()) {
     if (base) munmap(base, bytes);
     close(fd);
@@ -253,6 +253,7 @@ bool arm(const ArmRequest& request, std::string* why) {
                  .first_hold = next_hold()};
   mapped.memory.take(fd);
   reset_chunks();
+  map_first_strings();
   reset_mix();
   write_header(request);
   api.state.live.store(mapped.session, std::memory_order_release);

@@ -32,7 +32,7 @@ struct Arena {
 
 [[gnu::visibility("hidden")]] extern Arena mapped;
 
-// Counters of chunks.cpp for a new session, and what they are.
+// Counters of chunks.cpp for a new session and the first chunk's memory, and what they are.
 void reset_chunks();
 uint32_t next_hold();
 void count_foreign();   // into the mapped header
@@ -52,6 +52,7 @@ void leave_chunk(Thread* thread);  // the thread ends: its chunk goes to the nex
 uint32_t intern_string(Thread* thread, Session session, const char* text, size_t bytes);
 uint32_t intern_in_window(const char* text, size_t bytes);
 bool reset_strings();   // for a new arena; false: no memory
+void map_first_strings();
 void forget_strings(bool somebody_may_look);  // the arena is gone
 
 Thread** thread_slot();

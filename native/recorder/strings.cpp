@@ -139,6 +139,11 @@ uint32_t intern_in_window(const char* text, size_t bytes) {
   return id;
 }
 
+void map_first_strings() {
+  Lock lock;
+  have_memory(1);
+}
+
 uint32_t intern_string(Thread* thread, Session session, const char* text, size_t bytes) {
   Window window(thread);
   if (api.state.live.load(std::memory_order_relaxed) != session) return arena::kNoName;

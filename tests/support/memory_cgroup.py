@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 _ROOT = Path("/sys/fs/cgroup/memory")
 _PAUSE = 0.01
+
+
+class Unavailable(Exception):
+    """No group can be had; str() is a sentence."""
 
 
 class MemoryCgroup:
@@ -68,14 +70,14 @@ class MemoryCgroup:
 
 @contextmanager
 def memory_cgroup() -> Iterator[MemoryCgroup]:
-    """A new group. Skips the test where none can be had."""
+    """A new group. Raises Unavailable."""
     if not (_ROOT / "memory.limit_in_bytes").exists():
-        pytest.skip("no v1 memory controller at /sys/fs/cgroup/memory")
+        raise Unavailable(f"no v1 memory controller at {_ROOT}")
     group = MemoryCgroup(_ROOT / f"profd-test-{secrets.token_hex(4)}")
     try:
         group.path.mkdir()
     except OSError as error:
-        pytest.skip(f"no memory cgroup can be made: {error}")
+        raise Unavailable(f"no memory cgroup can be made: {error}") from error
     try:
         yield group
     finally:

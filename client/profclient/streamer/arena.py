@@ -62,6 +62,10 @@ class Arena:
             os.close(self._fd)
             self._fd = -1
 
+    def give_back(self) -> None:
+        """Everything has been taken: its memory is free, also should the target hold on to it at our expense."""
+        self._drainer.give_back()
+
     @property
     def away(self) -> int:
         """Chunks that are sent and not acked."""
@@ -75,7 +79,11 @@ class Arena:
     def allow(self, lead: int) -> None:
         """Allocate memory that the target will want, and so many bytes of it at most: they are charged to us."""
         self._lead = lead
-        self._keep_ahead()
+        self.tend()
+
+    def tend(self) -> None:
+        """Allocate what the target has come nearer to; `batch` does it as well."""
+        self.lead_is_short = self._drainer.keep_ahead(AHEAD_BYTES, self._lead)
 
     def batch(self, bytes_max: int, *, last: bool) -> Batch | None:
         """The next message; None when nothing is there that fits. `last`: open chunks are taken, too."""
@@ -83,7 +91,7 @@ class Arena:
         indices: list[int] = []
         size = 0
         for index, is_open in self._waiting(last=last):
-            self._keep_ahead()  # the target goes on while we encode
+            self.tend()  # the target goes on while we encode
             data = self._encoded(index, is_open=is_open)
             if data is None:
                 continue
@@ -118,16 +126,13 @@ class Arena:
 
     def _waiting(self, *, last: bool) -> list[tuple[int, bool]]:
         """(index, whether it is open) of the chunks to send, in the order of their streams."""
-        self._keep_ahead()
+        self.tend()
         sealed = self._drainer.sealed()
         self.filled = len(sealed) / max(1, self._drainer.chunk_count)
         chunks = [(index, False) for index, _, _ in sealed if index not in self._away]
         if last:
             chunks += [(index, True) for index, _, _ in self._drainer.open_chunks() if index not in self._away]
         return chunks
-
-    def _keep_ahead(self) -> None:
-        self.lead_is_short = self._drainer.keep_ahead(AHEAD_BYTES, self._lead)
 
     def _encoded(self, index: int, *, is_open: bool) -> bytes | None:
         if self._ready is not None and self._ready[0] == index:

@@ -18,7 +18,7 @@ from profclient.errors import ClientError
 from profclient.streamer.arena import Arena, ArenaTaken
 from profclient.streamer.compress import compressor
 from profclient.streamer.link import Key, Link, Order
-from profclient.streamer.stream import Ended, Stream
+from profclient.streamer.stream import POLL_SECONDS_MIN, Ended, Stream
 
 IDLE_SECONDS = 60.0  # without an arena; then the streamer ends, and the daemon starts one when it needs it
 DISCONNECTED_SECONDS = 15.0  # without a single ack; then an arena is given up
@@ -156,7 +156,9 @@ class _Drain:
             self._acked_at = time.monotonic()
             while True:
                 try:
-                    return await self._call(arena)
+                    await self._call(arena)
+                    arena.give_back()
+                    return
                 except (Ended, grpc.RpcError, asyncio.InvalidStateError, ClientError) as error:
                     arena.again()
                     await self._before_retry(error)
@@ -182,11 +184,30 @@ class _Drain:
             return arena
 
     async def _call(self, arena: Arena) -> None:
+        tending = asyncio.create_task(self._tend(arena))
+        try:
+            await self._converse(arena, tending)
+        finally:
+            tending.cancel()
+
+    async def _tend(self, arena: Arena) -> None:
+        """While a call is made, which takes its time on a busy host, nobody else looks at the arena."""
+        while True:
+            arena.tend()
+            self._looked()
+            await asyncio.sleep(POLL_SECONDS_MIN)
+
+    async def _converse(self, arena: Arena, tending: asyncio.Task[None]) -> None:
         # The socket answers at once or not at all; a thread for the case that it does not.
         token, _ = await asyncio.to_thread(connection.token, self._path.with_name("control.sock"))
         call = self._stub.Stream(metadata=[("profd-token", token)])
+
+        def looked() -> None:
+            tending.cancel()
+            self._looked()
+
         self._stream = Stream(
-            call, arena, self._finishing, self._acked, target_died=lambda: self._target_died, looked=self._looked
+            call, arena, self._finishing, self._acked, target_died=lambda: self._target_died, looked=looked
         )
         try:
             await self._stream.run()
@@ -199,7 +220,8 @@ class _Drain:
         self._failures = 0
 
     def _looked(self) -> None:
-        if self._arena is not None and self._arena.lead_is_short and not self._asked:
+        """Ask for more, where that would be used; who was allowed nothing at first need not ask."""
+        if self._lead and not self._asked and self._arena is not None and self._arena.lead_is_short:
             self._asked = True
             self._ask()
 

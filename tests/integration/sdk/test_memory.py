@@ -13,7 +13,7 @@ from profproto.v1 import capture_pb2 as pb
 
 from tests.support.attached import Attached, Captures, sources
 from tests.support.daemon import RunningDaemon, running_daemon
-from tests.support.memory_cgroup import MemoryCgroup, memory_cgroup
+from tests.support.memory_cgroup import MemoryCgroup, Unavailable, memory_cgroup
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -51,6 +51,15 @@ def daemon() -> Iterator[RunningDaemon]:
         yield found
 
 
+@pytest.fixture
+def group() -> Iterator[MemoryCgroup]:
+    try:
+        with memory_cgroup() as found:
+            yield found
+    except Unavailable as why:
+        pytest.skip(str(why))
+
+
 @contextmanager
 def job_in(group: MemoryCgroup, daemon: RunningDaemon, folder: Path, does: str) -> Iterator[Attached]:
     count = folder / "count"
@@ -82,9 +91,11 @@ def recorded(captures: Captures, job: Attached, **options: object) -> pb.Capture
     return target
 
 
-def test_recording_nothing_is_charged_next_to_nothing(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_recording_nothing_is_charged_next_to_nothing(
+    daemon: RunningDaemon, group: MemoryCgroup, tmp_path: Path
+) -> None:
     captures = Captures(daemon)
-    with memory_cgroup() as group, job_in(group, daemon, tmp_path, "waits") as job:
+    with job_in(group, daemon, tmp_path, "waits") as job:
         recorded(captures, job)  # what is loaded once
         before = group.charged
         capture = captures.recording(job.pid)
@@ -94,9 +105,11 @@ def test_recording_nothing_is_charged_next_to_nothing(daemon: RunningDaemon, tmp
 
 
 @pytest.mark.parametrize("stacks", [False, True])
-def test_a_job_in_a_tight_cgroup_outlives_its_captures(daemon: RunningDaemon, tmp_path: Path, *, stacks: bool) -> None:
+def test_a_job_in_a_tight_cgroup_outlives_its_captures(
+    daemon: RunningDaemon, group: MemoryCgroup, tmp_path: Path, *, stacks: bool
+) -> None:
     captures = Captures(daemon)
-    with memory_cgroup() as group, job_in(group, daemon, tmp_path, "records") as job:
+    with job_in(group, daemon, tmp_path, "records") as job:
         group.limit(LIMIT)
         for _ in range(ROUNDS):
             target = recorded(captures, job, stacks=stacks)
@@ -105,9 +118,9 @@ def test_a_job_in_a_tight_cgroup_outlives_its_captures(daemon: RunningDaemon, tm
         assert job.process.poll() is None
 
 
-def test_a_job_without_any_room_is_not_recorded(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_a_job_without_any_room_is_not_recorded(daemon: RunningDaemon, group: MemoryCgroup, tmp_path: Path) -> None:
     captures = Captures(daemon)
-    with memory_cgroup() as group, job_in(group, daemon, tmp_path, "records") as job:
+    with job_in(group, daemon, tmp_path, "records") as job:
         group.limit(group.charged + 6 * MiB)
         [target] = captures.record(job.pid, source="sdk").targets
         assert target.state == pb.STATE_REFUSED

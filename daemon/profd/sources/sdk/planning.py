@@ -13,7 +13,7 @@ from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Plan
 
 SECOND: Final = 1_000_000_000
-ARM_SECONDS: Final = 20.0  # for the answer to ARM: the arena's memory is touched first
+ARM_SECONDS: Final = 20.0  # for the answer to ARM
 STOP_SECONDS: Final = 5.0  # for the answer to STOP; a process that is stopped gives none
 TORCH_STOP_SECONDS: Final = 65.0  # where torch's own profiler has to be stopped and write its file first
 DRAIN_SECONDS: Final = 20.0  # for any of what is left in the arena to arrive
