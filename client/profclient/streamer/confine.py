@@ -24,14 +24,14 @@ def confine() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_DATA, MEMORY_BYTES_MAX)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_DATA, MEMORY_BYTES_MAX)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
-    _drop_privileges()
+    drop_privileges()
 
 
-def _drop_privileges() -> None:
+def drop_privileges() -> None:
     """No capabilities (a target may be root's), none to be had by exec."""
     libc = ctypes.CDLL(None)
     for capability in range(_CAPABILITIES):
@@ -40,6 +40,7 @@ def _drop_privileges() -> None:
     libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
-def _limit(which: int, value: int) -> None:
+def limit(which: int, value: int) -> None:
+    """A resource is limited to this much, or what it is limited to already."""
     hard = resource.getrlimit(which)[1]
     resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

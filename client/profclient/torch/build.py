@@ -1,4 +1,4 @@
-"""Compiling the observer for the torch of one Python, ahead of time. Nothing here runs unless a person asks for it."""
+"""Compiling the observer for the torch of one Python, ahead of time: for who asks, and for the daemon (`builder`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profclient.errors import ClientError, NotFoundError, UsageError
-from profclient.torch import builds, sources
+from profclient.torch import builds, notes, sources
 from profclient.torch.builds import Build, Key
 
 _COMPILERS: Final = ("c++", "g++", "clang++")
@@ -89,6 +89,8 @@ def command(torch: Torch, chosen: list[str], output: Path, source: Path | None =
     return [
         *chosen,
         *("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
+        # What lies in torch's folder is data: no code in it is run by the linker's plugin for LTO.
+        *("-fno-lto", "-fno-use-linker-plugin"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.key.cxx11_abi)}",
         f'-DPROFD_TORCH_BUILD="{torch.key.text}"',
         *(f"-isystem{path}" for path in includes),
@@ -100,8 +102,11 @@ def command(torch: Torch, chosen: list[str], output: Path, source: Path | None =
 
 def cuda_command(torch: Torch, chosen: list[str], output: Path, headers: Path) -> list[str]:
     """The same for the part that hears of allocations on CUDA devices."""
-    source = Path(sources.directory()) / "torch" / "cuda_memory.cpp"
-    return [*command(torch, chosen, output, source), f"-isystem{headers}", "-lc10_cuda"]
+    ours = Path(sources.directory()) / "torch"
+    made = command(torch, chosen, output, ours / "cuda_memory.cpp")
+    # NVIDIA's wheels lack headers that nvcc brings: ours stand in for them, one of them only where there is none.
+    stand_ins = (f"-isystem{ours / 'cuda' / 'first'}", f"-isystem{headers}", "-idirafter", f"{ours / 'cuda' / 'last'}")
+    return [made[0], *stand_ins, *made[1:], "-lc10_cuda"]
 
 
 def cuda_headers(torch: Torch) -> Path | None:
@@ -130,20 +135,17 @@ def there(torch: Torch, into: Path | None = None) -> Build | None:
     return found
 
 
-def build(torch: Torch, into: Path | None = None) -> Build:
-    """Compile, and put the result in its place in one step. Raises BuildFailed, NotFoundError, UsageError."""
+def build(torch: Torch, into: Path | None = None, *, private: bool = False) -> Build:
+    """Compile, and put the result in its place in one step. Raises BuildFailed, NotFoundError, UsageError.
+
+    `private`: the place is a user's cache; without a place it is the caller's own.
+    """
     chosen = compiler()
     place = into or builds.cache()
-    try:
-        place.mkdir(mode=0o700 if into is None else 0o755, parents=True, exist_ok=True)
-        if into is None:
-            place.chmod(0o700)
-        work = Path(tempfile.mkdtemp(prefix=".building-", dir=place))
-    except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror or error}") from None
+    work = _workplace(place, private=private or into is None)
     try:
         library = work / builds.LIBRARY
-        _compile(command(torch, chosen, library))
+        _compile(command(torch, chosen, library), work)
         library.chmod(0o644)
         work.chmod(0o755)
         made = datetime.now(UTC).isoformat(timespec="seconds")
@@ -151,14 +153,34 @@ def build(torch: Torch, into: Path | None = None) -> Build:
         cuda = "" if without or not torch.cuda else builds.digest_of(work / builds.CUDA_LIBRARY)
         done = Build(work, torch.key, builds.digest_of(library), torch.python, _version(chosen), made, cuda, without)
         builds.write_manifest(done)
+        notes.forget_failure(place, torch.key)
         return _enter(done, place / torch.key.directory)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _compile(arguments: list[str]) -> None:
+def _workplace(place: Path, *, private: bool) -> Path:
+    """A new directory in it, where things are made before they get their names."""
     try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+        place.mkdir(mode=0o700 if private else 0o755, parents=True, exist_ok=True)
+        if private:
+            place.chmod(0o700)
+        return Path(tempfile.mkdtemp(prefix=notes.BUILDING, dir=place))
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror or error}") from None
+
+
+def _compile(arguments: list[str], scratch: Path) -> None:
+    try:
+        done = subprocess.run(
+            arguments,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMPILE_SECONDS,
+            check=False,
+            env={**os.environ, "TMPDIR": str(scratch)},  # what a killed compiler leaves goes with it
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildFailed(f"{arguments[0]} could not compile the observer: {error}") from None
     if done.returncode != 0:
@@ -176,7 +198,7 @@ def _compile_cuda(torch: Torch, chosen: list[str], library: Path) -> str:
     if headers is None:
         return f"the headers of CUDA {torch.cuda} (cuda_runtime_api.h) are not installed where the observer was built"
     try:
-        _compile(cuda_command(torch, chosen, library, headers))
+        _compile(cuda_command(torch, chosen, library, headers), library.parent)
     except BuildFailed as error:
         return f"its part for CUDA could not be compiled: {str(error)[-1000:]}"
     library.chmod(0o644)

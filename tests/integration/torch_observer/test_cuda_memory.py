@@ -43,8 +43,18 @@ for event in read_arena(descriptor).events:
 """
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
+def as_in_nvidias_wheel(folder: Path) -> Path:
+    """CUDA's headers without those that only nvcc brings: what `pip install torch` leaves on a machine."""
+    wheel = folder / "wheel"
+    wheel.mkdir()
+    for header in HEADERS[-1].parent.iterdir():
+        if header.name != "crt":
+            (wheel / header.name).symlink_to(header)
+    return wheel
+
+
+@pytest.fixture(params=["toolkit", "wheel"])
+def library(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     torch = pytest.importorskip("torch", reason="needs torch")
     if not HEADERS or not shutil.which("c++"):
         pytest.skip("needs a C++ compiler and the headers of CUDA")
@@ -57,7 +67,8 @@ def library(tmp_path: Path) -> Path:
         (generated / "cuda_cmake_macros.h").write_text("#define C10_CUDA_BUILD_SHARED_LIBS\n")
     made = tmp_path / "observer_cuda.so"
     fake = ROOT / "tests" / "support" / "fake_cuda_allocator.cpp"
-    command = build.cuda_command(found, build.compiler(), made, HEADERS[-1].parent)
+    headers = HEADERS[-1].parent if request.param == "toolkit" else as_in_nvidias_wheel(tmp_path)
+    command = build.cuda_command(found, build.compiler(), made, headers)
     command.remove("-lc10_cuda")
     done = subprocess.run(
         [*command, f"-isystem{tmp_path / 'include'}", str(fake)], capture_output=True, text=True, check=False

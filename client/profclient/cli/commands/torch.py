@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from profclient.cli.output import emit_json, table
+from profclient.cli.output import emit_json, printable, table
 from profclient.cli.units import size
 
 if TYPE_CHECKING:
     from profclient.torch.builds import Build
+    from profclient.torch.notes import Note
 
 
 @click.group()
@@ -21,7 +22,8 @@ def torch() -> None:
     """Build the observer of PyTorch's operators, and see what has been built.
 
     Attached processes (`profctl run`, `profclient.attach()`) record operators through it at a third of what torch's own
-    profiler costs, and with no stop at the end. It is compiled for one torch at a time, and never by itself.
+    profiler costs, and with no stop at the end. It is compiled for one torch at a time: here, or by the daemon when a
+    capture meets a process without one.
     """
 
 
@@ -60,16 +62,17 @@ def build(python: str, into: Path | None, force: bool) -> None:
 @torch.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_builds(as_json: bool) -> None:
-    """What has been built, and where it was looked for."""
+    """What has been built, is being built by the daemon, or could not be, and where it was looked for."""
     from profclient.torch import build as building
-    from profclient.torch import builds
+    from profclient.torch import builds, notes
 
     places = builds.places()
     found = building.known(places)
+    unfinished = [note for place in places for note in notes.all_of(place)]
     if as_json:
-        emit_json([_described(*one) for one in found])
+        emit_json([*(_described(*one) for one in found), *map(_noted, unfinished)])
         return
-    if not found:
+    if not found and not unfinished:
         looked = ", ".join(map(str, places))
         click.echo(f"nothing has been built (looked in {looked}).\nBuild it with: profctl torch build")
         return
@@ -77,6 +80,7 @@ def list_builds(as_json: bool) -> None:
         (one.key.torch if one else "?", one.key.machine if one else "", one.made if one else "", str(path), problem)
         for one, path, problem in found
     ]
+    rows += [(note.torch, note.machine, "", str(note.path.parent), _unfinished(note)) for note in unfinished]
     table(("torch", "machine", "built", "directory", "problem"), rows, wide=("directory", "problem"))
 
 
@@ -106,3 +110,14 @@ def prune(dry_run: bool) -> None:
 def _described(build: Build | None, path: Path, problem: str) -> dict[str, Any]:
     known = {**asdict(build), "key": asdict(build.key)} if build else {}
     return {**known, "path": str(path), "problem": problem}
+
+
+def _noted(note: Note) -> dict[str, Any]:
+    torch = {"torch": note.torch, "machine": note.machine}
+    return {"key": torch, "path": str(note.path.parent), "problem": _unfinished(note)}
+
+
+def _unfinished(note: Note) -> str:
+    if note.why:
+        return printable(f"could not be built ({note.since}): {note.why} - profctl torch build tries again")
+    return printable(f"being built since {note.since}")

@@ -108,15 +108,19 @@ def test_a_place_that_was_named_comes_first(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_digest_is_of_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part, name in (("torch", "all.cpp"), ("torch", "names.h"), ("recorder", "writer.h"), ("recorder", "other.cpp")):
-        (tmp_path / part).mkdir(exist_ok=True)
+    cuda = (("torch/cuda/first", "cuda_runtime.h"), ("torch/cuda/last/crt", "host_defines.h"))
+    ours = (("torch", "all.cpp"), ("torch", "names.h"), ("recorder", "writer.h"), ("recorder", "other.cpp"))
+    for part, name in (*ours, *cuda):
+        (tmp_path / part).mkdir(exist_ok=True, parents=True)
         (tmp_path / part / name).write_text("one")
     monkeypatch.setattr(sources, "directory", lambda: str(tmp_path))
     before = sources.digest()
     (tmp_path / "recorder" / "other.cpp").write_text("two")  # the observer does not include it
     assert sources.digest() == before
-    (tmp_path / "recorder" / "writer.h").write_text("two")
-    assert sources.digest() != before
+    for path in ("recorder/writer.h", "torch/cuda/last/crt/host_defines.h"):
+        (tmp_path / path).write_text("two")
+        assert sources.digest() != before
+        before = sources.digest()
 
 
 def test_torch_list_shows_what_cannot_be_used_and_why(build: Build) -> None:
