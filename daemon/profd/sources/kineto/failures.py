@@ -42,8 +42,8 @@ def unregistered(waited_seconds: float) -> Recording:
     """It was going to ask, by all that can be seen from outside, and did not."""
     return failed(
         Reason.TARGET_SILENT,
-        f"the process has not registered within {waited_seconds:.0f} s: its stderr may say why (a build of torch "
-        "without Kineto never does); for samples: --source pyspy",
+        f"the process has not registered within {waited_seconds:.0f} s: its stderr may say why (a program that "
+        "does not import torch, or a build of it without Kineto, never does); for samples: --source pyspy",
     )
 
 

@@ -108,7 +108,7 @@ def _other_directory(wanted: str, directory: Path | None, off: str) -> Offer | N
 
 
 def _silent_so_far(process: Process, expected: bool) -> Offer:
-    if process.framework != "torch":
+    if process.framework != "torch" and not (expected and process.python):
         return Offer(False, f"{_ENABLE} is set, but torch is not imported yet", "wait until it imports torch")
     if expected and not process.stopped and os.geteuid() in (0, process.uid):
         return Offer(True, "it has not registered yet; a capture waits until it does")

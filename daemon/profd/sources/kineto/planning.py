@@ -155,6 +155,11 @@ def plan(process: Process, options: Options, period_ns: int | None, rate: Rate |
     )
 
 
+def asks_for_operators(options: Options) -> bool:
+    """Nothing but operators has what is asked for, so that no other source could stand in."""
+    return options.shapes or options.flops or options.modules
+
+
 def _ending(process: Process, options: Options, period_ns: int, now: float) -> str:
     """A sentence if the scheduler ends the job before a trace could be whole."""
     raw = process.environ.get("SLURM_JOB_END_TIME", "")
