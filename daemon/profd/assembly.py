@@ -41,6 +41,7 @@ from profd.journal.journal import Journal
 from profd.metrics import Metrics, MetricsServer
 from profd.notify import Notifier
 from profd.observe import LiveCollector, ObservedAudit, Reading
+from profd.observers.observers import Observers
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
@@ -255,7 +256,11 @@ class Daemon:
         parts = Parts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         sampler = PySpySource()
-        self._sdk = SdkSource(*attached, sampler)
+        self._observers = Observers(
+            enabled=self._config.build_observers, change_identity=os.geteuid() == 0 and not self._config.user
+        )
+        self._closing.push_async_callback(self._observers.close)
+        self._sdk = SdkSource(*attached, sampler, self._observers)
         sources: list[Source] = [
             self._sdk,
             self._kineto,
@@ -375,7 +380,9 @@ class Daemon:
     def _host_view(self) -> HostView:
         config = self._config
         gpu = GpuChecks(holders=lambda: self._leases.foreign_holders, leases=self._leases.leases)
-        examiner = Examiner(config, identity.current(), self._audit_log, self._nvml, gpu=gpu)
+        examiner = Examiner(
+            config, identity.current(), self._audit_log, self._nvml, gpu=gpu, observers=self._observers.counts
+        )
         return HostView(
             mode=config.mode,
             state_dir=config.state_dir,

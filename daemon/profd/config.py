@@ -49,6 +49,12 @@ class GpuSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     process_metrics: bool = False  # memory of each process on a GPU at the metrics' address, by pid
 
 
+class TorchSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[torch]`: the observer of PyTorch's operators."""
+
+    build: str = "auto"  # for attached processes that have none, once for each torch and user; or "off"
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What the file and the environment may say. Empty strings mean the default of the mode."""
 
@@ -66,9 +72,15 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     kineto: KinetoSettings = KinetoSettings()
     sdk: SdkSettings = SdkSettings()
     gpu: GpuSettings = GpuSettings()
+    torch: TorchSettings = TorchSettings()
 
 
-_TABLES: Final[dict[str, type[msgspec.Struct]]] = {"kineto": KinetoSettings, "sdk": SdkSettings, "gpu": GpuSettings}
+_TABLES: Final[dict[str, type[msgspec.Struct]]] = {
+    "kineto": KinetoSettings,
+    "sdk": SdkSettings,
+    "gpu": GpuSettings,
+    "torch": TorchSettings,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,7 @@ class Config:
     cuda_graphs: str
     pm_sampling_us: int
     gpu_process_metrics: bool
+    build_observers: bool
 
     @property
     def agents(self) -> Path:
@@ -193,6 +206,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         cuda_graphs=settings.gpu.cuda_graphs,
         pm_sampling_us=settings.gpu.pm_sampling_us,
         gpu_process_metrics=settings.gpu.process_metrics,
+        build_observers=_build(settings.torch.build),
     )
     _check(config)
     return config
@@ -219,6 +233,12 @@ def _check(config: Config) -> None:
     for path in (config.socket, config.control, config.agents):
         if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
             raise BadInput(f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes; use a shorter one")
+
+
+def _build(word: str) -> bool:
+    if word not in ("auto", "off"):
+        raise BadInput(f"torch.build = {word!r}: auto or off")
+    return word == "auto"
 
 
 def _path(text: str) -> Path | None:

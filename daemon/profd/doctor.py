@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,7 @@ class Examiner:
     nvml: Nvml
     proc: Path = Path("/proc")
     gpu: GpuChecks = field(default_factory=GpuChecks)
+    observers: Callable[[], Mapping[str, int]] = dict  # builds by their state
 
     def findings(self) -> list[Finding]:
         """All checks, in the order a person would make them."""
@@ -59,6 +61,7 @@ class Examiner:
             "cupti": lambda: Finding("cupti", *self.gpu.cupti()),
             "gpu counters": lambda: Finding("gpu counters", *self.gpu.counters(self.nvml.read().gpus)),
             "pm sampling": lambda: Finding("pm sampling", *pm_sampling.check(self.config.pm_sampling_us)),
+            "observer builds": self._observer_builds,
             "gpu leases": lambda: Finding("gpu leases", *self.gpu.held()),
         }
         return [_tried(name, check) for name, check in checks.items()]
@@ -159,6 +162,18 @@ class Examiner:
                 "clock", "warning", f"resolution {resolution:g} s ({source})", "use a high-resolution clocksource"
             )
         return Finding("clock", "ok", f"{source or 'unknown source'}, resolution {resolution * 1e9:.0f} ns")
+
+    def _observer_builds(self) -> Finding:
+        name, counts = "observer builds", self.observers()
+        told = ", ".join(f"{number} {state}" for state, number in counts.items()) or "none was needed yet"
+        if not self.config.build_observers:
+            return Finding(name, "ok", "off ([torch] build): people build them, with profctl torch build")
+        if not any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
+            fix = "install a C++20 compiler, or build with profctl torch build --into where there is one"
+            return Finding(name, "warning", f"no C++ compiler is on the daemon's PATH; {told}", fix)
+        if counts.get("failed"):
+            return Finding(name, "warning", told, "profctl torch list, as the user whose job it is, says why")
+        return Finding(name, "ok", told)
 
     def _gpus(self) -> Finding:
         reading = self.nvml.read()

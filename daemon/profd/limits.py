@@ -135,6 +135,12 @@ PM_SAMPLES_MAX: Final = 200_000  # of one GPU in one recording; what comes after
 PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daemon
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
+# Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
+OBSERVER_BUILD_SECONDS: Final = 2000.0  # at nice 19 on a busy host; two compilations of 900 s at most
+OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
+OBSERVER_BUILDS_MAX: Final = 1024  # that are remembered, and processes that want one
+OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder
+
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)
 JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
 JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB

@@ -129,7 +129,8 @@ def start_daemon(
             [*command, *flags],
             stdin=subprocess.DEVNULL,
             stderr=log,
-            env={**os.environ, **(environ or {}), "NOTIFY_SOCKET": str(notify)},
+            # An observer of PyTorch takes a compiler 15 s: the tests of that ask for it.
+            env={**os.environ, "PROFD_TORCH_BUILD": "off", **(environ or {}), "NOTIFY_SOCKET": str(notify)},
         )
         daemon = RunningDaemon(directory, process)
         try:

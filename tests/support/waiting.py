@@ -11,11 +11,11 @@ PATIENCE_SECONDS: Final = 120.0
 _PAUSE_SECONDS: Final = 0.005
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Until it holds; an assertion error that says what did not."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(_PAUSE_SECONDS)
 
 

@@ -1,9 +1,10 @@
-"""torch's own profiler in all-thread mode, for processes whose torch has no observer.
+"""torch's own profiler in all-thread mode, for who asks for it by name and with --force.
 
-Within the rules of docs/torch.md: never while another torch profiler runs in the process, always stopped before the
-interpreter ends, without memory (torch records none in this mode). Its result is a file that the daemon fetches. Where
-the observer's library is loaded, it is stopped and exported without the GIL; from Python the job stands still for
-about 4.5 us an event, so the rate is measured first and windows that would cost too much are refused.
+It can crash the program: torch frees the queues of other threads when it is disabled, and an operator that runs on one
+of them then writes into freed memory. Within the rules of docs/torch.md: never while another torch profiler runs in the
+process, always stopped before the interpreter ends, without memory (torch records none in this mode). Its result is a
+file that the daemon fetches. Where the observer's library is loaded, it is stopped and exported without the GIL; from
+Python the job stands still for about 4.5 us an event.
 """
 
 from __future__ import annotations
@@ -13,15 +14,11 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from profclient.torch import observer
 
-STALL_NS_PER_EVENT: Final = 4_500
-STALL_SECONDS_MAX: Final = 0.5  # without --force
-_PROBE_SECONDS: Final = 0.05
 _FILE: Final = "torch.json"
 
 
@@ -32,23 +29,15 @@ class Profiler:
         self._library = library
         self._shapes = "shapes" in options
         self._flops = "flops" in options
-        self._window_ns = int(options.get("window") or 0)
-        self._force = "force" in options
         self._pid = os.getpid()
 
-    def start(self) -> str:
-        """Begin; a sentence about what the end will cost. Raises RuntimeError: another profiler runs, or too costly."""
+    def start(self) -> None:
+        """Begin. Raises RuntimeError: another profiler runs."""
         _refuse_beside_others()
         if self._library is not None:
             self._library.start_profiler(self._shapes, self._flops, _has_devices())
-            return "its end takes about 4.5 us an event, during which the job runs on"
-        rate = self._probe()
-        stall = rate * self._window_ns / 1e9 * STALL_NS_PER_EVENT / 1e9
-        if not self._force:
-            self._refuse_costly(rate, stall)
-        self._begin()
-        expected = f"{stall:.1f} s" if self._window_ns else "4.5 us an event"
-        return f"at its end the job stands still for about {expected}"
+        else:
+            self._begin()
 
     def stop(self) -> str:
         """End it; the path of the Chrome JSON file, empty in a forked child, which leaves the parent's alone.
@@ -77,30 +66,6 @@ class Profiler:
         activities = torch.autograd._supported_activities()
         torch.autograd._prepare_profiler(config, activities)
         torch.autograd._enable_profiler(config, activities)
-
-    def _probe(self) -> float:
-        """Events per second now."""
-        self._begin()
-        begun = time.perf_counter()
-        time.sleep(_PROBE_SECONDS)
-        if _others_run():
-            raise RuntimeError("another torch profiler was started in the process")
-        events = len(_torch().autograd._disable_profiler().events())
-        return events / (time.perf_counter() - begun)
-
-    def _refuse_costly(self, rate: float, stall: float) -> None:
-        remedy = "build the observer, which has no such end (profctl torch build), or --force"
-        if not self._window_ns:
-            raise RuntimeError(
-                f"torch's own profiler holds the GIL at its end for 4.5 us an event, here {rate:,.0f} events a second: "
-                f"give --duration, {remedy}"
-            )
-        if stall > STALL_SECONDS_MAX:
-            fits = STALL_SECONDS_MAX / max(rate * STALL_NS_PER_EVENT / 1e9, 1e-9)
-            raise RuntimeError(
-                f"torch's own profiler would hold the GIL for about {stall:.1f} s at the end of this window "
-                f"({rate:,.0f} events a second): ask for at most {fits:.2g} s, {remedy}"
-            )
 
 
 def _torch() -> Any:

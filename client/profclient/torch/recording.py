@@ -1,4 +1,4 @@
-"""How the operators of one recording are had: by the observer, or by torch's own profiler."""
+"""How the operators of one recording are had: by the observer; by torch's own profiler only for who insists on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from profclient import agent
 from profclient.torch import builds, observer
 from profclient.torch.profiler import Profiler, forget_files
 
+# Of what is told of a recording a semicolon begins the next sentence.
 FIX: Final = "build it once for this torch: profctl torch build"
+NO_OBSERVER: Final = f"no operators are recorded, because there is no observer of them for this torch ({FIX})"
+DANGER: Final = (
+    "torch's own profiler can crash the program: torch frees what other threads still write to when it is stopped "
+    "while operators run on them (SIGSEGV), and --force uses it all the same"
+)
 
 _loaded: observer.Observer | None = None
 _profiler: Profiler | None = None
@@ -24,15 +30,14 @@ def start(options: Mapping[str, str]) -> None:
         if asked == "auto":
             return  # nothing of PyTorch's can be missing
         raise RuntimeError("it has not been imported")
-    found, why = _observer()
+    _refuse_while_imported()
     if asked == "profiler":
-        _start_profiler(found, options, "as asked")
-    elif found is not None:
-        found.start(observer.wanted(options, times=_times))
-    elif asked == "observer":
-        raise RuntimeError(why)
-    else:
-        _start_profiler(None, options, why)
+        # An older daemon asks without --force, too.
+        if "force" not in options:
+            raise RuntimeError(DANGER)
+        _start_profiler(_observer()[0], options)
+        return
+    _need_observer().start(observer.wanted(options, times=_times))
 
 
 def stop(options: Mapping[str, str]) -> None:
@@ -71,9 +76,8 @@ def start_times(options: Mapping[str, str]) -> None:
         return  # kernels say more
     if options["torch"] == "profiler":
         raise RuntimeError("the observer takes CUDA events, not torch's own profiler")
-    found, why = _observer()
-    if found is None:
-        raise RuntimeError(why)
+    _refuse_while_imported()
+    found = _need_observer()
     if not sys.modules["torch"].cuda.is_initialized():
         raise RuntimeError("CUDA had not been initialized when the capture began")
     found.start_times()
@@ -95,9 +99,8 @@ def start_memory(options: Mapping[str, str]) -> None:
         raise RuntimeError("torch has not been imported")
     if _profiler is not None:
         raise RuntimeError("torch's own profiler records none on all threads, the observer does")
-    found, why = _observer()
-    if found is None:
-        raise RuntimeError(why)
+    _refuse_while_imported()
+    found = _need_observer()
     if without := found.start_memory():
         agent.note("not_honoured", f"memory: none of CUDA devices, because {without}")
 
@@ -108,15 +111,28 @@ def stop_memory(options: Mapping[str, str]) -> None:
         _loaded.stop_memory()
 
 
-def _start_profiler(library: observer.Observer | None, options: Mapping[str, str], why: str) -> None:
+def _start_profiler(library: observer.Observer | None, options: Mapping[str, str]) -> None:
     global _profiler
     agent.records_at_stop("torch")
     forget_files()
     profiler = Profiler(library, options)
-    cost = profiler.start()
+    profiler.start()
     _profiler = profiler
-    if options["torch"] != "profiler":
-        agent.note("not_honoured", f"torch: recorded by torch's own profiler, because {why}, and {cost}")
+
+
+def _refuse_while_imported() -> None:
+    """Another thread is importing torch now: half a module answers no question."""
+    spec = getattr(sys.modules["torch"], "__spec__", None)
+    if getattr(spec, "_initializing", False):
+        raise RuntimeError("it was still being imported when the capture began, so no operators are in it")
+
+
+def _need_observer() -> observer.Observer:
+    """The observer. Raises RuntimeError with the reason why there is none."""
+    found, why = _observer()
+    if found is None:
+        raise RuntimeError(why)
+    return found
 
 
 def _observer() -> tuple[observer.Observer | None, str]:
@@ -126,5 +142,5 @@ def _observer() -> tuple[observer.Observer | None, str]:
         try:
             _loaded = observer.load()
         except (builds.Unusable, OSError) as error:
-            return None, str(error)
-    return _loaded, "" if _loaded else f"there is no observer of its operators ({FIX})"
+            return None, f"no operators are recorded, because {error}"
+    return _loaded, "" if _loaded else NO_OBSERVER

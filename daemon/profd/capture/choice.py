@@ -128,7 +128,7 @@ def choose(
         refusal = refusal or refusal_here
         passed.append(f"{source.name}: {_clause(refusal_here.message)}")
         # These are about the process or the host, not about this source.
-        if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING):
+        if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING) or _meant_operators(options, plan):
             break
     return refusal or _no_source(process, options, declined, children)
 
@@ -157,6 +157,15 @@ def _refusal(
     if too_much:
         return Choice(None, plan, reason=Reason.OVER_LIMIT, message=f"refused: {too_much}")
     return None
+
+
+def _meant_operators(options: Options, plan: Plan) -> bool:
+    """A source that would have recorded operators and cannot is not replaced by one that has none.
+
+    Where they are asked for by `--torch`, or strictly and are missing.
+    """
+    named = not plan.serves and options.torch in ("observer", "profiler")
+    return named or any(sentence.startswith("torch:") for sentence in plan.not_honoured)
 
 
 def _why(options: Options, passed: list[str]) -> str:

@@ -26,7 +26,10 @@ class StoredTrace:
 
 
 def verdict(recording: Recording, trace: StoredTrace, target: TargetRecord) -> tuple[State, Reason, str]:
-    """State, reason and sentence of a target whose trace is stored; the first shortfall found names it."""
+    """State, reason and sentence of a target whose trace is stored; the first shortfall found names it.
+
+    A whole one has the sentence that its source gave it: what the trace cannot have in it, and what would change that.
+    """
     if recording.reason is not Reason.NONE:
         return State.PARTIAL, recording.reason, recording.message
     if trace.truncated:
@@ -39,7 +42,7 @@ def verdict(recording: Recording, trace: StoredTrace, target: TargetRecord) -> t
     if lost:
         where = ", ".join(sorted({f"{loss.stage}: {loss.reason}" for loss in [*recording.lost, *trace.lost]}))
         return State.PARTIAL, Reason.LOSSES, f"{lost} events are not in the trace ({where})"
-    return State.STORED, Reason.NONE, ""
+    return State.STORED, Reason.NONE, recording.message
 
 
 def gpu_shortfall(trace: StoredTrace, target: TargetRecord) -> str:

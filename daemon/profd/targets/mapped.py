@@ -77,16 +77,19 @@ def torch_version(process_root: Path, library: str) -> str:
     package, _, tail = library.rpartition("/lib/")
     if not package or "/" in tail:
         return ""
-    fd = _open_without_links(process_root, [*package.split("/")[1:], "version.py"])
+    found = _VERSION.search(read_without_links(process_root, f"{package}/version.py", _VERSION_BYTES) or b"")
+    return found.group(1).decode("ascii") if found else ""
+
+
+def read_without_links(process_root: Path, path: str, limit: int) -> bytes | None:
+    """The first bytes of a regular file of a process, reached without following any link; None if that fails."""
+    fd = _open_without_links(process_root, path.split("/")[1:])
     if fd is None:
-        return ""
+        return None
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ""
-        found = _VERSION.search(os.read(fd, _VERSION_BYTES))
-        return found.group(1).decode("ascii") if found else ""
+        return os.read(fd, limit) if stat.S_ISREG(os.fstat(fd).st_mode) else None
     except OSError:
-        return ""
+        return None
     finally:
         os.close(fd)
 

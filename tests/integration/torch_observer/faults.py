@@ -10,7 +10,7 @@ import io
 import os
 import sys
 import threading
-import time
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import pytest
 import torch
 from profclient import _recorder
-from profclient.torch import observer
+from profclient.torch import observer, recording
 from profclient.torch.profiler import Profiler, forget_files
 from profd.decode.op_inputs import signature
 from profd.derive.flops import op_flops
@@ -333,22 +333,30 @@ def a_profiler_that_was_overtaken_is_not_exported() -> None:
         ours.stop()
 
 
-def a_long_window_of_the_profiler_is_refused() -> None:
-    done = threading.Event()
+def torchs_own_profiler_is_never_started_unless_forced() -> None:
+    """An observer that cannot be had, or an older daemon that asks for the profiler: nothing starts it."""
+    nothing = (None, recording.NO_OBSERVER)
+    with unittest.mock.patch.object(Profiler, "start") as started:
+        with unittest.mock.patch.object(recording, "_observer", return_value=nothing):
+            for asked, said in (("auto", "no observer"), ("observer", "no observer"), ("profiler", "crash")):
+                with pytest.raises(RuntimeError, match=said):
+                    recording.start({"torch": asked, "shapes": "", "window": "1000000"})
+        with pytest.raises(RuntimeError, match=r"crash.*--force"):
+            recording.start({"torch": "profiler"})
+    started.assert_not_called()
 
-    def work() -> None:
-        while not done.is_set():
-            torch.ones(2).add(1)
-            time.sleep(0)
 
-    thread = threading.Thread(target=work)
-    thread.start()
+def a_torch_that_is_being_imported_is_told_in_a_sentence() -> None:
+    spec = torch.__spec__
+    assert spec is not None
+    spec._initializing = True  # type: ignore[attr-defined]  # as importlib says it
     try:
-        with pytest.raises(RuntimeError, match=r"hold the GIL.*profctl torch build"):
-            Profiler(None, {"torch": "auto", "window": str(600 * 10**9)}).start()
+        for start in (recording.start, recording.start_memory):
+            with pytest.raises(RuntimeError, match="still being imported"):
+                start({"torch": "auto"})
     finally:
-        done.set()
-        thread.join()
+        spec._initializing = False  # type: ignore[attr-defined]
+    assert torch_has_no_callback()
 
 
 def the_profiler_writes_a_file() -> None:
@@ -380,7 +388,8 @@ CASES = (
     out_of_memory_is_told,
     the_profiler_writes_a_file,
     profilers_of_torch_do_not_meet,
-    a_long_window_of_the_profiler_is_refused,
+    torchs_own_profiler_is_never_started_unless_forced,
+    a_torch_that_is_being_imported_is_told_in_a_sentence,
     a_profiler_that_was_overtaken_is_not_exported,
     backward_within_backward_runs_on_threads_of_its_own,
 )

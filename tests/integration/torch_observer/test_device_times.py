@@ -15,6 +15,7 @@ from profproto.v1 import capture_pb2 as pb
 from tests.support.attached import READY, Captures, attached, sql
 from tests.support.daemon import RunningDaemon, running_daemon
 
+torch = pytest.importorskip("torch", reason="needs torch")
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -175,6 +176,8 @@ print(json.dumps(recorded(forks)))
 
 
 def test_torch_without_cuda_has_none() -> None:
+    if torch.version.cuda is not None:
+        pytest.skip("this torch has CUDA events")
     done = subprocess.run(
         [sys.executable, "-c", RECORD.replace("ctypes.CDLL(sys.argv[1])", "None") + "loaded.start_times()"],
         capture_output=True,
@@ -183,6 +186,13 @@ def test_torch_without_cuda_has_none() -> None:
         check=False,
     )
     assert "this torch has no CUDA events" in done.stderr
+
+
+def test_where_cuda_does_not_run_there_are_none_whatever_torch_was_built_for() -> None:
+    asked = "from profclient.torch import recording\nrecording.start_times({'torch': 'auto'})"
+    program = RECORD.replace("ctypes.CDLL(sys.argv[1])", "None") + asked
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "CUDA had not been initialized when the capture began" in done.stderr
 
 
 # Jobs whose CUDA is the test's, and no CUPTI.

@@ -61,6 +61,10 @@ print(len(read_arena(descriptor).named("aten::addmm")), steps, flush=True)
 """,
     )
 )
+# Something to record, also where no operators are.
+RANGED = TRAIN.replace(
+    "    steps += 1", "    profclient.record_function('mine').__enter__().__exit__(None, None, None)\n    steps += 1"
+)
 STEP_OPS = {"aten::addmm": 2, "AddmmBackward0": 2, "aten::relu": 1, "Optimizer.step#SGD.step": 1}
 
 
@@ -81,7 +85,7 @@ def unbuilt(daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory) -> 
     """The same where nothing has been built."""
     folder = tmp_path_factory.mktemp("unbuilt")
     places = {"PROFD_TORCH_DIR": str(folder / "none"), "XDG_CACHE_HOME": str(folder / "cache")}
-    with attached(daemon, folder, TRAIN, environ=places) as found:
+    with attached(daemon, folder, RANGED, environ=places) as found:
         yield found
 
 
@@ -200,13 +204,51 @@ def test_kineto_on_demand_meanwhile(daemon: RunningDaemon, tmp_path: Path) -> No
     assert recorded == 2 * steps
 
 
-def test_torchs_own_profiler_on_request(daemon: RunningDaemon, job: Attached) -> None:
-    target = captured(daemon, job, torch="profiler")
+def test_torchs_own_profiler_is_refused_unless_forced(daemon: RunningDaemon, job: Attached) -> None:
+    [refused] = Captures(daemon).record(job.pid, torch="profiler").targets
+    assert refused.state == pb.STATE_REFUSED, refused.message
+    assert "crash" in refused.message
+    assert "--force" in refused.message
+    target = captured(daemon, job, torch="profiler", force=True)
     check_steps(calls(daemon, target.trace))
 
 
-def test_without_a_build_it_says_so_and_how_to_change_it(daemon: RunningDaemon, unbuilt: Attached) -> None:
-    target = captured(daemon, unbuilt, force=True)
-    check_steps(calls(daemon, target.trace))
-    [said] = target.not_honoured
-    assert "profctl torch build" in said
+def test_without_a_build_there_are_ranges_and_samples_and_the_first_line_says_so(
+    daemon: RunningDaemon, unbuilt: Attached
+) -> None:
+    target = captured(daemon, unbuilt)
+    assert target.state == pb.STATE_STORED
+    assert target.message.startswith("no operators are recorded")
+    assert "profctl torch build" in target.message
+    assert list(target.not_honoured) == [f"torch: {target.message}"]
+    for seconds in (1, 5, 25, 125):  # py-spy may take so long to begin
+        [target] = Captures(daemon).record(unbuilt.pid, duration_ns=seconds * 10**9).targets
+        [[operators, ranges, samples]] = sql(
+            daemon,
+            target.trace,
+            "select count(*) filter (name like 'aten::%'), count(*) filter (name = 'mine'), "
+            "count(*) filter (name like '%forward%') from events",
+        )
+        assert operators == 0
+        assert ranges > 0
+        if samples:
+            break
+    assert samples > 0
+
+
+def test_strictly_asked_it_is_refused_and_not_sampled(daemon: RunningDaemon, unbuilt: Attached) -> None:
+    [target] = Captures(daemon).record(unbuilt.pid, strict=True).targets
+    assert target.state == pb.STATE_REFUSED
+    assert "profctl torch build" in target.message
+
+
+def test_nothing_of_ours_is_on_the_jobs_stderr(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """torch's own lines (`External init callback`, `USDT`) were its profiler's."""
+    program = "import os; os.dup2(os.open(os.environ['ERR'], os.O_CREAT | os.O_WRONLY, 0o600), 2)\n" + RANGED
+    for folder, places in (("with", {}), ("without", {"PROFD_TORCH_DIR": "/nowhere"})):
+        said = tmp_path / folder
+        environ = {"ERR": str(said), "XDG_CACHE_HOME": str(tmp_path), **places}
+        with attached(daemon, tmp_path, program, environ=environ) as job:
+            for _ in range(2):
+                captured(daemon, job, shapes=True, memory=not places)
+        assert said.read_text() == ""

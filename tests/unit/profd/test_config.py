@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from profd import config, main
-from profd.config import GpuSettings, KinetoSettings, SdkSettings, Settings
+from profd.config import GpuSettings, KinetoSettings, SdkSettings, Settings, TorchSettings
 from profd.errors import BadInput
 
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -110,9 +110,10 @@ def test_addresses(text: str, address: tuple[str, int] | None) -> None:
 def test_every_setting_is_documented_and_every_flag_exists() -> None:
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and "PROFD_" in line]
     keys = {re.sub(r"\[(\w+)\] ", r"\1.", row.split("`")[1]) for row in rows}
-    known = {name for name in Settings.__struct_fields__ if name not in ("kineto", "sdk", "gpu")}
+    known = {name for name in Settings.__struct_fields__ if name not in ("kineto", "sdk", "gpu", "torch")}
     known |= {f"kineto.{name}" for name in KinetoSettings.__struct_fields__}
     known |= {f"gpu.{name}" for name in GpuSettings.__struct_fields__}
+    known |= {f"torch.{name}" for name in TorchSettings.__struct_fields__}
     assert keys == known | {f"sdk.{name}" for name in SdkSettings.__struct_fields__}
     flags = set(re.findall(r"`(--[a-z-]+)", "\n".join(rows))) - {"--user"}
     assert flags <= {option for action in main._parser()._actions for option in action.option_strings}
@@ -120,6 +121,13 @@ def test_every_setting_is_documented_and_every_flag_exists() -> None:
 
 def test_settings_are_strict() -> None:
     assert msgspec.convert({}, Settings) == Settings()
+
+
+def test_an_observer_is_built_or_not() -> None:
+    assert config.load({}, {}, user=True).build_observers
+    assert not config.load({}, {"PROFD_TORCH_BUILD": "off"}, user=True).build_observers
+    with pytest.raises(BadInput, match=r"torch\.build = 'never': auto or off"):
+        config.load({"torch": {"build": "never"}}, {}, user=True)
 
 
 def test_a_wrong_setting_ends_with_code_1_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def _add_observer(status: host_pb2.HostStatus) -> None:
     if built:
         detail, fix = f"built for torch {version}, the one beside profctl", ""
     else:
-        detail = f"not built for torch {version}, the one beside profctl: attached jobs use torch's own profiler"
+        detail = f"not built for torch {version}, the one beside profctl: attached jobs have no operators recorded"
         fix = "profctl torch build"
     status.checks.add(name="torch observer", verdict="ok" if built else "warning", detail=detail, fix=fix)
 

@@ -22,15 +22,20 @@ EVENT_BYTES: Final = 5  # in the journal
 _LATENCY_NS: Final = 2_000_000
 _SPARE_NS: Final = 10 * SECOND
 
-OBSERVER_FIX: Final = "build it once for this torch: profctl torch build"
+OBSERVER_FIX: Final = "build it once for this torch: profctl torch build"  # the client's own word, too
+NO_OPERATORS: Final = "torch: no operators are recorded, because there is no observer of them for this torch"
+SAMPLES_HZ: Final = 20.0  # beside ranges, where operators cannot be had and nobody said how often
 _NO_TORCH: Final = "this process has not imported torch"
 _PYTHON_CALLS: Final = (
     "stacks: every Python call is recorded, which takes about 0.1 us a call, and on Python 3.11 every bytecode "
     "becomes slower too"
 )
+_CRASH: Final = (
+    "torch's own profiler can crash the job: torch frees what other threads still write to when it is stopped while "
+    "operators run on them (SIGSEGV)"
+)
 _TORCH_STOP: Final = (
-    "PyTorch is recorded by its own profiler (there is no observer for this torch): at the end it holds the GIL "
-    "for about 4.5 us an event"
+    "at its end torch's own profiler holds the GIL for about 4.5 us an event, where there is no observer"
 )
 _CUDA_EVENTS: Final = (
     "gpu_fallback: where CUPTI records nothing, CUDA gets two events for each operator, and the end waits for the "
@@ -55,9 +60,18 @@ _ORDINARY: Final = Collecting()
 
 
 def words(
-    options: Options, can: Collection[str] = ("ranges",), *, cuda: bool = False, collecting: Collecting = _ORDINARY
+    options: Options,
+    can: Collection[str] = ("ranges",),
+    *,
+    cuda: bool = False,
+    collecting: Collecting = _ORDINARY,
+    torch: bool = False,
 ) -> tuple[str, ...]:
-    """The options in the agent protocol's words, for an agent that `can`. `cuda`: record what CUPTI says."""
+    """The options in the agent protocol's words, for an agent that `can`.
+
+    `cuda`: record what CUPTI says. `torch`: it has been imported. An older agent that is not told to use the observer
+    or nothing would use torch's own profiler, which can crash the job.
+    """
     collector = collecting.word()
     if "ranges" not in can:
         return (collector,)
@@ -77,7 +91,8 @@ def words(
         )
         if on
     ]
-    return (*asked, f"torch:{options.torch or 'auto'}")
+    way = options.torch or "auto"
+    return (*asked, f"torch:{'observer' if torch and way == 'auto' else way}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +108,12 @@ def alike(options: Options) -> frozenset[str]:
     return frozenset(words(options)) - {"force"}
 
 
-def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None) -> Plan:
-    """Answer `Source.plan`. `rate`: of an earlier trace of the process with like options, None if there is none."""
-    refusal = _refusal(options, hello.can)
+def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None, fix: str = OBSERVER_FIX) -> Plan:
+    """Answer `Source.plan`. `rate`: of an earlier trace of the process with like options, None if there is none.
+
+    `fix`: what brings an observer to a process that has none.
+    """
+    refusal = _refusal(options, hello.can, fix)
     if refusal:
         return Plan(False, refusal, Reason.NOT_HONOURED)
     window_ns = options.duration_ns or CAPTURE_WINDOW_MAX_NS
@@ -107,7 +125,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None) ->
     ahead_ns = max(0, options.start_at_ns - time.time_ns()) if options.start_at_ns is not None else 0
     return Plan(
         serves=True,
-        not_honoured=tuple(_not_honoured(options, hello)),
+        not_honoured=tuple(_not_honoured(options, hello, fix)),
         latency_ns=_LATENCY_NS + ahead_ns,
         events=events,
         memory_bytes=arena_bytes,
@@ -127,35 +145,50 @@ def stop_seconds(options: Options, hello: Hello) -> float:
 
 def uses_torch_profiler(options: Options, hello: Hello) -> bool:
     """Operators would be recorded by torch's own profiler."""
-    if "torch" not in hello.can or not hello.framework.startswith("torch") or options.torch == "observer":
-        return False
-    return options.torch == "profiler" or "observer" not in hello.can
+    return options.torch == "profiler" and "torch" in hello.can and has_torch(hello)
 
 
-def _refusal(options: Options, can: Collection[str]) -> str:
+def has_torch(hello: Hello) -> bool:
+    """It has imported torch."""
+    return hello.framework.startswith("torch")
+
+
+def lacks_observer(options: Options, hello: Hello) -> bool:
+    """Operators would be missing for want of an observer: what else can be had is to stand in for them."""
+    return has_torch(hello) and "observer" not in hello.can and options.torch in ("", "auto")
+
+
+def replaced(sentence: str, fix: str) -> str:
+    """What an agent says is missing, with the daemon's word of what brings it."""
+    return sentence.replace(OBSERVER_FIX, fix)
+
+
+def _refusal(options: Options, can: Collection[str], fix: str) -> str:
     if options.torch == "observer" and "observer" not in can:
-        return f"the process has no observer of PyTorch's operators; {OBSERVER_FIX}"
+        return f"the process has no observer of PyTorch's operators; {fix}"
     if options.torch == "profiler" and "torch" not in can:
         return "the process has not imported torch, or its profiler cannot be used from its agent"
+    if options.torch == "profiler" and not options.force:
+        return f"{_CRASH}; the observer is safe ({fix}), --force uses torch's own profiler all the same"
     return ""
 
 
-def _not_honoured(options: Options, hello: Hello) -> list[str]:
+def _not_honoured(options: Options, hello: Hello, fix: str) -> list[str]:
     """What a request asks and this process cannot give, a sentence each that begins with the option's name."""
     can = hello.can
-    torch = hello.framework.startswith("torch")
-    operators = bool(can & {"torch", "observer"})
-    missing = []
+    torch = has_torch(hello)
+    operators = "observer" in can or uses_torch_profiler(options, hello)
+    missing = [f"{NO_OPERATORS} ({fix})"] if lacks_observer(options, hello) else []
     for asked, option, why in (
         (options.stacks and "stacks" not in can, "stacks", "its agent has no tracer of Python calls"),
         (options.c_calls and not options.stacks, "c_calls", "C calls are recorded together with stacks; add --stacks"),
         (options.modules and "modules" not in can, "modules", "its agent cannot see modules"),
-        (options.shapes and torch and not operators, "shapes", f"no recorder of PyTorch's operators; {OBSERVER_FIX}"),
-        (options.flops and not operators, "flops", "no operators are recorded in this process"),
-        (options.flops and operators and not torch, "flops", _NO_TORCH),
+        (options.shapes and torch and not operators, "shapes", f"no operators are recorded; {fix}"),
+        (options.flops and torch and not operators, "flops", f"no operators are recorded; {fix}"),
+        (options.flops and not torch, "flops", _NO_TORCH),
         (options.memory and not torch, "memory", _NO_TORCH),
-        (options.memory and torch and "observer" not in can, "memory", f"needs the observer; {OBSERVER_FIX}"),
-        (options.gpu_fallback and "observer" not in can, "gpu_fallback", f"needs the observer; {OBSERVER_FIX}"),
+        (options.memory and torch and "observer" not in can, "memory", f"needs the observer; {fix}"),
+        (options.gpu_fallback and "observer" not in can, "gpu_fallback", f"needs the observer; {fix}"),
         (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),
     ):
         if asked:
@@ -168,7 +201,7 @@ def _risks(options: Options, hello: Hello) -> list[str]:
     if options.stacks or options.modules:
         said.append(_PYTHON_CALLS)
     if uses_torch_profiler(options, hello):
-        said.append(_TORCH_STOP)
+        said += [_CRASH, _TORCH_STOP]
     if options.gpu_fallback:
         said.append(_CUDA_EVENTS)
     return said

@@ -162,6 +162,7 @@ class Recorder:
                 self._hello.can,
                 cuda=self._records_cuda(),
                 collecting=self._parts.collecting,
+                torch=planning.has_torch(self._hello),
             ),
             window_ns=self._options.duration_ns,
             iterations=self._options.iterations,

@@ -38,7 +38,11 @@ def _of_samples(options: Options) -> Options:
 class Samples:
     """The sampler at work, from the moment this is made. To be ended, whatever happens."""
 
-    def __init__(self, sampler: Source, process: Process, options: Options, session: Session) -> None:
+    def __init__(
+        self, sampler: Source, process: Process, options: Options, session: Session, *, asked: bool = True
+    ) -> None:
+        """Not `asked`: nobody did, and where there are none nothing is missing of what was."""
+        self._asked = asked
         self._stop = asyncio.Event()
         own = Session(session.capture, session.directory, self._stop, lambda state, doing: None)
         self._made = session.made
@@ -63,22 +67,25 @@ class Samples:
             return Recording(State.FAILED, Reason.SOURCE_FAILED, str(error))
 
     async def join(self, recording: Recording) -> None:
-        """Put the samples into a recording that is over; what is missing is not honoured."""
+        """Put the samples into a recording that is over; what is missing of what was asked is not honoured."""
         self._stop.set()
         if recording.state is not State.DRAINING and not _is_empty(recording):
             return
         done, _ = await asyncio.wait([self._task], timeout=STOP_SECONDS)
         if not done:
-            recording.not_honoured.append(f"samples: they were not written within {STOP_SECONDS:.0f} s")
+            self._miss(recording, f"they were not written within {STOP_SECONDS:.0f} s")
             return
         found = self._task.result()
         if found.state is not State.DRAINING or found.reason is not Reason.NONE:
-            recording.not_honoured.append(f"samples: {found.message}")
+            self._miss(recording, found.message)
         if found.state is State.DRAINING:
             _fill(recording)
             recording.files += found.files
             recording.warnings += found.warnings
             recording.versions |= found.versions
+
+    def _miss(self, recording: Recording, why: str) -> None:
+        (recording.not_honoured if self._asked else recording.warnings).append(f"samples: {why}")
 
     async def end(self) -> None:
         """Whatever it still does; the process runs on as before."""

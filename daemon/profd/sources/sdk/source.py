@@ -7,13 +7,13 @@ import contextlib
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
 from profd.agents.agent import Agent, Arm
-from profd.agents.protocol import Status
+from profd.agents.protocol import Hello, Status
 from profd.agents.registry import Registry
 from profd.capture.model import Loss, Options, Reason, Recording, State
 from profd.errors import Exhausted, ProfdError
@@ -23,6 +23,8 @@ from profd.gpu.leases import Held, Lease
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.sdk import orphans, planning, samples
 from profd.sources.sdk.handover import Parts, take_over
+from profd.sources.sdk.operators import Operators, sampled
+from profd.sources.sdk.ports import Observers
 from profd.sources.sdk.recording import Recorder
 from profd.targets.process import Process, ProcessId
 
@@ -67,11 +69,14 @@ class SdkSource(Source):
         journal: Path,
         leases: LeaseKeeper,
         sampler: Source | None = None,
+        observers: Observers | None = None,
     ) -> None:
         """`socket` is where agents connect, for messages: whoever listens there feeds the registry.
         `journal` is where an earlier daemon may have left recordings that go on.
-        `sampler` is for `--samples`; whoever made it opens and closes it.
+        `sampler` is for `--samples`, and `observers` brings observers of PyTorch's operators; whoever made them opens
+        and closes them.
         """
+        self._operators = Operators(observers)
         self._leases = leases
         self._sampler = sampler
         self.on_recovered: Recovered = lambda capture, process, losses: None
@@ -140,6 +145,11 @@ class SdkSource(Source):
             return Offer.held(held)
         return Offer(True, after=_better(process, agent))
 
+    async def prepare(self, processes: Sequence[Process]) -> None:
+        """Which torch those have that have no observer of it."""
+        agents = ((process, self._registry.get(process.id)) for process in processes)
+        await self._operators.look([(process, agent.hello) for process, agent in agents if agent is not None])
+
     def plan(self, process: Process, options: Options) -> Plan:
         """What recording would give and cost; events from an earlier trace of the process with like options."""
         agent = self._registry.get(process.id)
@@ -149,19 +159,22 @@ class SdkSource(Source):
         arena = self._parts.sizes.find(process.id.pid, self._parts.arena_bytes, force=options.force)
         if arena.refusal:
             return Plan(False, arena.refusal, Reason.OVER_LIMIT)
-        found = planning.plan(options, agent.hello, arena.bytes, rate)
+        hello = self._operators.hello(process, agent.hello)
+        found = planning.plan(options, hello, arena.bytes, rate, self._operators.fix(process, hello))
         if arena.risk:
             found = replace(found, risks=(*found.risks, arena.risk))
         if self._parts.collecting.cupti_python and {"ranges", "cuda"} <= agent.hello.can:
             found = replace(found, risks=(*found.risks, CUPTI_PYTHON_RISK))
-        return self._with_samples(found, process, options)
+        return self._with_samples(found, process, options, hello)
 
-    def _with_samples(self, plan: Plan, process: Process, options: Options) -> Plan:
+    def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
+        asked = options.sample_hz is not None
+        options = sampled(options, hello)
         if options.sample_hz is None or not plan.serves:
             return plan
         missing = samples.why_not(self._sampler, process, options)
         if missing:
-            return replace(plan, not_honoured=(*plan.not_honoured, f"samples: {missing}"))
+            return replace(plan, not_honoured=(*plan.not_honoured, f"samples: {missing}")) if asked else plan
         more_ns = round(samples.STOP_SECONDS * 1e9)
         return replace(
             plan,
@@ -170,11 +183,13 @@ class SdkSource(Source):
             stop_ns=plan.stop_ns + more_ns,
         )
 
-    def _sample(self, process: Process, options: Options, session: Session) -> samples.Samples | None:
-        """Samples, where they are asked for and can be had."""
+    def _sample(self, process: Process, options: Options, session: Session, hello: Hello) -> samples.Samples | None:
+        """Samples, where they are asked for or stand in for operators, and can be had."""
+        asked = options.sample_hz is not None
+        options = sampled(options, hello)
         if self._sampler is None or options.sample_hz is None or samples.why_not(self._sampler, process, options):
             return None
-        return samples.Samples(self._sampler, process, options, session)
+        return samples.Samples(self._sampler, process, options, session, asked=asked)
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
         """One trace of one process; see Source."""
@@ -182,6 +197,8 @@ class SdkSource(Source):
         agent = self._registry.get(process.id)
         if agent is None or not offer.can or not plan.serves:
             return _refused(offer, plan)
+        hello = self._operators.hello(process, agent.hello)
+        fix = self._operators.fix(process, hello)
         with contextlib.ExitStack() as ending:
             self._running[process.id] = session.capture
             ending.callback(self._running.pop, process.id)
@@ -193,7 +210,7 @@ class SdkSource(Source):
             arena_bytes = plan.memory_bytes or self._parts.arena_bytes
             ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes))
             parts = replace(self._parts, arena_bytes=arena_bytes)
-            beside = self._sample(process, options, session)
+            beside = self._sample(process, options, session, hello)
             watched = session if beside is None else beside.around(session)
             recorder = Recorder(agent, process, options, watched, parts, self._leases, lease)
             try:
@@ -205,7 +222,9 @@ class SdkSource(Source):
             finally:
                 if beside is not None:
                     await beside.end()
-        recording.not_honoured = list(dict.fromkeys([*plan.not_honoured, *recording.not_honoured]))
+        said = [planning.replaced(sentence, fix) for sentence in recording.not_honoured]
+        recording.not_honoured = list(dict.fromkeys([*plan.not_honoured, *said]))
+        self._operators.explain(recording, process, hello)
         self._learn((process.id, planning.alike(options)), recorder, recording)
         return recording
 

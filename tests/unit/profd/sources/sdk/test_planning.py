@@ -81,6 +81,7 @@ def test_what_is_missing_is_named_option_by_option() -> None:
     asked = Options(stacks=True, modules=True, memory=True, flops=True, shapes=True, native=True)
     found = plan(asked, hello(framework="torch 2.13.0"))
     assert [sentence.partition(":")[0] for sentence in found.not_honoured] == [
+        "torch",
         "stacks",
         "modules",
         "shapes",
@@ -98,16 +99,44 @@ def test_c_calls_come_with_stacks_only() -> None:
     assert not plan(Options(c_calls=True, stacks=True), hello("stacks")).not_honoured
 
 
-def test_torchs_own_profiler_is_a_risk_where_it_would_be_used() -> None:
-    def risks(options: Options, said: Hello) -> str:
-        return " ".join(plan(options, said).risks)
+TORCH = hello("torch", framework="torch 2.13.0")
+OBSERVED = hello("torch", "observer", framework="torch 2.13.0")
 
-    torch = hello("torch", framework="torch 2.13.0")
-    both = hello("torch", "observer", framework="torch 2.13.0")
-    assert "GIL" in risks(Options(), torch)
-    assert "GIL" in risks(Options(torch="profiler"), both)
-    assert "GIL" not in risks(Options(), both)
-    assert "GIL" not in risks(Options(), hello("torch"))  # it can import torch, and has not
+
+@pytest.mark.parametrize("said", [TORCH, OBSERVED])
+def test_torchs_own_profiler_can_crash_the_job_and_is_refused_without_force(said: Hello) -> None:
+    refused = plan(Options(torch="profiler"), said)
+    assert not refused.serves
+    assert "crash" in refused.refusal
+    assert "--force" in refused.refusal
+    forced = plan(Options(torch="profiler", force=True), said)
+    assert forced.serves
+    assert "crash" in forced.risks[0]
+    assert planning.uses_torch_profiler(Options(torch="profiler", force=True), said)
+
+
+@pytest.mark.parametrize("said", [TORCH, OBSERVED, hello("torch")])
+def test_nothing_else_ever_uses_it(said: Hello) -> None:
+    for options in (Options(), Options(force=True), Options(shapes=True), Options(torch="observer")):
+        found = plan(options, said)
+        assert not planning.uses_torch_profiler(options, said)
+        assert not any("crash" in risk for risk in found.risks)
+
+
+def test_an_older_agent_is_told_to_use_the_observer_or_nothing() -> None:
+    assert planning.words(Options(), {"ranges", "torch"}, torch=True) == ("ranges", "torch:observer")
+    asked = Options(torch="profiler", force=True)
+    assert planning.words(asked, {"ranges", "torch"}, torch=True) == ("ranges", "force", "torch:profiler")
+
+
+def test_operators_that_are_missing_are_told_first_with_what_brings_them() -> None:
+    found = planning.plan(Options(shapes=True, memory=True), TORCH, 1 << 26, None, "it is being built: ask again")
+    assert found.serves
+    assert found.not_honoured[0] == f"{planning.NO_OPERATORS} (it is being built: ask again)"
+    assert [sentence.partition(":")[0] for sentence in found.not_honoured] == ["torch", "shapes", "memory"]
+    assert not plan(Options(shapes=True, memory=True), OBSERVED).not_honoured
+    said_by_the_agent = f"{planning.NO_OPERATORS} ({planning.OBSERVER_FIX})"
+    assert planning.replaced(said_by_the_agent, "it is being built: ask again") == found.not_honoured[0]
 
 
 def test_the_collector_is_told_what_to_make_of_cuda_graphs() -> None:

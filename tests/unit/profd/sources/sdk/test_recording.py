@@ -46,7 +46,10 @@ async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     assert done.files == rig.kept
     assert (done.start_ns, done.end_ns) == (1_000, 2_000)
     assert done.lost == [Loss("target", "arena_full", 3)]
-    assert done.not_honoured == ["flops: no operators", "iterations: no steps"]
+    [operators, *others] = done.not_honoured
+    assert operators == f"{planning.NO_OPERATORS} ({planning.OBSERVER_FIX})"
+    assert done.message == operators.removeprefix("torch: ")
+    assert others == ["flops: no operators", "iterations: no steps"]
     assert (done.cost.how, done.cost.seconds, done.cost.step_ratio) == ("measured", 0.25, 1.1)
     assert done.versions == {"profclient": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}
     assert [phase.name for phase in done.waterfall] == ["arm", "window", "stop", "drain"]

@@ -1,0 +1,204 @@
+"""Which processes want an observer, and the builds that are made for them, one at a time.
+
+A build is made once for each torch and user, when a capture or its estimate meets a process without one. A failure is
+told, and not tried again while the daemon lives; the builder, which works as the user, remembers it for longer
+(profclient.torch.notes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Final, TypeVar
+
+from profd.limits import OBSERVER_BUILDS_MAX, OBSERVER_MEMORY_BYTES_MIN, GiB
+from profd.observers import torch_of
+from profd.observers.builder import Built, build
+from profd.observers.torch_of import Elsewhere, Wanted
+from profd.targets.process import Process, ProcessId
+
+BY_HAND: Final = "build it once for this torch: profctl torch build"
+_LOOK_SECONDS: Final = 2.0  # at files of a target, which may lie on a disk that does not answer
+_ANOTHER: Final = (
+    "one has been built that the process does not load: its profclient is of another version than the daemon's, so "
+    "build it with that one: profctl torch build"
+)
+
+log = logging.getLogger("profd.observers")
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class State(Enum):
+    """Of a build; the values are words for people."""
+
+    WAITING = "waiting"
+    BUILDING = "being built"
+    BUILT = "built"
+    FAILED = "failed"
+    DECLINED = "put off"  # for want of memory: the next capture asks again
+
+
+@dataclass(slots=True)
+class _Order:
+    """A build that was asked for."""
+
+    state: State
+    why: str = ""
+    directory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of a process."""
+
+    wanted: Wanted | None
+    why_not: str = ""
+    usable: bool = False
+    refused: bool = False  # by the process, though it is there
+
+
+class Observers:
+    """All builds of one daemon."""
+
+    def __init__(self, *, enabled: bool, change_identity: bool, proc: Path = Path("/proc")) -> None:
+        """`change_identity`: the daemon is root, and builds as the owner of the process."""
+        self._enabled = enabled
+        self._change_identity = change_identity
+        self._proc = proc
+        self._seen: dict[ProcessId, _Seen] = {}
+        self._orders: dict[Wanted, _Order] = {}
+        self._queue: asyncio.Queue[Wanted] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """End the build that runs; it is begun anew when it is asked for again."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self, processes: Sequence[Process]) -> None:
+        """Find out what torch they have; bounded."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(self._look, list(processes)), _LOOK_SECONDS)
+
+    def usable(self, process: Process) -> bool:
+        """One has been built since it told what it can."""
+        seen = self._seen.get(process.id)
+        return seen is not None and seen.usable and not seen.refused
+
+    def not_loaded(self, process: Process) -> None:
+        """There is one, and the process says that there is none."""
+        if (seen := self._seen.get(process.id)) is not None:
+            self._seen[process.id] = replace(seen, refused=True)
+
+    def fix(self, process: Process) -> str:
+        """What brings one, to continue "there is no observer; ". Has it built, where it can be."""
+        seen = self._seen.get(process.id)
+        if seen is None or not self._enabled:
+            return BY_HAND
+        if seen.refused:
+            return _ANOTHER
+        if seen.wanted is None:
+            return seen.why_not
+        return _told(self._order(seen.wanted))
+
+    def counts(self) -> Counter[str]:
+        """Builds by their state, in words."""
+        return Counter(order.state.value for order in self._orders.values())
+
+    def _look(self, processes: list[Process]) -> None:
+        """In a thread: reads files of the processes."""
+        for process in processes:
+            seen = self._seen.get(process.id)
+            if seen is None or seen.wanted is None:
+                seen = self._first_look(process)
+            order = self._orders.get(_of_all(seen.wanted)) if seen.wanted else None
+            if order is not None and order.directory:
+                # Also one that somebody has built by hand since.
+                there = os.path.exists(os.path.join(order.directory, "build.json"))
+                seen = replace(seen, usable=there)
+                if there:
+                    order.state, order.why = State.BUILT, ""
+            _remember(self._seen, process.id, seen)
+
+    def _first_look(self, process: Process) -> _Seen:
+        try:
+            return _Seen(torch_of.look(process, self._proc))
+        except Elsewhere as error:
+            return _Seen(None, str(error))
+
+    def _order(self, wanted: Wanted) -> _Order:
+        """The build for it, which is begun if there is none."""
+        key = _of_all(wanted)
+        order = self._orders.get(key)
+        if order is None or order.state is State.DECLINED:
+            order = _Order(State.WAITING)
+            _remember(self._orders, key, order)
+            self._queue.put_nowait(wanted)
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._work(), name="observers")
+        return order
+
+    async def _work(self) -> None:
+        """One after the other."""
+        while True:
+            wanted = await self._queue.get()
+            order = self._orders.get(_of_all(wanted))
+            if order is None:
+                continue
+            try:
+                await self._build(wanted, order)
+            except Exception:  # the next one is built all the same
+                log.exception("an observer was not built")
+                order.state, order.why = State.FAILED, "the daemon's log says why"
+
+    async def _build(self, wanted: Wanted, order: _Order) -> None:
+        free = await asyncio.to_thread(free_bytes, self._proc)
+        if free < OBSERVER_MEMORY_BYTES_MIN:
+            order.state = State.DECLINED
+            order.why = f"building it takes {OBSERVER_MEMORY_BYTES_MIN / GiB:g} GiB and {free / GiB:.1f} are free"
+            return
+        order.state = State.BUILDING
+        other = self._change_identity and wanted.uid != os.geteuid()
+        found: Built = await build(wanted, change_identity=other)
+        order.directory, order.why = found.directory, found.why
+        order.state = State.FAILED if found.why else State.BUILT
+        log.info("an observer of PyTorch", extra={"state": order.state.value, "torch": wanted.torch, "why": found.why})
+
+
+def free_bytes(proc: Path = Path("/proc")) -> int:
+    """Memory of the host that programs could have."""
+    for line in (proc / "meminfo").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _told(order: _Order) -> str:
+    if order.state is State.FAILED:
+        return f"it could not be built: {order.why} (profctl torch build tries again)"
+    if order.state is State.DECLINED:
+        return f"it was not built, because {order.why}: ask again when there is memory, or profctl torch build"
+    return "it is being built: profctl torch list"
+
+
+def _of_all(wanted: Wanted) -> Wanted:
+    """The same for all processes that it is for."""
+    return replace(wanted, gid=0, pid=0)
+
+
+def _remember(table: dict[Key, Value], key: Key, value: Value) -> None:
+    """Keep the newest of a bounded number."""
+    table.pop(key, None)
+    while len(table) >= OBSERVER_BUILDS_MAX:
+        table.pop(next(iter(table)))
+    table[key] = value

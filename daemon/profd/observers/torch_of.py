@@ -1,0 +1,123 @@
+"""What torch a process has, and where its user keeps builds: read from its files as data, nothing of it is run.
+
+All of it is the target's own word. It is only ever used with the target's own uid, so that a lie harms the liar.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profd.targets import procfs
+from profd.targets.mapped import parse_maps, read_without_links
+from profd.targets.process import Process
+
+_ELSEWHERE: Final = (
+    "it is in a container or has another root, so build it in its image: "
+    "profctl torch build --into /usr/local/lib/profd/torch"
+)
+_VERSION: Final = re.compile(rb"^__version__ = '([0-9A-Za-z][0-9A-Za-z.+_-]{0,63})'", re.MULTILINE)
+_GIT: Final = re.compile(rb"^git_version = '([0-9A-Za-z]{1,64})'", re.MULTILINE)
+_CUDA: Final = re.compile(rb"^cuda: Optional\[str\] = '([0-9.]{1,16})'", re.MULTILINE)
+_ABI: Final = re.compile(rb"-D_GLIBCXX_USE_CXX11_ABI=([01])")
+_FILE_BYTES: Final = 1 << 16
+_PATH_BYTES_MAX: Final = 1024
+
+
+class Elsewhere(Exception):
+    """Nothing can be built for it from here; str() says what brings an observer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an observer is to be built for, and for whom."""
+
+    torch: str  # version
+    git: str
+    cxx11_abi: bool
+    cuda: str
+    home: str  # of the package
+    cache: str  # XDG's, of the user
+    uid: int
+    gid: int
+    pid: int = 0  # whose root is to be gone through, where our own mounts are read-only; 0: ours
+
+
+def look(process: Process, proc: Path = Path("/proc")) -> Wanted:
+    """What is wanted for a process. Raises Elsewhere."""
+    folder = proc / str(process.id.pid)
+    other = _mounts(folder, proc)
+    library = parse_maps(procfs.read(folder / "maps", procfs.MAPS_BYTES) or b"").torch_library
+    home, _, tail = library.rpartition("/lib/")
+    if not home or "/" in tail or not _plain(home):
+        raise Elsewhere("where its torch lies cannot be told; build it by hand: profctl torch build")
+    text = _text(folder, f"{home}/version.py")
+    version, git, cuda = (pattern.search(text) for pattern in (_VERSION, _GIT, _CUDA))
+    if version is None or git is None:
+        raise Elsewhere("which torch it has cannot be told; build it by hand: profctl torch build")
+    abi = _ABI.search(_text(folder, f"{home}/share/cmake/Torch/TorchConfig.cmake"))
+    return Wanted(
+        torch=version[1].decode(),
+        git=git[1].decode(),
+        cxx11_abi=abi is None or abi[1] == b"1",
+        cuda=cuda[1].decode() if cuda else "",
+        home=home,
+        cache=_cache(folder, process.uid),
+        uid=process.uid,
+        gid=process.gid,
+        pid=process.id.pid if other else 0,
+    )
+
+
+def _mounts(folder: Path, proc: Path) -> bool:
+    """Whether it has the host's mounts and not ours: a service sees those with limits of its own. Raises Elsewhere."""
+    theirs = procfs.link(folder / "ns/mnt")
+    ours, hosts = procfs.link(proc / "self/ns/mnt"), procfs.link(proc / "1/ns/mnt")
+    try:
+        same_root = os.path.samestat((folder / "root").stat(), Path("/").stat())
+    except OSError:
+        same_root = False
+    if not theirs or theirs not in (ours, hosts) or not same_root:
+        raise Elsewhere(_ELSEWHERE)
+    return theirs != ours
+
+
+def _text(folder: Path, path: str) -> bytes:
+    return read_without_links(folder / "root", path, _FILE_BYTES) or b""
+
+
+def _cache(folder: Path, uid: int) -> str:
+    """As its client finds it: profclient.torch.builds.cache. Raises Elsewhere."""
+    said = _variables(procfs.read(folder / "environ", procfs.ENVIRON_BYTES) or b"")
+    given, home = said.get("XDG_CACHE_HOME", ""), said.get("HOME", "")
+    if given.startswith("/"):
+        cache = given
+    elif home.startswith("/"):
+        cache = f"{home}/.cache"
+    else:
+        try:
+            cache = f"{pwd.getpwuid(uid).pw_dir}/.cache"
+        except (KeyError, OverflowError):
+            cache = ""
+    if not cache.startswith("/") or not _plain(cache):
+        raise Elsewhere("its user's cache cannot be told; build it by hand: profctl torch build")
+    return cache
+
+
+def _variables(raw: bytes) -> dict[str, str]:
+    """Two of its variables, which are looked at and not kept; the first of a name counts, as for getenv(3)."""
+    found: dict[str, str] = {}
+    for entry in raw.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name in (b"XDG_CACHE_HOME", b"HOME"):
+            found.setdefault(name.decode(), os.fsdecode(value))
+    return found
+
+
+def _plain(path: str) -> bool:
+    """One that can be told in a line, and leads nowhere by `..`."""
+    return path.isprintable() and len(os.fsencode(path)) <= _PATH_BYTES_MAX and ".." not in path.split("/")
