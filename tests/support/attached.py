@@ -90,17 +90,25 @@ class Attached:
 
 
 def spawn(
-    daemon: RunningDaemon, folder: Path, program: str = COUNT, *, environ: dict[str, str] | None = None
+    daemon: RunningDaemon,
+    folder: Path,
+    program: str = COUNT,
+    *,
+    environ: dict[str, str] | None = None,
+    uid: int | None = None,
 ) -> Attached:
-    """Start it; it has attached, or tries to, when this returns."""
+    """Start it, as another user if told; it has attached, or tries to, when this returns."""
     count = folder / f"count-{time.monotonic_ns()}"
     count.write_bytes(bytes(8))
+    count.chmod(0o666)
+    who: dict[str, Any] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(count)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**daemon.environ, **(environ or {})},
+        **who,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -109,10 +117,15 @@ def spawn(
 
 @contextlib.contextmanager
 def attached(
-    daemon: RunningDaemon, folder: Path, program: str = COUNT, *, environ: dict[str, str] | None = None
+    daemon: RunningDaemon,
+    folder: Path,
+    program: str = COUNT,
+    *,
+    environ: dict[str, str] | None = None,
+    uid: int | None = None,
 ) -> Iterator[Attached]:
     """A program that the daemon knows; killed at the end, if it still runs."""
-    job = spawn(daemon, folder, program, environ=environ)
+    job = spawn(daemon, folder, program, environ=environ, uid=uid)
     try:
         until(lambda: "sdk" in sources(daemon, job.pid), "the program is attached")
         yield job

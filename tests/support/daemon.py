@@ -145,6 +145,8 @@ def start_daemon(
 def running_daemon(*flags: str, environ: Mapping[str, str] | None = None, user: bool = True) -> Iterator[RunningDaemon]:
     """A daemon in a fresh directory, both gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))  # socket paths hold 107 bytes
+    if not user:
+        directory.chmod(0o755)  # everybody may connect
     try:
         daemon = start_daemon(directory, *flags, environ=environ, user=user)
         try:

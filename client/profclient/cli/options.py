@@ -84,7 +84,8 @@ def capture_options(function: Function) -> Function:
                 "--torch",
                 type=click.Choice(("auto", "observer", "profiler")),
                 default="auto",
-                help="How an attached PyTorch process is recorded: by our observer, or by torch's own profiler.",
+                help="How an attached PyTorch process is recorded: by our observer, or, with --force, by torch's own "
+                "profiler, which can crash it.",
             ),
             click.option("--max-overhead", help="Slow the steps by at most this much: 2%. Leaves out what costs most."),
             click.option("--source", default="", help="Force a source: sdk, kineto, jax, cuda, pyspy."),

@@ -85,9 +85,9 @@ def _built(asked: dict[str, Any]) -> dict[str, str]:
 
 def _make(torch: Torch, place: Path, since: str) -> Build:
     """Compile it; what was made is loaded by the target's own rules, so it is looked at by these. Raises."""
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (torch.home / "include" / "ATen" / "record_function.h").is_file():
         raise ClientError("the torch has no C++ headers; the observer is built against them")
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     notes.sweep(place)
     with notes.building(place, torch.key, since):
         done = build.build(torch, place, private=True)

@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from profd.workers.identity import unreadable
 from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.torch_observer.test_through_daemon import RANGED, calls, check_steps
@@ -23,13 +26,26 @@ pytestmark = [
 ]
 NONE = "no operators are recorded, because there is no observer of them for this torch"
 BUILD_SECONDS = 900.0
+NOBODY = 65534
+TWO_USERS = os.geteuid() == 0 and not unreadable(NOBODY, NOBODY)
+OWNER = NOBODY if TWO_USERS else os.geteuid()
+SWITCH: dict[str, Any] = {"user": OWNER, "group": OWNER, "extra_groups": []} if TWO_USERS else {}
 
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[RunningDaemon]:
+    """Root's for every user, where there can be two of them."""
     pytest.importorskip("torch", reason="needs torch")
-    with running_daemon(environ={"PROFD_TORCH_BUILD": "auto"}) as found:
+    with running_daemon(environ={"PROFD_TORCH_BUILD": "auto"}, user=not TWO_USERS) as found:
         yield found
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder of the job's owner."""
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as made:
+        os.chown(made, OWNER, -1)
+        yield Path(made)
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -69,6 +85,7 @@ def listed(job_environ: dict[str, str]) -> str:
         capture_output=True,
         text=True,
         check=True,
+        **SWITCH,
     )
     return done.stdout
 
@@ -105,16 +122,16 @@ def traps(folder: Path) -> tuple[Path, dict[str, str]]:
     }
 
 
-def test_a_process_without_one_gets_one_and_the_next_capture_uses_it(daemon: RunningDaemon, tmp_path: Path) -> None:
-    folder = tmp_path / "-a 'quoted' \"path\""
+def test_a_process_without_one_gets_one_and_the_next_capture_uses_it(daemon: RunningDaemon, home: Path) -> None:
+    folder = home / "-a 'quoted' \"path\""
     folder.mkdir()
-    mark, poisoned = traps(tmp_path / "traps")
+    os.chown(folder, OWNER, -1)
+    mark, poisoned = traps(home / "traps")
     environ = environment(folder, **poisoned)
-    with attached(daemon, tmp_path, RANGED, environ=environ) as job:
+    uid = OWNER if TWO_USERS else None
+    with attached(daemon, home, RANGED, environ=environ, uid=uid) as job:
         assert first_line(daemon, job) == f"{NONE} (it is being built: profctl torch list)"
-        until(
-            lambda: "being built" in listed(environ) or not estimated(daemon, job), "the list shows it", BUILD_SECONDS
-        )
+        until(lambda: "being built" in listed(environ) or not estimated(daemon, job), "the list has it", BUILD_SECONDS)
         until(lambda: not estimated(daemon, job), "the estimate misses nothing", BUILD_SECONDS)
         target = stored(daemon, job, shapes=True, memory=True)
         assert target.state == pb.STATE_STORED, target.message
@@ -125,6 +142,7 @@ def test_a_process_without_one_gets_one_and_the_next_capture_uses_it(daemon: Run
     place = folder / "cache" / "profd" / "torch"
     [made] = place.iterdir()
     assert made.name.startswith("torch-")
+    assert {path.stat().st_uid for path in (place, made, *made.iterdir())} == {OWNER}
     assert place.stat().st_mode & 0o777 == 0o700
     assert "being built" not in listed(environ)
 
@@ -174,3 +192,33 @@ def test_a_process_with_other_mounts_is_told_to_build_in_its_image(daemon: Runni
     with attached(daemon, tmp_path, apart, environ=environment(tmp_path)) as job:
         assert "build it in its image: profctl torch build --into" in first_line(daemon, job)
         assert not (tmp_path / "cache").exists()
+
+
+# In mounts of its own, where what is read-only to it is the user's to write.
+APART = """
+import asyncio, os, sys
+from profd.observers.builder import build
+from profd.observers.torch_of import Wanted
+os.environ["PATH"] = "/nowhere"
+cache, pid = sys.argv[1:]
+wanted = Wanted("2.13.0", "cf30", True, "", "/nowhere/torch", cache, os.geteuid(), os.getegid(), int(pid))
+print(asyncio.run(build(wanted, change_identity=False)))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces take root")
+def test_a_service_with_read_only_mounts_goes_through_the_targets_root(home: Path) -> None:
+    def said(pid: int) -> str:
+        mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+        apart = ["unshare", "-m", "--propagation", "private", "sh", "-c", mount, "sh", str(home)]
+        command = [*apart, sys.executable, "-c", APART, str(home / "cache"), str(pid)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0 and "mount" in done.stderr:
+            pytest.skip(f"no mounts can be made here: {done.stderr}")
+        return str(done.stdout + done.stderr)
+
+    assert "Read-only" in said(0)
+    assert not (home / "cache").exists()
+    assert "no C++ headers" in said(os.getpid())
+    [note] = (home / "cache" / "profd" / "torch").iterdir()
+    assert "no C++ headers" in note.read_text()
