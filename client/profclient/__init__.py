@@ -70,9 +70,7 @@ def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'profclient' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(place), name)
+    value = getattr(__import__(place, fromlist=[name]), name)  # importlib itself may not be there yet
     globals()[name] = value
     return value
 

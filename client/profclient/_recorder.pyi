@@ -1,6 +1,7 @@
 """Recording inside targets, the agent, the tracer, and the encoder for streamers; native. See native/recorder."""
 
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -67,6 +68,29 @@ def await_steps(whole: int, /) -> None:
     """End the recording that runs after so many whole steps from now on; 0: do not."""
 
 def step() -> int: ...
+def step_exit(original: Any, code: CodeType, /) -> Any:
+    """A stand-in for a method `__exit__`: it calls `original`, and notes a step where the caller runs `code`.
+
+    Only the outermost such caller of a thread counts, and only where nothing was raised.
+    """
+
+def step_exit_stop(stand_in: Any, /) -> None:
+    """From now on it calls the original, and no more."""
+
+# --- functions of our other libraries (native/recorder/library_py.cpp) ---
+
+class Library:
+    """A shared object that stays loaded. Calls run without the GIL. OSError: it cannot be loaded.
+
+    Arguments are ints, None, capsules (their pointers), bytes, or a bytearray to be written to.
+    """
+
+    def __init__(self, path: str) -> None: ...
+    def call(self, name: str, /, *arguments: object) -> int:
+        """Of a function that returns an int, or nothing of use."""
+    def text(self, name: str, /, *arguments: object) -> str | None:
+        """Of a function that returns text, or null."""
+    def address(self, name: str, /) -> int: ...
 
 # --- the recorder's life (native/recorder/control_py.cpp): for local captures and tests ---
 
@@ -179,6 +203,9 @@ def agent_describe(hello: bytes, changed: bytes) -> None:
     """Lines of HELLO from now on, and those of them that the daemon is to be told now."""
 
 def agent_note(key: str, value: str) -> None: ...
+def agent_begun(option: str, /) -> None:
+    """A hooked option records now, or has said why it does not."""
+
 def agent_finish(reason: str) -> None: ...
 def agent_records_at_stop(does: bool) -> None: ...
 def agent_state() -> tuple[str, str, int]:

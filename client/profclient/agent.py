@@ -2,8 +2,11 @@
 
 The work is done by a native thread (native/recorder/agent.h), which sleeps until the daemon speaks. This module finds
 the daemon's socket, says who the process is, follows it through forks to its exit, and runs what recording needs
-Python for: the hooks of tracers and adapters. Nothing here raises into the job. Importing it imports next to nothing:
-no typing, pathlib, contextlib or dataclasses (3 to 7 ms each).
+Python for: the hooks of tracers and adapters. Nothing here raises into the job.
+
+Everything that a recording needs is imported by `attach`, on the thread that calls it, or by the import of a framework:
+the program may be walking sys.modules when the agent's own thread runs hooks. And it is our own modules only: of the
+standard library `attach` brings what is in tests/unit/profclient/agent/test_modules.py.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import os
 import sys
 from _thread import allocate_lock
 
+from profclient.address import of_agents
 from profclient.frameworks import watch
 from profclient.labels import labels, one_line
 
@@ -39,7 +43,7 @@ NVTX_VARIABLE = "NVTX_INJECTION64_PATH"  # NVTX's own
 EXIT_SECONDS = 30.0  # that a hook may keep the interpreter from ending
 VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
 
-# Who registers the hooks of an option, imported when it is first asked for.
+# Who registers the hooks of an option.
 _PROVIDERS = {
     "cuda": "profclient.gpu",
     "gpu_fallback": "profclient.torch",
@@ -54,6 +58,11 @@ _PROVIDERS = {
     "shapes": "profclient.torch",
 }
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
+_ADAPTER = "profclient.torch"  # imported with torch, which brings all that it needs
+_NOT_PREPARED = (
+    "torch had not been imported completely when the capture began; capture again, and where that does not help, "
+    "because the program has import hooks of its own, call profclient.attach() after `import torch`"
+)
 
 
 class _HookPair:
@@ -193,8 +202,17 @@ def hooks_begun() -> int:
     return _begun
 
 
+def prepare() -> None:
+    """Import what hooks need. On a thread of the program's, where an import is no surprise."""
+    given = dict(_hooks)  # by others, who come first
+    for provider in sorted({*_PROVIDERS.values()}):
+        if provider != _ADAPTER or "torch" in sys.modules:
+            _import(provider)
+    _hooks.update(given)
+
+
 def start_hooks(options: dict[str, str]) -> None:
-    """What an ARM with these options does in Python; for recordings that this process makes of itself."""
+    """What an ARM with these options does in Python, after `prepare`; for recordings that a process makes of itself."""
     _armed(options)
 
 
@@ -217,6 +235,7 @@ def _attach(address: str | None, quiet: bool, tuning: Mapping[str, int]) -> None
         return _off(_missing)
     if _ending:
         return _off("the interpreter is ending")
+    prepare()
     _register()
     _mark()
     _told = _description()
@@ -231,10 +250,7 @@ def _mark() -> None:
 
 def sockets(address: str | None = None) -> tuple[bytes, ...]:
     """Paths of agent.sock, beside the sockets that profctl would try."""
-    from profclient.address import candidates  # brings pathlib
-
-    given = [address.removeprefix("unix:")] if address else candidates()
-    return tuple(os.fsencode(os.path.join(os.path.dirname(path), "agent.sock")) for path in given)
+    return tuple(os.fsencode(path) for path in of_agents(address))
 
 
 def _description() -> dict[str, str]:
@@ -246,7 +262,10 @@ def _framework() -> str:
     """Those that are imported, with their versions."""
     found = []
     for name in _FRAMEWORKS:
-        version = getattr(sys.modules.get(name), "__version__", None)
+        try:  # past __getattr__: one that is loaded lazily stays as it is
+            version = object.__getattribute__(sys.modules[name], "__dict__").get("__version__")
+        except (KeyError, AttributeError):
+            continue
         if version is not None:
             found.append(f"{name} {one_line(str(version))}")
     return ", ".join(found)
@@ -256,14 +275,14 @@ def _abilities() -> str:
     found = ["ranges", "stacks", "modules", "torch"]
     if os.path.exists(COLLECTOR):
         found.append("cuda")
-    if "torch" in sys.modules and _has_observer():
+    if _ADAPTER in sys.modules and _has_observer():
         found.append("observer")
     return ",".join(found)
 
 
 def _has_observer() -> bool:
     """There is a build for this torch (`profctl torch build`). It is not loaded before it is used."""
-    from profclient.torch import builds, observer  # brings next to nothing that torch has not brought
+    from profclient.torch import builds, observer
 
     try:
         return observer.find() is not None
@@ -298,8 +317,14 @@ def _register() -> None:
     os.register_at_fork(after_in_child=_after_fork_in_child)
     if sys.version_info >= (3, 12):  # which warns of forks beside other threads
         os.register_at_fork(before=_recorder.agent_pause, after_in_parent=_recorder.agent_resume)
-    watch(_FRAMEWORKS, describe)
+    watch(_FRAMEWORKS, _framework_imported)
     atexit.register(_at_exit)
+
+
+def _framework_imported() -> None:
+    if "torch" in sys.modules:
+        _import(_ADAPTER)
+    describe()
 
 
 def _after_fork_in_child() -> None:
@@ -353,6 +378,7 @@ def _armed(options: dict[str, str]) -> None:
         for option in _options:
             if why := _start_hook(option):
                 note("not_honoured", f"{option}: {why}")
+            _recorder.agent_begun(option)
         # From when everything that was asked for is recorded.
         _recorder.await_steps(int(_options.get("iterations") or 0))
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))
@@ -364,16 +390,14 @@ def _start_hook(option: str) -> str:
     provider = _PROVIDERS.get(option)
     if provider is None or (option == "iterations" and _options[option] == "0"):
         return ""
-    if provider == "profclient.torch" and "torch" not in sys.modules:
+    if provider == _ADAPTER and "torch" not in sys.modules:
         # profclient.step() counts iterations as well, and arrays of other libraries have shapes.
         missing = option not in ("iterations", "shapes") and _options[option] != "auto"
         return "this process has not imported torch" if missing else ""
     try:
-        if option not in _hooks:
-            _import(provider)
         pair = _hooks.get(option)
         if pair is None:
-            return "this version of profclient cannot record it"
+            return _NOT_PREPARED if provider == _ADAPTER else "this version of profclient cannot record it"
         pair.start(_options)
     except Exception as error:
         return one_line(str(error)) or type(error).__name__

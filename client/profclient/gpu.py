@@ -6,8 +6,6 @@ and stays: CUPTI may call it as long as the process lives. While nothing is reco
 
 from __future__ import annotations
 
-import ctypes
-
 from profclient import _recorder
 from profclient.agent import COLLECTOR, note, register_hook
 
@@ -17,8 +15,7 @@ if TYPE_CHECKING:
 
 _TEXT_BYTES = 4096
 
-_library: ctypes.CDLL | None = None
-
+_library: _recorder.Library | None = None
 
 _theirs: object = None  # cupti-python's callbacks, once used: CUPTI may call them as long as the process lives
 
@@ -37,11 +34,11 @@ def start(*, graph_nodes: bool = True, cupti_python: bool = False) -> str:
     `graph_nodes`: every kernel of a CUDA graph, not the graph as one. `cupti_python`: CUPTI's buffers go through it
     (profclient.cupti_python), which can deadlock.
     """
-    text = ctypes.create_string_buffer(_TEXT_BYTES)
     library = _loaded()
-    elsewhere = _through_cupti_python(library) if cupti_python else None
-    armed = library.profd_gpu_arm_elsewhere(_api(), int(graph_nodes), elsewhere, text, _TEXT_BYTES)
-    told = text.value.decode("utf-8", "replace")
+    elsewhere = _through_cupti_python() if cupti_python else None
+    text = bytearray(_TEXT_BYTES)
+    armed = library.call("profd_gpu_arm_elsewhere", _recorder._api, int(graph_nodes), elsewhere, text, _TEXT_BYTES)
+    told = _text(text)
     if not armed:
         raise CuptiUnavailable(told)
     return told
@@ -49,51 +46,47 @@ def start(*, graph_nodes: bool = True, cupti_python: bool = False) -> str:
 
 def stop() -> dict[str, str]:
     """Take what CUPTI still holds and let go of it; waits a little for the kernels that run. Returns `report()`."""
-    _loaded().profd_gpu_stop()
+    _loaded().call("profd_gpu_stop")
     return report()
 
 
 def report() -> dict[str, str]:
     """What was seen, by name: `gpu.state` (docs/gpu.md), counts, the clock; `gpu.notes` are sentences."""
-    text = ctypes.create_string_buffer(_TEXT_BYTES)
-    _loaded().profd_gpu_report(text, _TEXT_BYTES)
-    return dict(line.split("=", 1) for line in text.value.decode("utf-8", "replace").splitlines())
+    text = bytearray(_TEXT_BYTES)
+    _loaded().call("profd_gpu_report", text, _TEXT_BYTES)
+    return dict(line.split("=", 1) for line in _text(text).splitlines())
 
 
-def _loaded() -> ctypes.CDLL:
+def _text(written: bytearray) -> str:
+    return written.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def _loaded() -> _recorder.Library:
     global _library
     if _library is None:
         try:
-            _library = ctypes.CDLL(COLLECTOR)
+            _library = _recorder.Library(COLLECTOR)
         except OSError as error:
             raise CuptiUnavailable(f"libprofd_cupti.so cannot be loaded: {error}", "failed") from error
-        _library.profd_gpu_arm_elsewhere.argtypes = [
-            *(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
-        ]
-        _library.profd_gpu_report.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-        _library.profd_gpu_report.restype = None
-        _library.profd_gpu_stop.restype = None
     return _library
 
 
-def _through_cupti_python(library: ctypes.CDLL) -> ctypes.c_void_p:
-    """The function that registers cupti-python's callbacks."""
+def _through_cupti_python() -> int:
+    """Address of the function that registers cupti-python's callbacks.
+
+    It is Python, and what it needs is imported here, on the agent's thread: whoever turns it on has been warned.
+    """
     global _theirs
-    from profclient import cupti_python  # only where it is asked for
+    import ctypes
+
+    from profclient import cupti_python
 
     try:
-        theirs = cupti_python.buffers(library)
+        theirs = cupti_python.buffers(ctypes.CDLL(COLLECTOR))
     except cupti_python.Unusable as error:
         raise CuptiUnavailable(str(error), error.state) from error
     _theirs = theirs
-    return ctypes.cast(theirs.register, ctypes.c_void_p)
-
-
-def _api() -> int:
-    """The recorder's functions for native code, as a pointer."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return int(pointer(_recorder._api, b"profclient._recorder._api"))
+    return ctypes.cast(theirs.register, ctypes.c_void_p).value or 0
 
 
 def _armed(options: Options) -> None:

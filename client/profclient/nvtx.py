@@ -6,8 +6,6 @@ The library (native/nvtx) must be there before the program's first NVTX call: NV
 
 from __future__ import annotations
 
-import ctypes
-
 from profclient import _recorder
 from profclient.agent import NVTX, register_hook
 
@@ -20,52 +18,42 @@ class NvtxUnavailable(Exception):
     """Why NVTX ranges are not recorded, as a sentence."""
 
 
-_library: ctypes.CDLL | None = None
+_library: _recorder.Library | None = None
 
 
 def start() -> None:
     """Record ranges and marks from now on. Raises NvtxUnavailable."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    if not _loaded().profd_nvtx_start(pointer(_recorder._api, b"profclient._recorder._api")):
+    if not _loaded().call("profd_nvtx_start", _recorder._api):
         raise NvtxUnavailable("libprofd_nvtx.so and profclient are of different versions")
 
 
 def stop() -> None:
     """No more; ranges that are open stay so."""
     if _library is not None:
-        _library.profd_nvtx_stop()
+        _library.call("profd_nvtx_stop")
 
 
 def copies() -> int:
     """How many libraries of this process have handed their NVTX calls to ours."""
-    return int(_loaded().profd_nvtx_copies())
+    return _loaded().call("profd_nvtx_copies")
 
 
 def open_tool() -> tuple[int, int]:
     """Addresses of `void push(const char *)` and `void pop()` of another tool's NVTX. Raises NvtxUnavailable."""
     library = _loaded()
-    why = library.profd_nvtx_open()
+    why = library.text("profd_nvtx_open")
     if why is not None:
-        raise NvtxUnavailable(why.decode(errors="replace"))
-    return _address(library.profd_nvtx_push), _address(library.profd_nvtx_pop)
+        raise NvtxUnavailable(why)
+    return library.address("profd_nvtx_push"), library.address("profd_nvtx_pop")
 
 
-def _address(function: object) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]  # a foreign function
-
-
-def _loaded() -> ctypes.CDLL:
+def _loaded() -> _recorder.Library:
     global _library
     if _library is None:
         try:
-            _library = ctypes.CDLL(NVTX)
+            _library = _recorder.Library(NVTX)
         except OSError as error:
             raise NvtxUnavailable(f"libprofd_nvtx.so cannot be loaded: {error}") from error
-        _library.profd_nvtx_start.argtypes = [ctypes.c_void_p]
-        _library.profd_nvtx_copies.restype = ctypes.c_uint
-        _library.profd_nvtx_stop.restype = None
-        _library.profd_nvtx_open.restype = ctypes.c_char_p
     return _library
 
 

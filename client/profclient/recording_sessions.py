@@ -145,6 +145,7 @@ class _ByItself:
             env=_environ(None),
         )
         words = dict.fromkeys(asked, "") | ({"torch": "observer"} if "torch" in asked else {})
+        agent.prepare()
         # On a thread of its own, as the agent does: the tracer leaves out the one that starts it.
         starting = threading.Thread(target=agent.start_hooks, args=(words,), name="profclient-profile")
         starting.start()

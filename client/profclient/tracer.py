@@ -2,8 +2,8 @@
 
 The events are written by native code (native/recorder/tracer.h). This module decides how the interpreter is to call
 it: CPython 3.11 by a profile function in each thread, later ones through sys.monitoring. It takes nothing over from a
-profiler of the program's own, and takes itself out completely when recording ends. It is imported in the job when a
-capture begins: typing and collections.abc would be milliseconds.
+profiler of the program's own, and takes itself out completely when recording ends. It is imported in the job when that
+attaches: typing and collections.abc would be milliseconds.
 """
 
 from __future__ import annotations
@@ -183,9 +183,13 @@ class Tracer:
         return self._running
 
 
+# Asked now: without HOME the second one imports a module.
+_SITE_PATHS = (*site.getsitepackages(), site.getuserbase() or "", site.getusersitepackages())
+
+
 def path_prefixes() -> list[str]:
     """What is cut off from file names, the longest first: where modules are imported from, as torch.profiler does."""
-    paths = [*sys.path, *site.getsitepackages(), site.getuserbase() or "", site.getusersitepackages()]
+    paths = [*sys.path, *_SITE_PATHS]
     absolute = {os.path.abspath(path) for path in paths if isinstance(path, str)}
     return [path.rstrip(os.sep) + os.sep for path in sorted(absolute, reverse=True) if path != os.sep]
 

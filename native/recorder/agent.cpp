@@ -1,12 +1,11 @@
 #include "agent.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 
-#include <fcntl.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -90,22 +89,8 @@ bool join(int seconds) {
   return !agent().running;
 }
 
-// Of this process, as CPython counts them; 0: unknown.
-int threads() {
-  char text[1024];
-  const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  const ssize_t length = read(fd, text, sizeof text - 1);
-  close(fd);
-  text[std::max<ssize_t>(length, 0)] = 0;
-  const char* at = std::strrchr(text, ')');
-  for (int field = 2; at && field < 20; ++field) at = std::strchr(at + 1, ' ');
-  return at ? std::atoi(at) : 0;
-}
-
 // A thread that was joined is counted by the kernel a little longer.
-void wait_until_uncounted() {
-  const pid_t tid = agent().tid;
+void wait_until_uncounted(pid_t tid) {
   for (int i = 0; i < kYields && tid && syscall(SYS_tgkill, getpid(), tid, 0) == 0; ++i) sched_yield();
 }
 
@@ -147,14 +132,27 @@ void stop(const char* reason) {
   if (wake() || one.requests.snapshot.epoch) join(kEndSeconds);
 }
 
-void pause() {
+bool alone_but_for(pid_t hooks, bool unknown) {
+  DIR* tasks = opendir("/proc/self/task");
+  if (!tasks) return false;
+  int others = 0;
+  while (const dirent* entry = others > unknown ? nullptr : readdir(tasks)) {
+    const pid_t tid = std::atoi(entry->d_name);  // 0: . and ..
+    others += tid != 0 && tid != gettid() && tid != hooks && !(agent().running && tid == agent().tid);
+  }
+  closedir(tasks);
+  return others <= unknown;
+}
+
+void pause(pid_t gone) {
   Agent& one = agent();
-  if (!one.running || one.requests.leave != Leave::Stay || threads() != 2) return;
+  if (!one.running || one.requests.leave != Leave::Stay || !alone_but_for(gone, false)) return;
   one.requests.leave = Leave::Pause;
   if (!wake()) {
     one.requests.leave = Leave::Stay;
   } else if (join(kEndSeconds)) {
-    wait_until_uncounted();
+    wait_until_uncounted(one.tid);
+    wait_until_uncounted(gone);
   }
 }
 
@@ -194,6 +192,11 @@ void note(std::string_view key, std::string_view value) {
   for (auto& [known, text] : requests.notes)
     if (known == key) return void(text.assign(value));
   requests.notes.emplace_back(key, value);
+}
+
+void begun(std::string_view option) {
+  std::lock_guard lock(agent().requests.mutex);
+  agent().requests.begun.emplace_back(option);
 }
 
 void finish(const char* reason) {

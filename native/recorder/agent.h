@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/types.h>
+
 namespace profd::agent {
 
 // What is to be done outside the control thread, in the order of the calls; posting must not wait. `text` is the body of
@@ -42,10 +44,15 @@ bool start(Settings settings, std::string* why);
 // Ends it: a recording is stopped for `reason` and told. Waits, a second at most; the arena is let go of.
 void stop(const char* reason);
 
-// Around a fork: ends the thread and starts it again, without a word to the daemon, where it is the only one beside the
-// caller's. CPython >= 3.12 warns of forks in processes with several threads, and ours shall not be why. Costs the fork
-// 0.1 ms (1 ms where every core is busy); forks need it for nothing else.
-void pause();
+// No thread of this process but the caller's, the agent's and `hooks` (0: none); with `unknown` one more, which has not
+// said yet who it is.
+bool alone_but_for(pid_t hooks, bool unknown);
+
+// Around a fork: ends the thread and starts it again, without a word to the daemon, where there is none beside it and
+// the caller's; `gone` is one that has ended, and that the kernel may still count. CPython >= 3.12 warns of forks in
+// processes with several threads, and ours shall not be why. Costs the fork 0.1 ms (1 ms where every core is busy);
+// forks need it for nothing else.
+void pause(pid_t gone);
 void resume();
 
 // In the child of a fork, once it may have threads: registers it as a process of its own, after a little while, so that
@@ -57,6 +64,9 @@ void describe(std::string_view hello, std::string_view changed);
 
 // A line that goes with every STATUS and STOPPED of this recording; the last value of a key holds.
 void note(std::string_view key, std::string_view value);
+
+// A hooked option records now, or has said why it does not.
+void begun(std::string_view option);
 
 // Ends the recording for a reason of the target's own ("iterations", "overhead").
 void finish(const char* reason);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace profd::agent {
 namespace {
@@ -25,6 +26,8 @@ struct Hooks {
   bool running = false;  // the thread that takes the GIL
   bool stopping = false;  // it runs a `Stopping`
   bool closed = true;
+  bool paused = false;  // what was posted waits until a fork is over
+  pid_t tid = 0;  // of the last thread that ran
   PyObject* call = nullptr;  // call(name, text)
 };
 
@@ -50,7 +53,7 @@ bool more() {
   std::lock_guard lock(one.mutex);
   one.stopping = false;
   if (one.closed) one.calls.clear();
-  one.running = !one.calls.empty();
+  one.running = !one.calls.empty() && !one.paused;
   if (!one.running) one.ended.notify_all();
   return one.running;
 }
@@ -58,7 +61,7 @@ bool more() {
 bool next(Call* call) {
   Hooks& one = hooks();
   std::lock_guard lock(one.mutex);
-  if (one.calls.empty()) return false;
+  if (one.calls.empty() || one.paused) return false;
   *call = std::move(one.calls.front());
   one.calls.pop_front();
   one.stopping = call->hook == Hook::Stopping;
@@ -78,6 +81,10 @@ void call_next() {
 
 // Should the interpreter end this thread where it waits for the GIL, there is nothing to be unwound.
 void* run(void*) {
+  {
+    std::lock_guard lock(hooks().mutex);
+    hooks().tid = gettid();
+  }
   while (more()) {
     const PyGILState_STATE state = PyGILState_Ensure();
     call_next();
@@ -117,7 +124,7 @@ bool create_thread() {
 void before_fork() { hooks().mutex.lock(); }
 void in_parent() { hooks().mutex.unlock(); }
 void in_child() {
-  hooks().running = hooks().stopping = false;
+  hooks().running = hooks().stopping = hooks().paused = false;
   hooks().calls.clear();
   hooks().mutex.unlock();
 }
@@ -147,8 +154,33 @@ void post_hook(Hook hook, std::string_view text) {
 bool run_hooks() {
   Hooks& one = hooks();
   std::lock_guard lock(one.mutex);
-  if (!one.calls.empty() && !one.closed && !one.running) one.running = create_thread();
+  if (!one.calls.empty() && !one.closed && !one.running && !one.paused) one.running = create_thread();
   return one.calls.empty() || one.closed || one.running;
+}
+
+pid_t hooks_thread(bool* running) {
+  Hooks& one = hooks();
+  std::lock_guard lock(one.mutex);
+  *running = one.running;
+  return one.tid;
+}
+
+bool pause_hooks(int milliseconds) {
+  Hooks& one = hooks();
+  std::unique_lock lock(one.mutex);
+  if (one.running && one.tid == gettid()) return false;  // a hook forks
+  one.paused = true;
+  one.paused = one.ended.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return !one.running; });
+  return one.paused;
+}
+
+void resume_hooks() {
+  {
+    std::lock_guard lock(hooks().mutex);
+    if (!hooks().paused) return;
+    hooks().paused = false;
+  }
+  run_hooks();  // where that fails the control thread tries again
 }
 
 void close_hooks(int seconds) {

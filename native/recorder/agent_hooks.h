@@ -17,6 +17,12 @@ void open_hooks(PyObject* call);
 void post_hook(Hook hook, std::string_view text);
 bool run_hooks();
 
+// Around a fork: no call begins, and the thread is gone when this returns. False: the call that runs has not ended
+// within that time, and goes on. Without the GIL, which it may need.
+bool pause_hooks(int milliseconds);
+void resume_hooks();
+pid_t hooks_thread(bool* running);  // its kernel id, 0 before there was one
+
 // No call begins any more, and the one that runs has ended when this returns (or took longer than `seconds`). Without
 // the GIL: after it the interpreter may finalize, where PyGILState_Ensure would end the thread.
 void close_hooks(int seconds);

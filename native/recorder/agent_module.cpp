@@ -9,6 +9,7 @@ namespace profd::agent {
 namespace {
 
 constexpr int kHookSeconds = 30;
+constexpr int kForkMilliseconds = 1'000;  // that a fork waits for the hook that runs
 
 PyObject* nothing() { Py_RETURN_NONE; }
 
@@ -78,8 +79,26 @@ PyObject* agent_stop(PyObject*, PyObject* text) {
   return nothing();
 }
 
-PyObject* agent_pause(PyObject*, PyObject*) { return pause(), nothing(); }
-PyObject* agent_resume(PyObject*, PyObject*) { return resume(), nothing(); }
+PyObject* agent_pause(PyObject*, PyObject*) {
+  bool running = false;
+  const pid_t thread = hooks_thread(&running);
+  if (!alone_but_for(thread, running && thread == 0)) return nothing();
+  bool paused = true;
+  if (running) {
+    Py_BEGIN_ALLOW_THREADS;
+    paused = pause_hooks(kForkMilliseconds);
+    Py_END_ALLOW_THREADS;
+  }
+  if (paused) pause(hooks_thread(&running));
+  return nothing();
+}
+
+PyObject* agent_resume(PyObject*, PyObject*) {
+  resume();
+  resume_hooks();
+  return nothing();
+}
+
 PyObject* agent_start_in_child(PyObject*, PyObject*) { return start_in_child(), nothing(); }
 
 PyObject* agent_describe(PyObject*, PyObject* args) {
@@ -111,6 +130,12 @@ PyObject* agent_note(PyObject*, PyObject* args) {
   return nothing();
 }
 
+PyObject* agent_begun(PyObject*, PyObject* text) {
+  const char* option = PyUnicode_AsUTF8(text);
+  if (!option) return nullptr;
+  return begun(option), nothing();
+}
+
 PyObject* agent_finish(PyObject*, PyObject* text) {
   const char* given = PyUnicode_AsUTF8(text);
   const char* reason = given ? reason_of(given) : nullptr;
@@ -140,6 +165,7 @@ PyMethodDef methods[] = {
     {"agent_start_in_child", agent_start_in_child, METH_NOARGS, nullptr},
     {"agent_describe", agent_describe, METH_VARARGS, nullptr},
     {"agent_note", agent_note, METH_VARARGS, nullptr},
+    {"agent_begun", agent_begun, METH_O, nullptr},
     {"agent_finish", agent_finish, METH_O, nullptr},
     {"agent_records_at_stop", agent_records_at_stop, METH_O, nullptr},
     {"agent_state", agent_state, METH_NOARGS, nullptr},

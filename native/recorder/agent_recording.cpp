@@ -21,6 +21,8 @@ constexpr uint64_t kPausedMedians = 10;             // ... and for so many media
 constexpr Milliseconds kHookWait = 60'000;
 constexpr Milliseconds kRunPostedAgain = 1'000;  // where no thread could be started
 constexpr Milliseconds kReleaseAgain = 20;
+constexpr std::string_view kUnbegun =
+    "it had not begun when the recording ended, because that was too soon or the program kept the GIL: record for longer";
 
 recorder::Steps steps_since(uint64_t since) { return recorder::steps_since(since, recorder::monotonic_ns()); }
 
@@ -141,6 +143,7 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   {
     std::lock_guard lock(requests_.mutex);
     requests_.notes.clear();
+    requests_.begun.clear();
   }
   armed_with_.assign(frame.body);
   each_option(options, [&](std::string_view name) { hooked_ |= !by_itself(name) && lists(settings_.hooked, name); });
@@ -269,14 +272,26 @@ void Recording::add_totals() {
 // At the end, of a window that was too short for it or a job that kept the GIL.
 void Recording::add_unbegun() {
   if (!hooked_ || requests_.arms_done != arms_done_before_) return;
-  constexpr std::string_view kSentence = "the recording ended before all that was asked for had begun";
   std::lock_guard lock(requests_.mutex);
+  std::string sentences;
+  const auto add = [&](std::string_view name) {
+    const auto& begun = requests_.begun;
+    if (by_itself(name) || !lists(settings_.hooked, name) || std::find(begun.begin(), begun.end(), name) != begun.end())
+      return;
+    if (!sentences.empty()) sentences += "; ";
+    sentences.append(name).append(": ").append(kUnbegun);
+  };
+  const auto fields = Fields::parse(armed_with_);
+  if (!fields) return;
+  each_option(fields->text("options"), add);
+  if (fields->number("iterations", 0).value_or(0) != 0) add("iterations");
+  if (sentences.empty()) return;
   for (auto& [key, text] : requests_.notes) {
     if (key != "not_honoured") continue;
-    if (text.find(kSentence) == text.npos) text.append("; ").append(kSentence);
+    if (text.find(kUnbegun) == text.npos) text.append("; ").append(sentences);
     return;
   }
-  requests_.notes.emplace_back("not_honoured", kSentence);
+  requests_.notes.emplace_back("not_honoured", sentences);
 }
 
 void Recording::add_cost(uint64_t events) {

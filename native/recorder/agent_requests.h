@@ -27,6 +27,7 @@ struct Requests {
   std::string changed;  // lines to be told
   std::string hello;
   std::vector<std::pair<std::string, std::string>> notes;
+  std::vector<std::string> begun;  // options whose hooks have returned, of this recording
   Snapshot snapshot;
 };
 

@@ -9,6 +9,7 @@
 #include "parts.h"
 #include "span.h"
 #include "steps.h"
+#include "steps_py.h"
 
 namespace profd::recorder {
 
@@ -254,12 +255,7 @@ PyObject* step(PyObject*, PyObject*) {
   return PyLong_FromUnsignedLongLong(number);
 }
 
-// A step that something else has noticed (an optimizer). Does not count where the program says itself what its steps are.
-PyObject* py_note_step(PyObject*, PyObject*) {
-  if (step_number) Py_RETURN_FALSE;
-  if (note_step(monotonic_ns())) agent::finish("iterations");
-  Py_RETURN_TRUE;
-}
+PyObject* py_note_step(PyObject*, PyObject*) { return PyBool_FromLong(step_noticed()); }
 
 PyObject* py_pause_steps(PyObject*, PyObject*) {
   if (!step_number) pause_steps();
@@ -305,6 +301,12 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+bool step_noticed() {
+  if (step_number) return false;
+  if (note_step(monotonic_ns())) agent::finish("iterations");
+  return true;
+}
 
 }  // namespace profd::recorder
 

@@ -20,8 +20,8 @@ bool refused() {
 
 int fill(PyObject* module) {
   if (refused()) return -1;
-  for (auto add : {add_control, add_span, add_decorator, add_ending, add_marks, add_mirror, add_op, add_agent,
-                   add_encoder, add_tracer}) {
+  for (auto add : {add_control, add_span, add_decorator, add_ending, add_marks, add_mirror, add_op, add_optimizers,
+                   add_library, add_agent, add_encoder, add_tracer}) {
     if (add(module) < 0) return -1;
   }
   return 0;

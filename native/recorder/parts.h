@@ -12,6 +12,8 @@ int add_ending(PyObject* module);     // ending_py.cpp
 int add_marks(PyObject* module);      // marks_py.cpp
 int add_mirror(PyObject* module);     // mirror.cpp
 int add_op(PyObject* module);         // op_py.cpp
+int add_optimizers(PyObject* module); // optimizers_py.cpp
+int add_library(PyObject* module);    // library_py.cpp
 int add_agent(PyObject* module);  // agent_module.cpp
 int add_encoder(PyObject* module);  // encoder.cpp
 int add_tracer(PyObject* module);  // tracer.cpp

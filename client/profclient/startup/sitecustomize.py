@@ -22,33 +22,29 @@ def say(sentence):
 def attach():
     # type: () -> None
     """Unless this Python cannot, or nobody is to see it."""
+    if os.environ.get("PROFD_ATTACH") == "0":
+        return
     if any(helper in argument for argument in getattr(sys, "orig_argv", ())[:6] for helper in HELPERS):
         return
     if sys.version_info < (3, 11):
         say("{0} is too old to be attached: CPython 3.11 is needed".format(sys.executable))
         return
     try:
-        from profclient.agent import attach
+        import profclient
     except ImportError:
         say("{0} has no profclient: run `{0} -m pip install profd`, or it stays unattached".format(sys.executable))
         return
-    attached = attach(quiet=True)  # profctl has said whether there is a daemon
-    if attached.state == "off" and os.environ.get("PROFD_ATTACH") != "0":
-        say("not attached: " + attached.why)
-
-
-def run_users_own():
-    # type: () -> None
-    """What `site` would have imported. Its errors are its own, and `site` knows what to do with them."""
-    import importlib.machinery
-    import importlib.util
-
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is None or spec.loader is None:
+    try:
+        from profclient import _recorder  # noqa: F401
+    except ImportError as error:  # as in each sub-interpreter, which is left as if we had not been there
+        del sys.modules[profclient.__name__]
+        say("not attached: the native part of profclient cannot be loaded: {0}".format(error))
         return
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
+    from profclient.agent import attach
+
+    attached = attach(quiet=True)  # profctl has said whether there is a daemon
+    if attached.state == "off":
+        say("not attached: " + attached.why)
 
 
 # Children find it through PYTHONPATH, which stays: the workers of a launcher are the job.
@@ -57,5 +53,8 @@ try:
     attach()
 except Exception as error:
     say("not attached: {0}".format(error))
-if sys.version_info >= (3, 4):
-    run_users_own()
+if os.environ.get("PROFD_RUN") == str(os.getpid()):
+    del os.environ["PROFD_RUN"]  # it has spoken if it had to; its sub-interpreters run this, too
+# What comes of this comes of it without us: `site` knows what to do where there is no such module.
+del sys.modules["sitecustomize"]
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401  # the user's

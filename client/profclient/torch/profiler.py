@@ -98,8 +98,6 @@ _directories: list[tuple[int, str]] = []  # by the process that made them
 
 def _directory() -> str:
     """A new one of our own, so that nobody else can put a link where torch writes."""
-    if not _directories:
-        atexit.register(forget_files)
     made = tempfile.mkdtemp(prefix="profd-torch-")
     _directories.append((os.getpid(), made))
     return made
@@ -111,3 +109,6 @@ def forget_files() -> None:
         pid, path = _directories.pop()
         if pid == os.getpid():
             shutil.rmtree(path, ignore_errors=True)
+
+
+atexit.register(forget_files)  # here, where torch is imported, and not on the agent's thread

@@ -1,53 +1,45 @@
-"""Training steps by the optimizer: counted after each `step()` of a torch.optim.Optimizer while a recording wants them.
+"""Training steps by the optimizer: counted at the end of each outermost `step()` while a recording wants them.
 
-An optimizer that wraps another calls hooks for both: only the outermost counts. A loop that calls `profclient.step()`
-is counted by that alone. What is raised in these hooks would reach the job, so nothing is.
+Nothing is registered with torch: its dictionaries of hooks are the program's, which may be walking them now. Each
+step() of a torch.optim.Optimizer runs in a range of torch's; the method that ends ranges is another for as long as
+steps are counted (native/recorder/optimizers_py.cpp). A loop that calls `profclient.step()` is counted by that alone.
+What torch.compile has made of a step() has no such range: `profclient.step()` counts there.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from profclient import _recorder
 
+_WRAPPER = "wrapper"  # the function around each step(), in torch.optim.Optimizer.profile_hook_step
+
 
 class _Counter:
-    """Hooks on all optimizers."""
+    """The end of torch's ranges, watched."""
 
-    def __init__(self) -> None:
-        self._outermost = threading.local()
-        self._handles: list[Any] = []
-
-    def install(self) -> None:
-        from torch.optim.optimizer import (  # it has been imported
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
-
-        self._handles = [
-            register_optimizer_step_pre_hook(self._begin),
-            register_optimizer_step_post_hook(self._end),
-        ]
+    def __init__(self, torch: Any) -> None:
+        self._ranges = torch.autograd.profiler.record_function
+        code = _code_around_steps(torch.optim.Optimizer.profile_hook_step)
+        self._stand_in = _recorder.step_exit(self._ranges.__exit__, code)
+        self._original = self._ranges.__exit__
+        self._ranges.__exit__ = self._stand_in  # the key is there already: the class's dictionary keeps its size
 
     def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        _recorder.step_exit_stop(self._stand_in)
+        if self._ranges.__exit__ is self._stand_in:  # else somebody has wrapped it meanwhile
+            self._ranges.__exit__ = self._original
         _recorder.pause_steps()
 
-    def _begin(self, optimizer: Any, *_: object) -> None:
-        # The same one again: its last step() raised, and had no end.
-        if getattr(self._outermost, "optimizer", None) in (None, id(optimizer)):
-            self._outermost.optimizer = id(optimizer)
 
-    def _end(self, optimizer: Any, *_: object) -> None:
-        if getattr(self._outermost, "optimizer", None) != id(optimizer):
-            return
-        self._outermost.optimizer = None
-        _recorder.note_step()
+def _code_around_steps(decorator: Any) -> Any:
+    """Raises RuntimeError: this torch has none, or another."""
+    for constant in decorator.__code__.co_consts:
+        if getattr(constant, "co_name", None) == _WRAPPER:
+            return constant
+    raise RuntimeError("this version of torch counts no optimizer steps; call profclient.step() in the loop")
 
 
 _counter: _Counter | None = None
@@ -56,14 +48,12 @@ _counter: _Counter | None = None
 def start(options: Mapping[str, str]) -> None:
     """Count from now on; the recorder knows how many are awaited. Without torch only profclient.step() counts."""
     global _counter
-    if "torch.optim.optimizer" not in sys.modules:
-        return
-    _counter = _Counter()
-    _counter.install()
+    if "torch.optim.optimizer" in sys.modules:
+        _counter = _Counter(sys.modules["torch"])
 
 
 def stop(options: Mapping[str, str]) -> None:
-    """Take the hooks away."""
+    """Count no longer."""
     global _counter
     if _counter is not None:
         _counter.remove()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 
 import pytest
@@ -196,6 +197,118 @@ sys.stdin.read()
     assert job.end() == 0
     assert job.process.stderr is not None
     assert job.process.stderr.read() == ""
+
+
+WITH_A_HOOK = (
+    """
+import mmap, os, sys, threading, time
+from profclient import _recorder
+threads = []
+at_fork = lambda: threads.append(len(os.listdir("/proc/self/task")))
+if sys.version_info >= (3, 12):
+    os.register_at_fork(before=at_fork)  # hooks run in reverse order: this one after the agent's
+"""
+    + ATTACH.replace("GRACE", "1000")
+    + """
+if sys.version_info < (3, 12):  # there the agent does not do it
+    os.register_at_fork(after_in_parent=_recorder.agent_resume)
+    os.register_at_fork(before=lambda: (_recorder.agent_pause(), at_fork()))
+def say(*what): os.write(1, (" ".join(map(str, what)) + "\\n").encode())
+def fork():
+    child = os.fork()
+    if child == 0: os._exit(0)
+    os.waitpid(child, 0)
+parent = os.getpid()  # a child stops what its parent had begun, too
+agent.register_hook("modules", lambda _: START, lambda _: os.getpid() == parent and say("stop"))
+shared = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 2)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+)
+
+
+def test_nobody_is_there_during_a_fork_while_a_hook_waits_for_the_gil(agents, tmp_path):
+    path = tmp_path / "shared"
+    path.write_bytes(bytes(2))
+    job = agents.job(
+        WITH_A_HOOK.replace("START", 'say("start")')
+        + """
+sys.setswitchinterval(1000)
+any(shared.__setitem__(1, 1) for _ in iter(lambda: shared[0], 1))  # keeps the GIL
+for _ in range(5): fork()
+say(threads)
+sys.stdin.read()
+""",
+        str(path),
+        attach=False,
+    )
+    link = agents.daemon.accept()
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 2) as shared:
+        job.say("go")
+        until(lambda: shared[1] == 1, "the job keeps the GIL")
+        os.close(link.arm("ranges,modules").fd)
+        until(lambda: job.threads() == 3, "a hook waits for it")
+        shared[0] = 1
+    lines = {job.line(), job.line()}
+    assert lines == {"start", str([1] * 5)}  # it has begun all the same, before, between or after them
+    assert link.stop().fields["reason"] == "stop"
+    assert job.line() == "stop"
+    assert job.end() == 0
+    assert job.process.stderr is not None
+    assert job.process.stderr.read() == ""
+
+
+def test_a_fork_waits_for_the_hook_that_runs(agents, tmp_path):
+    path = tmp_path / "shared"
+    path.write_bytes(bytes(2))
+    job = agents.job(
+        WITH_A_HOOK.replace("START", '(shared.__setitem__(1, 1), time.sleep(0.05), say("start"))')
+        + """
+while not shared[1]: time.sleep(0.001)
+fork()
+say(threads)
+sys.stdin.read()
+""",
+        str(path),
+        attach=False,
+    )
+    link = agents.daemon.accept()
+    os.close(link.arm("ranges,modules").fd)
+    job.say("go")
+    assert job.line() == "start"
+    assert job.line() == "[1]"
+    assert link.stop().fields["reason"] == "stop"
+    assert job.line() == "stop"
+    assert job.end() == 0
+
+
+def test_a_fork_does_not_wait_for_ever(agents, tmp_path):
+    path = tmp_path / "shared"
+    path.write_bytes(bytes(2))
+    held = (
+        "(shared.__setitem__(1, 1), all(time.sleep(0.001) is None for _ in iter(lambda: shared[0], 1)), say('start'))"
+    )
+    job = agents.job(
+        WITH_A_HOOK.replace("START", held)
+        + """
+while not shared[1]: time.sleep(0.001)
+fork()
+say(threads)
+shared[0] = 1
+sys.stdin.read()
+""",
+        str(path),
+        attach=False,
+        environ={"PYTHONWARNINGS": "ignore"},  # CPython may say what is so
+    )
+    link = agents.daemon.accept()
+    os.close(link.arm("ranges,modules").fd)
+    job.say("go")
+    assert job.line() == "[3]"
+    assert job.line() == "start"
+    assert link.stop().fields["reason"] == "stop"
+    assert job.line() == "stop"
+    assert job.end() == 0
 
 
 def test_forks_while_it_is_busy(agents):

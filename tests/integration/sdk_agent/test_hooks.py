@@ -150,7 +150,10 @@ def test_it_ends_with_the_last_of_the_steps_that_were_asked_for(agents):
     assert (stopped.fields["reason"], stopped.fields["steps"]) == ("iterations", "3")
 
 
-UNBEGUN = "the recording ended before all that was asked for had begun"
+UNBEGUN = (
+    "it had not begun when the recording ended, because that was too soon or the program kept the GIL: "
+    "record for longer"
+)
 
 
 def test_one_that_ends_before_python_could_be_entered_says_so_and_is_over(agents, tmp_path):
@@ -163,7 +166,7 @@ def test_one_that_ends_before_python_could_be_entered_says_so_and_is_over(agents
         job.say("any(shared.__setitem__(1, 1) for _ in iter(lambda: shared[0], 1))")  # keeps the GIL
         until(lambda: shared[1] == 1, "the job keeps the GIL")
         os.close(link.arm("ranges,modules").fd)
-        assert link.stop().fields["not_honoured"] == UNBEGUN
+        assert link.stop().fields["not_honoured"] == f"modules: {UNBEGUN}"
         link.next(DISARMED)
         shared[0] = 1
         job.say("say('end')")
@@ -185,7 +188,7 @@ def test_where_no_thread_can_be_started_nothing_begins_and_it_is_over(agents, no
     link = agents.daemon.accept()
     file.touch()
     os.close(link.arm("ranges,modules").fd)
-    assert link.stop().fields["not_honoured"] == UNBEGUN
+    assert link.stop().fields["not_honoured"] == f"modules: {UNBEGUN}"
     link.next(DISARMED)
     link.release()
     file.unlink()

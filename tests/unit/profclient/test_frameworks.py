@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -45,3 +46,36 @@ def test_nothing_is_watched_that_is_there() -> None:
     before = list(sys.meta_path)
     frameworks.watch(["sys", "os"], lambda: None)
     assert sys.meta_path == before
+
+
+@pytest.mark.usefixtures("modules")
+def test_who_only_asks_has_not_imported_it() -> None:
+    told: list[str] = []
+    frameworks.watch(["made_up_framework"], lambda: told.append("told"))
+    assert importlib.util.find_spec("made_up_framework") is not None
+    assert told == []
+    importlib.import_module("made_up_framework")
+    assert told == ["told"]
+
+
+@pytest.mark.usefixtures("modules")
+def test_the_loader_is_what_it_was() -> None:
+    frameworks.watch(["made_up_framework"], lambda: None)
+    loader = importlib.import_module("made_up_framework").__loader__
+    assert "exec_module" not in vars(loader)
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_module_that_is_loaded_lazily_is_told_of_when_it_is_loaded() -> None:
+    told: list[str] = []
+    frameworks.watch(["made_up_framework"], lambda: told.append("told"))
+    spec = importlib.util.find_spec("made_up_framework")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["made_up_framework"] = module
+    spec.loader.exec_module(module)
+    assert told == []
+    assert module.__version__ == "7"
+    assert told == ["told"]

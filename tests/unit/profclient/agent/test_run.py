@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from profclient.cli.commands.run import STARTUP, environment
+from profclient.launch import STARTUP, environment, plain_command
 
 # Nowhere: these tests need no daemon, and must not find one of this machine's.
 ENVIRON = {**os.environ, "PROFD_ADDRESS": "unix:/nowhere/profd.sock", "PROFD_ATTACH": ""}
@@ -111,3 +111,63 @@ def test_a_python_without_profclient_runs_and_says_so():
     done = run(sys._base_executable, "-c", "print('runs')")
     assert done.stdout == "runs\n"
     assert "has no profclient: run" in done.stderr
+
+
+SUB_INTERPRETERS = """
+import sys
+try: import _interpreters as interpreters
+except ImportError: import _xxsubinterpreters as interpreters
+for _ in range(2):
+    interpreters.run_string(interpreters.create(), "import sys; print([m for m in sys.modules if 'profclient' in m])")
+"""
+
+
+def test_sub_interpreters_are_quiet_and_have_nothing_of_it():
+    done = run(sys.executable, "-c", SUB_INTERPRETERS)
+    assert done.stdout == "[]\n[]\n"
+    assert done.stderr.count("\n") == 1, done.stderr  # that there is no daemon
+
+
+def test_the_command_of_a_run_is_told_from_its_options():
+    assert plain_command(["run", "--", "--cuda"]) == ["--cuda"]
+    assert plain_command(["run", "python", "--", "-c"]) == ["python", "--", "-c"]
+    for other in (
+        ["run"],
+        ["run", "--"],
+        ["run", "--cuda", "--", "a"],
+        ["run", "-h"],
+        ["ps"],
+        [],
+        ["--store", "run", "a"],
+    ):
+        assert plain_command(other) == []
+
+
+def test_what_it_imports_before_the_command_runs():
+    code = (
+        "import os, sys\n"
+        "if '_editable_skbc_profd' in sys.modules: import importlib.machinery, importlib.util\n"  # a checkout's finder
+        "before = set(sys.modules)\n"
+        "def exec(file, arguments, environ): print(*set(sys.modules) - before); raise SystemExit\n"
+        "os.execvpe = exec; sys.argv = ['profctl', 'run', '--', 'true']\n"
+        "from profclient.cli import main; main()"
+    )
+    # A checkout's libraries are elsewhere, and are not looked for where one is named.
+    environ = {**ENVIRON, "NVTX_INJECTION64_PATH": "/another/tool.so"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    brought = {name for name in done.stdout.split() if name.partition(".")[0] != "profclient"}
+    assert brought <= {"__future__"}
+
+
+def test_a_program_without_a_sitecustomize_has_none():
+    done = run(
+        sys.executable,
+        "-c",
+        "import sys; print('sitecustomize' in sys.modules, __import__('os').environ.get('PROFD_RUN'))",
+    )
+    assert done.stdout == f"{plainly_there()} None\n"
+
+
+def plainly_there() -> bool:
+    code = "import sys; print('sitecustomize' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"

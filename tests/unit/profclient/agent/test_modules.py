@@ -1,0 +1,61 @@
+"""What attaching brings into a program: our own modules, and of the standard library next to nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+# Built in or frozen, all of them: no file of the program's can take their place.
+OF_THE_STANDARD_LIBRARY = {"__future__", "atexit", "pwd"}  # pwd: where there is no HOME
+
+# A checkout's finder imports what it needs when it first finds something; tools/test_other_pythons has none of it.
+READY = 'import sys\nif "_editable_skbc_profd" in sys.modules: import importlib.machinery, importlib.util\n'
+ATTACH = """
+before = set(sys.modules)
+import profclient
+profclient.attach(quiet=True)
+print(*(name for name in set(sys.modules) - before if name.partition(".")[0] != "profclient"))
+"""
+
+
+def run(code: str, *flags: str, **environ: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if name not in ("HOME", "PROFD_ATTACH")}
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        env={**kept, "PROFD_ADDRESS": "unix:/nowhere/profd.sock", **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("flags", [(), ("-I",)])
+@pytest.mark.parametrize("environ", [{}, {"HOME": "/nowhere", "PROFD_ADDRESS": ""}])
+def test_attaching_imports_no_more_than_it_says(flags: tuple[str, ...], environ: dict[str, str]) -> None:
+    found = set(run(READY + ATTACH, *flags, **environ).split())
+    assert found <= OF_THE_STANDARD_LIBRARY
+
+
+def test_no_file_of_the_program_is_taken_for_one_of_the_standard_library(tmp_path) -> None:
+    for name in ("json", "types", "select", "ctypes", "threading", "typing", "signal", "atexit", "enum", "site"):
+        (tmp_path / f"{name}.py").write_text("raise SystemError(__name__)\n")
+    code = f"{READY}sys.path.insert(0, {str(tmp_path)!r})\n{ATTACH}"
+    assert set(run(code).split()) <= OF_THE_STANDARD_LIBRARY
+
+
+def test_a_framework_that_is_loaded_lazily_is_left_alone() -> None:
+    """Its version is read past __getattribute__, which would load it."""
+    code = """
+import sys, types
+class Lazy(types.ModuleType):
+    def __getattribute__(self, name): raise SystemError(name)
+sys.modules["jax"] = Lazy("jax")
+from profclient import agent
+print(agent.attach(quiet=True).state, repr(agent._framework()))
+"""
+    assert run(code) == "looking ''\n"
