@@ -213,7 +213,7 @@ class Daemon:
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
-        settings = Settings(host=socket.gethostname(), own_pids=self._own_pids)
+        settings = Settings(host=socket.gethostname(), own_pids=self._own_pids, operator=os.geteuid())
         begin_beside: BeginBeside = Sampler(self._nvml).begin
         if self._config.pm_sampling_us:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)

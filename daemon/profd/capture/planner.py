@@ -37,6 +37,7 @@ class Settings:
     lease_grace: float = LEASE_GRACE_SECONDS
     now_ns: Callable[[], int] = time.time_ns
     own_pids: Callable[[], Sequence[int]] = tuple  # the daemon and its workers
+    operator: int = 0  # uid of whoever runs the daemon
     beside_risk: Callable[[Process, Options], str] = lambda process, options: ""  # of what is recorded beside a source
 
 

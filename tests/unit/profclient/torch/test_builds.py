@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from profclient.cli.commands.torch import torch
 from profclient.torch import build as building
-from profclient.torch import builds, sources
+from profclient.torch import builds, notes, sources
 from profclient.torch.builds import Build, Key, Unusable
 
 KEY = Key("2.13.0+cpu", "cf30153c4c131c81", True, "x86_64", "0123abcd")
@@ -153,3 +153,28 @@ def test_what_is_built_is_not_compiled_again(build: Build, monkeypatch: pytest.M
 def test_torch_list_without_builds_names_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builds, "places", lambda: [tmp_path / "none"])
     assert "profctl torch build" in CliRunner().invoke(torch, ["list"]).stdout
+
+
+def test_torch_list_shows_what_is_being_built_and_what_could_not_be(build: Build) -> None:
+    place = build.path.parent
+    other = dataclasses.replace(KEY, torch="2.12.0+cpu")
+    notes.remember_failure(place, other, "2026-01-02", "no compiler\x1b[2J")
+    with notes.building(place, KEY, "2026-01-03"):
+        during = CliRunner().invoke(torch, ["list"]).stdout
+    assert "being built since 2026-01-03" in during
+    assert "could not be built (2026-01-02): no compiler" in during
+    assert "\x1b" not in during
+    assert notes.failure(place, other) is not None
+    assert "being built" not in CliRunner().invoke(torch, ["list"]).stdout
+    notes.forget_failure(place, other)
+    assert len(json.loads(CliRunner().invoke(torch, ["list", "--json"]).stdout)) == 1  # the build
+
+
+def test_a_build_whose_builder_was_killed_is_not_shown(build: Build) -> None:
+    """Its note stays; nobody holds it."""
+    place = build.path.parent
+    with notes.building(place, KEY, "2026-01-03"):
+        [held] = notes.all_of(place)
+        left = held.path.read_bytes()
+    held.path.write_bytes(left)
+    assert notes.all_of(place) == []

@@ -246,6 +246,15 @@ class TestSwitch:
             manager.set_enabled(ALICE, False)
         assert rig.audit.lines[-1][0] == "capture.switch.denied"
 
+    async def test_is_also_for_who_runs_the_daemon(
+        self, manager: CaptureManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`profd --user` has no admin but root."""
+        monkeypatch.setattr(manager, "_settings", replace(manager._settings, operator=ALICE.uid))
+        manager.set_enabled(ALICE, False, "mine")
+        with pytest.raises(Unavailable, match="mine"):
+            await manager.start(ALICE, request(100))
+
 
 async def test_a_source_that_there_is_not_is_the_callers_mistake(manager: CaptureManager) -> None:
     with pytest.raises(BadInput, match="there is no source 'nope'; there are: kineto"):
