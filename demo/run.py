@@ -72,7 +72,7 @@ def trains(environment: dict[str, str], state: Path, pid: int, source: str) -> b
 
 def show(environment: dict[str, str], state: Path, daemon: subprocess.Popen[bytes]) -> int:
     """The training loop, its captures, and the answers."""
-    code = show_kineto(environment, state) or show_attached(environment, state)
+    code = show_sampled(environment, state) or show_attached(environment, state)
     if code:
         return code
     print(f"""
@@ -87,16 +87,11 @@ Those were real captures of running processes. To go on with jobs of your own:
     return daemon.poll() or 0
 
 
-def show_kineto(environment: dict[str, str], state: Path) -> int:
-    """The loop as it is, recorded by PyTorch's own profiler."""
-    job_environment = environment | {
-        "KINETO_USE_DAEMON": "1",
-        "KINETO_IPC_SOCKET_DIR": str(state / "kineto"),
-        "KINETO_CONFIG": str(HERE.parent / "deploy" / "libkineto.conf"),
-    }
-    print("A PyTorch training loop (demo/train.py) starts with KINETO_USE_DAEMON=1 and knows nothing else of profd.")
-    with running([sys.executable, str(HERE / "train.py")], job_environment, state / "train.log") as job:
-        wait_until("the training loop registers", lambda: trains(environment, state, job.pid, "kineto"), job)
+def show_sampled(environment: dict[str, str], state: Path) -> int:
+    """The loop as it is, sampled from outside."""
+    print("A PyTorch training loop (demo/train.py) starts, and knows nothing of profd.")
+    with running([sys.executable, str(HERE / "train.py")], environment, state / "train.log") as job:
+        wait_until("the training loop begins", lambda: trains(environment, state, job.pid, "pyspy"), job)
         profctl(environment, "ps", "--pid", str(job.pid))
         code = profctl(environment, "start", "--pid", str(job.pid), "--duration", "3s")
         if code:
@@ -125,7 +120,6 @@ def main() -> int:
         socket = state / "profd.sock"
         environment = os.environ | {
             "PROFD_ADDRESS": f"unix:{socket}",
-            "PROFD_KINETO_SOCKET_DIR": str(state / "kineto"),
             "XDG_CACHE_HOME": str(state / "cache"),
         }
         command = [str(BIN / "profd"), "--user", "--state-dir", str(state / "state"), "--socket", str(socket)]

@@ -24,7 +24,9 @@ def rows(events: int) -> Iterator[Row]:
         wait_until("the loop registers", lambda: live.registered([job.pid]))
         for _ in range(CAPTURES):
             begin = time.perf_counter()
-            capture = live.profctl("start", "--pid", str(job.pid), "--duration", "500ms")
+            capture = live.profctl(
+                "start", "--pid", str(job.pid), "--source", "kineto", "--force", "--duration", "500ms"
+            )
             totals.append(time.perf_counter() - begin)
             (target,) = capture["targets"]
             if target["state"] != "stored":

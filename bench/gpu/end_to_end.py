@@ -84,7 +84,8 @@ def job(daemon: RunningDaemon, way: str, loop: str, *more: str) -> Iterator[subp
 
 def _record(daemon: RunningDaemon, way: str, loop: str) -> tuple[dict[str, Any], list[Check]]:
     with job(daemon, way, loop) as process:
-        [target] = Captures(daemon).record(process.pid, source=way, duration_ns=WINDOW_NS).targets
+        forced = way == "kineto"  # which can kill it
+        [target] = Captures(daemon).record(process.pid, source=way, force=forced, duration_ns=WINDOW_NS).targets
         alive = process.poll() is None
     told = f"{pb.State.Name(target.state)}: {target.message} {'; '.join(target.not_honoured)}"
     checks = [

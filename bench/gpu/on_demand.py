@@ -46,7 +46,7 @@ def _let_alone() -> tuple[int, int]:
 
 def _captured(captures: Captures, pid: int) -> tuple[tuple[int, int], str]:
     """From when it recorded to when that ended, less what is not known better. Returns when its trace is stored."""
-    capture = captures.start(pid, source="kineto", duration_ns=WINDOW_NS).id
+    capture = captures.start(pid, source="kineto", force=True, duration_ns=WINDOW_NS).id
     captures.until(capture, lambda state: all(target.state >= pb.STATE_RECORDING for target in state.targets))
     begin = time.time_ns()
     [target] = captures.ended(capture).targets

@@ -95,9 +95,13 @@ def choose(
     `children` are its living descendants that somebody could trace (only their
     pids are used, in messages). A busy better source is an answer, not a reason
     to take a lesser one: who asks for a trace must not get samples by accident.
+    A source that can kill the process (`Source.danger`) is nobody's better one: it
+    is taken where it is named, with `force`.
     """
     ranked = in_order(sources)
-    if options.source:
+    if not options.source:
+        ranked = [source for source in ranked if not source.danger]
+    else:
         ranked = [source for source in ranked if source.name == options.source]
         if not ranked:
             known = ", ".join(source.name for source in in_order(sources)) or "none"
@@ -106,6 +110,8 @@ def choose(
                 reason=Reason.NO_SOURCE,
                 message=f"there is no source {options.source!r}; there are: {known}",
             )
+        if ranked[0].danger and not options.force:
+            return Choice(None, reason=Reason.NOT_HONOURED, message=_dangerous(ranked[0]))
     launcher = _launcher(process, options, children)
     if launcher is not None:
         return launcher
@@ -157,6 +163,10 @@ def _refusal(
     if too_much:
         return Choice(None, plan, reason=Reason.OVER_LIMIT, message=f"refused: {too_much}")
     return None
+
+
+def _dangerous(source: Source) -> str:
+    return f"{source.danger}; --source {source.name} --force records with it all the same"
 
 
 def _meant_operators(options: Options, plan: Plan) -> bool:

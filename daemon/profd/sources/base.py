@@ -94,6 +94,9 @@ class Source(ABC):
     """A target ends recording by itself soon after the daemon has died: recording may begin before anything of the
     capture is on the disk (`Session.made`)."""
     can_guard: ClassVar[bool] = False  # True: it measures what it costs and keeps to max_overhead
+    danger: ClassVar[str] = ""
+    """How recording with it can kill the process, a sentence: it is taken only where `--source` names it and `--force`
+    insists (`capture/choice.py`)."""
     can_keep_last: ClassVar[bool] = False  # True: it records on and on, and keeps what came last (Options.last_ns)
 
     async def open(self) -> None:

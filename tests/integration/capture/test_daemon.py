@@ -96,7 +96,7 @@ def test_a_torch_process(daemon: RunningDaemon, tmp_path: Path) -> None:
     captures = Captures(daemon)
     with torch_job("train", tmp_path, socket_dir=daemon.kineto_dir) as job:
         until(lambda: "kineto" in sources(captures, job.pid), "torch registers")
-        capture = captures.start(job.pid, memory=True)
+        capture = captures.start(job.pid, source="kineto", force=True, memory=True)
         busy = captures.start(job.pid, source="pyspy")
         if not captures.get(capture.id).HasField("finished_ns"):  # it was held all the time then
             assert (busy.state, busy.targets[0].reason) == (pb.STATE_BUSY, pb.REASON_CAPTURE_RUNNING)

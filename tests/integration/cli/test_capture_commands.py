@@ -9,6 +9,8 @@ from tests.integration.cli.conftest import sources_of
 from tests.support.torch_jobs import needs_torch
 from tests.support.waiting import until
 
+KINETO = ("--source", "kineto", "--force")
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 
 
@@ -51,8 +53,9 @@ def test_rm_of_a_capture_names_its_traces(host, program):
 
 @needs_torch
 def test_a_training_loop_is_traced_op_by_op(host, trainer):
-    done = host.profctl("start", "--pid", str(trainer), "--duration", "400ms", "--json")
+    done = host.profctl("start", "--pid", str(trainer), *KINETO, "--duration", "400ms", "--json")
     assert done.code == 0, done.err + done.out
+    assert "warning: torch's own profiler can crash the job" in done.err
     (target,) = done.json["targets"]
     assert target["sources"] == ["kineto"]
     rows = host.profctl("top", target["trace"], "--json").json
@@ -62,14 +65,28 @@ def test_a_training_loop_is_traced_op_by_op(host, trainer):
 
 
 @needs_torch
+def test_a_training_loop_is_not_put_at_risk_unasked(host, trainer):
+    done = host.profctl("start", "--pid", str(trainer), "--duration", "400ms", "--json")
+    assert done.code == 0, done.err + done.out
+    (target,) = done.json["targets"]
+    assert target["sources"] == ["pyspy"]
+    assert target["message"].startswith("samples only: PyTorch's operators are recorded in programs that are")
+    assert "--source kineto --force" in target["message"]
+    unforced = host.profctl("start", "--pid", str(trainer), "--source", "kineto", "--duration", "400ms", "--json")
+    (target,) = unforced.json["targets"]
+    assert (unforced.code, target["state"], target["reason"]) == (1, "refused", "not_honoured")
+    assert "can kill the process" in target["message"]
+
+
+@needs_torch
 def test_iterations_and_options_that_are_not_honoured(host, trainer):
-    done = host.profctl("start", "--pid", str(trainer), "-n", "3", "--shapes", "--memory", "--json")
+    done = host.profctl("start", "--pid", str(trainer), *KINETO, "-n", "3", "--shapes", "--memory", "--json")
     assert done.code in (0, 6), done.err + done.out
     (target,) = done.json["targets"]
     assert any("memory" in text for text in target["not_honoured"])
     steps = host.profctl("show", target["trace"], "--json").json["steps"]
     assert steps["n"] in (2, 3)  # whether the first one is whole depends on what else the window saw
-    strict = host.profctl("start", "--pid", str(trainer), "-d", "200ms", "--memory", "--strict", "--json")
+    strict = host.profctl("start", "--pid", str(trainer), *KINETO, "-d", "200ms", "--memory", "--strict", "--json")
     assert (strict.code, strict.json["targets"][0]["state"]) == (1, "refused")
     assert strict.json["targets"][0]["reason"] == "not_honoured"
 

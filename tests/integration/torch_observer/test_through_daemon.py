@@ -192,7 +192,7 @@ def test_kineto_on_demand_meanwhile(daemon: RunningDaemon, tmp_path: Path) -> No
     try:
         until(lambda: "kineto" in sources(daemon, job.pid), "kineto has registered")
         captures = Captures(daemon)
-        [target] = captures.until(captures.start(job.pid, source="kineto").id, ended).targets
+        [target] = captures.until(captures.start(job.pid, source="kineto", force=True).id, ended).targets
         job.counts_on()
         out, _ = job.process.communicate(timeout=WAIT_SECONDS)
     finally:

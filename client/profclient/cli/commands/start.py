@@ -57,7 +57,7 @@ def start(
         import time
 
         asked.start_at_ns = time.time_ns() + parse_duration_ns(start_in)
-    if asked.torch == "profiler" and asked.force and not dry_run:
+    if asked.force and (asked.torch == "profiler" or asked.source == "kineto") and not dry_run:
         say("warning: torch's own profiler can crash the job (SIGSEGV in torch), which the observer does not")
     waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
     with Daemon() as daemon:

@@ -25,6 +25,10 @@ EVENT_MEMORY_BYTES: Final = 1600  # at its peak, while libkineto writes
 STACKS_FACTOR: Final = 2.05
 _ITERATION_GUESS_NS: Final = 2 * SECOND
 
+DANGER: Final = (
+    "torch's own profiler can kill the process: when a trace ends it frees what running operators still write to "
+    "(SIGSEGV; docs/kindness.md counts how often)"
+)
 MODULES_WITHOUT_STACKS: Final = "modules: kineto records modules only together with stacks; add --stacks"
 MEMORY: Final = "memory: kineto records no memory events on demand; attach the SDK for them"
 
@@ -82,6 +86,7 @@ def notes(options: Options) -> list[str]:
 def risks(options: Options) -> list[str]:
     """What may go wrong for the job; said before anything is touched."""
     said = [
+        DANGER,
         "torch 2.13 dies with SIGSEGV if its interpreter exits while a trace runs or is written",
         "the window cannot be cut short once the process has accepted it",
     ]
@@ -139,7 +144,7 @@ def plan(process: Process, options: Options, period_ns: int | None, rate: Rate |
     missing = tuple(not_honoured(options))
     deadline = deadline_ns(options, period, now)
     latency = max(period + (0 if options.iterations else LEAD_NS), ahead_ns(options, now))
-    if refusal and not options.force:
+    if refusal:
         return Plan(False, refusal, Reason.TARGET_ENDING, missing, risks=said, deadline_ns=deadline)
     events = expected_events(options, rate)
     return Plan(
@@ -150,14 +155,9 @@ def plan(process: Process, options: Options, period_ns: int | None, rate: Rate |
         memory_bytes=None if events is None else events * EVENT_MEMORY_BYTES,
         trace_bytes=None if events is None else events * (EVENT_WITH_SHAPES_BYTES if options.shapes else EVENT_BYTES),
         cost_ns=None if events is None else events * _event_ns(options),
-        risks=(refusal, *said) if refusal else said,
+        risks=said,
         deadline_ns=deadline,
     )
-
-
-def asks_for_operators(options: Options) -> bool:
-    """Nothing but operators has what is asked for, so that no other source could stand in."""
-    return options.shapes or options.flops or options.modules
 
 
 def _ending(process: Process, options: Options, period_ns: int, now: float) -> str:
@@ -173,5 +173,5 @@ def _ending(process: Process, options: Options, period_ns: int, now: float) -> s
         return ""
     return (
         f"Slurm ends the job of pid {process.id.pid} in {max(0, int(left))} s and a trace needs up to "
-        f"{need:.0f} s; torch may crash if it exits during a trace (--force traces anyway)"
+        f"{need:.0f} s; torch crashes if it exits during a trace: ask for less"
     )

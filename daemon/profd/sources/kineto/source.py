@@ -40,7 +40,6 @@ _HISTORY: Final = 1024
 _EXPECTED_SECONDS: Final = 20.0  # torch's import, and the first poll 5 s later; measured: up to 14 s
 _REGISTER_SECONDS: Final = DEFAULT_PERIOD_NS / planning.SECOND + 5
 _LOOK_SECONDS: Final = 0.1
-_NOT_IMPORTED: Final = "KINETO_USE_DAEMON is set, but torch is not imported yet"
 Value = TypeVar("Value")
 
 
@@ -56,6 +55,7 @@ class KinetoSource(Source):
 
     name: ClassVar[str] = "kineto"
     can_stop: ClassVar[bool] = False
+    danger: ClassVar[str] = planning.DANGER
 
     def __init__(
         self,
@@ -140,19 +140,13 @@ class KinetoSource(Source):
         )
 
     def plan(self, process: Process, options: Options) -> Plan:
-        """Latency, limits and risks; `serves` is False where the job is about to end, or may never import torch."""
+        """Latency, limits and risks; `serves` is False only where the job is about to end."""
         known = self._polls.get(process.id)
-        if known is None and process.framework != "torch" and not self._waits_for_import(options):
-            return Plan(False, f"{_NOT_IMPORTED}; --source kineto waits until it is", Reason.NO_SOURCE)
         period = known.period_ns if known else None
         plan = planning.plan(process, options, period, self._rates.get(process.id), time.time())
         if known is None:  # a registration is waited for first
             plan = replace(plan, deadline_ns=plan.deadline_ns + int(_EXPECTED_SECONDS * planning.SECOND))
         return plan
-
-    def _waits_for_import(self, options: Options) -> bool:
-        """A program with the variable need not be a PyTorch job: what samples have of it is not kept back."""
-        return options.source == self.name or planning.asks_for_operators(options)
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
         """One trace of one process."""

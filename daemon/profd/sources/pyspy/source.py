@@ -29,6 +29,7 @@ HZ_MAX: Final = 1000
 SAMPLES_MAX: Final = 200_000  # of one recording: py-spy holds them all in memory until the end
 _LATENCY_NS: Final = 300_000_000  # measured: 0.1 s, with torch loaded and native symbols 1 s
 _LATENCY_NATIVE_NS: Final = 1_000_000_000
+_KINETO: Final = "KINETO_USE_DAEMON"
 _INSTALL: Final = "Install it beside profd: pip install 'profd[daemon]' (or pip install py-spy)."
 
 
@@ -123,6 +124,8 @@ class PySpySource(Source):
         recording = await Recorder(self._program, process, _sampling(options), session).run()
         recording.not_honoured += plan.not_honoured
         recording.versions["py-spy"] = self._version
+        if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:
+            recording.message = recording.message or _without_operators(process)
         return recording
 
     def status(self) -> tuple[bool, str, int]:
@@ -134,6 +137,12 @@ class PySpySource(Source):
         if not rights.capable and rights.scope >= 1:
             may = f"no process (kernel.yama.ptrace_scope is {rights.scope})"
         return True, f"py-spy {self._version} at {self._program}; may read {may}", 0
+
+
+def _without_operators(process: Process) -> str:
+    """The first line of the answer, where PyTorch was not asked to be sampled."""
+    also = "; --source kineto --force has them now, and can kill the job" if _KINETO in process.environ else ""
+    return f"samples only: PyTorch's operators are recorded in programs that are started with profctl run{also}"
 
 
 def _sampling(options: Options) -> Sampling:

@@ -143,7 +143,7 @@ class SdkSource(Source):
         held = self._leases.held(process.id) if _uses_cupti(process, agent) else None
         if held is not None:
             return Offer.held(held)
-        return Offer(True, after=_better(process, agent))
+        return Offer(True, after=_better(process))
 
     async def prepare(self, processes: Sequence[Process]) -> None:
         """Which torch those have that have no observer of it."""
@@ -307,13 +307,9 @@ def _uses_cupti(process: Process, agent: Agent) -> bool:
     return process.cuda or not records_ranges(agent)
 
 
-def _better(process: Process, agent: Agent) -> tuple[str, ...]:
+def _better(process: Process) -> tuple[str, ...]:
     """Sources that see more of this process, should they be able to serve it."""
-    if process.framework == "torch" and "observer" not in agent.hello.can:
-        return ("kineto",)
-    if process.xla:
-        return ("jax",)
-    return ()
+    return ("jax",) if process.xla else ()
 
 
 def _refused(offer: Offer, plan: Plan) -> Recording:

@@ -40,6 +40,20 @@ def test_the_next_one_and_why() -> None:
     assert chosen.why == "the first that serves the request (kineto: it has not registered)"
 
 
+def test_a_source_that_can_kill_the_process_is_taken_by_name_and_force_alone() -> None:
+    kineto, pyspy = sources()
+    kineto.danger = "it can kill the process"
+    for offered in (Offer(True), Offer(False, "held.", busy=True)):
+        kineto.offered = offered
+        assert choice(kineto, pyspy).source is pyspy
+        assert choice(kineto, pyspy, force=True).source is pyspy
+    kineto.offered = Offer(True)
+    refused = choice(kineto, pyspy, source="kineto")
+    assert (refused.source, refused.reason) == (None, Reason.NOT_HONOURED)
+    assert refused.message == "it can kill the process; --source kineto --force records with it all the same"
+    assert choice(kineto, pyspy, source="kineto", force=True).source is kineto
+
+
 def test_sources_behind_the_one_that_serves_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     offer = FakeSource.offer
