@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check faults fuzz fuzz-long bench sanitize protos clean
+.PHONY: help env demo test check faults kindness fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,8 @@ test: env .venv-jax/.installed ## lint, types, every test, the client on other P
 	@tools/test_other_pythons
 
 check: env ## lint, format and types
-	@$(BIN)/ruff check client daemon tests demo tools bench
-	@$(BIN)/ruff format --check -q client daemon tests demo tools bench
+	@$(BIN)/ruff check client daemon tests demo tools bench kindness
+	@$(BIN)/ruff format --check -q client daemon tests demo tools bench kindness
 	@$(BIN)/mypy
 
 ROUNDS ?= 10
@@ -47,6 +47,11 @@ FAULTS := tests/integration/sdk/test_{faults,daemon_faults,forks,killed_while_ar
   tests/integration/ingest/test_{streamer,service,hostile}.py tests/integration/daemon/test_removed_sockets.py
 faults: env ## what goes wrong around a recording (the list in sdk/test_faults.py), ROUNDS=10 times in a row
 	@for round in $$(seq $(ROUNDS)); do $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(FAULTS) || exit 1; done
+
+MINUTES ?= 10
+SHARDS ?=
+kindness: env .venv-jax/.installed ## other people's programs under captures, SHARDS="storm kineto ..." for MINUTES=10 each; docs/kindness.md
+	@$(BIN)/python -m kindness $(SHARDS) --minutes $(MINUTES)
 
 fuzz: env ## property tests with new random inputs
 	@PROFD_HYPOTHESIS=random $(BIN)/python -m pytest -q -k "property or fuzz" tests/unit

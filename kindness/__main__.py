@@ -1,0 +1,53 @@
+"""`python -m kindness [SHARD ...]`: captures of other people's programs, counted over all runs of the same sources."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+import sys
+import time
+from typing import Any
+
+from kindness import place, report
+from kindness.ledger import Ledger
+
+SHARDS = ("storm", "kineto", "cpython-3.11", "cpython-3.12", "cpython-3.13", "packages", "tools", "surroundings")
+
+
+def main() -> int:
+    """1 where a job was harmed, of all that was ever run on these sources."""
+    parser = argparse.ArgumentParser(prog="python -m kindness", description=__doc__)
+    parser.add_argument("shards", nargs="*", metavar="SHARD", help=f"of {', '.join(SHARDS)}; all, if none is named")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of a shard that goes on for as long as one likes")
+    parser.add_argument("--seed", type=int, default=None, help="of all that is random; another one each time")
+    parser.add_argument("--list", action="store_true", help="the shards, and what each of them is")
+    parser.add_argument("--report", action="store_true", help="run nothing: the counts of all runs on these sources")
+    parser.add_argument("--sources", default="", help="with --report: of other sources (their digest)")
+    arguments = parser.parse_args()
+    unknown = set(arguments.shards) - set(SHARDS)
+    if unknown:
+        parser.error(f"no shard {', '.join(sorted(unknown))}; there are {', '.join(SHARDS)}")
+    if arguments.list:
+        for name in SHARDS:
+            print(f"{name:13} {(_shard(name).__doc__ or '').splitlines()[0]}")
+        return 0
+    ledger = Ledger()
+    if not arguments.report:
+        _run(ledger, arguments.shards or SHARDS, arguments.minutes, arguments.seed)
+    return report.show(ledger, arguments.sources or place.digest())
+
+
+def _run(ledger: Ledger, names: list[str] | tuple[str, ...], minutes: float, seed: int | None) -> None:
+    for name in names:
+        chosen = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+        print(f"{name}: seed {chosen}, sources {place.digest()} ({place.commit()})", flush=True)
+        _shard(name).run(ledger, time.monotonic() + 60 * minutes, chosen, name)
+
+
+def _shard(name: str) -> Any:
+    return importlib.import_module(f"kindness.shards.{name.partition('-')[0]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Programs on trial: how they are started, and what counts as harm to them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+BIN: Final = Path(sys.executable).parent
+STALLED_SECONDS: Final = 120.0  # beyond the time that a program was given: it does not get on any more
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Job:
+    """One running program. It is harmed unless it ends with 0, its last line begins with `ok`, and it says no more.
+
+    `quiet`: a pattern of lines that it may write to stderr all the same.
+    """
+
+    program: str
+    popen: subprocess.Popen[bytes]
+    log: Path  # its stderr; `.out` beside it is its stdout
+    ends_by: float  # of time.monotonic()
+    quiet: str = r"(?!)"
+    cpu_seconds: float = 0.0  # once it has ended: its own and that of children that it waited for
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        """Of the program itself: `profctl run` becomes it."""
+        return self.popen.pid
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self.begun
+
+    def over(self) -> bool:
+        """Whether it has ended. One that is far beyond its time is looked into, then killed."""
+        if self.popen.returncode is not None:
+            return True
+        pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        if pid:
+            self.popen.returncode = os.waitstatus_to_exitcode(status)
+            self.cpu_seconds = usage.ru_utime + usage.ru_stime
+            return True
+        if time.monotonic() > self.ends_by + STALLED_SECONDS:
+            self._look_into()
+            self.end()
+            self._note("kindness: it was stalled and has been killed")
+            return True
+        return False
+
+    def tell(self) -> None:
+        """Tell it to end."""
+        if self.popen.stdin is not None:
+            self.popen.stdin.close()
+
+    def ready(self) -> bool:
+        """Whether it has said so; programs that are told when to end do."""
+        return self.log.with_suffix(".out").read_bytes().startswith(b"ready")
+
+    def end(self) -> None:
+        """Kill it and its session; for the end of a run."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if self.popen.returncode is None:
+            self.popen.wait()
+
+    def harm(self) -> str:
+        """What was wrong with a job that has ended, empty if nothing. Its log is kept in that case only."""
+        found = self._harm()
+        if not found:
+            for path in (self.log, self.log.with_suffix(".out")):
+                path.unlink(missing_ok=True)
+        return found
+
+    def _harm(self) -> str:
+        said = self.log.read_text(errors="replace")
+        lines = [line for line in said.splitlines() if line.strip() and not re.search(self.quiet, line)]
+        if "it was stalled and has been killed" in said:
+            return "stalled"
+        code = self.popen.returncode
+        if code:
+            what = signal.Signals(-code).name if -65 < code < 0 else f"exit code {code}"
+            return f"{what}: {lines[-1][:120]}" if lines else what
+        out = self.log.with_suffix(".out").read_text(errors="replace").strip()
+        if not out.rpartition("\n")[2].startswith("ok"):
+            return f"no ok at its end: {out[-120:]!r}"
+        return f"stderr: {lines[0][:120]}" if lines else ""
+
+    def _look_into(self) -> None:
+        """Where it hangs, for whoever reads its log."""
+        with self.log.open("ab") as log:
+            command = [str(BIN / "py-spy"), "dump", "--pid", str(self.pid)]
+            with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+                subprocess.run(command, stdout=log, stderr=log, timeout=30, check=False)
+
+    def _note(self, sentence: str) -> None:
+        with self.log.open("a") as log:
+            log.write(sentence + "\n")
+
+
+def start(
+    program: str,
+    command: Sequence[str | Path],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    seconds: float,
+    quiet: str = r"(?!)",
+    told: bool = False,
+) -> Job:
+    """Start a command that ends by itself within `seconds`. What it says goes to files in `folder`.
+
+    `told`: it is told when to end, by the end of its standard input (`Job.tell`).
+    """
+    stem = f"{program.replace('/', '-')}-{os.getpid()}-{next(_numbers)}"
+    log = folder / f"{stem}.log"
+    with log.open("wb") as err, log.with_suffix(".out").open("wb") as out:
+        popen = subprocess.Popen(
+            [str(part) for part in command],
+            env=dict(environment),
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    return Job(program, popen, log, time.monotonic() + seconds, quiet)
+
+
+def attached(command: Sequence[str | Path]) -> list[str | Path]:
+    """The same command under `profctl run`."""
+    return [BIN / "profctl", "run", "--", *command]

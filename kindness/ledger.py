@@ -1,0 +1,129 @@
+"""Results as JSON lines that add up over runs: every line names the sources that it was had with."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from kindness import place
+
+FILE: Final = "results.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """Processes that captures were asked of. One `program` is one row of the report."""
+
+    shard: str
+    program: str
+    asked: int = 0
+    recorded: int = 0  # stored or partial, with events in the trace
+    outcomes: dict[str, int] = field(default_factory=dict)  # "STORED", "REFUSED over_limit", ...: how often
+    kind: str = "captures"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One program that has ended. `harm` says what was wrong, empty where nothing was."""
+
+    shard: str
+    program: str
+    harm: str = ""
+    log: str = ""  # kept of harmed ones
+    kind: str = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Kills:
+    """Daemons that were killed, by SIGKILL, under captures."""
+
+    shard: str
+    count: int
+    kind: str = "kills"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the jobs of a run took of the machine, all cores together."""
+
+    shard: str
+    cpu_seconds: float
+    core_seconds: float  # wall time times cores
+    kind: str = "usage"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What could not run here, and why."""
+
+    shard: str
+    program: str
+    why: str
+    kind: str = "skipped"
+
+
+Line = Captures | Job | Kills | Usage | Skipped
+
+
+class Ledger:
+    """Appends; several processes may do so at once, since a line is one write."""
+
+    def __init__(self, folder: Path = place.SCRATCH) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.path = folder / FILE
+
+    def logs(self, shard: str) -> Path:
+        """The folder of what jobs of this shard say."""
+        folder = self.folder / "logs" / shard
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def add(self, line: Line) -> None:
+        """Write one result down."""
+        row = {"sources": place.digest(), "commit": place.commit(), "time": int(time.time()), **asdict(line)}
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, json.dumps(row).encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def rows(self, sources: str) -> Iterator[dict[str, Any]]:
+        """What was written down for these sources (`place.digest`), oldest first."""
+        if self.path.exists():
+            for line in self.path.read_text().splitlines():
+                row = json.loads(line)
+                if row["sources"] == sources:
+                    yield row
+
+
+class Tally:
+    """Counts outcomes of captures until `flush` writes them down. Threads share one under their own lock."""
+
+    def __init__(self, ledger: Ledger, shard: str) -> None:
+        self._ledger, self._shard = ledger, shard
+        self._outcomes: dict[str, Counter[str]] = {}
+        self._recorded: Counter[str] = Counter()
+
+    @property
+    def recorded(self) -> int:
+        """Since the last flush."""
+        return self._recorded.total()
+
+    def count(self, program: str, outcome: str, recorded: bool) -> None:
+        """One process of one capture has come to its end."""
+        self._outcomes.setdefault(program, Counter())[outcome] += 1
+        self._recorded[program] += recorded
+
+    def flush(self) -> None:
+        """Write down what came since the last time."""
+        for program, outcomes in self._outcomes.items():
+            recorded = self._recorded[program]
+            self._ledger.add(Captures(self._shard, program, outcomes.total(), recorded, dict(outcomes)))
+        self._outcomes, self._recorded = {}, Counter()

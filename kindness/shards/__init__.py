@@ -1,0 +1,1 @@
+"""One module per shard; each has `run(ledger, deadline, seed, name)`."""

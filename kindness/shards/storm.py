@@ -1,0 +1,68 @@
+"""Small programs of every kind, captured at random: short windows, stops, clients and daemons that are killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from kindness import observer, pythons
+from kindness.catalog import PROGRAMS, Program
+from kindness.daemons import daemons, killing
+from kindness.ledger import Kills, Ledger, Skipped, Usage
+from kindness.storming import NAME, Storm, asker, killed_clients, slot
+
+_SLOTS: Final = 6
+_ASKERS: Final = 10
+_SECONDS: Final = (10.0, 40.0)  # of a job
+_KILLS: Final = (4.0, 12.0)  # seconds between two
+
+
+def run(ledger: Ledger, deadline: float, seed: int, name: str = NAME) -> None:
+    """Until `deadline` (of time.monotonic()), and until the jobs that run then have ended."""
+    programs: Sequence[Program] = PROGRAMS
+    if importlib.util.find_spec("torch") is None:
+        programs = [program for program in PROGRAMS if not program.torch]
+        ledger.add(Skipped(NAME, "torch", "torch is not installed"))
+    for version in pythons.VERSIONS:
+        pythons.with_profd(version)
+    storm(ledger, deadline, random.Random(seed), programs)
+
+
+def storm(
+    ledger: Ledger,
+    deadline: float,
+    chance: random.Random,
+    programs: Sequence[Program],
+    *,
+    seconds: tuple[float, float] = _SECONDS,
+    shard: str = NAME,
+) -> Storm:
+    """One storm over these programs; what it saw."""
+    begin = time.monotonic()
+    with daemons() as found:
+        built = observer.directory() if any(program.torch for program in programs) else None
+        rig = Storm(found, ledger, built, shard)
+        sides = [
+            *((slot, (rig, programs, random.Random(chance.random()), seconds)) for _ in range(_SLOTS)),
+            *((asker, (rig, random.Random(chance.random()))) for _ in range(_ASKERS)),
+            (killed_clients, (rig, random.Random(chance.random()))),
+        ]
+        threads = [threading.Thread(target=target, args=arguments) for target, arguments in sides]
+        for thread in threads:
+            thread.start()
+        killer = killing(found, chance, _KILLS, rig.over, lambda: ledger.add(Kills(shard, 1)))
+        while time.monotonic() < deadline:
+            time.sleep(max(0.0, min(10.0, deadline - time.monotonic())))
+            with rig.lock:
+                rig.tally.flush()
+        rig.over.set()
+        for thread in (*threads, killer):
+            thread.join()
+        rig.tally.flush()
+        ledger.add(Usage(shard, rig.cpu_seconds, (time.monotonic() - begin) * (os.cpu_count() or 1)))
+    return rig

@@ -1,0 +1,186 @@
+"""The two sides of a storm: slots, in which one program follows the other, and askers, who capture whichever runs."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from profclient.connection import Daemon
+from profclient.errors import ClientError
+
+from kindness import cgroup, jobs, place, pythons, wishes
+from kindness.asking import capture
+from kindness.catalog import Program
+from kindness.daemons import Daemons
+from kindness.ledger import Job, Ledger, Skipped, Tally
+
+NAME = "storm"
+
+
+@dataclass
+class Storm:
+    """What the threads of a storm share. `observer`: the directory of its build, None where it cannot be built."""
+
+    found: Daemons
+    ledger: Ledger
+    observer: Path | None
+    shard: str = NAME
+    over: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    running: dict[int, tuple[jobs.Job, Program]] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    seen: Counter[str] = field(default_factory=Counter)
+    harms: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tally = Tally(self.ledger, self.shard)
+
+    def told(self, pid: int, outcome: str, recorded: bool) -> None:
+        """What became of one process of a capture."""
+        with self.lock:
+            job = self.running.get(pid)
+            self.tally.count(job[0].program if job else "(children)", outcome, recorded)
+            self.seen["recorded"] += recorded
+
+    def skip(self, program: str, why: str) -> None:
+        """Once of each."""
+        with self.lock:
+            self.seen[f"skipped {program}"] += 1
+            if self.seen[f"skipped {program}"] > 1:
+                return
+        self.ledger.add(Skipped(self.shard, program, why))
+
+
+def slot(storm: Storm, programs: Sequence[Program], chance: random.Random, seconds: tuple[float, float]) -> None:
+    """One job after the other until the storm is over; jobs that run then are waited for."""
+    while not storm.over.is_set():
+        (program,) = chance.choices(programs, [each.share for each in programs])
+        with ExitStack() as stack:
+            try:
+                job = _start(storm, program, chance, chance.uniform(*seconds), stack)
+            except (cgroup.NoCgroups, LookupError) as error:
+                storm.skip(program.name, str(error))
+                storm.over.wait(0.2)
+                continue
+            _until_over(storm, job, program)
+            harm = job.harm()
+            storm.ledger.add(Job(storm.shard, job.program, harm, str(job.log)))
+            if harm:
+                storm.harms.append(f"{job.program}: {harm}\n{job.log}")
+
+
+def _until_over(storm: Storm, job: jobs.Job, program: Program) -> None:
+    with storm.lock:
+        storm.running[job.pid] = (job, program)
+    while not job.over():
+        time.sleep(0.05)
+    with storm.lock:
+        del storm.running[job.pid]
+        storm.cpu_seconds += job.cpu_seconds
+
+
+def _start(storm: Storm, program: Program, chance: random.Random, seconds: float, stack: ExitStack) -> jobs.Job:
+    """Raises NoCgroups or LookupError where it cannot run here."""
+    python, name = _python(program, chance)
+    environment = dict(program.environment)
+    if program.torch:
+        observed = storm.observer is not None and chance.random() < 0.5
+        name += ", observer" if observed else ", no observer"
+        if observed:
+            environment["PROFD_TORCH_DIR"] = str(storm.observer)
+    command: list[str | Path] = [python, place.PROGRAMS / f"{program.name}.py", f"{seconds:.1f}", str(program.rest)]
+    if program.memory_bytes:
+        command = cgroup.joined(stack.enter_context(cgroup.limited(program.memory_bytes)), command)
+    if program.attached:
+        command = jobs.attached(command)
+    return jobs.start(
+        name, command, storm.ledger.logs(storm.shard), storm.found.environment(**environment), seconds=seconds
+    )
+
+
+def _python(program: Program, chance: random.Random) -> tuple[Path, str]:
+    """The interpreter that runs it, and what the row is called. Raises LookupError where there is none."""
+    if program.torch:
+        python = pythons.with_profd(pythons.OWN)
+        return python or Path(), program.name
+    there = [version for version in program.versions if pythons.ready(version)]
+    if not there:
+        raise LookupError(f"none of CPython {', '.join(program.versions)} is here")
+    version = chance.choice(there)
+    return pythons.with_profd(version) or Path(), f"{program.name}, {version}"
+
+
+@contextlib.contextmanager
+def _daemon(storm: Storm) -> Iterator[Daemon]:
+    daemon = Daemon(storm.found.socket)
+    with daemon:
+        yield daemon
+
+
+def asker(storm: Storm, chance: random.Random) -> None:
+    """One client after the other, each good for some captures."""
+    while not storm.over.is_set():
+        try:
+            with _daemon(storm) as daemon:
+                for _ in range(chance.randrange(1, 200)):
+                    if storm.over.is_set() or not _ask(storm, daemon, chance):
+                        break
+        except (ClientError, grpc.RpcError, OSError):
+            storm.over.wait(0.1)
+
+
+def _ask(storm: Storm, daemon: Daemon, chance: random.Random) -> bool:
+    """One capture; whether its daemon was there."""
+    with storm.lock:
+        there = list(storm.running.items())
+    if not there:
+        storm.over.wait(0.1)
+        return True
+    pid, (_, program) = chance.choice(there)
+    pids = [pid] if chance.random() < 0.8 else sorted({pid, *(chance.choice(there)[0] for _ in range(2))})
+    asked = wishes.options(program, chance)
+    stop = None
+    if not asked.duration_ns and not asked.iterations:
+        stop = chance.choice((0.0, 0.01, 0.05, 0.2))
+    elif asked.iterations or chance.random() < 0.1:
+        stop = chance.choice((0.0, 0.02, 0.3))
+    before = storm.seen["lost"]
+
+    def told(of: int, outcome: str, recorded: bool) -> None:
+        storm.told(of, outcome, recorded)
+        storm.seen["lost"] += outcome == "UnreachableError"
+
+    children = program.name == "forks" and chance.random() < 0.5
+    capture(daemon, pids, asked, told, stop_after=stop, children=children)
+    return storm.seen["lost"] == before
+
+
+def killed_clients(storm: Storm, chance: random.Random) -> None:
+    """`profctl start`, killed at a random moment: its daemon notices that it lost its client."""
+    while not storm.over.wait(chance.uniform(2, 6)):
+        with storm.lock:
+            there = list(storm.running)
+        if not there:
+            continue
+        command = [
+            jobs.BIN / "profctl",
+            "start",
+            "--pid",
+            str(chance.choice(there)),
+            *chance.choice(([], ["--stacks"])),
+        ]
+        said = subprocess.DEVNULL
+        client = subprocess.Popen(command, env=storm.found.environment(), stdout=said, stderr=said)
+        storm.over.wait(chance.uniform(0.3, 2))
+        client.kill()
+        client.wait()
+        storm.told(0, "client killed", False)

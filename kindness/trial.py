@@ -1,0 +1,65 @@
+"""One program plain, then under captures of all its processes, one after the other until it ends."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable
+
+from profproto.v1 import capture_pb2
+
+from kindness import jobs
+from kindness.asking import capture, connection
+from kindness.daemons import Daemons
+from kindness.ledger import Tally
+
+_ASKERS = 2  # each process is held by one capture at a time; the others' turn comes meanwhile
+
+
+def under_captures(
+    found: Daemons, job: jobs.Job, tally: Tally, chance: random.Random, also: Iterable[int] = ()
+) -> None:
+    """Capture a job and its children until it is over; `also`: processes that are no children of its any more."""
+    lock = threading.Lock()
+
+    def told(_: int, outcome: str, recorded: bool) -> None:
+        with lock:
+            tally.count(job.program, outcome, recorded)
+
+    def ask(own: random.Random) -> None:
+        while job.popen.returncode is None:
+            with connection(found.socket) as daemon:
+                while daemon is not None and job.popen.returncode is None:
+                    asked = options(own)
+                    capture(daemon, [job.pid, *also], asked, told, children=True)
+                    time.sleep(own.uniform(0, 0.05))
+            time.sleep(0.05)
+
+    askers = [threading.Thread(target=ask, args=(random.Random(chance.random()),)) for _ in range(_ASKERS)]
+    for asker in askers:
+        asker.start()
+    while not job.over():
+        time.sleep(0.02)
+    for asker in askers:
+        asker.join()
+    tally.flush()
+
+
+def alone(job: jobs.Job) -> None:
+    """Until it is over."""
+    while not job.over():
+        time.sleep(0.02)
+
+
+def options(chance: random.Random) -> capture_pb2.Options:
+    """What is asked of programs that are not ours: every kind of recording, short windows."""
+    asked = capture_pb2.Options(source="sdk", duration_ns=int(chance.choice((1, 5, 20, 50, 200)) * 1e6))
+    asked.stacks = chance.random() < 0.7
+    asked.c_calls = asked.stacks and chance.random() < 0.4
+    asked.modules = chance.random() < 0.2
+    asked.memory = chance.random() < 0.2
+    asked.shapes = chance.random() < 0.3
+    if chance.random() < 0.1:
+        asked.sample_hz = 100
+    return asked
