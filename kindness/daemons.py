@@ -67,14 +67,25 @@ def daemons(user: bool = True) -> Iterator[Daemons]:
 
 
 def killing(
-    found: Daemons, chance: random.Random, every: tuple[float, float], over: threading.Event, told: Callable[[], None]
+    found: Daemons,
+    chance: random.Random,
+    every: tuple[int, int],
+    recorded: Callable[[], int],
+    over: threading.Event,
+    told: Callable[[], None],
 ) -> threading.Thread:
-    """A thread that kills the daemon again and again, so many seconds apart, until `over` is set; started."""
+    """A thread that kills the daemon each time so many captures have recorded, until `over` is set; started.
+
+    By captures, not by the clock: on a busy machine a daemon takes long to come back.
+    """
 
     def kill() -> None:
-        while not over.wait(chance.uniform(*every)):
-            found.kill(chance.choice((0.0, 0.0, 0.5, 2.0)))
-            told()
+        due = chance.randint(*every)
+        while not over.wait(0.05):
+            if recorded() >= due:
+                due = recorded() + chance.randint(*every)
+                found.kill(chance.choice((0.0, 0.0, 0.5, 2.0)))
+                told()
 
     thread = threading.Thread(target=kill, name="kills")
     thread.start()

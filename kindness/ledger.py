@@ -110,16 +110,13 @@ class Tally:
         self._ledger, self._shard = ledger, shard
         self._outcomes: dict[str, Counter[str]] = {}
         self._recorded: Counter[str] = Counter()
-
-    @property
-    def recorded(self) -> int:
-        """Since the last flush."""
-        return self._recorded.total()
+        self.recorded = 0  # in all, flushed or not
 
     def count(self, program: str, outcome: str, recorded: bool) -> None:
         """One process of one capture has come to its end."""
         self._outcomes.setdefault(program, Counter())[outcome] += 1
         self._recorded[program] += recorded
+        self.recorded += recorded
 
     def flush(self) -> None:
         """Write down what came since the last time."""

@@ -51,12 +51,12 @@ def _folder(version: str, name: str) -> Path:
     return place.SCRATCH / "environments" / f"{version}-{name}"
 
 
-def environment(version: str, name: str, packages: tuple[str, ...]) -> Path | None:
+def environment(version: str, name: str, packages: tuple[str, ...], base: Path | None = None) -> Path | None:
     """The interpreter of an environment with these packages, made when it is first asked for.
 
     Raises CalledProcessError where they cannot be installed.
     """
-    base = installed(version)
+    base = base or installed(version)
     if base is None:
         return None
     folder = _folder(version, name)
@@ -66,6 +66,23 @@ def environment(version: str, name: str, packages: tuple[str, ...]) -> Path | No
         subprocess.run([base, "-m", "venv", folder], check=True)
         command = [python, "-m", "pip", "--disable-pip-version-check", "-q", "install", *packages]
         # pip would read the tree that it is run in.
-        subprocess.run(command, check=True, cwd=folder)
+        if packages:
+            subprocess.run(command, check=True, cwd=folder)
         (folder / "installed").touch()
+    return python
+
+
+def layered(name: str, packages: tuple[str, ...], first: Path | None = None) -> Path:
+    """An environment with these packages over our own, which has torch and profclient: nothing of it is built again.
+
+    `first`: another environment whose packages come before ours. Raises CalledProcessError where pip fails.
+    """
+    python = environment(OWN, name, packages, Path(sys.executable))
+    if python is None:
+        raise FileNotFoundError(sys.executable)
+    below = [Path(sys.executable).parent.parent, *([first] if first else [])]
+    folders = [str(next(each.glob("lib/python3*/site-packages"))) for each in reversed(below)]
+    lines = [f"import site; site.addsitedir({folder!r})" for folder in folders]
+    own = next(python.parent.parent.glob("lib/python3*/site-packages"))
+    (own / "below.pth").write_text("\n".join(lines) + "\n")
     return python

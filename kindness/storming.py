@@ -37,6 +37,7 @@ class Storm:
     over: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     running: dict[int, tuple[jobs.Job, Program]] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)  # pids that a capture is being asked of
     cpu_seconds: float = 0.0
     seen: Counter[str] = field(default_factory=Counter)
     harms: list[str] = field(default_factory=list)
@@ -49,7 +50,6 @@ class Storm:
         with self.lock:
             job = self.running.get(pid)
             self.tally.count(job[0].program if job else "(children)", outcome, recorded)
-            self.seen["recorded"] += recorded
 
     def skip(self, program: str, why: str) -> None:
         """Once of each."""
@@ -140,28 +140,45 @@ def asker(storm: Storm, chance: random.Random) -> None:
 
 def _ask(storm: Storm, daemon: Daemon, chance: random.Random) -> bool:
     """One capture; whether its daemon was there."""
-    with storm.lock:
-        there = list(storm.running.items())
-    if not there:
-        storm.over.wait(0.1)
+    chosen = _choose(storm, chance)
+    if chosen is None:
+        storm.over.wait(0.02)
         return True
-    pid, (_, program) = chance.choice(there)
-    pids = [pid] if chance.random() < 0.8 else sorted({pid, *(chance.choice(there)[0] for _ in range(2))})
+    pid, program, pids = chosen
     asked = wishes.options(program, chance)
     stop = None
     if not asked.duration_ns and not asked.iterations:
         stop = chance.choice((0.0, 0.01, 0.05, 0.2))
     elif asked.iterations or chance.random() < 0.1:
         stop = chance.choice((0.0, 0.02, 0.3))
-    before = storm.seen["lost"]
+    outcomes: list[str] = []
 
     def told(of: int, outcome: str, recorded: bool) -> None:
         storm.told(of, outcome, recorded)
-        storm.seen["lost"] += outcome == "UnreachableError"
+        outcomes.append(outcome)
 
     children = program.name == "forks" and chance.random() < 0.5
-    capture(daemon, pids, asked, told, stop_after=stop, children=children)
-    return storm.seen["lost"] == before
+    try:
+        capture(daemon, pids, asked, told, stop_after=stop, children=children)
+    finally:
+        with storm.lock:
+            storm.asked.discard(pid)
+    if any(outcome.startswith(("refused", "busy")) for outcome in outcomes):
+        storm.over.wait(0.1)  # it has not attached yet, or what comes after it has not
+    return "UnreachableError" not in outcomes
+
+
+def _choose(storm: Storm, chance: random.Random) -> tuple[int, Program, list[int]] | None:
+    """A job that nobody asks for now, mostly: its pid and program, and all pids of the capture."""
+    with storm.lock:
+        there = list(storm.running.items())
+        free = [each for each in there if each[0] not in storm.asked or chance.random() < 0.02]
+        if not free:
+            return None
+        pid, (_, program) = chance.choice(free)
+        storm.asked.add(pid)
+    others = [chance.choice(there)[0] for _ in range(2)] if chance.random() < 0.05 else []
+    return pid, program, sorted({pid, *others})
 
 
 def killed_clients(storm: Storm, chance: random.Random) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from profproto.v1 import capture_pb2
 
@@ -18,7 +18,7 @@ _ASKERS = 2  # each process is held by one capture at a time; the others' turn c
 
 
 def under_captures(
-    found: Daemons, job: jobs.Job, tally: Tally, chance: random.Random, also: Iterable[int] = ()
+    found: Daemons, job: jobs.Job, tally: Tally, chance: random.Random, also: Callable[[], list[int]] = list
 ) -> None:
     """Capture a job and its children until it is over; `also`: processes that are no children of its any more."""
     lock = threading.Lock()
@@ -32,7 +32,7 @@ def under_captures(
             with connection(found.socket) as daemon:
                 while daemon is not None and job.popen.returncode is None:
                     asked = options(own)
-                    capture(daemon, [job.pid, *also], asked, told, children=True)
+                    capture(daemon, sorted({job.pid, *also()}), asked, told, children=True)
                     time.sleep(own.uniform(0, 0.05))
             time.sleep(0.05)
 

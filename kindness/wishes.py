@@ -13,7 +13,7 @@ def options(program: Program, chance: random.Random) -> capture_pb2.Options:
     """Of one capture; short ones mostly, since harm comes at their ends. Without duration or iterations: open-ended."""
     asked = capture_pb2.Options(source="sdk" if chance.random() < 0.95 else "")
     _window(asked, chance)
-    _contents(asked, chance)
+    _contents(asked, chance, 0.3 if program.torch else 0.85)
     if program.torch:
         _torch(asked, chance)
     if chance.random() < 0.1:
@@ -30,8 +30,8 @@ def _window(asked: capture_pb2.Options, chance: random.Random) -> None:
         asked.duration_ns = int(chance.choice((1, 1, 5, 20, 50, chance.uniform(1, longest))) * 1e6)
 
 
-def _contents(asked: capture_pb2.Options, chance: random.Random) -> None:
-    if chance.random() < 0.5:
+def _contents(asked: capture_pb2.Options, chance: random.Random, stacks: float) -> None:
+    if chance.random() < stacks:  # most programs have nothing else to record
         asked.stacks = True
         asked.c_calls = chance.random() < 0.4
     asked.modules = chance.random() < 0.2

@@ -23,6 +23,7 @@ from kindness.ledger import Job, Kills, Ledger, Skipped, Tally
 
 NAME: Final = "kineto"
 _SLOTS: Final = 16
+_KILLS: Final = (100, 300)  # captures that recorded between two
 _LIFE_SECONDS: Final = (60.0, 300.0)
 _QUIET_SECONDS: Final = 3.0  # after a trace that was picked up: its job no longer traces
 _BUSY_SECONDS: Final = 0.3  # until it asks again, which tells the daemon that it is idle
@@ -66,7 +67,7 @@ def run(ledger: Ledger, deadline: float, seed: int, name: str = NAME) -> None:
         slots = [threading.Thread(target=_slot, args=(rig, random.Random(chance.random()))) for _ in range(_SLOTS)]
         for slot in slots:
             slot.start()
-        killer = killing(found, chance, (60.0, 120.0), over, lambda: ledger.add(Kills(NAME, 1)))
+        killer = killing(found, chance, _KILLS, lambda: rig.tally.recorded, over, lambda: ledger.add(Kills(NAME, 1)))
         while time.monotonic() < deadline and not over.wait(min(10.0, max(0.0, deadline - time.monotonic()))):
             with rig.lock:
                 rig.tally.flush()

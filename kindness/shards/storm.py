@@ -19,7 +19,7 @@ from kindness.storming import NAME, Storm, asker, killed_clients, slot
 _SLOTS: Final = 6
 _ASKERS: Final = 10
 _SECONDS: Final = (10.0, 40.0)  # of a job
-_KILLS: Final = (4.0, 12.0)  # seconds between two
+_KILLS: Final = (20, 50)  # captures that recorded between two
 
 
 def run(ledger: Ledger, deadline: float, seed: int, name: str = NAME) -> None:
@@ -55,7 +55,9 @@ def storm(
         threads = [threading.Thread(target=target, args=arguments) for target, arguments in sides]
         for thread in threads:
             thread.start()
-        killer = killing(found, chance, _KILLS, rig.over, lambda: ledger.add(Kills(shard, 1)))
+        killer = killing(
+            found, chance, _KILLS, lambda: rig.tally.recorded, rig.over, lambda: ledger.add(Kills(shard, 1))
+        )
         while time.monotonic() < deadline:
             time.sleep(max(0.0, min(10.0, deadline - time.monotonic())))
             with rig.lock:
