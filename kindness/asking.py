@@ -15,6 +15,7 @@ from profproto.v1 import capture_pb2
 
 Told = Callable[[int, str, bool], None]  # pid, outcome, whether it recorded
 PATIENCE_SECONDS = 180.0
+_OF_OURS = ("store_unavailable", "worker_died", "unreadable", "source_failed")  # faults of profd: its words are kept
 
 
 @contextmanager
@@ -84,4 +85,5 @@ def outcome(status: capture_pb2.TargetStatus) -> str:
     state = capture_pb2.State.Name(status.state).removeprefix("STATE_").lower()
     if status.reason == capture_pb2.REASON_UNSPECIFIED:
         return state
-    return f"{state} {capture_pb2.Reason.Name(status.reason).removeprefix('REASON_').lower()}"
+    reason = capture_pb2.Reason.Name(status.reason).removeprefix("REASON_").lower()
+    return f"{state} {reason}: {status.message[:200]}" if reason in _OF_OURS else f"{state} {reason}"

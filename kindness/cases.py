@@ -54,14 +54,16 @@ class Trials:
         self._ledger, self._shard, self._python = ledger, shard, python
         self._found, self._chance = found, chance
         self.tally = Tally(ledger, shard)
+        self.skipped = ""  # why the last case could not run here, if so
 
     def judge(self, case: Case) -> str:
         """Run it both ways and write down what came of it; the harm, empty if none or if it does not run plain."""
         plain = self._run(case, captured=False)
         if plain.harm:
-            why = plain.harm.partition("skip: ")[2] or f"it does not run plain: {plain.harm}"
-            self._ledger.add(Skipped(self._shard, case.name, why))
+            self.skipped = plain.harm.partition("skip: ")[2] or f"it does not run plain: {plain.harm}"
+            self._ledger.add(Skipped(self._shard, case.name, self.skipped))
             return ""
+        self.skipped = ""
         captured = self._run(case, captured=True)
         harm = captured.harm
         if not harm and case.same and captured.printed != plain.printed:

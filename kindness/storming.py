@@ -40,7 +40,6 @@ class Storm:
     asked: set[int] = field(default_factory=set)  # pids that a capture is being asked of
     cpu_seconds: float = 0.0
     seen: Counter[str] = field(default_factory=Counter)
-    harms: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.tally = Tally(self.ledger, self.shard)
@@ -64,18 +63,24 @@ def slot(storm: Storm, programs: Sequence[Program], chance: random.Random, secon
     """One job after the other until the storm is over; jobs that run then are waited for."""
     while not storm.over.is_set():
         (program,) = chance.choices(programs, [each.share for each in programs])
-        with ExitStack() as stack:
-            try:
-                job = _start(storm, program, chance, chance.uniform(*seconds), stack)
-            except (cgroup.NoCgroups, LookupError) as error:
-                storm.skip(program.name, str(error))
-                storm.over.wait(0.2)
-                continue
-            _until_over(storm, job, program)
-            harm = job.harm()
-            storm.ledger.add(Job(storm.shard, job.program, harm, str(job.log)))
-            if harm:
-                storm.harms.append(f"{job.program}: {harm}\n{job.log}")
+        try:
+            one_job(storm, program, chance, chance.uniform(*seconds))
+        except (cgroup.NoCgroups, LookupError) as error:
+            storm.skip(program.name, str(error))
+            storm.over.wait(0.2)
+
+
+def one_job(storm: Storm, program: Program, chance: random.Random, seconds: float) -> str:
+    """Run it to its end, for askers to capture: its harm and its log, empty if there was none.
+
+    Raises NoCgroups or LookupError where it cannot run here.
+    """
+    with ExitStack() as stack:
+        job = _start(storm, program, chance, seconds, stack)
+        _until_over(storm, job, program)
+        harm = job.harm()
+    storm.ledger.add(Job(storm.shard, job.program, harm, str(job.log)))
+    return harm and f"{job.program}: {harm}\n{job.log}"
 
 
 def _until_over(storm: Storm, job: jobs.Job, program: Program) -> None:
@@ -142,7 +147,7 @@ def _ask(storm: Storm, daemon: Daemon, chance: random.Random) -> bool:
     """One capture; whether its daemon was there."""
     chosen = _choose(storm, chance)
     if chosen is None:
-        storm.over.wait(0.02)
+        storm.over.wait(0.05)
         return True
     pid, program, pids = chosen
     asked = wishes.options(program, chance)
@@ -164,7 +169,7 @@ def _ask(storm: Storm, daemon: Daemon, chance: random.Random) -> bool:
         with storm.lock:
             storm.asked.discard(pid)
     if any(outcome.startswith(("refused", "busy")) for outcome in outcomes):
-        storm.over.wait(0.1)  # it has not attached yet, or what comes after it has not
+        storm.over.wait(0.3)  # it has not attached yet, or it is held by what comes after a recording
     return "UnreachableError" not in outcomes
 
 
@@ -172,7 +177,8 @@ def _choose(storm: Storm, chance: random.Random) -> tuple[int, Program, list[int
     """A job that nobody asks for now, mostly: its pid and program, and all pids of the capture."""
     with storm.lock:
         there = list(storm.running.items())
-        free = [each for each in there if each[0] not in storm.asked or chance.random() < 0.02]
+        beside = chance.random() < 0.005  # another capture of the same job
+        free = [each for each in there if beside or each[0] not in storm.asked]
         if not free:
             return None
         pid, (_, program) = chance.choice(free)
@@ -183,7 +189,7 @@ def _choose(storm: Storm, chance: random.Random) -> tuple[int, Program, list[int
 
 def killed_clients(storm: Storm, chance: random.Random) -> None:
     """`profctl start`, killed at a random moment: its daemon notices that it lost its client."""
-    while not storm.over.wait(chance.uniform(2, 6)):
+    while not storm.over.wait(chance.uniform(10, 30)):  # each holds its job for 15 s more
         with storm.lock:
             there = list(storm.running)
         if not there:

@@ -13,7 +13,7 @@ def options(program: Program, chance: random.Random) -> capture_pb2.Options:
     """Of one capture; short ones mostly, since harm comes at their ends. Without duration or iterations: open-ended."""
     asked = capture_pb2.Options(source="sdk" if chance.random() < 0.95 else "")
     _window(asked, chance)
-    _contents(asked, chance, 0.3 if program.torch else 0.85)
+    _contents(asked, chance, 0.3 if program.torch else 0.95)
     if program.torch:
         _torch(asked, chance)
     if chance.random() < 0.1:
@@ -27,7 +27,7 @@ def _window(asked: capture_pb2.Options, chance: random.Random) -> None:
         asked.iterations = chance.choice((1, 2, 5))
     elif kind < 0.85:
         longest = 1000 if chance.random() < 0.1 else 60
-        asked.duration_ns = int(chance.choice((1, 1, 5, 20, 50, chance.uniform(1, longest))) * 1e6)
+        asked.duration_ns = int(chance.choice((1, 5, 10, 20, 50, chance.uniform(1, longest))) * 1e6)
 
 
 def _contents(asked: capture_pb2.Options, chance: random.Random, stacks: float) -> None:

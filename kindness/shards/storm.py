@@ -17,7 +17,7 @@ from kindness.ledger import Kills, Ledger, Skipped, Usage
 from kindness.storming import NAME, Storm, asker, killed_clients, slot
 
 _SLOTS: Final = 6
-_ASKERS: Final = 10
+_ASKERS: Final = 7
 _SECONDS: Final = (10.0, 40.0)  # of a job
 _KILLS: Final = (20, 50)  # captures that recorded between two
 
