@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import random
+import signal
 import sys
 import time
 from typing import Any
@@ -32,6 +33,7 @@ def main() -> int:
         for name in SHARDS:
             print(f"{name:13} {(_shard(name).__doc__ or '').splitlines()[0]}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what was started ends with us
     ledger = Ledger()
     if not arguments.report:
         _run(ledger, arguments.shards or SHARDS, arguments.minutes, arguments.seed)

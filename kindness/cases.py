@@ -81,10 +81,13 @@ class Trials:
             folder = self._ledger.logs(self._shard)
             wrapped = jobs.attached(command) if captured else command
             job = jobs.start(case.name, wrapped, folder, environment, seconds=_SECONDS, quiet=case.quiet)
-            if captured:
-                under_captures(self._found, job, self.tally, self._chance, lambda: marked(mark))
-            else:
-                alone(job)
+            try:
+                if captured:
+                    under_captures(self._found, job, self.tally, self._chance, lambda: marked(mark))
+                else:
+                    alone(job)
+            finally:
+                job.end()
             printed = job.log.with_suffix(".out").read_text(errors="replace")
             return Ended(job.harm(), printed, job.log)
 

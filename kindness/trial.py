@@ -14,35 +14,28 @@ from kindness.asking import capture, connection
 from kindness.daemons import Daemons
 from kindness.ledger import Tally
 
-_ASKERS = 2  # each process is held by one capture at a time; the others' turn comes meanwhile
-
 
 def under_captures(
     found: Daemons, job: jobs.Job, tally: Tally, chance: random.Random, also: Callable[[], list[int]] = list
 ) -> None:
     """Capture a job and its children until it is over; `also`: processes that are no children of its any more."""
-    lock = threading.Lock()
 
     def told(_: int, outcome: str, recorded: bool) -> None:
-        with lock:
-            tally.count(job.program, outcome, recorded)
+        tally.count(job.program, outcome, recorded)
 
-    def ask(own: random.Random) -> None:
+    def ask() -> None:
         while job.popen.returncode is None:
             with connection(found.socket) as daemon:
                 while daemon is not None and job.popen.returncode is None:
-                    asked = options(own)
-                    capture(daemon, sorted({job.pid, *also()}), asked, told, children=True)
-                    time.sleep(own.uniform(0, 0.05))
+                    capture(daemon, sorted({job.pid, *also()}), options(chance), told, children=True)
+                    time.sleep(0.02)
             time.sleep(0.05)
 
-    askers = [threading.Thread(target=ask, args=(random.Random(chance.random()),)) for _ in range(_ASKERS)]
-    for asker in askers:
-        asker.start()
+    asker = threading.Thread(target=ask)
+    asker.start()
     while not job.over():
         time.sleep(0.02)
-    for asker in askers:
-        asker.join()
+    asker.join()
     tally.flush()
 
 
@@ -54,8 +47,8 @@ def alone(job: jobs.Job) -> None:
 
 def options(chance: random.Random) -> capture_pb2.Options:
     """What is asked of programs that are not ours: every kind of recording, short windows."""
-    asked = capture_pb2.Options(source="sdk", duration_ns=int(chance.choice((1, 5, 20, 50, 200)) * 1e6))
-    asked.stacks = chance.random() < 0.7
+    asked = capture_pb2.Options(source="sdk", duration_ns=int(chance.choice((5, 20, 50, 100, 300)) * 1e6))
+    asked.stacks = chance.random() < 0.95
     asked.c_calls = asked.stacks and chance.random() < 0.4
     asked.modules = chance.random() < 0.2
     asked.memory = chance.random() < 0.2

@@ -68,6 +68,7 @@ class _Trial:
         if said and not captured:
             said = f"no results at all: it ended with {job.popen.returncode}"
         self._ledger.add(Job(self._shard, module, said[:2000], str(job.log)))
+        print(f"  {module}: {said or f'{len(plain)} tests as without us'}", flush=True)
 
     def _plain(self, module: str) -> suites.Results:
         path = self._ledger.folder / "plain" / self._python_name() / f"{module}.json"

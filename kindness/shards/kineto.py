@@ -68,13 +68,16 @@ def run(ledger: Ledger, deadline: float, seed: int, name: str = NAME) -> None:
         for slot in slots:
             slot.start()
         killer = killing(found, chance, _KILLS, lambda: rig.tally.recorded, over, lambda: ledger.add(Kills(NAME, 1)))
-        while time.monotonic() < deadline and not over.wait(min(10.0, max(0.0, deadline - time.monotonic()))):
-            with rig.lock:
-                rig.tally.flush()
-        over.set()
-        for thread in (*slots, killer):
-            thread.join()
-        rig.tally.flush()
+        try:
+            while time.monotonic() < deadline:
+                time.sleep(max(0.0, min(10.0, deadline - time.monotonic())))
+                with rig.lock:
+                    rig.tally.flush()
+        finally:
+            over.set()
+            for thread in (*slots, killer):
+                thread.join()
+            rig.tally.flush()
 
 
 def _slot(rig: Rig, chance: random.Random) -> None:

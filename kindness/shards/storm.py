@@ -58,13 +58,15 @@ def storm(
         killer = killing(
             found, chance, _KILLS, lambda: rig.tally.recorded, rig.over, lambda: ledger.add(Kills(shard, 1))
         )
-        while time.monotonic() < deadline:
-            time.sleep(max(0.0, min(10.0, deadline - time.monotonic())))
-            with rig.lock:
-                rig.tally.flush()
-        rig.over.set()
-        for thread in (*threads, killer):
-            thread.join()
-        rig.tally.flush()
+        try:
+            while time.monotonic() < deadline:
+                time.sleep(max(0.0, min(10.0, deadline - time.monotonic())))
+                with rig.lock:
+                    rig.tally.flush()
+        finally:
+            rig.over.set()
+            for thread in (*threads, killer):
+                thread.join()
+            rig.tally.flush()
         ledger.add(Usage(shard, rig.cpu_seconds, (time.monotonic() - begin) * (os.cpu_count() or 1)))
     return rig
