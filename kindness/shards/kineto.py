@@ -92,16 +92,17 @@ def _slot(rig: Rig, chance: random.Random) -> None:
         job = jobs.start(
             name, command, rig.ledger.logs(NAME), rig.environment(), seconds=life + 600, quiet="", told=True
         )
-        _trace(rig, job, life, chance)
+        last = _trace(rig, job, life, chance)
         job.tell()
         while not job.over():
             time.sleep(0.1)
-        rig.ledger.add(Job(NAME, name, job.harm(), str(job.log)))
+        harm = job.harm()
+        rig.ledger.add(Job(NAME, name, harm and f"{harm}; asked for last: {last}", str(job.log)))
 
 
-def _trace(rig: Rig, job: jobs.Job, life: float, chance: random.Random) -> None:
-    """Trace it for so long; returns when it is idle or dead."""
-    sure = True
+def _trace(rig: Rig, job: jobs.Job, life: float, chance: random.Random) -> str:
+    """Trace it for so long; returns when it is idle or dead, with the options of the last trace."""
+    sure, last = True, ""
 
     def told(_: int, outcome: str, recorded: bool) -> None:
         nonlocal sure
@@ -115,10 +116,13 @@ def _trace(rig: Rig, job: jobs.Job, life: float, chance: random.Random) -> None:
     while time.monotonic() < end and not job.over() and not rig.over.is_set():
         with connection(rig.found.socket) as daemon:
             if daemon is not None:
-                capture(daemon, [job.pid], _options(chance), told)
+                asked = _options(chance)
+                last = " ".join(str(asked).split())
+                capture(daemon, [job.pid], asked, told)
         time.sleep(_BUSY_SECONDS)
     if not job.over():
         time.sleep(_QUIET_SECONDS if sure else _UNSURE_SECONDS)
+    return last
 
 
 def _options(chance: random.Random) -> capture_pb2.Options:
