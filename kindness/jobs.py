@@ -18,6 +18,7 @@ from typing import Final
 BIN: Final = Path(sys.executable).parent
 STALLED_SECONDS: Final = 120.0  # beyond the time that a program was given: it does not get on any more
 _OURS: Final = r"^profctl run: no profd listens here"  # said of a daemon that has just been killed, and no harm
+_TELLING: Final = r"(\w+\.)*\w*(Error|Exception|Warning)\b"  # the last line of a traceback
 _numbers = itertools.count(1)
 
 
@@ -82,9 +83,13 @@ class Job:
         """What was wrong with a job that has ended, empty if nothing. Its log is kept in that case only."""
         found = self._harm()
         if not found:
-            for path in (self.log, self.log.with_suffix(".out")):
-                path.unlink(missing_ok=True)
+            self.forget()
         return found
+
+    def forget(self) -> None:
+        """Remove what it said."""
+        for path in (self.log, self.log.with_suffix(".out")):
+            path.unlink(missing_ok=True)
 
     def _harm(self) -> str:
         said = self.log.read_text(errors="replace")
@@ -94,7 +99,9 @@ class Job:
         code = self.popen.returncode
         if code:
             what = signal.Signals(-code).name if -65 < code < 0 else f"exit code {code}"
-            return f"{what}: {lines[-1][:120]}" if lines else what
+            # One that was killed may have ended with a dump of faulthandler, whose last line tells nothing.
+            telling = [line for line in lines if code > 0 or re.match(_TELLING, line)]
+            return f"{what}: {telling[-1][:120]}" if telling else what
         out = self.log.with_suffix(".out").read_text(errors="replace").strip()
         if not re.search(r"^ok\b", out, re.MULTILINE):
             return f"no ok: {out[-120:]!r}"
@@ -126,7 +133,7 @@ def start(
 
     `told`: it is told when to end, by the end of its standard input (`Job.tell`).
     """
-    stem = f"{program.replace('/', '-')}-{os.getpid()}-{next(_numbers)}"
+    stem = f"{re.sub(r'[^A-Za-z0-9.]+', '-', program)}-{os.getpid()}-{next(_numbers)}"
     log = folder / f"{stem}.log"
     with log.open("wb") as err, log.with_suffix(".out").open("wb") as out:
         popen = subprocess.Popen(

@@ -5,5 +5,6 @@ import sys
 from turns import turns
 
 for _ in turns():
-    for module in sys.modules.values():
-        getattr(module, "__file__", None)
+    for _ in range(50):
+        for module in sys.modules.values():
+            getattr(module, "__file__", None)

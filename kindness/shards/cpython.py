@@ -68,6 +68,8 @@ class _Trial:
         if said and not captured:
             said = f"no results at all: it ended with {job.popen.returncode}"
         self._ledger.add(Job(self._shard, module, said[:2000], str(job.log)))
+        if not said:
+            job.forget()
         print(f"  {module}: {said or f'{len(plain)} tests as without us'}", flush=True)
 
     def _plain(self, module: str) -> suites.Results:
@@ -108,4 +110,5 @@ class _Trial:
                 under_captures(self._found, started, self._tally, self._chance)
             else:
                 alone(started)
+                started.forget()
             return suites.read(xml), started

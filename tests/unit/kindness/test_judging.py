@@ -30,6 +30,8 @@ def test_a_job_that_ends_well_leaves_nothing(tmp_path: Path) -> None:
     ("code", "harm"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import faulthandler as f; f.enable(); f._sigsegv()", "SIGSEGV"),
+        ("raise SystemExit('skip: needs root')", "exit code 1: skip: needs root"),
         (f"{OK}; raise SystemExit(3)", "exit code 3"),
         (f"{OK}; 1 / 0", "exit code 1: ZeroDivisionError: division by zero"),
         ("pass", "no ok: ''"),
