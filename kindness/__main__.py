@@ -13,31 +13,34 @@ from typing import Any
 from kindness import place, report
 from kindness.ledger import Ledger
 
-SHARDS = ("storm", "kineto", "cpython-3.11", "cpython-3.12", "cpython-3.13", "packages", "tools", "surroundings")
+SHARDS = ("storm", "cpython-3.11", "cpython-3.12", "cpython-3.13", "packages", "tools", "surroundings")
+CONTROLS = ("kineto",)  # run where they are named: what they harm is known, and takes --force
 
 
 def main() -> int:
-    """1 where a job was harmed, of all that was ever run on these sources."""
+    """1 where a job was harmed, of all that was ever run on these sources; but by a control."""
     parser = argparse.ArgumentParser(prog="python -m kindness", description=__doc__)
-    parser.add_argument("shards", nargs="*", metavar="SHARD", help=f"of {', '.join(SHARDS)}; all, if none is named")
+    parser.add_argument(
+        "shards", nargs="*", metavar="SHARD", help=f"of {', '.join(SHARDS)}; all, if none is named; or {CONTROLS[0]}"
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="of a shard that goes on for as long as one likes")
     parser.add_argument("--seed", type=int, default=None, help="of all that is random; another one each time")
     parser.add_argument("--list", action="store_true", help="the shards, and what each of them is")
     parser.add_argument("--report", action="store_true", help="run nothing: the counts of all runs on these sources")
     parser.add_argument("--sources", default="", help="with --report: of other sources (their digest)")
     arguments = parser.parse_args()
-    unknown = set(arguments.shards) - set(SHARDS)
+    unknown = set(arguments.shards) - {*SHARDS, *CONTROLS}
     if unknown:
-        parser.error(f"no shard {', '.join(sorted(unknown))}; there are {', '.join(SHARDS)}")
+        parser.error(f"no shard {', '.join(sorted(unknown))}; there are {', '.join((*SHARDS, *CONTROLS))}")
     if arguments.list:
-        for name in SHARDS:
+        for name in (*SHARDS, *CONTROLS):
             print(f"{name:13} {(_shard(name).__doc__ or '').splitlines()[0]}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what was started ends with us
     ledger = Ledger()
     if not arguments.report:
         _run(ledger, arguments.shards or SHARDS, arguments.minutes, arguments.seed)
-    return report.show(ledger, arguments.sources or place.digest())
+    return report.show(ledger, arguments.sources or place.digest(), CONTROLS)
 
 
 def _run(ledger: Ledger, names: list[str] | tuple[str, ...], minutes: float, seed: int | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,14 +37,14 @@ class Row:
                 self.kills += row["count"]
 
 
-def show(ledger: Ledger, sources: str) -> int:
-    """Print it; 1 where a job was harmed."""
+def show(ledger: Ledger, sources: str, controls: Collection[str] = ()) -> int:
+    """Print it; 1 where a job was harmed by anything but the `controls`."""
     rows = list(ledger.rows(sources))
     print(f"\nsources {sources}, commits {', '.join(sorted({row['commit'] for row in rows})) or 'none'}")
     _print([_HEAD, *_lines(rows)])
     for line in (*_shares(rows), *_skipped(rows), *_harms(rows)):
         print(line)
-    return any(row["kind"] == "job" and row["harm"] for row in rows)
+    return any(row["kind"] == "job" and row["harm"] and row["shard"] not in controls for row in rows)
 
 
 def _lines(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Kineto on demand: many PyTorch processes, traced through libkineto's daemon mode again and again.
+"""A control, Kineto on demand: PyTorch processes traced by libkineto again and again, which kills some of them.
 
 What libkineto writes to a job's stderr is its own and is not judged. No job ends within a window: torch is known to
 die of that (README.md), so each job is idle for a while before it is told to end.
@@ -126,7 +126,7 @@ def _trace(rig: Rig, job: jobs.Job, life: float, chance: random.Random) -> str:
 
 
 def _options(chance: random.Random) -> capture_pb2.Options:
-    options = capture_pb2.Options(source="kineto")
+    options = capture_pb2.Options(source="kineto", force=True)
     if chance.random() < 0.6:  # two seconds sooner than a window by time
         options.iterations = chance.choice((1, 2, 5))
     else:
