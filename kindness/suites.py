@@ -25,7 +25,7 @@ OF_VERSIONS: Final = {
 # What is different under a recording by its very nature: "version:test", both patterns, and the reason.
 INHERENT: Final[Mapping[str, str]] = {
     "*:test.test_subprocess.POSIXProcessTestCase.test_pass_fds_redirected": (
-        "a child lists all descriptors that it has itself: an attached one has two more, of its connection to profd"
+        "a child lists the descriptors that it has: an attached one has two more, of its connection to the daemon"
     ),
 }
 
