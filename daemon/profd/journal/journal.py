@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
 import shutil
 import stat
+import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -47,10 +49,14 @@ class Survivor:
 
 
 class Journal:
-    """The journal of one daemon. All calls block; directories are 0700, the daemon's."""
+    """The journal of one daemon. All calls block; directories are 0700, the daemon's.
+
+    Captures begin and end on threads of their own: what one of them looks at another may have removed.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._parents = threading.Lock()  # a capture's own directory is made or removed
         with disk(root, "Creating"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -59,7 +65,7 @@ class Journal:
         path = self.path(capture, process)
         if not path.exists():
             self.sweep()
-            with disk(path, "Creating"):
+            with disk(path, "Creating"), self._parents:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
@@ -84,10 +90,11 @@ class Journal:
         """Delete one target's directory with everything in it; none is no error."""
         path = self.path(capture, process)
         with disk(path, "Removing"):
-            if path.exists():
+            with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(path)
-            if path.parent.exists() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+            with self._parents:
+                if path.parent.exists() and not any(path.parent.iterdir()):
+                    path.parent.rmdir()
 
     def keep_only(self, captures: Collection[str]) -> None:
         """Delete what belongs to none of these captures: a daemon died before it had recorded that there is one."""
@@ -138,7 +145,10 @@ class Journal:
 
 
 def _directories(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
+    """None of what has gone meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
+    return []
 
 
 def _regular(path: Path) -> bool:
@@ -147,9 +157,10 @@ def _regular(path: Path) -> bool:
 
 def _survivor(directory: Path, process: ProcessId) -> Survivor:
     size, changed = 0, 0
-    for entry in (directory, *directory.rglob("*")):
+    inside = (os.path.join(folder, name) for folder, _, files in os.walk(directory) for name in (".", *files))
+    for entry in inside:
         with contextlib.suppress(FileNotFoundError):  # a live source renames its files
-            found = entry.lstat()
+            found = os.lstat(entry)
             size += found.st_size if stat.S_ISREG(found.st_mode) else 0
             changed = max(changed, found.st_mtime_ns)
     return Survivor(directory.parent.name, process, directory, size, changed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from profd.errors import BadInput
@@ -93,3 +95,29 @@ def test_a_new_capture_takes_the_place_of_old_data(journal):
 def test_captures_are_never_paths(journal, capture):
     with pytest.raises(BadInput):
         journal.directory(capture, ONE)
+
+
+def test_what_goes_while_it_is_looked_at_is_no_error(journal, monkeypatch):
+    """A capture ended between the listing of the journal and that of its directory."""
+    journal.directory("gone", ONE)
+    seen = Path.is_symlink
+
+    def ends_now(path):
+        if path.name == "gone":
+            journal.remove("gone", ONE)
+        return seen(path)
+
+    monkeypatch.setattr(Path, "is_symlink", ends_now)
+    assert journal.directory("c1", ONE).is_dir()
+    assert not journal.path("gone", ONE).exists()
+
+
+def test_targets_of_a_capture_come_and_go_at_once(journal):
+    def turn(process):
+        for _ in range(200):
+            assert journal.directory("c1", process).name.startswith(str(process.pid))
+            journal.remove("c1", process)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(turn, [ProcessId(10 + number, 1) for number in range(4)]))
+    assert not journal.path("c1", ONE).parent.exists()
