@@ -18,11 +18,14 @@ SCRATCH: Final = Path(os.environ.get("KINDNESS_DIR", ROOT / ".kindness"))
 TRIED: Final = Path(profclient.__file__).resolve().parents[2]
 
 
+IN_A_JOB: Final = ("native", "client", "protos")
+
+
 @cache
-def digest() -> str:
+def digest(folders: tuple[str, ...] = (*IN_A_JOB, "daemon")) -> str:
     """What results are kept under: 12 hex digits over all that can run in or beside a job."""
     found = hashlib.sha256()
-    for folder in ("native", "client", "daemon", "protos"):
+    for folder in folders:
         for path in sorted((TRIED / folder).rglob("*")):
             if path.suffix in {".py", ".cpp", ".hpp", ".h", ".c", ".txt", ".proto"} and path.is_file():
                 found.update(str(path.relative_to(TRIED)).encode())

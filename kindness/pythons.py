@@ -44,7 +44,7 @@ def with_profd(version: str) -> Path | None:
 
 
 def _client() -> str:
-    return f"client-{place.digest()}"
+    return f"client-{place.digest(place.IN_A_JOB)}"
 
 
 def _folder(version: str, name: str) -> Path:
