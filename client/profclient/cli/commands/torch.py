@@ -80,8 +80,12 @@ def list_builds(as_json: bool) -> None:
         (one.key.torch if one else "?", one.key.machine if one else "", one.made if one else "", str(path), problem)
         for one, path, problem in found
     ]
-    rows += [(note.torch, note.machine, "", str(note.path.parent), _unfinished(note)) for note in unfinished]
-    table(("torch", "machine", "built", "directory", "problem"), rows, wide=("directory", "problem"))
+    if rows:
+        table(("torch", "machine", "built", "directory", "problem"), rows, wide=("directory", "problem"))
+    for note in unfinished:  # a sentence, which a table would cut
+        click.echo(
+            f"torch {printable(note.torch)} {printable(note.machine)}, in {note.path.parent}: {_unfinished(note)}"
+        )
 
 
 @torch.command()
