@@ -63,7 +63,7 @@ int cuCtxSynchronize(void) {
   const char *error = getenv("FAKE_CUDA_ERROR");
   return error ? atoi(error) : 0;
 }
-int cuModuleLoadData(void **module, const char *image) { *module = (void *)image; return strstr(image, ".visible .entry") ? 0 : 200; }
+int cuModuleLoadData(void **module, const char *image) { *module = strdup(image);  /* the caller frees its own */ return strstr(image, ".visible .entry") ? 0 : 200; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { *function = strdup(name); return strstr(module, name) ? 0 : 500; }
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) { *address = (uint64_t)(uintptr_t)malloc(bytes); return 0; }
 int cuStreamCreate(stream **made, unsigned flags) {
