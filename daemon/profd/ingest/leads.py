@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import mmap
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -46,9 +48,17 @@ class Lead:
         self.bytes += more
         return more > 0
 
-    def end(self) -> None:
-        """The arena is let go of. Safe to repeat."""
-        self._leads.put_back(self._uid, self.bytes)
+    def end(self, fd: int) -> None:
+        """Nothing is wanted of the arena any more: its memory is freed, and then others may have as much.
+
+        What a target keeps mapped would stay allocated, on the daemon's account. `fd` stays the caller's. Safe to
+        repeat.
+        """
+        self._leads.free(self._uid, fd, self.bytes)
+        self.bytes = 0
+
+    def abandon(self) -> None:
+        """The target may write on, so nothing is freed: what was allowed stays taken from the pool."""
         self.bytes = 0
 
 
@@ -61,11 +71,13 @@ class Leads:
         self._roomy = (0.0, LEADS_BYTES_MAX)  # good until, and a bound
         self._taken: defaultdict[int, int] = defaultdict(int)  # by uid
         self._thread: ThreadPoolExecutor | None = None
+        self._lock = threading.RLock()  # of what is taken: the thread gives back
 
     @property
     def taken(self) -> int:
         """Bytes that are allowed now, in all."""
-        return sum(self._taken.values())
+        with self._lock:
+            return sum(self._taken.values())
 
     def begin(self, uid: int, fd: int) -> Lead:
         """The lead of an arena, and its first memory, allocated soon. `fd` stays the caller's."""
@@ -84,22 +96,38 @@ class Leads:
 
     def _soon(self, fd: int, count: int) -> None:
         """In a thread: the descriptor is the target's."""
+        self._in_thread().submit(_allocate, fd, count)
+
+    def free(self, uid: int, fd: int, count: int) -> None:
+        """Free what an arena holds, and give so much back to the pool once that is done. `fd` stays the caller's."""
+        if not count:
+            return
+        with contextlib.suppress(OSError):  # no descriptor is left: it stays taken
+            self._in_thread().submit(self._freed, os.dup(fd), uid, count)
+
+    def _freed(self, fd: int, uid: int, count: int) -> None:
+        if _free(fd):
+            self.put_back(uid, count)
+
+    def _in_thread(self) -> ThreadPoolExecutor:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "profd-lead")
-        self._thread.submit(_allocate, fd, count)
+        return self._thread
 
     def take(self, uid: int, wanted: int) -> int:
         """Whole chunks of the pool: as many as there are of what is wanted."""
-        given = max(0, min(wanted, self._left(uid))) // _CHUNK_BYTES * _CHUNK_BYTES
-        if given:
-            self._taken[uid] += given
-        return given
+        with self._lock:
+            given = max(0, min(wanted, self._left(uid))) // _CHUNK_BYTES * _CHUNK_BYTES
+            if given:
+                self._taken[uid] += given
+            return given
 
     def put_back(self, uid: int, count: int) -> None:
         """Give them back."""
-        self._taken[uid] -= count
-        if not self._taken[uid]:
-            del self._taken[uid]
+        with self._lock:
+            self._taken[uid] -= count
+            if not self._taken[uid]:
+                del self._taken[uid]
 
     def close(self) -> None:
         """End the thread when it has done what it does."""
@@ -118,6 +146,19 @@ class Leads:
             bound = LEADS_BYTES_MAX if room is None else min(LEADS_BYTES_MAX, self.taken + room // _OWN_SHARE)
             self._roomy = (time.monotonic() + _LOOK_AGAIN_SECONDS, bound)
         return bound
+
+
+def _free(fd: int) -> bool:
+    """Free all memory of an arena but its header; whether that was done. Closes `fd`."""
+    try:
+        with mmap.mmap(fd, 0) as arena:
+            arena.madvise(mmap.MADV_REMOVE, mmap.PAGESIZE)
+        return True
+    except (OSError, ValueError) as error:
+        log.warning("memory of an arena could not be freed", extra={"why": str(error)})
+        return False
+    finally:
+        os.close(fd)
 
 
 def _allocate(fd: int, count: int) -> None:

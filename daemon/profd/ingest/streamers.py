@@ -60,6 +60,7 @@ class Drain:
         self.problem = ""
         self.restarts = 0
         self.finishing: bool | None = None  # None: not asked for yet; else whether the target died
+        self.may_be_written = False  # its target has not said that it is over, and is not known to be dead
         self._owner = owner
         self._intake = intake
         self._failures = 0  # since chunks last arrived
@@ -75,13 +76,18 @@ class Drain:
 
     def close(self) -> None:
         """Let go of the arena, whatever is left in it. Safe to repeat."""
-        if not self.ended.is_set():
+        if not self.ended.is_set():  # the next daemon may drain the rest
+            self.may_be_written = True
             self._owner.drop(self)
             self.end("it was dropped before it was drained")
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-        self.lead.end()
+        if self.fd < 0:
+            return
+        if self.may_be_written:
+            self.lead.abandon()
+        else:
+            self.lead.end(self.fd)
+        os.close(self.fd)
+        self.fd = -1
 
     def end(self, problem: str = "") -> None:
         """Nothing more will come."""
@@ -215,6 +221,7 @@ class _Uid:
         self._task.cancel()
         await asyncio.wait([self._task])
         for drain in list(self._drains.values()):
+            drain.may_be_written = True
             drain.end("profd is shutting down")
 
     async def _supervise(self) -> None:

@@ -47,6 +47,9 @@ class Intake(Protocol):
 class Drain(Protocol):
     """The streamer's work on one arena."""
 
+    may_be_written: bool
+    """Its target has not said that it is over, and is not known to be dead: its memory stays."""
+
     @property
     def ended(self) -> asyncio.Event:
         """Nothing more will come."""

@@ -119,6 +119,7 @@ class Recorder:
             self._session.report(State.DRAINING, "taking over what was recorded")
             seconds = planning.stop_seconds(self._options, self._agent.hello)
             target_died = not await handover.stop(self._agent, arm, seconds)
+            drain.may_be_written = target_died and arm.gone is None
             self._phase("stop")
             file = await self._torch_file(arm)
             end_ns = time.time_ns()

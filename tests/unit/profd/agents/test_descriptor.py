@@ -30,6 +30,8 @@ def test_a_sealed_memfd_of_the_size_asked_for_is_an_arena() -> None:
         (MiB, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW),
         (MiB, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL),
         (MiB, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL),
+        (MiB, SEALS | fcntl.F_SEAL_WRITE),
+        (MiB, SEALS | 0x10),  # F_SEAL_FUTURE_WRITE: nobody could free what is allocated in it
         (2 * MiB, SEALS),
         (0, SEALS),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 
@@ -17,7 +18,7 @@ CHUNK = 64 * 1024
 @pytest.fixture
 def big() -> Iterator[int]:
     """What has the size of an arena, and no more of it."""
-    fd = os.memfd_create("big")
+    fd = os.memfd_create("big", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 64 * MiB)
     yield fd
     os.close(fd)
@@ -31,9 +32,31 @@ def test_an_arena_gets_a_lead_and_doubles_it_up_to_its_size(big: int) -> None:
     while lead.grow():
         sizes.append(lead.bytes // MiB)
     assert sizes == [8, 16, 32, 64]
-    lead.end()
-    lead.end()
+    lead.end(big)
+    lead.end(big)
+    leads._thread.shutdown()  # type: ignore[union-attr]  # has done what was asked
     assert leads.taken == 0
+
+
+def test_what_was_allocated_is_freed_before_others_get_as_much(big: int) -> None:
+    """Whoever keeps the descriptor would keep the memory, on the daemon's account."""
+    leads = Leads()
+    lead = leads.begin(1000, big)
+    os.posix_fallocate(big, 0, 4 * MiB)
+    lead.end(big)
+    leads._thread.shutdown()  # type: ignore[union-attr]
+    assert (leads.taken, os.fstat(big).st_blocks * 512) == (0, 4096)  # its header stays
+
+
+def test_what_cannot_be_freed_stays_taken(big: int) -> None:
+    leads = Leads()
+    lead, abandoned = leads.begin(1000, big), leads.begin(1001, big)
+    os.posix_fallocate(big, 0, 4 * MiB)
+    fcntl.fcntl(big, fcntl.F_ADD_SEALS, 0x10)  # F_SEAL_FUTURE_WRITE
+    lead.end(big)
+    abandoned.abandon()
+    leads._thread.shutdown()  # type: ignore[union-attr]
+    assert leads.taken == 2 * LEAD_BYTES
 
 
 def test_many_processes_of_one_uid_leave_room_for_others(big: int) -> None:
@@ -53,7 +76,9 @@ def test_many_uids_get_no_more_than_there_is(big: int) -> None:
         pass
     assert leads.taken == LEADS_BYTES_MAX
     assert not leads.begin(999, big).bytes
-    all_of_them[0].end()
+    all_of_them[0].end(big)
+    leads._thread.shutdown()  # type: ignore[union-attr]
+    leads._thread = None
     assert leads.begin(999, big).bytes
 
 
