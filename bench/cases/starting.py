@@ -1,7 +1,7 @@
 """What `profctl run` adds to the start of a program: CPU time, user and system, of the whole chain of processes.
 
-`PROFD_BENCH_PYTHON` names another interpreter that has profd: an editable install, as of a checkout, has a finder of its own
-that each start of Python pays for, here twice.
+`PROFD_BENCH_PYTHON` names another interpreter that has profd: an editable install, as of a checkout, has a finder of
+its own that each start of Python pays for, here twice.
 """
 
 from __future__ import annotations
