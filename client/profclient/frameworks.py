@@ -16,6 +16,50 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+class _Execute:
+    """Stands for `exec_module` in a loader's __dict__ until the modules of these names are executed.
+
+    Those of a zip archive have one loader. Who asked for the spec need not import it: others may come before, or only
+    others.
+    """
+
+    def __init__(
+        self, own: dict[str, Any], execute: Callable[[ModuleType], None], name: str, done: Callable[[str], None]
+    ) -> None:
+        self.names = {name}
+        self._own = own
+        self._before = own.get("exec_module")
+        self._execute = execute
+        self._done = done
+
+    def __call__(self, module: ModuleType) -> None:
+        name = _name(module)
+        if name not in self.names:
+            self._execute(module)
+            return
+        self.names.discard(name)
+        if not self.names:
+            self._give_back()
+        self._execute(module)
+        self._done(name)
+
+    def _give_back(self) -> None:
+        if self._own.get("exec_module") is not self:  # somebody has replaced it since, and calls us
+            return
+        if self._before is None:
+            del self._own["exec_module"]
+        else:
+            self._own["exec_module"] = self._before
+
+
+def _name(module: ModuleType) -> str:
+    """As it is imported; past __getattribute__, which would load one that is loaded lazily."""
+    try:
+        return str(object.__getattribute__(module, "__spec__").name)
+    except AttributeError:
+        return ""
+
+
 class _Watch:
     """A finder that finds what the others find, and has the loader say when it is done. Each name once.
 
@@ -40,25 +84,24 @@ class _Watch:
         return None
 
     def _follow(self, name: str, spec: ModuleSpec) -> None:
-        """The loader keeps what it was: its method is replaced until it is called."""
-        loader: Any = spec.loader
-        execute = getattr(loader, "exec_module", None)
-        own = getattr(loader, "__dict__", None)
-        if execute is None or own is None:  # a loader with slots: the next capture tells
-            return
-        before = own.get("exec_module")
-
-        def execute_and_tell(module: ModuleType) -> None:
-            if before is None:
-                own.pop("exec_module", None)
+        """The loader keeps what it was: its method is replaced until it is called for this name."""
+        try:
+            own = getattr(spec.loader, "__dict__", None)
+            if type(own) is not dict:  # that of a class, or of slots: the next capture tells
+                return
+            before = own.get("exec_module")
+            if isinstance(before, _Execute):
+                before.names.add(name)
             else:
-                own["exec_module"] = before
-            execute(module)
-            if name in self._names:
-                self._names.discard(name)
-                self._tell_quietly()
+                execute = spec.loader.exec_module  # type: ignore[union-attr]
+                own["exec_module"] = _Execute(own, execute, name, self._executed)
+        except Exception:  # noqa: S110 - of a loader that is unlike others; the job's import comes first
+            pass
 
-        own["exec_module"] = execute_and_tell
+    def _executed(self, name: str) -> None:
+        if name in self._names:
+            self._names.discard(name)
+            self._tell_quietly()
 
     def _tell_quietly(self) -> None:
         try:  # noqa: SIM105 - contextlib takes 3 ms to import

@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import zipfile
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
 
 import pytest
 from profclient import frameworks
@@ -79,3 +83,85 @@ def test_a_module_that_is_loaded_lazily_is_told_of_when_it_is_loaded() -> None:
     assert told == []
     assert module.__version__ == "7"
     assert told == ["told"]
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that have one loader."""
+    names = ("made_up_framework", "made_up_second", "made_up_other")
+    with zipfile.ZipFile(tmp_path / "modules.zip", "w") as file:
+        for name in names:
+            file.writestr(f"{name}.py", "")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules.zip"))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("archive")
+def test_another_module_of_the_loader_is_not_taken_for_the_one_that_was_asked_about() -> None:
+    told: list[str] = []
+    frameworks.watch(["made_up_framework"], lambda: told.append("told"))
+    assert importlib.util.find_spec("made_up_framework") is not None
+    loader = importlib.import_module("made_up_other").__loader__
+    assert told == []
+    framework = importlib.import_module("made_up_framework")
+    assert (told, framework.__loader__ is loader, "exec_module" in vars(loader)) == (["told"], True, False)
+
+
+@pytest.mark.usefixtures("archive")
+def test_two_frameworks_of_one_loader_are_both_told() -> None:
+    told: list[str] = []
+    names = ["made_up_framework", "made_up_second"]
+    frameworks.watch(names, lambda: told.append("told"))
+    for name in names:
+        assert importlib.util.find_spec(name) is not None
+    for name in names:
+        loader = importlib.import_module(name).__loader__
+    assert told == ["told"] * 2
+    assert "exec_module" not in vars(loader)
+
+
+class LoaderThatIsAClass:
+    """Also its own finder."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, cls) if name.startswith("made_up") else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None: ...
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        module.found = 1  # type: ignore[attr-defined]
+
+
+class LoaderThatIsUnlikeOthers(LoaderThatIsAClass):
+    """Its __dict__ keeps nothing that is written to it."""
+
+    class Kept(dict):  # type: ignore[type-arg]
+        def __setitem__(self, name: str, value: object) -> None:
+            raise RuntimeError(name)
+
+    __dict__: ClassVar = Kept()  # type: ignore[assignment]
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, cls()) if name.startswith("made_up") else None  # type: ignore[arg-type]
+
+
+class LoaderThatRaises(LoaderThatIsUnlikeOthers):
+    """Whatever it is asked for but what importing needs."""
+
+    @property  # type: ignore[misc]
+    def __dict__(self) -> dict[str, object]:  # type: ignore[override]
+        raise RuntimeError
+
+
+@pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize("finder", [LoaderThatIsAClass, LoaderThatIsUnlikeOthers, LoaderThatRaises])
+def test_a_loader_that_cannot_be_followed_imports_as_before(finder: type) -> None:
+    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    frameworks.watch(["made_up_framework"], lambda: None)
+    assert importlib.import_module("made_up_framework").found == 1
