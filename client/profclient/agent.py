@@ -108,6 +108,7 @@ class Attachment:
 
 _attachment = Attachment()
 _hooks: dict[str, _HookPair] = {}
+_not_imported: dict[str, str] = {}  # providers, with why
 _lock = allocate_lock()  # of what is started and stopped
 _active: dict[str, _HookPair] = {}  # that have been started, by option
 _options: dict[str, str] = {}
@@ -203,7 +204,10 @@ def hooks_begun() -> int:
 
 
 def prepare() -> None:
-    """Import what hooks need. On a thread of the program's, where an import is no surprise."""
+    """Import what hooks need. On a thread of the program's, where an import is no surprise. Never raises.
+
+    What cannot be imported takes only its own options with it: an ARM that asks for one of them is told why.
+    """
     given = dict(_hooks)  # by others, who come first
     for provider in sorted({*_PROVIDERS.values()}):
         if provider != _ADAPTER or "torch" in sys.modules:
@@ -397,7 +401,7 @@ def _start_hook(option: str) -> str:
     try:
         pair = _hooks.get(option)
         if pair is None:
-            return _NOT_PREPARED if provider == _ADAPTER else "this version of profclient cannot record it"
+            return _why_no_hook(provider)
         pair.start(_options)
     except Exception as error:
         return one_line(str(error)) or type(error).__name__
@@ -405,12 +409,18 @@ def _start_hook(option: str) -> str:
     return ""
 
 
+def _why_no_hook(provider: str) -> str:
+    if provider in _not_imported:
+        return f"{provider} cannot be imported: {_not_imported[provider]}"
+    return _NOT_PREPARED if provider == _ADAPTER else "this version of profclient cannot record it"
+
+
 def _import(name: str) -> None:
     try:
         __import__(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
+        _not_imported.pop(name, None)
+    except Exception as error:
+        _not_imported[name] = one_line(f"{type(error).__name__}: {error}")
 
 
 def _limit(dropped: list[str]) -> None:

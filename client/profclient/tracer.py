@@ -183,8 +183,16 @@ class Tracer:
         return self._running
 
 
-# Asked now: without HOME the second one imports a module.
-_SITE_PATHS = (*site.getsitepackages(), site.getuserbase() or "", site.getusersitepackages())
+def _site_paths() -> list[str]:
+    """Those that this `site` knows of: that of an old virtualenv lacks some of the functions."""
+    paths: list[str] = []
+    for name in ("getsitepackages", "getuserbase", "getusersitepackages"):
+        found: Any = getattr(site, name, list)()
+        paths += [found] if isinstance(found, str) else found or ()
+    return paths
+
+
+_SITE_PATHS = _site_paths()  # asked now: without HOME getuserbase imports a module
 
 
 def path_prefixes() -> list[str]:

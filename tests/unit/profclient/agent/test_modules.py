@@ -59,3 +59,31 @@ from profclient import agent
 print(agent.attach(quiet=True).state, repr(agent._framework()))
 """
     assert run(code) == "looking ''\n"
+
+
+def test_a_module_that_cannot_be_imported_takes_only_its_own_options_with_it() -> None:
+    code = """
+import sys
+sys.modules["profclient.nvtx"] = None  # an import of it raises
+from profclient import agent
+print(agent.attach(quiet=True).state)
+agent.start_hooks({"nvtx": "", "modules": "", "stacks": ""})  # of these two one needs a recording
+print(*agent._active)
+print(*agent.stop_hooks(), sep="; ")
+"""
+    attached, active, not_honoured = run(code).splitlines()
+    assert (attached, active) == ("looking", "modules")
+    assert not_honoured.startswith("nvtx: profclient.nvtx cannot be imported: ")
+
+
+def test_a_site_that_lacks_functions_is_enough() -> None:
+    """That of an old virtualenv."""
+    code = """
+import site
+del site.getsitepackages, site.getusersitepackages
+from profclient import agent
+print(agent.attach(quiet=True).state, "stacks" in agent._hooks)
+from profclient import tracer
+print(site.getuserbase() + "/" in tracer.path_prefixes())
+"""
+    assert run(code) == "looking True\nTrue\n"
