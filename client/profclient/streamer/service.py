@@ -157,7 +157,8 @@ class _Drain:
             while True:
                 try:
                     await self._call(arena)
-                    arena.give_back()
+                    if not self._target_died:  # or it was only silent, and goes on writing; the dead hold no memory
+                        arena.give_back()
                     return
                 except (Ended, grpc.RpcError, asyncio.InvalidStateError, ClientError) as error:
                     arena.again()

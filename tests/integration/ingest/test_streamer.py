@@ -189,6 +189,21 @@ async def test_a_target_that_gets_ahead_is_allocated_more(rig: IngestRig) -> Non
     assert rig.streamers.leads.taken == 0
 
 
+async def test_a_target_that_was_only_silent_goes_on_in_memory_that_is_there(rig: IngestRig) -> None:
+    with recording_job() as job:
+        intake, drain = await begin(rig, job.fd, job.incarnation)
+        await eventually(lambda: intake.chunks > 5)
+        os.kill(job.process.pid, signal.SIGSTOP)
+        arena = os.dup(drain.fd)
+        before = os.fstat(arena).st_blocks
+        await drained(intake, drain, target_died=True)
+        assert os.fstat(arena).st_blocks >= before
+        os.close(arena)
+        os.kill(job.process.pid, signal.SIGCONT)
+        await asyncio.to_thread(job.stop)
+    nothing_twice(intake)
+
+
 async def test_full_disk_is_told_and_the_job_goes_on(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profd.ingest.journal_file.INGEST_FREE_BYTES_MIN", 0)
     with recording_job() as job:
