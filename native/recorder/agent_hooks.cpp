@@ -27,7 +27,7 @@ struct Hooks {
   bool stopping = false;  // it runs a `Stopping`
   bool closed = true;
   bool paused = false;  // what was posted waits until a fork is over
-  pid_t tid = 0;  // of the last thread that ran
+  pid_t tid = 0;  // of the last thread; 0 until that has said it
   PyObject* call = nullptr;  // call(name, text)
 };
 
@@ -125,6 +125,7 @@ void before_fork() { hooks().mutex.lock(); }
 void in_parent() { hooks().mutex.unlock(); }
 void in_child() {
   hooks().running = hooks().stopping = hooks().paused = false;
+  hooks().tid = 0;  // another thread's, in this process
   hooks().calls.clear();
   hooks().mutex.unlock();
 }
@@ -154,7 +155,10 @@ void post_hook(Hook hook, std::string_view text) {
 bool run_hooks() {
   Hooks& one = hooks();
   std::lock_guard lock(one.mutex);
-  if (!one.calls.empty() && !one.closed && !one.running && !one.paused) one.running = create_thread();
+  if (!one.calls.empty() && !one.closed && !one.running && !one.paused) {
+    one.running = create_thread();
+    if (one.running) one.tid = 0;  // it waits for the mutex; a fork until then is not to take the last one's for it
+  }
   return one.calls.empty() || one.closed || one.running;
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -256,6 +258,39 @@ sys.stdin.read()
     assert job.end() == 0
     assert job.process.stderr is not None
     assert job.process.stderr.read() == ""
+
+
+def test_a_fork_finds_a_thread_for_hooks_that_has_not_run_yet(agents, tmp_path):
+    """It is not yet known by its number; that of the one before it is nobody's, or a thread's of the job by now."""
+    shared, held, library = tmp_path / "shared", tmp_path / "held", tmp_path / "held_thread.so"
+    shared.write_bytes(bytes(2))
+    source = Path(__file__).parents[2] / "support" / "held_thread.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    program = WITH_A_HOOK.replace("at_fork = lambda: ", f"at_fork = lambda: os.unlink({str(held)!r}) or ")
+    job = agents.job(
+        program.replace("START", 'say("start")').replace(
+            'say("stop"))', 'say("stop"), released=lambda: say("released"))'
+        )
+        + "fork()\nsay(threads)\nsys.stdin.read()\n",
+        str(shared),
+        attach=False,
+        environ={"LD_PRELOAD": str(library), "PROFD_TEST_HELD": str(held)},
+    )
+    link = agents.daemon.accept()
+    os.close(link.arm("ranges,modules").fd)
+    assert job.line() == "start"
+    link.stop()
+    link.release()
+    assert [job.line(), job.line()] == ["stop", "released"]
+    until(lambda: job.threads() == 2, "the thread for hooks has ended")
+    held.touch()
+    os.close(link.arm("ranges,modules", epoch=2).fd)
+    until(lambda: job.threads() == 3, "there is another")
+    job.say("fork")
+    assert {job.line(), job.line()} == {"start", "[1]"}
+    assert link.stop(2).fields["reason"] == "stop"
+    assert job.line() == "stop"
+    assert job.end() == 0
 
 
 def test_a_fork_waits_for_the_hook_that_runs(agents, tmp_path):
