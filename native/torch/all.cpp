@@ -1,4 +1,5 @@
 // The whole observer as one translation unit: torch's headers are most of what is compiled, and they are read once.
+// The first include has to be one of ours: gcc loads a precompiled header (.gch) only in place of the first.
 #include "attributes.cpp"
 #include "contexts.cpp"
 #include "device_times.cpp"

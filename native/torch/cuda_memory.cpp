@@ -1,5 +1,12 @@
 // Allocations and frees on CUDA devices, as torch's caching allocator tells of them: a library of its own, because it
 // needs CUDA's headers to be compiled and libc10_cuda to be loaded. It never ran on a GPU.
+
+// Ours is the first: gcc loads a precompiled header (.gch) only in place of the first, and one of torch's folder is not
+// ours to trust.
+// clang-format off
+#include "memory_record.h"
+// clang-format on
+
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <algorithm>
@@ -10,7 +17,6 @@
 #include <string>
 
 #include "../recorder/writer.h"
-#include "memory_record.h"
 
 #ifndef PROFD_TORCH_BUILD
 #error "PROFD_TORCH_BUILD names what this is a build for: profclient/torch/build.py passes it"

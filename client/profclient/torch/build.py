@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from profclient.errors import ClientError, NotFoundError, UsageError
 from profclient.torch import builds, notes, sources
+from profclient.torch import private as private_place
 from profclient.torch.builds import Build, Key
 
 _COMPILERS: Final = ("c++", "g++", "clang++")
@@ -78,12 +79,17 @@ def compiler() -> list[str]:
     )
 
 
-def command(torch: Torch, chosen: list[str], output: Path, source: Path | None = None) -> list[str]:
-    """The whole command line, for the observer or another source.
+def command(
+    torch: Torch, chosen: list[str], output: Path, source: Path | None = None, *, more: tuple[str, ...] = ()
+) -> list[str]:
+    """The whole command line, for the observer or another source, whose first #include has to be one of ours.
 
-    Without -DNDEBUG torch's headers describe other layouts than its libraries have.
+    gcc loads a precompiled header in place of the first, as it is, and `more` and torch's folders may hold what others
+    wrote; so before them comes ours of the name that every compiler includes before all. Without -DNDEBUG torch's
+    headers describe other layouts than its libraries have.
     """
-    source = source or Path(sources.directory()) / "torch" / "all.cpp"
+    ours = Path(sources.directory()) / "torch"
+    source = source or ours / "all.cpp"
     libraries = torch.home / "lib"
     includes = (torch.home / "include", torch.home / "include" / "torch" / "csrc" / "api" / "include")
     return [
@@ -93,6 +99,8 @@ def command(torch: Torch, chosen: list[str], output: Path, source: Path | None =
         *("-fno-lto", "-fno-use-linker-plugin"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.key.cxx11_abi)}",
         f'-DPROFD_TORCH_BUILD="{torch.key.text}"',
+        f"-isystem{ours / 'first'}",
+        *more,
         *(f"-isystem{path}" for path in includes),
         *_thread_locals(chosen, torch.key.machine),
         *("-o", str(output), str(source)),
@@ -103,10 +111,9 @@ def command(torch: Torch, chosen: list[str], output: Path, source: Path | None =
 def cuda_command(torch: Torch, chosen: list[str], output: Path, headers: Path) -> list[str]:
     """The same for the part that hears of allocations on CUDA devices."""
     ours = Path(sources.directory()) / "torch"
-    made = command(torch, chosen, output, ours / "cuda_memory.cpp")
     # NVIDIA's wheels lack headers that nvcc brings: ours stand in for them, one of them only where there is none.
     stand_ins = (f"-isystem{ours / 'cuda' / 'first'}", f"-isystem{headers}", "-idirafter", f"{ours / 'cuda' / 'last'}")
-    return [made[0], *stand_ins, *made[1:], "-lc10_cuda"]
+    return [*command(torch, chosen, output, ours / "cuda_memory.cpp", more=stand_ins), "-lc10_cuda"]
 
 
 def cuda_headers(torch: Torch) -> Path | None:
@@ -138,11 +145,14 @@ def there(torch: Torch, into: Path | None = None) -> Build | None:
 def build(torch: Torch, into: Path | None = None, *, private: bool = False) -> Build:
     """Compile, and put the result in its place in one step. Raises BuildFailed, NotFoundError, UsageError.
 
-    `private`: the place is a user's cache; without a place it is the caller's own.
+    `private`: the place is one that `private.place` has opened; without a place it is the caller's own cache.
     """
     chosen = compiler()
     place = into or builds.cache()
-    work = _workplace(place, private=private or into is None)
+    if into is None:
+        with private_place.place(place.parent.parent):
+            return build(torch, place, private=True)
+    work = _workplace(place, private=private)
     try:
         library = work / builds.LIBRARY
         _compile(command(torch, chosen, library), work)
@@ -162,9 +172,8 @@ def build(torch: Torch, into: Path | None = None, *, private: bool = False) -> B
 def _workplace(place: Path, *, private: bool) -> Path:
     """A new directory in it, where things are made before they get their names."""
     try:
-        place.mkdir(mode=0o700 if private else 0o755, parents=True, exist_ok=True)
-        if private:
-            place.chmod(0o700)
+        if not private:
+            place.mkdir(mode=0o755, parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=notes.BUILDING, dir=place))
     except OSError as error:
         raise UsageError(f"{place} cannot be written: {error.strerror or error}") from None
@@ -179,6 +188,7 @@ def _compile(arguments: list[str], scratch: Path) -> None:
             errors="replace",
             timeout=_COMPILE_SECONDS,
             check=False,
+            close_fds=False,  # paths may lead through a descriptor that is to be inherited: `builder`
             env={**os.environ, "TMPDIR": str(scratch)},  # what a killed compiler leaves goes with it
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -15,13 +15,14 @@ import platform
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from profclient.errors import ClientError
 from profclient.streamer.confine import drop_privileges, limit
-from profclient.torch import build, builds, notes, sources
+from profclient.torch import build, builds, notes, private, sources
 from profclient.torch.build import Torch
 from profclient.torch.builds import Build, Key, Unusable
 
@@ -64,28 +65,44 @@ def confine() -> None:
 
 def _built(asked: dict[str, Any]) -> dict[str, str]:
     """`asked`: `torch`, `git`, `cxx11_abi`, `home`, `cuda`, `cache`, and `root`: what stands before these paths."""
-    root = str(asked["root"])
+    root = str(asked["root"])  # /proc/self/fd/N, of ourselves and of the compilers: N is inherited
+    if root:
+        os.set_inheritable(int(root.rpartition("/")[2]), True)
     key = Key(str(asked["torch"]), str(asked["git"]), bool(asked["cxx11_abi"]), platform.machine(), sources.digest())
     torch = Torch("the daemon's builder", Path(root + str(asked["home"])), key, str(asked["cuda"]))
-    place = Path(root + str(asked["cache"]), "profd", "torch")
-    told = {"directory": str(Path(str(asked["cache"]), "profd", "torch", key.directory))}
+    base = Path(str(asked["cache"]))
+    real = base / "profd" / "torch"
+    told = {"directory": str(real / key.directory)}
+    try:
+        with private.place(Path(f"{root}{base}")) as place:
+            return {**told, **_in(place, torch, lambda why: _named(why.replace(str(place), str(real)), root))}
+    except ClientError as error:  # nothing is known to be the user's own, so nothing is noted there
+        return {**told, "state": "failed", "why": _named(str(error), root)}
+
+
+def _named(why: str, root: str) -> str:
+    """Paths as people know them."""
+    return why.replace(root, "") if root else why
+
+
+def _in(place: Path, torch: Torch, told: Callable[[str], str]) -> dict[str, str]:
+    """The same in its user's own place. `told`: what went wrong, in names that people know."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         if build.there(torch, place) is not None:
-            return {**told, "state": "built"}
-        if (failed := notes.failure(place, key)) is not None:
-            return {**told, "state": "failed", "why": failed.why}
+            return {"state": "built"}
+        if (failed := notes.failure(place, torch.key)) is not None:
+            return {"state": "failed", "why": failed.why}
         done = _make(torch, place, since)
-        return {**told, "state": "built", "without_cuda": done.without_cuda}
+        return {"state": "built", "without_cuda": done.without_cuda}
     except (ClientError, Unusable, OSError) as error:
-        why = str(error).replace(root, "") if root else str(error)
-        notes.remember_failure(place, key, since, why)
-        return {**told, "state": "failed", "why": why}
+        why = told(str(error))
+        notes.remember_failure(place, torch.key, since, why)
+        return {"state": "failed", "why": why}
 
 
 def _make(torch: Torch, place: Path, since: str) -> Build:
     """Compile it; what was made is loaded by the target's own rules, so it is looked at by these. Raises."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (torch.home / "include" / "ATen" / "record_function.h").is_file():
         raise ClientError("the torch has no C++ headers; the observer is built against them")
     notes.sweep(place)

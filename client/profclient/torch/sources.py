@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-PARTS: Final = ("torch", "torch/cuda/first", "torch/cuda/last/crt", "recorder")
+PARTS: Final = ("torch", "torch/first", "torch/cuda/first", "torch/cuda/last/crt", "recorder")
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 _CHECKOUT: Final = os.path.normpath(os.path.join(_HERE, "..", "..", "..", "native"))
 _SHIPPED: Final = os.path.join(_HERE, "native")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS
 from profd.observers.torch_of import Wanted
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_POLL_SECONDS: Final = 0.1
+_KILLED_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,33 +32,38 @@ class Built:
 
 async def build(wanted: Wanted, *, change_identity: bool) -> Built:
     """Have one built; ended, with all that it has started, when it takes too long or this is cancelled."""
-    try:
-        process = await asyncio.to_thread(_start, wanted, change_identity=change_identity)
-    except OSError as error:
-        return Built(f"the builder could not be started: {error.strerror} ({error.filename or sys.executable})")
-    answering = asyncio.ensure_future(asyncio.to_thread(_answer, process))
-    try:
-        done, _ = await asyncio.wait({answering}, timeout=OBSERVER_BUILD_SECONDS)
-    finally:
-        _end(process)
-        said = await asyncio.shield(answering)
-    if not done:
-        return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s")
-    return _understood(said, process.returncode)
+    with contextlib.ExitStack() as opened:
+        answer = opened.enter_context(_file(b"\0" * OBSERVER_ANSWER_BYTES_MAX))
+        try:
+            process = await asyncio.to_thread(_start, wanted, answer, change_identity=change_identity)
+        except OSError as error:
+            return Built(f"the builder could not be started: {error.strerror} ({error.filename or sys.executable})")
+        try:
+            done = await _ended(process, OBSERVER_BUILD_SECONDS)
+        finally:
+            _end(process)
+            await _ended(process, _KILLED_SECONDS)
+            code = process.poll()
+        if not done or code is None:
+            return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s")
+        return _understood(os.pread(answer.fileno(), OBSERVER_ANSWER_BYTES_MAX, 0).rstrip(b"\0"), code)
 
 
-def _start(wanted: Wanted, *, change_identity: bool) -> subprocess.Popen[bytes]:
+def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> subprocess.Popen[bytes]:
     """Raises OSError."""
     who: dict[str, Any] = {}
     if change_identity:
         # Set between fork and exec, in C: the program never runs with what the daemon may.
         who = {"user": wanted.uid, "group": wanted.gid, "extra_groups": []}
-    root = _root(wanted)
-    try:
-        process = subprocess.Popen(
+    with contextlib.ExitStack() as opened:
+        root = _root(wanted)
+        if root is not None:
+            opened.callback(os.close, root)
+        asked = {**asdict(wanted), "root": "" if root is None else f"/proc/self/fd/{root}"}
+        return subprocess.Popen(
             [sys.executable, "-P", "-s", "-m", "profclient.torch.builder"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=opened.enter_context(_file(json.dumps(asked).encode(), fcntl.F_SEAL_WRITE)),
+            stdout=answer,
             stderr=subprocess.DEVNULL,
             pass_fds=[root] if root is not None else [],
             cwd="/",
@@ -63,20 +71,32 @@ def _start(wanted: Wanted, *, change_identity: bool) -> subprocess.Popen[bytes]:
             start_new_session=True,
             **who,
         )
-    finally:
-        if root is not None:
-            os.close(root)
-    asked = {**asdict(wanted), "root": "" if root is None else f"/proc/self/fd/{root}"}
-    with contextlib.suppress(OSError), _pipe(process.stdin) as pipe:
-        pipe.write(json.dumps(asked).encode())
-    return process
 
 
-def _pipe(end: IO[bytes] | None) -> IO[bytes]:
-    """It is one: PIPE was asked for."""
-    if end is None:
-        raise OSError("no pipe")
-    return end
+def _file(said: bytes, seals: int = 0) -> IO[bytes]:
+    """In memory, with this in it, of this size for ever.
+
+    No pipe: any process of the builder's uid can open its ends under /proc/PID/fd, and hold one or fill it, which the
+    daemon would wait for.
+    """
+    file = open(os.memfd_create("profd-builder", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC), "r+b", buffering=0)  # noqa: SIM115
+    file.write(said)
+    file.seek(0)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL | seals)
+    return file
+
+
+async def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ended in time; one that waits for a dead disk does not end even when it is killed.
+
+    It is not reaped, so that its number stays its own until its group has been ended.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                await asyncio.sleep(_POLL_SECONDS)
+            return True
+    return False
 
 
 def _root(wanted: Wanted) -> int | None:
@@ -94,15 +114,6 @@ def _environment() -> dict[str, str]:
     if libraries := os.environ.get("LD_LIBRARY_PATH"):  # of the daemon's Python
         made["LD_LIBRARY_PATH"] = libraries
     return {**made, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-
-
-def _answer(process: subprocess.Popen[bytes]) -> bytes:
-    """What it says until it ends; what it has started ends with it."""
-    with _pipe(process.stdout) as pipe:
-        said = pipe.read(OBSERVER_ANSWER_BYTES_MAX)
-    _end(process)
-    process.wait()
-    return said
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -199,19 +199,24 @@ APART = """
 import asyncio, os, sys
 from profd.observers.builder import build
 from profd.observers.torch_of import Wanted
-os.environ["PATH"] = "/nowhere"
-cache, pid = sys.argv[1:]
-wanted = Wanted("2.13.0", "cf30", True, "", "/nowhere/torch", cache, os.geteuid(), os.getegid(), int(pid))
+cache, pid, version, git, abi, home = sys.argv[1:]
+wanted = Wanted(version, git, abi == "True", "", home, cache, os.geteuid(), os.getegid(), int(pid))
 print(asyncio.run(build(wanted, change_identity=False)))
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces take root")
 def test_a_service_with_read_only_mounts_goes_through_the_targets_root(home: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    os.chown(home, os.geteuid(), -1)
+    package = Path(torch.__file__).parent
+    key = [torch.__version__, torch.version.git_version, torch._C._GLIBCXX_USE_CXX11_ABI]
+
     def said(pid: int) -> str:
         mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
         apart = ["unshare", "-m", "--propagation", "private", "sh", "-c", mount, "sh", str(home)]
-        command = [*apart, sys.executable, "-c", APART, str(home / "cache"), str(pid)]
+        wanted = [str(home / "cache"), str(pid), *map(str, key), str(package)]
+        command = [*apart, sys.executable, "-c", APART, *wanted]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0 and "mount" in done.stderr:
             pytest.skip(f"no mounts can be made here: {done.stderr}")
@@ -219,6 +224,6 @@ def test_a_service_with_read_only_mounts_goes_through_the_targets_root(home: Pat
 
     assert "Read-only" in said(0)
     assert not (home / "cache").exists()
-    assert "no C++ headers" in said(os.getpid())
-    [note] = (home / "cache" / "profd" / "torch").iterdir()
-    assert "no C++ headers" in note.read_text()
+    assert "why=''" in said(os.getpid())
+    [made] = (home / "cache" / "profd" / "torch").iterdir()
+    assert {path.name for path in made.iterdir()} == {"observer.so", "build.json"}

@@ -108,7 +108,11 @@ def test_a_place_that_was_named_comes_first(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_digest_is_of_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = (("torch/cuda/first", "cuda_runtime.h"), ("torch/cuda/last/crt", "host_defines.h"))
+    cuda = (
+        ("torch/first", "stdc-predef.h"),
+        ("torch/cuda/first", "cuda_runtime.h"),
+        ("torch/cuda/last/crt", "host_defines.h"),
+    )
     ours = (("torch", "all.cpp"), ("torch", "names.h"), ("recorder", "writer.h"), ("recorder", "other.cpp"))
     for part, name in (*ours, *cuda):
         (tmp_path / part).mkdir(exist_ok=True, parents=True)

@@ -1,0 +1,92 @@
+"""The builder as a process, and what others of its uid can do to the daemon that waits for it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from profd.observers import builder
+from profd.observers.torch_of import Wanted
+
+SLEEPS = "import sys, time; sys.stdin.read(); time.sleep(600)"
+
+
+def wanted(folder: Path) -> Wanted:
+    return Wanted("2.13.0", "cf30", True, "", str(folder / "torch"), str(folder / "cache"), os.geteuid(), os.getegid())
+
+
+async def test_it_says_what_became_of_it(tmp_path: Path) -> None:
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert built.why == "the torch has no C++ headers; the observer is built against them"
+    assert built.directory.startswith(f"{tmp_path}/cache/profd/torch/torch-2.13.0-")
+
+
+async def test_who_holds_its_answer_open_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    start = builder._start
+
+    def opened(*arguments: object, **more: object) -> object:
+        process = start(*arguments, **more)  # type: ignore[arg-type]
+        held.append(os.open(f"/proc/{process.pid}/fd/1", os.O_RDWR))  # as any process of its uid can
+        return process
+
+    monkeypatch.setattr(builder, "_start", opened)
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert "no C++ headers" in built.why
+    with pytest.raises(PermissionError):
+        os.ftruncate(held[0], 1 << 40)  # nor made to be read at length
+    os.close(held[0])
+
+
+async def test_one_that_takes_too_long_is_ended_though_its_answer_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{SLEEPS}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(builder.sys, "executable", str(program))
+    monkeypatch.setattr(builder, "OBSERVER_BUILD_SECONDS", 0.0)
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert "took longer than" in built.why
+
+
+@pytest.mark.parametrize("name", ["cache/profd", "cache/profd/torch"])
+async def test_a_planted_link_is_refused_and_nothing_behind_it_changed(tmp_path: Path, name: str) -> None:
+    behind = tmp_path / "behind"
+    behind.mkdir(mode=0o755)
+    link = tmp_path / name
+    link.parent.mkdir(mode=0o700, parents=True)
+    for part in (tmp_path / "cache", link.parent):
+        part.chmod(0o700)
+    link.symlink_to(behind)
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert "symbolic link" in built.why
+    assert not list(behind.iterdir())
+    assert stat.S_IMODE(behind.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("name", ["cache", "cache/profd", "cache/profd/torch"])
+async def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "cache" / "profd" / "torch").mkdir(parents=True)
+    for part in ("cache", "cache/profd", "cache/profd/torch"):
+        (tmp_path / part).chmod(0o1777 if part == name else 0o700)
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert f"{tmp_path / name} is writable by others" in built.why
+    assert not list((tmp_path / "cache" / "profd" / "torch").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's folder takes root")
+@pytest.mark.parametrize("name", ["", "cache", "cache/profd", "cache/profd/torch"])
+async def test_a_folder_of_another_user_is_refused(tmp_path: Path, name: str) -> None:
+    if name:
+        (tmp_path / name).mkdir(mode=0o700, parents=True)
+        for part in (tmp_path / name, *(tmp_path / name).parents[: name.count("/")]):
+            part.chmod(0o700)
+    (tmp_path / name).chmod(0o755)
+    os.chown(tmp_path / name, 65534, 65534)
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert f"{tmp_path / name} belongs to uid 65534" in built.why
+    assert [path.name for path in (tmp_path / name).iterdir()] == []
