@@ -136,7 +136,8 @@ PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daem
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
-OBSERVER_BUILD_SECONDS: Final = 2000.0  # at nice 19 on a busy host; two compilations of 900 s at most
+OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; everybody else's builds wait for it
+OBSERVER_QUIET_SECONDS: Final = 3600.0  # without builds for a user whose build took longer
 OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
 OBSERVER_BUILDS_MAX: Final = 1024  # that are remembered, and processes that want one
 OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder

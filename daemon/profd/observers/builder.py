@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS
-from profd.observers.torch_of import Wanted
+from profd.observers.torch_of import Wanted, still_there
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _POLL_SECONDS: Final = 0.1
@@ -28,6 +29,8 @@ class Built:
 
     why: str = ""
     directory: str = ""
+    again: bool = False  # the builder did not begin: it says nothing of the next try
+    too_long: bool = False
 
 
 async def build(wanted: Wanted, *, change_identity: bool) -> Built:
@@ -37,7 +40,9 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
         try:
             process = await asyncio.to_thread(_start, wanted, answer, change_identity=change_identity)
         except OSError as error:
-            return Built(f"the builder could not be started: {error.strerror} ({error.filename or sys.executable})")
+            return Built(
+                f"the builder could not be started: {error.strerror} ({error.filename or sys.executable})", again=True
+            )
         try:
             done = await _ended(process, OBSERVER_BUILD_SECONDS)
         finally:
@@ -45,7 +50,7 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
             await _ended(process, _KILLED_SECONDS)
             code = process.poll()
         if not done or code is None:
-            return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s")
+            return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s", too_long=True)
         return _understood(os.pread(answer.fileno(), OBSERVER_ANSWER_BYTES_MAX, 0).rstrip(b"\0"), code)
 
 
@@ -103,7 +108,11 @@ def _root(wanted: Wanted) -> int | None:
     """The target's root, where our own mounts are read-only (`ProtectSystem=`): its user may write there."""
     if not wanted.pid:
         return None
-    return os.open(f"/proc/{wanted.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    root = os.open(f"/proc/{wanted.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not still_there(wanted):
+        os.close(root)
+        raise ProcessLookupError(errno.ESRCH, "the process has ended", f"/proc/{wanted.pid}/root")
+    return root
 
 
 def _environment() -> dict[str, str]:

@@ -8,20 +8,23 @@ told, and not tried again while the daemon lives; the builder, which works as th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from threading import Thread
 from typing import Final, TypeVar
 
-from profd.limits import OBSERVER_BUILDS_MAX, OBSERVER_MEMORY_BYTES_MIN, GiB
+from profd.limits import OBSERVER_BUILDS_MAX, OBSERVER_MEMORY_BYTES_MIN, OBSERVER_QUIET_SECONDS, GiB
 from profd.observers import torch_of
 from profd.observers.builder import Built, build
 from profd.observers.torch_of import Elsewhere, Wanted
+from profd.targets.memory import Memory
 from profd.targets.process import Process, ProcessId
 
 BY_HAND: Final = "build it once for this torch: profctl torch build"
@@ -44,7 +47,7 @@ class State(Enum):
     BUILDING = "being built"
     BUILT = "built"
     FAILED = "failed"
-    DECLINED = "put off"  # for want of memory: the next capture asks again
+    DECLINED = "put off"  # for a reason that passes: the next capture asks again
 
 
 @dataclass(slots=True)
@@ -76,6 +79,8 @@ class Observers:
         self._proc = proc
         self._seen: dict[ProcessId, _Seen] = {}
         self._orders: dict[Wanted, _Order] = {}
+        self._quiet: dict[int, float] = {}  # by uid, until when
+        self._looking: Future[None] | None = None
         self._queue: asyncio.Queue[Wanted] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
@@ -86,9 +91,17 @@ class Observers:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def look(self, processes: Sequence[Process]) -> None:
-        """Find out what torch they have; bounded."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._look, list(processes)), _LOOK_SECONDS)
+        """Find out what torch they have; bounded, and nothing while an earlier look waits for a disk."""
+        while self._looking is not None and not self._looking.done():
+            done, _ = await asyncio.wait({asyncio.wrap_future(self._looking)}, timeout=_LOOK_SECONDS)
+            if not done:
+                return
+        self._looking = Future()
+        # Not of the loop's executor, whose threads everything shares; and the daemon's end does not wait for it.
+        Thread(
+            target=_told_to, args=(self._looking, self._look, list(processes)), name="observers", daemon=True
+        ).start()
+        await asyncio.wait({asyncio.wrap_future(self._looking)}, timeout=_LOOK_SECONDS)
 
     def usable(self, process: Process) -> bool:
         """One has been built since it told what it can."""
@@ -141,12 +154,23 @@ class Observers:
         key = _of_all(wanted)
         order = self._orders.get(key)
         if order is None or order.state is State.DECLINED:
+            order = self._put_off(wanted.uid)
+            if order is not None:
+                return order
             order = _Order(State.WAITING)
             _remember(self._orders, key, order)
             self._queue.put_nowait(wanted)
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._work(), name="observers")
         return order
+
+    def _put_off(self, uid: int) -> _Order | None:
+        """A user has one in the queue, so that they take turns, and none for a while after one that took too long."""
+        if any(of.uid == uid and order.state in (State.WAITING, State.BUILDING) for of, order in self._orders.items()):
+            return _Order(State.DECLINED, "another one of its user's is being built")
+        if time.monotonic() < self._quiet.get(uid, 0.0):
+            return _Order(State.DECLINED, "an earlier one of its user's took too long, less than an hour ago")
+        return None
 
     async def _work(self) -> None:
         """One after the other."""
@@ -171,29 +195,40 @@ class Observers:
         other = self._change_identity and wanted.uid != os.geteuid()
         found: Built = await build(wanted, change_identity=other)
         order.directory, order.why = found.directory, found.why
-        order.state = State.FAILED if found.why else State.BUILT
+        order.state = State.BUILT
+        if found.why:
+            order.state = State.DECLINED if found.again else State.FAILED
+        if found.too_long:
+            _remember(self._quiet, wanted.uid, time.monotonic() + OBSERVER_QUIET_SECONDS)
         log.info("an observer of PyTorch", extra={"state": order.state.value, "torch": wanted.torch, "why": found.why})
 
 
+def _told_to(future: Future[None], look: Callable[[list[Process]], None], processes: list[Process]) -> None:
+    """In a thread of its own. Done in any case: what was not found out is asked for again."""
+    try:
+        look(processes)
+    except Exception:  # the next look is another one
+        log.exception("processes were not looked at")
+    finally:
+        future.set_result(None)
+
+
 def free_bytes(proc: Path = Path("/proc")) -> int:
-    """Memory of the host that programs could have."""
-    for line in (proc / "meminfo").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 0
+    """Memory that a build could have, which is in the daemon's own cgroup: of the host and of that."""
+    return Memory(proc).left(os.getpid()) or 0
 
 
 def _told(order: _Order) -> str:
     if order.state is State.FAILED:
         return f"it could not be built: {order.why} (profctl torch build tries again)"
     if order.state is State.DECLINED:
-        return f"it was not built, because {order.why}: ask again when there is memory, or profctl torch build"
+        return f"it was not built, because {order.why}: the next capture asks again, or profctl torch build"
     return "it is being built: profctl torch list"
 
 
 def _of_all(wanted: Wanted) -> Wanted:
     """The same for all processes that it is for."""
-    return replace(wanted, gid=0, pid=0)
+    return replace(wanted, gid=0, pid=0, start_ticks=0, mounts="")
 
 
 def _remember(table: dict[Key, Value], key: Key, value: Value) -> None:

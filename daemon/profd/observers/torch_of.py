@@ -45,6 +45,8 @@ class Wanted:
     uid: int
     gid: int
     pid: int = 0  # whose root is to be gone through, where our own mounts are read-only; 0: ours
+    start_ticks: int = 0  # of that process
+    mounts: str = ""  # the same: the name of its namespace
 
 
 def look(process: Process, proc: Path = Path("/proc")) -> Wanted:
@@ -70,20 +72,33 @@ def look(process: Process, proc: Path = Path("/proc")) -> Wanted:
         uid=process.uid,
         gid=process.gid,
         pid=process.id.pid if other else 0,
+        start_ticks=process.id.start_ticks if other else 0,
+        mounts=other,
     )
 
 
-def _mounts(folder: Path, proc: Path) -> bool:
-    """Whether it has the host's mounts and not ours: a service sees those with limits of its own. Raises Elsewhere."""
+def still_there(wanted: Wanted, proc: Path = Path("/proc")) -> bool:
+    """Its process is the one that was looked at, not another of its pid, with the mounts and root that it had."""
+    folder = proc / str(wanted.pid)
+    stat = procfs.stat_of(wanted.pid, proc)
+    same = stat is not None and stat.start_ticks == wanted.start_ticks
+    return same and procfs.link(folder / "ns/mnt") == wanted.mounts and _our_root(folder)
+
+
+def _mounts(folder: Path, proc: Path) -> str:
+    """The host's, if it has those and not ours: a service sees those with limits of its own. Raises Elsewhere."""
     theirs = procfs.link(folder / "ns/mnt")
     ours, hosts = procfs.link(proc / "self/ns/mnt"), procfs.link(proc / "1/ns/mnt")
-    try:
-        same_root = os.path.samestat((folder / "root").stat(), Path("/").stat())
-    except OSError:
-        same_root = False
-    if not theirs or theirs not in (ours, hosts) or not same_root:
+    if not theirs or theirs not in (ours, hosts) or not _our_root(folder):
         raise Elsewhere(_ELSEWHERE)
-    return theirs != ours
+    return theirs if theirs != ours else ""
+
+
+def _our_root(folder: Path) -> bool:
+    try:
+        return os.path.samestat((folder / "root").stat(), Path("/").stat())
+    except OSError:
+        return False
 
 
 def _text(folder: Path, path: str) -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.targets.procfs import stat_of
 from profd.workers.identity import unreadable
 from profproto.v1 import capture_pb2 as pb
 
@@ -199,8 +200,8 @@ APART = """
 import asyncio, os, sys
 from profd.observers.builder import build
 from profd.observers.torch_of import Wanted
-cache, pid, version, git, abi, home = sys.argv[1:]
-wanted = Wanted(version, git, abi == "True", "", home, cache, os.geteuid(), os.getegid(), int(pid))
+cache, pid, ticks, mounts, version, git, abi, home = sys.argv[1:]
+wanted = Wanted(version, git, abi == "True", "", home, cache, os.geteuid(), os.getegid(), int(pid), int(ticks), mounts)
 print(asyncio.run(build(wanted, change_identity=False)))
 """
 
@@ -215,7 +216,15 @@ def test_a_service_with_read_only_mounts_goes_through_the_targets_root(home: Pat
     def said(pid: int) -> str:
         mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
         apart = ["unshare", "-m", "--propagation", "private", "sh", "-c", mount, "sh", str(home)]
-        wanted = [str(home / "cache"), str(pid), *map(str, key), str(package)]
+        ticks = stat_of(os.getpid()).start_ticks
+        wanted = [
+            str(home / "cache"),
+            str(pid),
+            str(ticks),
+            os.readlink("/proc/self/ns/mnt"),
+            *map(str, key),
+            str(package),
+        ]
         command = [*apart, sys.executable, "-c", APART, *wanted]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0 and "mount" in done.stderr:

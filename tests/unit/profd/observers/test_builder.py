@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ async def test_one_that_takes_too_long_is_ended_though_its_answer_is_held(
     monkeypatch.setattr(builder, "OBSERVER_BUILD_SECONDS", 0.0)
     built = await builder.build(wanted(tmp_path), change_identity=False)
     assert "took longer than" in built.why
+    assert built.too_long
 
 
 @pytest.mark.parametrize("name", ["cache/profd", "cache/profd/torch"])
@@ -90,3 +92,12 @@ async def test_a_folder_of_another_user_is_refused(tmp_path: Path, name: str) ->
     built = await builder.build(wanted(tmp_path), change_identity=False)
     assert f"{tmp_path / name} belongs to uid 65534" in built.why
     assert [path.name for path in (tmp_path / name).iterdir()] == []
+
+
+async def test_a_process_that_has_ended_before_is_told_apart_from_a_failure(tmp_path: Path) -> None:
+    """Its pid is another process's by then, whose root is not gone through."""
+    gone = replace(wanted(tmp_path), pid=os.getpid(), start_ticks=1)
+    built = await builder.build(gone, change_identity=False)
+    assert built.again
+    assert "the process has ended" in built.why
+    assert not list(tmp_path.iterdir())

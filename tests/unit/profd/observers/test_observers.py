@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 from profd.limits import OBSERVER_MEMORY_BYTES_MIN
 from profd.observers import observers as module
 from profd.observers.builder import Built
 from profd.observers.observers import BY_HAND, Observers
+from profd.observers.observers import free_bytes as free
 from profd.observers.torch_of import Elsewhere, Wanted
 from profd.targets.process import Process, ProcessId
 
@@ -145,3 +148,79 @@ async def test_nothing_is_built_where_it_is_off_or_cannot_be(
     assert observers.fix(replace(ME, id=ProcessId(8, 1))) == BY_HAND  # never looked at
     assert not builder.asked
     assert not observers.counts()
+
+
+async def test_a_user_has_one_in_the_queue_and_the_next_one_is_another_users(
+    observers: Observers, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(process: Process, proc: Path) -> Wanted:
+        return replace(WANTED, uid=process.uid, torch=str(process.id.pid))
+
+    monkeypatch.setattr(module.torch_of, "look", look)
+    mine = [replace(ME, id=ProcessId(pid, 1), uid=1) for pid in (1, 2, 3)]
+    other = replace(ME, id=ProcessId(4, 1), uid=2)
+    await observers.look([*mine, other])
+    told = [observers.fix(process) for process in (*mine, other)]
+    assert ["another one of its user's is being built" in one for one in told] == [False, True, True, False]
+    builder.go.set()
+    await eventually(lambda: done(observers, "built", 2))
+    assert [wanted.torch for wanted in builder.asked] == ["1", "4"]
+    assert observers.fix(mine[1]) == "it is being built: profctl torch list"
+
+
+async def test_after_one_that_took_too_long_its_user_waits(
+    observers: Observers, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.torch_of, "look", lambda process, proc: replace(WANTED, torch=str(process.id.pid)))
+    builder.result = Built("it took longer than 600 s", too_long=True)
+    builder.go.set()
+    second = replace(ME, id=ProcessId(8, 1))
+    await observers.look([ME, second])
+    observers.fix(ME)
+    await eventually(lambda: done(observers, "failed"))
+    assert "took too long, less than an hour ago" in observers.fix(second)
+    assert len(builder.asked) == 1
+
+
+async def test_one_that_did_not_begin_is_asked_for_again(observers: Observers, builder: Builder) -> None:
+    builder.result = Built("the process has ended", again=True)
+    builder.go.set()
+    await observers.look([ME])
+    observers.fix(ME)
+    await eventually(lambda: done(observers, "put off"))
+    observers.fix(ME)
+    await eventually(lambda: len(builder.asked) == 2)
+
+
+async def test_a_look_at_a_dead_disk_takes_one_thread(
+    observers: Observers, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, looks = Event(), []
+
+    def look(process: Process, proc: Path) -> Wanted:
+        looks.append(process)
+        answered.wait()
+        return WANTED
+
+    monkeypatch.setattr(module.torch_of, "look", look)
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
+    for _ in range(3):
+        await observers.look([ME])
+    answered.set()
+    assert len(looks) == 1
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 60.0)
+    await observers.look([ME])
+    assert observers.fix(ME) == "it is being built: profctl torch list"
+
+
+def test_what_the_daemons_own_cgroup_has_left_counts(tmp_path: Path) -> None:
+    group = tmp_path / "cgroup"
+    group.mkdir()
+    for name, said in (("memory.max", 3 << 30), ("memory.current", 2 << 30), ("memory.stat", "")):
+        (group / name).write_text(f"{said}\n")
+    for folder in ("self", str(os.getpid())):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "meminfo").write_text(f"MemAvailable: {8 << 20} kB\n")
+    (tmp_path / str(os.getpid()) / "cgroup").write_text("0::/\n")
+    (tmp_path / "self" / "mountinfo").write_text(f"1 1 0:1 / {group} rw - cgroup2 cgroup2 rw\n")
+    assert free(tmp_path) == 1 << 30
