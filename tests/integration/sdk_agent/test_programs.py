@@ -137,14 +137,17 @@ def resident_kb(pid: int) -> int:
 
 
 def test_idle_it_takes_little_memory(agents):
-    """Private memory of a process that attached, over that of one which only imported the same."""
+    """Private memory of a process that attached, over that of one which only imported the agent.
+
+    The modules of hooks are among it: they are imported by attach(), so that no capture has to (docs/agent.md).
+    """
     import_all = "import atexit, os, pathlib, profclient.address, profclient.agent, profclient._recorder, _thread\n"
     plain = [agents.job(import_all + WAIT, attach=False) for _ in range(3)]
     attached = [agents.job(import_all + WAIT) for _ in range(3)]
     for _ in attached:
         agents.daemon.accept()
     least_plain = min(resident_kb(job.pid) for job in plain)
-    assert min(resident_kb(job.pid) for job in attached) - least_plain <= 100
+    assert min(resident_kb(job.pid) for job in attached) - least_plain <= 256
 
 
 def test_a_stopped_process_is_armed_when_it_goes_on(agents):
