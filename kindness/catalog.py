@@ -42,4 +42,3 @@ PROGRAMS: Final = (
     Program("ranges", rest=0.01, attached=False),
     Program("execs"),
 )
-BY_NAME: Final = {program.name: program for program in PROGRAMS}
