@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from profd.decodable import decodable
 from profd.errors import BadInput
 from profd.limits import ARENA_BYTES_MAX, ARENA_STRINGS_BYTES, PM_INTERVAL_US, STORE_BYTES_DEFAULT, MiB
 
@@ -55,6 +56,7 @@ class TorchSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     build: str = "auto"  # for attached processes that have none, once for each torch and user; or "off"
 
 
+@decodable
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What the file and the environment may say. Empty strings mean the default of the mode."""
 

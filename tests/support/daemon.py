@@ -151,6 +151,10 @@ def running_daemon(*flags: str, environ: Mapping[str, str] | None = None, user: 
         daemon = start_daemon(directory, *flags, environ=environ, user=user)
         try:
             yield daemon
+        except BaseException as error:
+            if (code := daemon.process.poll()) is not None:
+                error.add_note(f"profd had ended with {code}; its log:\n{daemon.log}")
+            raise
         finally:
             daemon.stop()
     finally:

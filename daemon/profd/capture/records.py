@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.capture.model import Cost, Loss, Options, Phase, RawFile, Reason, State
+from profd.decodable import decodable
 from profd.errors import BadInput
 from profd.targets.process import Process, ProcessId
 
@@ -99,6 +100,7 @@ class TargetRecord:
         )
 
 
+@decodable
 @dataclass(slots=True)
 class CaptureRecord:
     """One request and what became of it; `finished_ns` is None while any target is live."""

@@ -15,6 +15,8 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from profd.decodable import decodable
+
 TRAILER_BYTES_MAX: Final = 1 << 18
 ENDED_THREADS_MAX: Final = 4096
 # The end of py-spy's array: records end with their time, the last ones with that of the writing.
@@ -53,6 +55,7 @@ class Anchor(msgspec.Struct, frozen=True):
         return max(from_start, self.ended_ns - last_us * 1000)
 
 
+@decodable
 class _Trailer(msgspec.Struct, frozen=True):
     profd_samples: Anchor
 

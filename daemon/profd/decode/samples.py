@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from profd import limits
+from profd.decodable import decodable
 from profd.decode import anchor
 from profd.decode.batch import Batch, Findings
 from profd.decode.shared import SharedTracks
@@ -49,6 +50,7 @@ class _Args(msgspec.Struct):
     line: int | None = None
 
 
+@decodable
 class _Record(msgspec.Struct):
     name: str
     ph: str

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from profd import _engine
+from profd.decodable import decodable
 from profd.events import NO_CODE
 from profd.events.table import Array
 
@@ -25,6 +26,7 @@ _DIMS_MAX: Final = 16
 Dims = list[int]
 
 
+@decodable
 class Signature(msgspec.Struct, gc=False):
     """One entry of the dictionary `inputs`: what an op was called with."""
 

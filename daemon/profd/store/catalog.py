@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.capture.model import Loss
+from profd.decodable import decodable
 from profd.errors import Exhausted, ProfdError, Unavailable
 from profd.store.files import disk
 from profd.store.meta import TraceMeta, decode_struct, encode_struct
@@ -38,6 +39,7 @@ class CatalogDamaged(ProfdError):
     """The file is no database, or not one of ours: it has to be built again."""
 
 
+@decodable
 class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
     """A trace in a list: the light part of its meta, and its pin and shares. None: not known."""
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from profd.capture.model import Cost, Loss, Phase
+from profd.decodable import decodable
 from profd.errors import BadTrace, NotFound
 from profd.events.table import Tracks
 from profd.limits import META_BYTES_MAX
@@ -40,6 +41,7 @@ class SegmentInfo(msgspec.Struct, kw_only=True):
     unended: int = 0  # rows without an end: they may reach beyond end_ns
 
 
+@decodable
 class TraceMeta(msgspec.Struct, kw_only=True):
     """Everything about a trace that is not an event. None means not known, never zero."""
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from profd.capture.model import Reason
+from profd.decodable import decodable
 from profd.errors import Denied, Exhausted, JobFailed, NotFound, ProfdError
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission
@@ -51,6 +52,7 @@ class _RawFrame(msgspec.Struct):
     line: int = 0
 
 
+@decodable
 class _RawThread(msgspec.Struct):
     thread_id: int
     thread_name: str | None = None
