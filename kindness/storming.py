@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import grpc
 from profclient.connection import Daemon
@@ -24,6 +25,8 @@ from kindness.daemons import Daemons
 from kindness.ledger import Job, Ledger, Skipped, Tally
 
 NAME = "storm"
+_LATER_SECONDS: Final = 0.5
+_NICE: Final = ("nice", "-n", "5")  # jobs take what the captures leave, so that there are many of these
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Storm:
     lock: threading.Lock = field(default_factory=threading.Lock)
     running: dict[int, tuple[jobs.Job, Program]] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)  # pids that a capture is being asked of
+    later: dict[int, float] = field(default_factory=dict)  # when a process that was refused is asked again
     cpu_seconds: float = 0.0
     seen: Counter[str] = field(default_factory=Counter)
 
@@ -90,6 +94,7 @@ def _until_over(storm: Storm, job: jobs.Job, program: Program) -> None:
         time.sleep(0.05)
     with storm.lock:
         del storm.running[job.pid]
+        storm.later.pop(job.pid, None)
         storm.cpu_seconds += job.cpu_seconds
 
 
@@ -107,6 +112,7 @@ def _start(storm: Storm, program: Program, chance: random.Random, seconds: float
         command = cgroup.joined(stack.enter_context(cgroup.limited(program.memory_bytes)), command)
     if program.attached:
         command = jobs.attached(command)
+    command = [*_NICE, *command]
     return jobs.start(
         name, command, storm.ledger.logs(storm.shard), storm.found.environment(**environment), seconds=seconds
     )
@@ -168,15 +174,17 @@ def _ask(storm: Storm, daemon: Daemon, chance: random.Random) -> bool:
     finally:
         with storm.lock:
             storm.asked.discard(pid)
-    if any(outcome.startswith(("refused", "busy")) for outcome in outcomes):
-        storm.over.wait(0.3)  # it has not attached yet, or it is held by what comes after a recording
+            if any(outcome.startswith(("refused no_source", "busy")) for outcome in outcomes):
+                # It has not attached yet, or it is held by what comes after a recording.
+                storm.later[pid] = time.monotonic() + _LATER_SECONDS
     return "UnreachableError" not in outcomes
 
 
 def _choose(storm: Storm, chance: random.Random) -> tuple[int, Program, list[int]] | None:
     """A job that nobody asks for now, mostly: its pid and program, and all pids of the capture."""
     with storm.lock:
-        there = list(storm.running.items())
+        now = time.monotonic()
+        there = [each for each in storm.running.items() if storm.later.get(each[0], 0.0) <= now]
         beside = chance.random() < 0.005  # another capture of the same job
         free = [each for each in there if beside or each[0] not in storm.asked]
         if not free:

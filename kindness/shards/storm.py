@@ -19,7 +19,7 @@ from kindness.storming import NAME, Storm, asker, killed_clients, slot
 _SLOTS: Final = 6
 _ASKERS: Final = 7
 _SECONDS: Final = (10.0, 40.0)  # of a job
-_KILLS: Final = (20, 50)  # captures that recorded between two
+_KILLS: Final = (30, 45)  # captures that recorded between two
 
 
 def run(ledger: Ledger, deadline: float, seed: int, name: str = NAME) -> None:
