@@ -20,13 +20,18 @@ def under_captures(
 ) -> None:
     """Capture a job and its children until it is over; `also`: processes that are no children of its any more."""
 
+    gone = threading.Event()  # the daemon that is connected: it was killed, and its successor has other tokens
+
     def told(_: int, outcome: str, recorded: bool) -> None:
         tally.count(job.program, outcome, recorded)
+        if outcome in ("UnreachableError", "DeniedError"):
+            gone.set()
 
     def ask() -> None:
         while job.popen.returncode is None:
+            gone.clear()
             with connection(found.socket) as daemon:
-                while daemon is not None and job.popen.returncode is None:
+                while daemon is not None and job.popen.returncode is None and not gone.is_set():
                     capture(daemon, sorted({job.pid, *also()}), options(chance), told, children=True)
                     time.sleep(0.02)
             time.sleep(0.05)

@@ -14,13 +14,13 @@ from kindness.ledger import Ledger, Skipped
 NAME: Final = "packages"
 PIP: Final = ("greenlet", "gevent", "trio", "uvloop", "tornado", "joblib", "gunicorn", "flask")
 CASES: Final = (
-    Case("greenlet", "packages/greenlets.py", ("200",)),
+    Case("greenlet", "packages/greenlets.py", ("1000",)),
     Case("gevent", "packages/gevents.py", ("200",)),
-    Case("trio", "packages/trios.py", ("300",)),
-    Case("uvloop", "packages/uvloops.py", ("300",)),
-    Case("tornado", "packages/tornados.py", ("100",)),
+    Case("trio", "packages/trios.py", ("1500",)),
+    Case("uvloop", "packages/uvloops.py", ("600",)),
+    Case("tornado", "packages/tornados.py", ("1000",)),
     Case("joblib", "packages/joblibs.py", ("100",)),
-    Case("gunicorn and flask", "packages/gunicorns.py", ("50",)),
+    Case("gunicorn and flask", "packages/gunicorns.py", ("500",)),
     Case("DataLoader, fork", "packages/loaders.py", ("20", "fork")),
     Case("DataLoader, spawn", "packages/loaders.py", ("3", "spawn")),
     Case("DataLoader, forkserver", "packages/loaders.py", ("3", "forkserver")),

@@ -14,16 +14,16 @@ from kindness.ledger import Ledger, Skipped
 NAME: Final = "tools"
 PIP: Final = ("coverage", "viztracer", "memray", "debugpy", "py-spy")
 OWN: Final = (
-    Case("cProfile", "tools/cprofiles.py", ("150",)),
+    Case("cProfile", "tools/cprofiles.py", ("300",)),
     Case("sys.setprofile and sys.settrace", "tools/profilers.py", ("300",)),
 )
 CASES: Final = (
     *OWN,
-    Case("coverage", "tools/coverages.py", ("150",)),
+    Case("coverage", "tools/coverages.py", ("300",)),
     Case("viztracer", "tools/viztracers.py", ("150",)),
     Case("py-spy", "tools/pyspies.py", ("150",)),
-    Case("memray", "tools/memrays.py", ("150",)),
-    Case("debugpy", "tools/debugpys.py", ("100",)),
+    Case("memray", "tools/memrays.py", ("600",)),
+    Case("debugpy", "tools/debugpys.py", ("500",)),
 )
 
 
