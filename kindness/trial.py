@@ -19,7 +19,6 @@ def under_captures(
     found: Daemons, job: jobs.Job, tally: Tally, chance: random.Random, also: Callable[[], list[int]] = list
 ) -> None:
     """Capture a job and its children until it is over; `also`: processes that are no children of its any more."""
-
     gone = threading.Event()  # the daemon that is connected: it was killed, and its successor has other tokens
 
     def told(_: int, outcome: str, recorded: bool) -> None:
