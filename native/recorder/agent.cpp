@@ -29,7 +29,7 @@ struct Agent {
   Control* control = nullptr;  // made by the first start
   bool running = false;  // there is a thread
   pthread_t thread{};
-  std::atomic<pid_t> tid{0};
+  std::atomic<pid_t> tid{0};  // 0 until it has said it
 };
 
 Agent& agent() {
@@ -75,6 +75,7 @@ bool launch(std::string* why) {
     std::lock_guard lock(one.requests.mutex);
     awakes = one.requests.wake.open();
   }
+  one.tid = 0;  // a fork until the thread runs is not to look for the one before it
   const int error = awakes ? (one.requests.leave = Leave::Stay, create_thread()) : errno;
   one.running = error == 0;
   if (error && why) *why = std::string("its thread could not be started: ") + std::strerror(error);
@@ -135,13 +136,15 @@ void stop(const char* reason) {
 bool alone_but_for(pid_t hooks, bool unknown) {
   DIR* tasks = opendir("/proc/self/task");
   if (!tasks) return false;
+  const pid_t mine = agent().running ? agent().tid.load() : -1;
+  const int unnamed = unknown + (mine == 0);
   int others = 0;
-  while (const dirent* entry = others > unknown ? nullptr : readdir(tasks)) {
+  while (const dirent* entry = others > unnamed ? nullptr : readdir(tasks)) {
     const pid_t tid = std::atoi(entry->d_name);  // 0: . and ..
-    others += tid != 0 && tid != gettid() && tid != hooks && !(agent().running && tid == agent().tid);
+    others += tid != 0 && tid != gettid() && tid != hooks && tid != mine;
   }
   closedir(tasks);
-  return others <= unknown;
+  return others <= unnamed;
 }
 
 void pause(pid_t gone) {

@@ -45,7 +45,7 @@ bool start(Settings settings, std::string* why);
 void stop(const char* reason);
 
 // No thread of this process but the caller's, the agent's and `hooks` (0: none); with `unknown` one more, which has not
-// said yet who it is.
+// said yet who it is. The agent's is known even before it has run.
 bool alone_but_for(pid_t hooks, bool unknown);
 
 // Around a fork: ends the thread and starts it again, without a word to the daemon, where there is none beside it and

@@ -260,12 +260,35 @@ sys.stdin.read()
     assert job.process.stderr.read() == ""
 
 
-def test_a_fork_finds_a_thread_for_hooks_that_has_not_run_yet(agents, tmp_path):
-    """It is not yet known by its number; that of the one before it is nobody's, or a thread's of the job by now."""
-    shared, held, library = tmp_path / "shared", tmp_path / "held", tmp_path / "held_thread.so"
-    shared.write_bytes(bytes(2))
+def held_thread(folder):
+    """What a job is started with whose threads do not run at once, while the file exists."""
+    held, library = folder / "held", folder / "held_thread.so"
     source = Path(__file__).parents[2] / "support" / "held_thread.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return held, {"LD_PRELOAD": str(library), "PROFD_TEST_HELD": str(held)}
+
+
+def test_a_fork_right_after_another_finds_an_agent_that_has_not_run_yet(agents, tmp_path):
+    """It is not yet known by its number, and is no thread of the job all the same."""
+    held, environ = held_thread(tmp_path)
+    shared = tmp_path / "shared"
+    shared.write_bytes(bytes(2))
+    forks = f"open({str(held)!r}, 'w').close()\nfork()\nos.unlink({str(held)!r})\nfork()\nfork()\n"
+    program = WITH_A_HOOK.replace("START", "None") + forks + "say(threads)\nsys.stdin.read()\n"
+    job = agents.job(program, str(shared), attach=False, environ=environ)
+    link = agents.daemon.accept()
+    os.close(link.arm().fd)
+    job.say("fork")
+    assert job.line() == str([1] * 3)
+    assert link.stop().fields["reason"] == "stop"
+    assert job.end() == 0
+
+
+def test_a_fork_finds_a_thread_for_hooks_that_has_not_run_yet(agents, tmp_path):
+    """It is not yet known by its number; that of the one before it is nobody's, or a thread's of the job by now."""
+    held, environ = held_thread(tmp_path)
+    shared = tmp_path / "shared"
+    shared.write_bytes(bytes(2))
     program = WITH_A_HOOK.replace("at_fork = lambda: ", f"at_fork = lambda: os.unlink({str(held)!r}) or ")
     job = agents.job(
         program.replace("START", 'say("start")').replace(
@@ -274,7 +297,7 @@ def test_a_fork_finds_a_thread_for_hooks_that_has_not_run_yet(agents, tmp_path):
         + "fork()\nsay(threads)\nsys.stdin.read()\n",
         str(shared),
         attach=False,
-        environ={"LD_PRELOAD": str(library), "PROFD_TEST_HELD": str(held)},
+        environ=environ,
     )
     link = agents.daemon.accept()
     os.close(link.arm("ranges,modules").fd)
