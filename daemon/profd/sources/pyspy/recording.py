@@ -158,13 +158,9 @@ class Recorder:
             await _first_of(min(left, _LOOK_SECONDS), pyspy.wait(), self._session.stop.wait())
         return False
 
-    @staticmethod
-    async def _finish(pyspy: asyncio.subprocess.Process) -> bool:
+    async def _finish(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Make py-spy write and end; False if it had to be killed."""
-        with contextlib.suppress(ProcessLookupError):
-            if pyspy.returncode is None:
-                # Before its first sample this ends it at once, afterwards it makes it write.
-                pyspy.send_signal(signal.SIGINT)
+        await tool.interrupt(pyspy, self._began.is_set())
         if await tool.ended(pyspy, WRITE_SECONDS):
             return True
         with contextlib.suppress(ProcessLookupError):
@@ -187,6 +183,8 @@ class Recorder:
         counts = next((found for line in reversed(self._said) if (found := _COUNTS.search(line))), None)
         samples, errors = (int(counts[1]), int(counts[2])) if counts else (None, 0)
         if size == 0 or samples == 0:
+            if status == 0 and self._session.stop.is_set() and self._seconds() * self._sampling.hz < 1:
+                return self._stopped_at_once(recording)
             recording.state = State.FAILED
             recording.reason, recording.message = self._why_nothing(status, in_time)
             return recording
@@ -226,8 +224,7 @@ class Recorder:
             recording.reason = Reason.TARGET_ENDED
             recording.message = f"{self._name} ended before its first sample."
         elif self._session.stop.is_set():
-            recording.state, recording.reason = State.CANCELLED, Reason.CANCELLED_BY_USER
-            recording.message = f"The capture was stopped before {self._name} was sampled."
+            self._stopped_at_once(recording)
         elif status > 0:
             recording.reason, recording.message = tool.explain(self._said)
             if recording.reason in (Reason.NO_SOURCE, Reason.NOT_PERMITTED):
@@ -238,6 +235,12 @@ class Recorder:
         else:
             recording.reason = Reason.SOURCE_FAILED
             recording.message = f"py-spy was ended by {_end(status)} before the first sample of {self._name}."
+        return recording
+
+    def _stopped_at_once(self, recording: Recording) -> Recording:
+        recording.start_ns = recording.end_ns = None
+        recording.state, recording.reason = State.CANCELLED, Reason.CANCELLED_BY_USER
+        recording.message = f"The capture was stopped before {self._name} was sampled."
         return recording
 
     def _why_nothing(self, status: int, in_time: bool) -> tuple[Reason, str]:
@@ -298,8 +301,7 @@ class Recorder:
     async def _let_go(self, pyspy: asyncio.subprocess.Process) -> None:
         """py-spy has ended and its target runs."""
         if pyspy.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                pyspy.send_signal(signal.SIGINT)
+            await tool.interrupt(pyspy, sampling=False)  # nobody wants what it has
             await tool.ended(pyspy, _KILL_SECONDS)
         await tool.reap(pyspy)
         if self._sampling.native and pyspy.returncode and pyspy.returncode < 0:

@@ -7,7 +7,9 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,6 +23,8 @@ VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
 MEMORY_BYTES: Final = 8 << 30  # of its own, without the files it maps
 VERSION_SECONDS: Final = 30.0
 REAP_SECONDS: Final = 10.0  # after a SIGKILL; more only in an uninterruptible sleep
+CATCH_SECONDS: Final = 10.0  # after its word that it samples; microseconds, unless it is starved
+_CATCH_LOOK_SECONDS: Final = 0.005
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
 _LAUNCH: Final = Path(__file__).with_name("launch.py")
@@ -163,6 +167,29 @@ async def reap(process: asyncio.subprocess.Process) -> None:
                 while stream is not None and await stream.read(1 << 16):
                     pass
             await process.wait()
+
+
+async def interrupt(process: asyncio.subprocess.Process, sampling: bool) -> None:
+    """Make it end by itself: one that is `sampling` writes what it has, any other ends at once.
+
+    py-spy says that it samples before it catches SIGINT, which would kill it in between: that is waited for.
+    """
+    look_until = time.monotonic() + CATCH_SECONDS
+    while sampling and process.returncode is None and not catches(process.pid) and time.monotonic() < look_until:
+        await ended(process, _CATCH_LOOK_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+
+
+def catches(pid: int) -> bool:
+    """Has the process a handler of SIGINT? True where /proc does not say."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+        (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (signal.SIGINT - 1) & 1)
+    except (OSError, ValueError, IndexError):
+        return True
 
 
 async def ended(process: asyncio.subprocess.Process, seconds: float) -> bool:

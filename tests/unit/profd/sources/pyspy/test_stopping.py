@@ -1,0 +1,71 @@
+"""Recordings that are stopped as soon as they have begun, with a program that says and does what py-spy does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Reason, Recording, State
+from profd.sources.base import Session
+from profd.sources.pyspy import tool
+from profd.sources.pyspy.recording import Recorder, Sampling
+from profd.targets.table import ProcessTable
+
+# It says that it samples before it catches SIGINT, as py-spy does.
+PY_SPY = """#!{python}
+import os, signal, sys
+from pathlib import Path
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+stopped = []
+print("py-spy> Sampling process 100 times a second for 10 seconds. Press Control-C to exit.", flush=True)
+while not os.path.exists({caught!r}): pass
+signal.signal(signal.SIGINT, lambda *_: stopped.append(1))
+while not stopped: signal.sigtimedwait([], 0.01)
+Path(sys.argv[sys.argv.index("--output") + 1]).write_text("[]")
+print("py-spy> Wrote raw flamegraph data. Samples: {samples} Errors: 0", flush=True)
+"""
+
+
+async def stopped_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, samples: int) -> Recording:
+    """A recording that is stopped when it has begun; py-spy catches SIGINT once it was seen that it does not."""
+    program, caught = folder / "py-spy", folder / "caught"
+    program.write_text(PY_SPY.format(python=sys.executable, caught=str(caught), samples=samples))
+    program.chmod(0o755)
+    looks = tool.catches
+
+    def catches(pid: int) -> bool:
+        does = looks(pid)
+        caught.touch()
+        return does
+
+    monkeypatch.setattr(tool, "catches", catches)
+    monkeypatch.setattr(tool, "CATCH_SECONDS", 60.0)
+    monkeypatch.setattr(Recorder, "_seconds", lambda self: 0.5)  # however slow the machine is
+    stop = asyncio.Event()
+    process = ProcessTable().get(os.getpid())
+    assert process is not None
+
+    def report(state: State, doing: str) -> None:
+        if state is State.RECORDING:
+            stop.set()
+
+    session = Session("capture", folder, stop, report)
+    sampling = Sampling(window_ns=10**12, hz=1, native=False)
+    return await Recorder(program, process, sampling, session).run()
+
+
+async def test_py_spy_that_does_not_catch_the_signal_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = await stopped_at_once(tmp_path, monkeypatch, samples=1)
+    assert (recording.state, recording.reason) == (State.DRAINING, Reason.NONE), recording.message
+    assert [file.format for file in recording.files] == ["pyspy"]
+
+
+async def test_a_stop_before_the_first_sample_is_due_cancels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = await stopped_at_once(tmp_path, monkeypatch, samples=0)
+    assert (recording.state, recording.reason, recording.files) == (State.CANCELLED, Reason.CANCELLED_BY_USER, [])
+    assert "was stopped before" in recording.message
