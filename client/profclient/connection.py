@@ -131,6 +131,11 @@ class Daemon:
     def call(self, method: Callable[..., Any], request: Any, timeout: float = CALL_TIMEOUT_SECONDS) -> Any:
         """One unary call. Raises ClientError."""
         with our_errors():
+            try:
+                return method(request, timeout=timeout, metadata=self._metadata())
+            except grpc.RpcError as error:
+                if not self._unknown(error):
+                    raise
             return method(request, timeout=timeout, metadata=self._metadata())
 
     def stream(
@@ -138,7 +143,19 @@ class Daemon:
     ) -> Iterator[Any]:
         """A call with a streamed answer (or request). Raises ClientError while it is read."""
         with our_errors():
-            yield from method(request, timeout=timeout, metadata=self._metadata())
+            try:
+                yield from method(request, timeout=timeout, metadata=self._metadata())
+            except grpc.RpcError as error:
+                self._unknown(error)  # what was sent may be gone: the caller asks again
+                raise
+
+    def _unknown(self, error: grpc.RpcError) -> bool:
+        """Whether the daemon does not know our token: another one gave it. The next call brings a fresh one."""
+        call: Any = error
+        if call.code() is not grpc.StatusCode.UNAUTHENTICATED:
+            return False
+        self._renew_at = 0.0
+        return True
 
     def _metadata(self) -> list[tuple[str, str]]:
         """The token, a fresh one in good time: a long capture outlives several."""

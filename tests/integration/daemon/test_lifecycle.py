@@ -17,9 +17,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from profclient.connection import Daemon
+from profclient.errors import UnreachableError
 from profproto.v1 import host_pb2, host_pb2_grpc
 
 from tests.support.daemon import RunningDaemon, control_answer, running_daemon, start_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +79,28 @@ def test_token_of_a_process_that_has_ended_is_refused(daemon: RunningDaemon) -> 
             host_pb2.GetHostStatusRequest(), metadata=(("profd-token", done.stdout.strip()),), timeout=60
         )
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_client_outlives_a_daemon_that_was_killed() -> None:
+    with running_daemon() as before, Daemon(before.socket) as client:
+        asked = host_pb2.GetHostStatusRequest()
+        assert client.call(client.host.GetHostStatus, asked).pid == before.process.pid
+        # WHEN another daemon follows, which does not know the client's token
+        before.process.kill()
+        before.process.wait()
+        after = start_daemon(before.directory)
+        try:
+            # THEN calls find it: at once, or once gRPC has looked again
+            until(lambda: _pid(client) == after.process.pid, "the client found the successor")
+        finally:
+            after.stop()
+
+
+def _pid(client: Daemon) -> int | None:
+    try:
+        return int(client.call(client.host.GetHostStatus, host_pb2.GetHostStatusRequest()).pid)
+    except UnreachableError:
+        return None
 
 
 def test_health_needs_no_token(daemon: RunningDaemon) -> None:
