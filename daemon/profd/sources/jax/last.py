@@ -112,12 +112,19 @@ class LastSeconds(Recorder):
                 self._bytes -= path.stat().st_size
                 path.unlink()
 
+    def _gap_before_ns(self) -> int:
+        """The last seconds begin between two windows: the one before them has nothing of them, and is let go."""
+        asked_ns = max(self._first_ns, self._windows[-1].ended_ns - self._cut.last_ns)
+        return max(0, self._windows[0].began_ns - asked_ns)
+
     def _describe(self, recording: Recording, began_ns: int) -> None:
         super()._describe(recording, began_ns)
         if not self._windows:
             return
         recording.waterfall[0] = Phase("lead", max(0, self._first_ns - began_ns))
-        recording.waterfall.insert(1, Phase("let go", max(0, self._windows[0].began_ns - self._first_ns)))
+        recording.waterfall.insert(
+            1, Phase("let go", max(0, self._windows[0].began_ns - self._gap_before_ns() - self._first_ns))
+        )
         recording.cost = Cost(
             how="measured",
             seconds=self._collecting_ns / SECOND,

@@ -283,6 +283,10 @@ class Recorder:
             "look what it does with profctl where, or ask for a longer --duration",
         )
 
+    def _gap_before_ns(self) -> int:
+        """What is missing of the time asked for before the first window."""
+        return 0
+
     def _describe(self, recording: Recording, began_ns: int) -> None:
         """Times, gaps and cost."""
         if not self._windows:
@@ -303,9 +307,11 @@ class Recorder:
             "of recording",
         )
         gaps = len(self._windows) - 1
+        missing_ns = last.ended_ns - first.began_ns - recorded_ns
+        before_ns = self._gap_before_ns()
+        if gaps or before_ns:
+            recording.waterfall.append(Phase("gaps", before_ns + missing_ns))
         if gaps:
-            missing_ns = last.ended_ns - first.began_ns - recorded_ns
-            recording.waterfall.append(Phase("gaps", missing_ns))
             between = "gap" if gaps == 1 else f"{gaps} gaps"
             recording.warnings.append(
                 f"{len(self._windows)} windows of together {recorded_ns / SECOND:.2f} s were recorded; what ran in the "

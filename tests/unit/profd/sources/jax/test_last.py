@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from profd.capture.model import Options, Reason, State
+from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.jax import finder, last, planning, recording
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
@@ -59,6 +59,31 @@ async def test_what_came_last_is_kept_and_the_rest_let_go(tmp_path: Path, monkey
     assert f"{fake.taken} snapshots" in brought.cost.detail
     assert {state for state, _ in bench.said} == {State.RECORDING}
     assert "hands over" not in bench.words()  # a line for each snapshot says nothing
+
+
+@pytest.mark.parametrize(
+    ("last_ns", "let_go_ns", "window_ns", "gaps_ns"),
+    [
+        (45, 70, 50, 10),  # they begin in a window
+        (60, 70, 50, 10),  # with one
+        (68, 62, 50, 18),  # before one
+        (30, 100, 25, 5),
+    ],
+)
+def test_the_gap_that_the_last_seconds_begin_in_is_one_of_theirs(
+    tmp_path: Path, last_ns: int, let_go_ns: int, window_ns: int, gaps_ns: int
+) -> None:
+    bench = Bench(tmp_path, 1)
+    cut = planning.windows(Options(last_ns=last_ns))
+    recorder = last.LastSeconds(bench.job, "", LAST, cut, bench.session, lambda: True, asyncio.Semaphore())
+    recorder._first_ns = 1000
+    recorder._windows = [recording.Window(began, began + 25, began + 35, None) for began in (1000, 1035, 1070, 1105)]
+    recorder._let_go(1130 - last_ns)
+    brought = Recording()
+    recorder._describe(brought, 1000)
+    phases = {phase.name: phase.duration_ns for phase in brought.waterfall}
+    assert (phases["let go"], phases["window"], phases["gaps"]) == (let_go_ns, window_ns, gaps_ns)
+    assert window_ns + gaps_ns >= last_ns
 
 
 async def test_a_duration_ends_it(tmp_path: Path) -> None:
