@@ -216,6 +216,8 @@ class TargetRun:
 
     async def _hear_of_death(self, recording: Recording) -> None:
         """A source that fails because its target is ending may be faster than the kernel's word of it."""
+        if recording.reason is Reason.NO_FILE and recording.end_ns is not None:
+            return  # it took place to its end, and nothing happened
         failed = recording.state is State.FAILED or recording.reason is not Reason.NONE
         if failed and recording.reason in m.VAGUE and self._death is not None:
             await asyncio.wait({self._death}, timeout=self._parts.graces.hearing_ns / 1e9)

@@ -360,6 +360,16 @@ class TestEnds:
             record = await ended(manager, record.id)
             assert record.targets[0].reason is Reason.TARGET_ENDED
 
+    async def test_a_recording_of_nothing_says_so_at_once(self, rig: Rig) -> None:
+        rig.graces = Graces(hearing_ns=10**6 * SECOND_NS)
+        async with rig.running() as manager, asyncio.timeout(LONG):
+            record = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            nothing = Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded", start_ns=1, end_ns=2)
+            rig.source.finish(100, nothing)
+            record = await ended(manager, record.id)
+            assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.NO_FILE)
+
     async def test_the_deadline(self, rig: Rig) -> None:
         rig.source.planned = replace(rig.source.planned, deadline_ns=1)
         async with rig.running() as manager:
