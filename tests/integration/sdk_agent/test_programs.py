@@ -103,6 +103,30 @@ sys.stdin.read()
     os.close(armed.fd)
 
 
+@pytest.mark.parametrize("limit", [1024, 8], ids=["", "below ours"])
+def test_the_lowest_descriptors_stay_the_programs(agents, limit):
+    """Recorded or not. Where the program may not have as many, ours are as low as they must be."""
+    low = "import os; print([n for n in range(3, 10) if os.path.exists(f'/proc/self/fd/{n}')], flush=True)\n"
+    job = agents.job(
+        f"""
+import resource, sys
+from profclient import agent
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, most))
+agent._attach(None, True, {{}})
+print("ready", flush=True)
+for line in sys.stdin: {low}""",
+        attach=False,
+    )
+    link = agents.daemon.accept()
+    job.say("connected")
+    connected = job.line()
+    os.close(link.arm().fd)
+    job.say("armed")
+    assert (connected, job.line()) == (("[]", "[]") if limit == 1024 else ("[3, 4, 5]", "[3, 4, 5, 6]"))
+    assert job.end() == 0
+
+
 def voluntary_switches(pid: int) -> dict[str, str]:
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
