@@ -120,8 +120,8 @@ void Control::receive() {
     case Link::Received::Malformed: return give_up_for_now();
     case Link::Received::Packet: break;
   }
-  const std::optional<Frame> frame = parse_frame(link_.packet(), bytes);
-  if (!frame || !obey(*frame)) give_up_for_now();
+  Frame frame;
+  if (!parse_frame(link_.packet(), bytes, &frame) || !obey(frame)) give_up_for_now();
 }
 
 // False: a daemon does not say that, or not now.

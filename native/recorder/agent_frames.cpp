@@ -11,21 +11,20 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 
 }  // namespace
 
-std::optional<Fields> Fields::parse(std::string_view body) {
-  std::optional<Fields> result(std::in_place);
-  Fields& fields = *result;
+bool Fields::parse(std::string_view body) {
+  count_ = 0;
   while (!body.empty()) {
     const std::size_t end = body.find('\n');
-    if (end == body.npos || fields.count_ == kFieldsMax) return std::nullopt;
+    if (end == body.npos || count_ == kFieldsMax) return false;
     const std::string_view line = body.substr(0, end);
     const std::size_t equals = line.find('=');
-    if (equals == line.npos || equals == 0 || std::any_of(line.begin(), line.end(), is_control)) return std::nullopt;
+    if (equals == line.npos || equals == 0 || std::any_of(line.begin(), line.end(), is_control)) return false;
     const std::string_view key = line.substr(0, equals);
-    if (fields.find(key)) return std::nullopt;
-    fields.fields_[fields.count_++] = {key, line.substr(equals + 1)};
+    if (find(key)) return false;
+    fields_[count_++] = {key, line.substr(equals + 1)};
     body.remove_prefix(end + 1);
   }
-  return result;
+  return true;
 }
 
 const Fields::Field* Fields::find(std::string_view key) const {
@@ -49,15 +48,15 @@ std::optional<uint64_t> Fields::number(std::string_view key, uint64_t otherwise)
   return value;
 }
 
-std::optional<Frame> parse_frame(const char* packet, std::size_t bytes) {
+bool parse_frame(const char* packet, std::size_t bytes, Frame* frame) {
   FrameHeader header;
-  if (bytes < sizeof header || bytes > kFrameBytesMax) return std::nullopt;
+  if (bytes < sizeof header || bytes > kFrameBytesMax) return false;
   std::memcpy(&header, packet, sizeof header);
-  if (header.magic != kMagic || header.reserved != 0) return std::nullopt;
-  const std::string_view body(packet + sizeof header, bytes - sizeof header);
-  const std::optional<Fields> fields = Fields::parse(body);
-  if (!fields) return std::nullopt;
-  return Frame{header.type, header.epoch, body, *fields};
+  if (header.magic != kMagic || header.reserved != 0) return false;
+  frame->type = header.type;
+  frame->epoch = header.epoch;
+  frame->body = {packet + sizeof header, bytes - sizeof header};
+  return frame->fields.parse(frame->body);
 }
 
 bool lists(std::string_view list, std::string_view key, char separator) {

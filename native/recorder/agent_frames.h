@@ -41,8 +41,8 @@ static_assert(sizeof(FrameHeader) == 16);
 // The lines of a body; they point into it.
 class Fields {
  public:
-  // Empty for anything but lines `key=value\n` with distinct keys and no control characters.
-  static std::optional<Fields> parse(std::string_view body);
+  // False for anything but lines `key=value\n` with distinct keys and no control characters.
+  bool parse(std::string_view body);
 
   std::string_view text(std::string_view key) const;  // empty where it is missing
   // Decimal digits; `otherwise` where the key is missing; nothing where it is no such number.
@@ -66,7 +66,8 @@ struct Frame {
   Fields fields;
 };
 
-std::optional<Frame> parse_frame(const char* packet, std::size_t bytes);
+// False: no agent takes that. Into place: each copy of the fields is a page of a stack that stays.
+bool parse_frame(const char* packet, std::size_t bytes, Frame* frame);
 
 // Whether `key` is one of the items of `list`, which `separator` divides; `a:b` is the item `a`.
 bool lists(std::string_view list, std::string_view key, char separator = ',');

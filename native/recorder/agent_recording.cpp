@@ -281,10 +281,10 @@ void Recording::add_unbegun() {
     if (!sentences.empty()) sentences += "; ";
     sentences.append(name).append(": ").append(kUnbegun);
   };
-  const auto fields = Fields::parse(armed_with_);
-  if (!fields) return;
-  each_option(fields->text("options"), add);
-  if (fields->number("iterations", 0).value_or(0) != 0) add("iterations");
+  Fields fields;
+  if (!fields.parse(armed_with_)) return;
+  each_option(fields.text("options"), add);
+  if (fields.number("iterations", 0).value_or(0) != 0) add("iterations");
   if (sentences.empty()) return;
   for (auto& [key, text] : requests_.notes) {
     if (key != "not_honoured") continue;
