@@ -65,6 +65,10 @@ _NOT_PREPARED = (
 )
 
 
+class NotHonoured(Exception):
+    """A sentence about what a hook cannot record here, or not all of."""
+
+
 class _HookPair:
     """No dataclass: importing those takes longer than all of this module."""
 
@@ -210,9 +214,21 @@ def prepare() -> None:
     """
     given = dict(_hooks)  # by others, who come first
     for provider in sorted({*_PROVIDERS.values()}):
-        if provider != _ADAPTER or "torch" in sys.modules:
+        if _is_of_use(provider):
             _import(provider)
     _hooks.update(given)
+
+
+def _is_of_use(provider: str) -> bool:
+    """As far as can be known now: each of these modules is memory of a process that may never be recorded."""
+    if provider == _ADAPTER:
+        return "torch" in sys.modules
+    return provider != "profclient.nvtx" or _has_nvtx()
+
+
+def _has_nvtx() -> bool:
+    """The program's NVTX has our library, from its start on: it asks the environment only once."""
+    return os.environ.get(NVTX_VARIABLE) == NVTX
 
 
 def start_hooks(options: dict[str, str]) -> None:
@@ -377,7 +393,7 @@ def _armed(options: dict[str, str]) -> None:
         if _ending:
             return
         # Nobody asks for it: a program's ranges are recorded where its NVTX has our library.
-        _options = {**options, "nvtx": ""} if os.environ.get(NVTX_VARIABLE) == NVTX else options
+        _options = {**options, "nvtx": ""} if _has_nvtx() else options
         _not_honoured.clear()
         for option in _options:
             if why := _start_hook(option):
@@ -412,6 +428,8 @@ def _start_hook(option: str) -> str:
 def _why_no_hook(provider: str) -> str:
     if provider in _not_imported:
         return f"{provider} cannot be imported: {_not_imported[provider]}"
+    if provider == "profclient.nvtx":
+        return f"{NVTX_VARIABLE} did not name profd's library when this process attached"
     return _NOT_PREPARED if provider == _ADAPTER else "this version of profclient cannot record it"
 
 

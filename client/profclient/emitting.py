@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from profclient import _recorder, nvtx
+from profclient.agent import NotHonoured
 from profclient.errors import UsageError
 
 _active: emit_nvtx | None = None
@@ -41,7 +42,7 @@ class emit_nvtx:  # noqa: N801 - as torch.autograd.profiler.emit_nvtx
             raise UsageError("emit_nvtx is on already; one block cannot be in another.")
         try:
             tool = nvtx.open_tool()
-        except nvtx.NvtxUnavailable as error:
+        except NotHonoured as error:
             raise UsageError(f"{error}.") from None
         _active = self
         try:

@@ -7,24 +7,20 @@ The library (native/nvtx) must be there before the program's first NVTX call: NV
 from __future__ import annotations
 
 from profclient import _recorder
-from profclient.agent import NVTX, register_hook
+from profclient.agent import NVTX, NotHonoured, register_hook
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from profclient.agent import Options
 
 
-class NvtxUnavailable(Exception):
-    """Why NVTX ranges are not recorded, as a sentence."""
-
-
 _library: _recorder.Library | None = None
 
 
 def start() -> None:
-    """Record ranges and marks from now on. Raises NvtxUnavailable."""
+    """Record ranges and marks from now on. Raises NotHonoured."""
     if not _loaded().call("profd_nvtx_start", _recorder._api):
-        raise NvtxUnavailable("libprofd_nvtx.so and profclient are of different versions")
+        raise NotHonoured("libprofd_nvtx.so and profclient are of different versions")
 
 
 def stop() -> None:
@@ -39,11 +35,11 @@ def copies() -> int:
 
 
 def open_tool() -> tuple[int, int]:
-    """Addresses of `void push(const char *)` and `void pop()` of another tool's NVTX. Raises NvtxUnavailable."""
+    """Addresses of `void push(const char *)` and `void pop()` of another tool's NVTX. Raises NotHonoured."""
     library = _loaded()
     why = library.text("profd_nvtx_open")
     if why is not None:
-        raise NvtxUnavailable(why)
+        raise NotHonoured(why)
     return library.address("profd_nvtx_push"), library.address("profd_nvtx_pop")
 
 
@@ -53,7 +49,7 @@ def _loaded() -> _recorder.Library:
         try:
             _library = _recorder.Library(NVTX)
         except OSError as error:
-            raise NvtxUnavailable(f"libprofd_nvtx.so cannot be loaded: {error}") from error
+            raise NotHonoured(f"libprofd_nvtx.so cannot be loaded: {error}") from error
     return _library
 
 

@@ -65,7 +65,9 @@ def test_a_module_that_cannot_be_imported_takes_only_its_own_options_with_it() -
     code = """
 import sys
 sys.modules["profclient.nvtx"] = None  # an import of it raises
+import os
 from profclient import agent
+os.environ[agent.NVTX_VARIABLE] = agent.NVTX
 print(agent.attach(quiet=True).state)
 agent.start_hooks({"nvtx": "", "modules": "", "stacks": ""})  # of these two one needs a recording
 print(*agent._active)
@@ -74,6 +76,27 @@ print(*agent.stop_hooks(), sep="; ")
     attached, active, not_honoured = run(code).splitlines()
     assert (attached, active) == ("looking", "modules")
     assert not_honoured.startswith("nvtx: profclient.nvtx cannot be imported: ")
+
+
+def test_attaching_brings_only_what_a_capture_can_need() -> None:
+    """Each module is memory of a process that may never be recorded."""
+    code = """
+import os, sys
+from profclient import agent
+optional = ("nvtx", "monitoring", "profile_functions")
+def hooks(): return [name for name in optional if f"profclient.{name}" in sys.modules]
+agent.attach(quiet=True)
+print(*hooks())
+os.environ[agent.NVTX_VARIABLE] = agent.NVTX
+agent.start_hooks({})  # too late
+print(hooks(), *agent.stop_hooks())
+agent.attach(quiet=True)
+print(*hooks())
+"""
+    way = "monitoring" if sys.version_info >= (3, 12) else "profile_functions"
+    first, late, again = run(code, NVTX_INJECTION64_PATH="").splitlines()
+    assert (first, again) == (way, f"nvtx {way}")
+    assert late == f"['{way}'] nvtx: NVTX_INJECTION64_PATH did not name profd's library when this process attached"
 
 
 def test_a_site_that_lacks_functions_is_enough() -> None:

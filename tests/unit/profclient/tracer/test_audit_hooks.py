@@ -15,7 +15,8 @@ EVENT = "sys.monitoring.register_callback" if MONITORED else "sys.setprofile"
 START = f"""
 import ctypes, gc, sys, threading, time
 from profclient import _recorder
-from profclient.tracer import NotTraced, Tracer
+from profclient.agent import NotHonoured
+from profclient.tracer import Tracer
 from tests.support.tracing import name_of, tracing
 EVENT = {EVENT!r}
 asked = []
@@ -63,7 +64,7 @@ kind = {kind}
 wanted.append(forbid)
 try:
     with tracing(): pass
-except NotTraced as error: print(error)
+except NotHonoured as error: print(error)
 wanted.clear()
 print(nobody_is_called(), threading.getprofile(), run_threads(3)[0])
 with tracing() as recording: leaf()

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from profclient import _recorder
-from profclient.tracer import NotTraced, Tracer
+from profclient.agent import NotHonoured
+from profclient.tracer import Tracer
 
 from tests.support.tracing import PYTHON, name_of, tracing
 
@@ -235,7 +236,7 @@ def test_a_profiler_that_runs_is_left_alone_and_named() -> None:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
-        with pytest.raises(NotTraced, match=r"being profiled by cProfile\.Profile; end that"), tracing():
+        with pytest.raises(NotHonoured, match=r"being profiled by cProfile\.Profile; end that"), tracing():
             pass
         leaf()
     finally:
@@ -258,7 +259,7 @@ def test_a_profiler_of_another_thread_is_left_alone_too() -> None:
     thread.start()
     ready.wait()
     try:
-        with pytest.raises(NotTraced, match=r"profiled by .*\._ignore; end that"), tracing():
+        with pytest.raises(NotHonoured, match=r"profiled by .*\._ignore; end that"), tracing():
             pass
     finally:
         stop.set()
@@ -423,7 +424,7 @@ def test_without_an_id_it_says_who_has_them() -> None:
     monitoring.use_tool_id(4, "Tool A")
     monitoring.use_tool_id(3, "Tool B")
     try:
-        with pytest.raises(NotTraced, match="taken by 'Tool A' and 'Tool B'"), tracing():
+        with pytest.raises(NotHonoured, match="taken by 'Tool A' and 'Tool B'"), tracing():
             pass
     finally:
         monitoring.free_tool_id(3)
