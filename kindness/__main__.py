@@ -37,6 +37,8 @@ def main() -> int:
             print(f"{name:13} {(_shard(name).__doc__ or '').splitlines()[0]}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what was started ends with us
+    # Whoever starts us in the background may ignore it, and then so would the programs, which interrupt themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     ledger = Ledger()
     if not arguments.report:
         _run(ledger, arguments.shards or SHARDS, arguments.minutes, arguments.seed)

@@ -12,7 +12,7 @@ class Program:
 
     name: str
     share: float = 1.0
-    rest: float = 0.002  # seconds between its turns: many of them share a machine
+    rest: float = 0.02  # seconds between its turns: many of them share a machine
     torch: bool = False
     versions: tuple[str, ...] = ("3.11", "3.12", "3.13")
     memory_bytes: int = 0  # of a memory cgroup of its own
@@ -26,19 +26,19 @@ PROGRAMS: Final = (
     Program("train", share=4, torch=True),
     Program("uaf", share=4, torch=True, environment=_UNMAPPED),
     Program("hooks", share=1, torch=True),
-    Program("inference", share=1, torch=True, rest=0.01),
-    Program("audit", share=4, rest=0.02),
+    Program("inference", share=1, torch=True, rest=0.03),
+    Program("audit", share=4, rest=0.05),
     Program("mods", share=4),
     Program("ballast", share=4, memory_bytes=50 << 20),
-    Program("audit_raises", rest=0.01),
-    Program("aio", rest=0.01),
+    Program("audit_raises", rest=0.03),
+    Program("aio", rest=0.03),
     Program("workers", rest=0.02),
     Program("forks", rest=0.05),
     Program("generators"),
     Program("signals"),
-    Program("garbage", rest=0.01),
+    Program("garbage", rest=0.03),
     Program("imports", rest=0.02),
     Program("interpreters", rest=0.05),
-    Program("ranges", rest=0.01, attached=False),
+    Program("ranges", rest=0.03, attached=False),
     Program("execs"),
 )

@@ -14,11 +14,11 @@ from kindness import observer, pythons
 from kindness.catalog import PROGRAMS, Program
 from kindness.daemons import daemons, killing
 from kindness.ledger import Kills, Ledger, Skipped, Usage
-from kindness.storming import NAME, Storm, asker, killed_clients, slot
+from kindness.storming import NAME, Storm, asker, hurry, killed_clients, slot
 
-_SLOTS: Final = 6
-_ASKERS: Final = 7
-_SECONDS: Final = (10.0, 40.0)  # of a job
+_SLOTS: Final = 8
+_ASKERS: Final = 12
+_SECONDS: Final = (30.0, 120.0)  # of a job
 _KILLS: Final = (30, 45)  # captures that recorded between two
 
 
@@ -30,6 +30,7 @@ def run(ledger: Ledger, deadline: float, seed: int, name: str = NAME) -> None:
         ledger.add(Skipped(NAME, "torch", "torch is not installed"))
     for version in pythons.VERSIONS:
         pythons.with_profd(version)
+    hurry()
     storm(ledger, deadline, random.Random(seed), programs)
 
 
