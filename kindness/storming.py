@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,18 +138,11 @@ def _python(program: Program, chance: random.Random) -> tuple[Path, str]:
     return pythons.with_profd(version) or Path(), f"{program.name}, {version}"
 
 
-@contextlib.contextmanager
-def _daemon(storm: Storm) -> Iterator[Daemon]:
-    daemon = Daemon(storm.found.socket)
-    with daemon:
-        yield daemon
-
-
 def asker(storm: Storm, chance: random.Random) -> None:
     """One client after the other, each good for some captures."""
     while not storm.over.is_set():
         try:
-            with _daemon(storm) as daemon:
+            with Daemon(storm.found.socket) as daemon:
                 for _ in range(chance.randrange(1, 200)):
                     if storm.over.is_set() or not _ask(storm, daemon, chance):
                         break
