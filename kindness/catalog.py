@@ -23,8 +23,8 @@ class Program:
 _UNMAPPED: Final = (("MALLOC_MMAP_THRESHOLD_", "4096"), ("MALLOC_MMAP_MAX_", "10000000"))
 
 PROGRAMS: Final = (
-    Program("train", share=4, torch=True),
-    Program("uaf", share=4, torch=True, environment=_UNMAPPED),
+    Program("train", share=5, torch=True),
+    Program("uaf", share=5, torch=True, environment=_UNMAPPED),
     Program("hooks", share=1, torch=True),
     Program("inference", share=1, torch=True, rest=0.03),
     Program("audit", share=4, rest=0.05),
