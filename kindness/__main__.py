@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from kindness import place, report
-from kindness.ledger import Ledger
+from kindness.ledger import KEPT, Ledger
 
 SHARDS = ("storm", "cpython-3.11", "cpython-3.12", "cpython-3.13", "packages", "tools", "surroundings")
 CONTROLS = ("kineto",)  # run where they are named: what they harm is known, and takes --force
@@ -27,7 +27,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of all that is random; another one each time")
     parser.add_argument("--list", action="store_true", help="the shards, and what each of them is")
     parser.add_argument("--report", action="store_true", help="run nothing: the counts of all runs on these sources")
-    parser.add_argument("--sources", default="", help="with --report: of other sources (their digest)")
+    parser.add_argument("--keep", action="store_true", help="run nothing: move the counts to kindness/kept.jsonl")
+    parser.add_argument("--sources", default="", help="with --report or --keep: of other sources (their digest)")
     arguments = parser.parse_args()
     unknown = set(arguments.shards) - {*SHARDS, *CONTROLS}
     if unknown:
@@ -39,8 +40,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what was started ends with us
     # Whoever starts us in the background may ignore it, and then so would the programs, which interrupt themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    ledger = Ledger()
-    if not arguments.report:
+    ledger = Ledger(place.SCRATCH, KEPT)
+    if arguments.keep:
+        try:
+            ledger.keep(arguments.sources or place.digest())
+        except ValueError as error:
+            parser.error(f"nothing is kept: {error}")
+    elif not arguments.report:
         _run(ledger, arguments.shards or SHARDS, arguments.minutes, arguments.seed)
     return report.show(ledger, arguments.sources or place.digest(), CONTROLS)
 

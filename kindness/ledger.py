@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 from kindness import place
 
 FILE: Final = "results.jsonl"
+KEPT: Final = place.ROOT / "kindness" / "kept.jsonl"  # sums, which stay with the sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +69,30 @@ class Skipped:
     kind: str = "skipped"
 
 
-Line = Captures | Job | Kills | Usage | Skipped
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The sum of what one program came to on a machine that is no more: rows of `kindness/kept.jsonl`."""
+
+    shard: str
+    program: str  # empty: what belongs to no program, as kills
+    asked: int = 0
+    recorded: int = 0
+    jobs: int = 0
+    kills: int = 0
+    kind: str = "earlier"
+
+
+Line = Captures | Job | Kills | Usage | Skipped | Earlier
 
 
 class Ledger:
     """Appends; several processes may do so at once, since a line is one write."""
 
-    def __init__(self, folder: Path = place.SCRATCH) -> None:
+    def __init__(self, folder: Path, kept: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.path = folder / FILE
+        self._kept = kept
 
     def logs(self, shard: str) -> Path:
         """The folder of what jobs of this shard say."""
@@ -88,19 +103,59 @@ class Ledger:
     def add(self, line: Line) -> None:
         """Write one result down."""
         row = {"sources": place.digest(), "commit": place.commit(), "time": int(time.time()), **asdict(line)}
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(descriptor, json.dumps(row).encode() + b"\n")
-        finally:
-            os.close(descriptor)
+        _append(self.path, [row])
 
     def rows(self, sources: str) -> Iterator[dict[str, Any]]:
-        """What was written down for these sources (`place.digest`), oldest first."""
-        if self.path.exists():
-            for line in self.path.read_text().splitlines():
-                row = json.loads(line)
+        """What was written down for these sources (`place.digest`), sums of other machines first."""
+        for path in (self._kept, self.path):
+            for row in _read(path):
                 if row["sources"] == sources:
                     yield row
+
+    def keep(self, sources: str) -> None:
+        """Move the results of these sources to the sums.
+
+        Raises ValueError where a job was harmed: that is to be looked at first.
+        """
+        sums: dict[tuple[str, str], Counter[str]] = {}
+        for row in self.rows(sources):
+            if row.get("harm"):
+                raise ValueError(f"{row['shard']}/{row['program']} was harmed: {row['harm']}")
+            if row["kind"] in _SUMMED:
+                key = (row["shard"], row.get("program", ""))
+                sums.setdefault(key, Counter()).update(_SUMMED[row["kind"]](row))
+        others = [row for row in _read(self._kept) if row["sources"] != sources]
+        ours = [
+            {"sources": sources, "commit": place.commit(), **asdict(Earlier(shard, program, **counts))}
+            for (shard, program), counts in sorted(sums.items())
+        ]
+        rest = [row for row in _read(self.path) if row["sources"] != sources or row["kind"] not in _SUMMED]
+        for path, rows in ((self._kept, [*others, *ours]), (self.path, rest)):
+            new = path.with_suffix(".new")
+            new.unlink(missing_ok=True)
+            _append(new, rows)
+            new.rename(path)
+
+
+_SUMMED: Final[Mapping[str, Callable[[dict[str, Any]], dict[str, int]]]] = {
+    "captures": lambda row: {"asked": row["asked"], "recorded": row["recorded"]},
+    "job": lambda row: {"jobs": 1},
+    "kills": lambda row: {"kills": row["count"]},
+    "earlier": lambda row: {name: row[name] for name in ("asked", "recorded", "jobs", "kills")},
+}
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _append(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        for row in rows:
+            os.write(descriptor, json.dumps(row).encode() + b"\n")
+    finally:
+        os.close(descriptor)
 
 
 class Tally:

@@ -35,6 +35,11 @@ class Row:
                 self.harmed += bool(row["harm"])
             case "kills":
                 self.kills += row["count"]
+            case "earlier":
+                self.asked += row["asked"]
+                self.recorded += row["recorded"]
+                self.jobs += row["jobs"]
+                self.kills += row["kills"]
 
 
 def show(ledger: Ledger, sources: str, controls: Collection[str] = ()) -> int:

@@ -30,9 +30,10 @@ def run(ledger: Ledger, deadline: float, seed: int, name: str) -> None:
         ledger.add(Skipped(name, "all", f"CPython {version} is not installed"))
         return
     chance = random.Random(seed)
-    done = Counter(
-        row["program"] for row in ledger.rows(place.digest()) if row["shard"] == name and row["kind"] == "job"
-    )
+    done = Counter[str]()
+    for row in ledger.rows(place.digest()):
+        if row["shard"] == name and row["kind"] in {"job", "earlier"}:
+            done[row["program"]] += row.get("jobs", 1)
     with daemons() as found:
         for module in sorted(suites.modules(version), key=done.__getitem__):
             if time.monotonic() > deadline:

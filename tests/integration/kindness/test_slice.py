@@ -35,7 +35,8 @@ KILLS = (20, 40)  # captures that recorded between two daemons that are killed
 def storm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storm]:
     """Clients that capture whatever runs, and a daemon that is killed now and then."""
     with daemons() as found:
-        rig = Storm(found, Ledger(tmp_path_factory.mktemp("storm")), observer=None)
+        folder = tmp_path_factory.mktemp("storm")
+        rig = Storm(found, Ledger(folder, folder / "kept.jsonl"), observer=None)
         askers = [threading.Thread(target=asker, args=(rig, random.Random(seed))) for seed in range(2)]
         askers.append(killing(found, random.Random(2), KILLS, lambda: rig.tally.recorded, rig.over, lambda: None))
         for thread in askers[:2]:
@@ -85,7 +86,9 @@ def test_no_program_is_harmed_by_the_observer(storm: Storm, program: Program) ->
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
     """A daemon that serves every user where we may be that."""
     with daemons(user=os.geteuid() != 0) as found:
-        yield Trials(Ledger(tmp_path_factory.mktemp("cases")), "slice", Path(sys.executable), found, random.Random(0))
+        folder = tmp_path_factory.mktemp("cases")
+        ledger = Ledger(folder, folder / "kept.jsonl")
+        yield Trials(ledger, "slice", Path(sys.executable), found, random.Random(0))
 
 
 def small(case: Case) -> Case:

@@ -60,7 +60,7 @@ def test_a_job_that_is_stalled_is_ended_and_harmed(tmp_path: Path, monkeypatch: 
 
 def test_results_add_up_over_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for run in range(2):
-        ledger = Ledger(tmp_path)
+        ledger = Ledger(tmp_path, tmp_path / "kept.jsonl")
         tally = Tally(ledger, "storm")
         tally.count("mods", "stored", recorded=True)
         tally.count("mods", "busy capture_running", recorded=False)
@@ -73,6 +73,34 @@ def test_results_add_up_over_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert ["mods", "4", "2", "2", "1", "0"] in lines
     assert ["HARMED", "storm/mods:", "SIGSEGV"] in lines
     assert report.show(ledger, "other sources") == 0
+
+
+def test_counts_outlive_the_machine_that_they_were_had_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "kept.jsonl"
+    for machine in ("first", "second"):
+        ledger = Ledger(tmp_path / machine, kept)
+        for _ in range(2):
+            tally = Tally(ledger, "storm")
+            tally.count("mods", "stored", recorded=True)
+            tally.count("mods", "busy capture_running", recorded=False)
+            tally.flush()
+            ledger.add(Job("storm", "mods"))
+            ledger.add(Kills("storm", 3))
+        ledger.keep(place.digest())
+    ledger.add(Job("storm", "mods"))
+    assert report.show(ledger, place.digest()) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["storm", "all", "8", "4", "5", "0", "12"] in lines
+    assert ["mods", "8", "4", "5", "0", "0"] in lines
+    assert len(kept.read_text().splitlines()) == 2  # mods, and what belongs to no program
+
+
+def test_harm_is_not_moved_out_of_sight(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, tmp_path / "kept.jsonl")
+    ledger.add(Job("storm", "mods", "SIGSEGV", "the.log"))
+    with pytest.raises(ValueError, match="storm/mods was harmed: SIGSEGV"):
+        ledger.keep(place.digest())
+    assert not (tmp_path / "kept.jsonl").exists()
 
 
 JUNIT = """<testsuites><testsuite><testcase name="a"/><testcase name="b"><skipped/></testcase>
