@@ -232,8 +232,8 @@ class Daemon:
             settings=settings,
             begin_beside=begin_beside,
         )
-        await manager.open()
-        self._sdk.on_recovered = manager.recovered
+        await manager.open(self._sdk.orphaned())
+        self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered
         self._audit.find = manager.record
         return manager
 
