@@ -62,6 +62,9 @@ RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB
 RPC_CHUNK_BYTES: Final = 512 * 1024
 IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
 TOKEN_LIFETIME_SECONDS: Final = 300
+METRICS_CONNECTIONS_MAX: Final = 32  # at once; the oldest is closed for one more
+METRICS_FAULT_LOG_SECONDS: Final = 60.0  # between lines of the log about connections that went wrong
+METRICS_FAULT_CHARACTERS_MAX: Final = 200  # of what such a line says: some of it is the client's
 CONTROL_CONNECTIONS_MAX: Final = 1024
 
 # Ingest: event chunks from streamers (untrusted: whoever has the target's uid can be one)
