@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import sys
@@ -9,13 +10,15 @@ import threading
 import time
 from http.server import HTTPServer
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import MetricsHandler
 
 from profd.errors import BadInput
 from profd.limits import METRICS_CONNECTIONS_MAX, METRICS_FAULT_CHARACTERS_MAX, METRICS_FAULT_LOG_SECONDS
 from profd.metrics import Metrics
+
+_PAUSE_SECONDS: Final = 0.1
 
 log = logging.getLogger("profd.metrics")
 
@@ -102,6 +105,16 @@ class _Server(ThreadingMixIn, HTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> Any:
+        """Without descriptors it would be asked again at once, and again: the connection still waits."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                self.faults.tell(repr(error))
+                time.sleep(_PAUSE_SECONDS)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Each has a thread and a descriptor. Who waits longest goes: a scrape takes milliseconds."""

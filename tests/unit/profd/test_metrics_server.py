@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import resource
 import socket
 import struct
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from profd import metrics_server
@@ -138,6 +140,21 @@ def test_a_fault_of_ours_is_told_with_its_traceback_in_the_same_line(
     assert "a fault of profd" in str(line["why"])
     assert "Traceback" in str(line["exception"])
     assert capfd.readouterr().err == ""
+
+
+def test_a_daemon_without_descriptors_serves_again_when_it_has_some(served: Served) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as ending:
+        waiting = ending.enter_context(socket.socket())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        ending.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with suppress(OSError):
+            while True:
+                ending.callback(os.close, os.dup(waiting.fileno()))
+        waiting.connect((served.server.host, served.server.port))
+        until(lambda: served.faults >= 1, "it is counted")
+    assert b"profd_build_info" in served.scrape()
+    assert "Too many open files" in str(served.lines[0]["why"])
 
 
 def test_who_holds_connections_open_keeps_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
