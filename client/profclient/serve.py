@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import BinaryIO
@@ -59,6 +60,7 @@ class OneTrace:
         self._file = file
         self._size = size
         self._title = title
+        self.on_page: Callable[[], None] = lambda: None  # the browser is here
         self._token = secrets.token_urlsafe(24)
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -95,6 +97,7 @@ class OneTrace:
                 self._lock.release()
 
     def _send_page(self, request: BaseHTTPRequestHandler) -> None:
+        self.on_page()
         nonce = secrets.token_urlsafe(16)
         page = _PAGE.format(nonce=nonce, ui=UI, title=_script_text(self._title)).encode()
         _head(request, "text/html; charset=utf-8", len(page))

@@ -38,7 +38,8 @@ from profd.ingest.pushed import Pushed
 from profd.ingest.streamers import Streamers
 from profd.instance import Lock, clear_socket, make_directory, remove_socket
 from profd.journal.journal import Journal
-from profd.metrics import Metrics, MetricsServer
+from profd.metrics import Metrics
+from profd.metrics_server import MetricsServer
 from profd.notify import Notifier
 from profd.observe import LiveCollector, ObservedAudit, Reading
 from profd.observers.observers import Observers
@@ -232,8 +233,8 @@ class Daemon:
             settings=settings,
             begin_beside=begin_beside,
         )
-        await manager.open()
-        self._sdk.on_recovered = manager.recovered
+        await manager.open(self._sdk.orphaned())
+        self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered
         self._audit.find = manager.record
         return manager
 

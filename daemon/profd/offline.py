@@ -259,6 +259,7 @@ def _trace(record: TraceRecord) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(record)
     for internal in ("start_ticks", "truncated"):
         del values[internal]
+    values["shared_with"] = list(values.pop("readers"))
     return values
 
 

@@ -83,7 +83,8 @@ class Rig:
         self.unable = ""
         self.said: list[tuple[State, str]] = []
         self.kept: list[RawFile] = []
-        self.recovered: list[tuple[str, ProcessId, list[Loss]]] = []
+        self.returned: list[tuple[str, ProcessId]] = []
+        self.recovered: list[tuple[str, ProcessId, list[Loss] | None]] = []
         self.stop = asyncio.Event()
         self.registry = Registry()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -95,6 +96,7 @@ class Rig:
         self.leases = LeaseKeeper(DeathWatch(ProcessTable()))
         self.registry.on_disarmed, self.registry.on_greeted = self.leases.clear, self.leases.greeted
         self.source = SdkSource(self.registry, Parts(self, self, MiB), self.path, folder / "journal", self.leases)
+        self.source.on_returned = lambda capture, process: self.returned.append((capture, process))
         self.source.on_recovered = lambda capture, process, losses: self.recovered.append((capture, process, losses))
 
     # `Ingest` and `Streamers`

@@ -29,7 +29,7 @@ from profd.targets.process import ProcessId
 
 
 class NotArmed(Exception):
-    """The agent did not arm; str() is a sentence. `gone`: its connection ended meanwhile."""
+    """The agent did not arm; str() is a sentence. `gone`: its process has closed the connection."""
 
     def __init__(self, sentence: str, *, gone: bool = False, silent: bool = False) -> None:
         super().__init__(sentence)
@@ -266,7 +266,8 @@ def _arm_packet(order: ArmOrder) -> bytes:
 def _lost(arm: Arm, why: str) -> None:
     arm.gone = why
     if not arm.answer.done():
-        arm.answer.set_exception(NotArmed("the process has gone away", gone=True))
+        sentence = f"its agent was cut off: {why}" if why else "the process has gone away"
+        arm.answer.set_exception(NotArmed(sentence, gone=not why))
         arm.answer.exception()  # seen: whoever asked may have given up
     arm.news.set()
 

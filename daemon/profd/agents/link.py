@@ -92,6 +92,9 @@ class Link:
                 )
             except BlockingIOError:
                 return
+            except ConnectionResetError:  # closed with something unread in it
+                self._end("")
+                return
             except OSError as error:
                 self._end(error.strerror or "read failed")
                 return

@@ -12,7 +12,13 @@ from typing import Final
 
 from profd.errors import BadInput
 from profd.gpu.states import GpuReport, report_from_untrusted
-from profd.limits import AGENT_KEYS_MAX, AGENT_PACKET_BYTES_MAX, AGENT_VALUE_CHARACTERS_MAX
+from profd.limits import (
+    AGENT_KEYS_MAX,
+    AGENT_LABEL_CHARACTERS_MAX,
+    AGENT_PACKET_BYTES_MAX,
+    AGENT_VALUE_CHARACTERS_MAX,
+    AGENT_WORDS_MAX,
+)
 
 VERSION: Final = 1
 _MAGIC: Final = 0x31474150
@@ -22,6 +28,7 @@ _I64_MAX: Final = (1 << 63) - 1
 _DECIMAL: Final = re.compile(r"[0-9]{1,19}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,16}")
+_CONTROL: Final = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]")  # all but the end of a line
 _VERSIONS: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 SOURCES: Final = ("ranges", "stacks", "ops", "cuda", "memory")
 """What the seconds spent recording are told apart by."""
@@ -125,13 +132,13 @@ def hello_from_untrusted(packet: Packet) -> Hello:
         versions=(int(versions[1]), int(versions[2])),
         incarnation=incarnation,
         # The same few values in hundreds of processes.
-        agent=sys.intern(fields.get("agent", "")),
-        python=sys.intern(fields.get("python", "")),
-        framework=sys.intern(fields.get("framework", "")),
+        agent=_label(fields, "agent"),
+        python=_label(fields, "python"),
+        framework=_label(fields, "framework"),
         can=_words(fields.get("can", "")),
         rank=number(fields, "rank"),
-        job=sys.intern(fields.get("job", "")),
-        pod=sys.intern(fields.get("pod", "")),
+        job=_label(fields, "job"),
+        pod=_label(fields, "pod"),
         armed=hexadecimal(fields, "armed") or 0,
     )
 
@@ -211,7 +218,13 @@ def _seconds(fields: Mapping[str, str], key: str) -> float | None:
     return float(text)
 
 
+def _label(fields: Mapping[str, str], key: str) -> str:
+    return sys.intern(fields.get(key, "")[:AGENT_LABEL_CHARACTERS_MAX])
+
+
 def _fields(body: bytes) -> dict[str, str]:
+    if _CONTROL.search(body):
+        raise Hostile("a packet with control characters")
     lines = body.decode("utf-8", "replace").split("\n")
     if lines.pop():
         raise Hostile("a packet whose last line has no end")
@@ -233,7 +246,10 @@ def _printable(value: str) -> str:
 
 
 def _words(text: str) -> frozenset[str]:
-    return _shared(frozenset(sys.intern(word) for word in text.split(",") if word))
+    words = [sys.intern(word) for word in text.split(",") if word]
+    if len(words) > AGENT_WORDS_MAX:
+        raise Hostile(f"{len(words)} words where {AGENT_WORDS_MAX} are the most")
+    return _shared(frozenset(words))
 
 
 _shared_words: Final[dict[frozenset[str], frozenset[str]]] = {}

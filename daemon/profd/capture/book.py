@@ -15,6 +15,7 @@ from profd.capture.machine import Abandon, Machine, Stored
 from profd.capture.model import Reason, State
 from profd.capture.ports import Identity, Journal, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.capture.recovery import Key
 from profd.errors import BadInput, NotFound, ProfdError
 from profd.limits import CAPTURES_KEPT_MAX
 from profd.targets.process import ProcessId
@@ -37,8 +38,12 @@ class Book:
         self._writer: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="profd-captures")
 
-    async def open(self) -> None:
-        """Read all; what was live when the last daemon went away gets its terminal state."""
+    async def open(self, returning: Collection[Key] = ()) -> list[tuple[CaptureRecord, TargetRecord]]:
+        """Read all; what was live when the last daemon went away gets its terminal state.
+
+        Returned are, as they were, those that have none yet: what is to be stored, and what is `returning`.
+        """
+        live = []
         for value in await self._in_thread(self._disk.all):
             try:
                 record = CaptureRecord.from_json(value)
@@ -48,13 +53,14 @@ class Book:
             self._remember(record)
             if record.finished_ns is None:
                 await self._find_unfinished(record)
-                self._recover(record)
+                live += [(record, target) for target in self._recover(record, returning)]
                 await self.write(record)
                 for target in record.targets:
                     if not target.files:
                         await self._drop(record.id, target.process)
         await self._drop_unrecorded()
         await self._forget_old()
+        return live
 
     async def flush(self) -> None:
         """Until everything that was scheduled is on disk."""
@@ -147,7 +153,9 @@ class Book:
             if not target.state.terminal and not target.files:
                 target.keep(await self._in_thread(self._journal.unfinished, record.id, target.process))
 
-    def _recover(self, record: CaptureRecord) -> None:
+    def _recover(self, record: CaptureRecord, returning: Collection[Key]) -> list[TargetRecord]:
+        """End what is live; returns what may still go on."""
+        live = []
         for target in record.targets:
             if target.state.terminal:
                 continue
@@ -157,9 +165,14 @@ class Book:
                 target.state = State.COLLATING
                 Machine(target).handle(Stored(stored))
                 continue
+            if target.files and (target.state is State.COLLATING or (record.id, target.process) in returning):
+                live.append(target)
+                continue
             hint = "; its raw data is kept: `profctl retry`" if target.files else ""
             Machine(target).handle(Abandon(Reason.DAEMON_RESTARTED, f"profd was restarted during the capture{hint}"))
-        record.finished_ns = self._now_ns()
+        if not live:
+            record.finished_ns = self._now_ns()
+        return live
 
     async def _forget_old(self) -> None:
         """Bound the number of records, at the cost of whoever has most; the journal bounds itself."""

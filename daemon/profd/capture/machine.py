@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from profd.capture.model import Reason, Recording, State
+from profd.capture.model import Loss, Reason, Recording, State
 from profd.capture.outcome import StoredTrace, verdict
 from profd.capture.records import TargetRecord
 
@@ -106,6 +106,18 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Orphaned:
+    """An earlier daemon left it live, and its process may come back with what it has recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What the process had recorded is in its files, less these."""
+
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Abandon:
     """The daemon goes away, or came back and found this target live."""
 
@@ -113,7 +125,21 @@ class Abandon:
     message: str
 
 
-Event = Begin | Decline | Report | Stop | ProcessEnded | Expired | Recorded | Broke | Stored | Retry | Abandon
+Event = (
+    Begin
+    | Decline
+    | Report
+    | Stop
+    | ProcessEnded
+    | Expired
+    | Recorded
+    | Broke
+    | Stored
+    | Retry
+    | Orphaned
+    | TakenOver
+    | Abandon
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +196,8 @@ class Graces:
     storing_ns: int = 1200 * SECOND_NS
     overrun_ns: int = 5 * SECOND_NS  # beyond the plan's deadline: the source keeps it itself and knows more
     hearing_ns: int = 2 * SECOND_NS  # for word that the process has ended, after its source failed
+    returning_ns: int = 20 * SECOND_NS  # after a restart: processes go on recording for 15 s without a daemon
+    taking_over_ns: int = 200 * SECOND_NS  # from its return: a stop of 65 s and a drain of 120 s at most
 
 
 class Machine:
@@ -190,6 +218,7 @@ class Machine:
         self._begun = False
         self._stop: Stop | None = None
         self._ended = False
+        self._orphaned = False
         self._recording: Recording | None = None
 
     @property
@@ -228,7 +257,7 @@ class Machine:
         return []
 
     def _request_stop(self, event: Stop) -> list[Action] | None:
-        if self._stop is not None:
+        if self._stop is not None or self._orphaned:  # which ends as it is
             return None
         self._stop = event
         if not self._begun:
@@ -349,7 +378,27 @@ class Machine:
         target.reason, target.message = Reason.NONE, ""
         return self._collate(self._recording)
 
+    def _go_on_storing(self, event: Retry) -> list[Action] | None:
+        """An earlier daemon was at it."""
+        return None if self._begun else self._retry(event)
+
+    def _orphan(self, _event: Orphaned) -> list[Action] | None:
+        if self._begun:
+            return None
+        self._begun = self._orphaned = True
+        self.target.state = State.DRAINING
+        self.target.doing = "profd was restarted; waiting for the process to come back"
+        return []
+
+    def _taken_over(self, event: TakenOver) -> list[Action] | None:
+        if not self._orphaned:
+            return None
+        self.target.cut_off(event.losses)
+        return self._retry(Retry())
+
     def _abandon(self, event: Abandon) -> list[Action] | None:
+        if self._orphaned and self.target.state is State.DRAINING:
+            return None  # no end of it: the next daemon goes on waiting
         actions: list[Action] = [AbortRecording()] if self._begun else []
         return [*actions, *self._end(State.FAILED, event.reason, event.message)]
 
@@ -403,4 +452,7 @@ _allow((State.COLLATING,), Expired, Machine._late_store)
 _allow((State.COLLATING,), Stored, Machine._stored)
 _allow((State.COLLATING,), Broke, Machine._broke)
 _allow((State.FAILED,), Retry, Machine._retry)
+_allow(UNDER_WAY, Orphaned, Machine._orphan)
+_allow((State.COLLATING,), Retry, Machine._go_on_storing)
+_allow((State.DRAINING,), TakenOver, Machine._taken_over)
 _allow(LIVE, Abandon, Machine._abandon)

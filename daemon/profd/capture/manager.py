@@ -13,7 +13,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Final
 
 from profd.capture import admission
@@ -25,6 +25,7 @@ from profd.capture.model import Loss, Options, Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Audit, BeginBeside, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.capture.recovery import Key, Recovery
 from profd.capture.run import Order, Parts, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import Lease, Watchers
@@ -71,10 +72,19 @@ class CaptureManager:
         self._launching: dict[str, tuple[Reason, str] | None] = {}  # with the stop that came meanwhile
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
         self._closing = False
+        self._recovery = Recovery(settings.graces, ended)
 
-    async def open(self) -> None:
-        """Read what an earlier daemon left; what it left unfinished ends here, with the reason."""
-        await self._book.open()
+    async def open(self, returning: Collection[Key] = ()) -> None:
+        """Read what an earlier daemon left. What it left unfinished ends here, with the reason, or goes on:
+        what had only to be stored, and what is `returning`, as `returned` and `recovered` will tell.
+        """
+        for record, target in await self._book.open(returning):
+            run = self._new_run(record, target)
+            if target.state is State.COLLATING:
+                run.retry()
+                continue
+            self._held[target.process] = record
+            self._recovery.expect((record.id, target.process), run)
 
     @property
     def active(self) -> int:
@@ -317,21 +327,20 @@ class CaptureManager:
         await self._book.write(record)
         return record
 
-    def recovered(self, capture: str, process: ProcessId, losses: Sequence[Loss]) -> None:
-        """A source has completed what an earlier daemon was recording: it is stored as far as it goes."""
-        record = self._book.get(capture)
-        targets = [t for t in record.targets if t.process == process] if record is not None else []
-        target = targets[0] if targets else None
-        if record is None or target is None or self._closing or target.state is not State.FAILED or not target.files:
+    def returned(self, capture: str, process: ProcessId) -> None:
+        """A process that an earlier daemon was recording is back: what it recorded since is being taken over."""
+        self._recovery.returned((capture, process))
+
+    def recovered(self, capture: str, process: ProcessId, losses: Sequence[Loss] | None) -> None:
+        """That has been done, and it is stored as far as it goes. `losses`: None where not all of it came."""
+        if self._recovery.recovered((capture, process), losses) or losses is None:
             return
-        target.lost = [*target.lost, *losses]
-        target.shortfall = Reason.DAEMON_RESTARTED
-        target.shortfall_message = (
-            "profd was restarted during the capture, which ended there; what was recorded is kept"
-        )
-        record.finished_ns = None
-        self._new_run(record, target).retry()
-        self._book.schedule(record)
+        # Its capture has ended: it is there for who retries that.
+        record = self._book.get(capture)
+        for target in record.targets if record is not None else []:
+            if record is not None and target.process == process and target.state is State.FAILED and target.files:
+                target.cut_off(losses)
+                self._book.schedule(record)
 
     async def watch(
         self, caller: Identity, prefix: str = "", *, lease: bool = False
@@ -373,16 +382,19 @@ class CaptureManager:
         """Take no new captures, end the running ones (keeping what they have), then let go.
 
         What has not ended after `drain_seconds` FAILS with DAEMON_RESTARTED;
-        its raw files stay for a retry.
+        its raw files stay for a retry. What waits for a process to come back
+        goes on doing so in the next daemon.
         """
         self._closing = True
         await asyncio.gather(*self._starting.values(), return_exceptions=True)
+        self._recovery.let_go()
         runs = [run for by_process in self._runs.values() for run in by_process.values()]
         for run in runs:
             run.stop(Reason.DAEMON_RESTARTED, "profd was stopped")
         ends = [asyncio.ensure_future(run.wait()) for run in runs]
         if ends:
             await asyncio.wait(ends, timeout=drain_seconds)
+        self._recovery.let_go(taken_over_too=True)
         for run in runs:
             run.abandon(Reason.DAEMON_RESTARTED, "profd was stopped before this had ended")
         if ends:

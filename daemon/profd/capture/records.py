@@ -7,6 +7,7 @@ only way in and out, unknown keys of a newer version are ignored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -82,6 +83,12 @@ class TargetRecord:
         self.files = list(files)
         self.shortfall = Reason.TRUNCATED if files else Reason.NONE
         self.shortfall_message = _CUT_OFF if files else ""
+
+    def cut_off(self, losses: Sequence[Loss]) -> None:
+        """A restart of the daemon ended the recording; its files are as whole as they will be, less these."""
+        self.lost = [*self.lost, *losses]
+        self.shortfall = Reason.DAEMON_RESTARTED
+        self.shortfall_message = "profd was restarted during the capture, which ended there; what was recorded is kept"
 
     @classmethod
     def of(cls, process: Process, host: str) -> TargetRecord:

@@ -132,7 +132,7 @@ class TargetRun:
                     self._timers[timer] = self._loop.call_later(after_ns / 1e9, self.send, expired)
             case m.Store(recording):
                 self._on_recorded()
-                self._spawn(self._store(recording))
+                self.spawn(self._store(recording))
             case m.Settle():
                 self._settle()
 
@@ -150,7 +150,8 @@ class TargetRun:
         else:
             self._recording.add_done_callback(lambda _task: self._on_released())
 
-    def _spawn(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def spawn(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """A task of its own: `wait` waits for it, and the end of the run is its end."""
         task = self._loop.create_task(coroutine)
         self._others.add(task)
         task.add_done_callback(self._others.discard)
@@ -159,7 +160,7 @@ class TargetRun:
     def _start_recording(self) -> None:
         if self._order is not None:
             self._recording = self._loop.create_task(self._record(self._order))
-            self._death = self._spawn(self._watch_death())
+            self._death = self.spawn(self._watch_death())
 
     async def _watch_death(self) -> None:
         await self._parts.ended(self.target.process)

@@ -217,7 +217,7 @@ def trace_message(record: TraceRecord) -> pb.Trace:
         events=record.events,
         bytes=record.bytes,
         pinned=record.pinned,
-        shared_with=[text(name) for name in record.shared_with],
+        shared_with=[text(name) for name in record.readers],
         lost=[capture_pb2.Loss(stage=loss.stage, reason=loss.reason, count=loss.count) for loss in record.lost],
         host=text(record.host),
     )

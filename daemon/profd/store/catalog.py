@@ -41,7 +41,10 @@ class CatalogDamaged(ProfdError):
 
 @decodable
 class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """A trace in a list: the light part of its meta, and its pin and shares. None: not known."""
+    """A trace in a list: the light part of its meta, and its pin and shares. None: not known.
+
+    `readers` are uids by the names that they were given by.
+    """
 
     id: str
     capture: str = ""
@@ -56,7 +59,7 @@ class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
     gpu_events: int | None = None
     bytes: int = 0
     pinned: bool = False
-    shared_with: list[str] = []
+    readers: dict[str, int] = {}
     lost: list[Loss] = []
     host: str = ""
     pid: int | None = None
@@ -66,14 +69,16 @@ class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
     damaged: str = ""  # a sentence when meta.json cannot be read; such a trace can only be removed
 
     @classmethod
-    def of(cls, trace: str, meta: TraceMeta, pinned: bool = False, shared: list[str] | None = None) -> TraceRecord:
+    def of(
+        cls, trace: str, meta: TraceMeta, pinned: bool = False, readers: dict[str, int] | None = None
+    ) -> TraceRecord:
         """The record of a trace."""
         same = {name: getattr(meta, name) for name in _SAME}
-        return cls(id=trace, pinned=pinned, shared_with=list(shared or ()), **same)
+        return cls(id=trace, pinned=pinned, readers=readers or {}, **same)
 
 
 _SAME: Final = tuple(
-    name for name in TraceRecord.__struct_fields__ if name not in ("id", "pinned", "shared_with", "damaged")
+    name for name in TraceRecord.__struct_fields__ if name not in ("id", "pinned", "readers", "damaged")
 )
 
 

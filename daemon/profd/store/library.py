@@ -57,11 +57,9 @@ class Library:
         return await asyncio.to_thread(self.store.pin, record.id, pinned)
 
     async def share(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
-        """Let exactly these users read it beside its owner; "*" = everybody. Owner and admins."""
-        if any(not name or not name.isprintable() or len(name) > 256 for name in names):
-            raise BadInput("Names of users are printable and not empty; '*' means everybody.")
+        """Let exactly these users (names or uids) read it beside its owner; "*" = everybody. Owner and admins."""
         record = await self._owned(caller, trace, "share")
-        return await asyncio.to_thread(self.store.share, record.id, [*names])
+        return await asyncio.to_thread(self.store.share, record.id, names)
 
     async def delete(self, caller: Caller, trace: str) -> str:
         """Remove it at once, pinned or not; returns its id. Owner and admins."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from profd.errors import BadInput, NotFound
+from profd.store.access import readers_of
 from profd.store.catalog import TraceRecord
 from profd.store.ids import is_id
 from profd.store.meta import read_meta
 from profd.store.records import Records
+
+log = logging.getLogger("profd.store")
 
 
 def trace_ids(traces: Path) -> set[str]:
@@ -22,25 +26,44 @@ def record_of(traces: Path, trace: str, marks: Records) -> TraceRecord | None:
     A trace whose meta cannot be read gets a row, too: it takes space and must
     be removable. It has no owner but the admins.
     """
-    pinned, shared = read_marks(marks, trace)
+    pinned, readers = read_marks(marks, trace)
     try:
-        return TraceRecord.of(trace, read_meta(traces / trace), pinned, shared)
+        return TraceRecord.of(trace, read_meta(traces / trace), pinned, readers)
     except NotFound as error:
         return None if not (traces / trace).exists() else _damaged(traces / trace, str(error))
     except BadInput as error:
         return _damaged(traces / trace, str(error))
 
 
-def read_marks(marks: Records, trace: str) -> tuple[bool, list[str]]:
-    """(pinned, shared with). A damaged record means pinned and private: nothing is lost or shown by it."""
+def read_marks(marks: Records, trace: str) -> tuple[bool, dict[str, int]]:
+    """(pinned, readers). A damaged record means pinned and private: nothing is lost or shown by it."""
     try:
         record = marks.get(trace)
     except NotFound:
-        return False, []
+        return False, {}
     except BadInput:
-        return True, []
-    shared = record.get("shared_with", [])
-    return bool(record.get("pinned")), [str(name) for name in shared] if isinstance(shared, list) else []
+        return True, {}
+    readers = record.get("readers", {})
+    known = isinstance(readers, dict) and all(type(uid) is int for uid in readers.values())
+    return bool(record.get("pinned")), readers if known else {}
+
+
+def name_uids(marks: Records) -> None:
+    """Once for each record that is from before readers were uids: they are those that the names have now."""
+    for trace, record in marks.items():
+        names = record.pop("shared_with", None)
+        if isinstance(names, list):
+            marks.put(trace, {**record, "readers": _known_readers(trace, names)})
+
+
+def _known_readers(trace: str, names: list[object]) -> dict[str, int]:
+    readers: dict[str, int] = {}
+    for name in map(str, names):
+        try:
+            readers |= readers_of([name])
+        except BadInput as error:
+            log.warning("a share has ended", extra={"trace": trace, "why": str(error)})
+    return readers
 
 
 def _damaged(directory: Path, why: str) -> TraceRecord:

@@ -19,12 +19,14 @@ import secrets
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from profd.errors import BadInput, Exhausted, NotFound
 from profd.limits import DISK_FREE_SHARE_MIN, SHARES_MAX, STORE_BYTES_DEFAULT, STORE_SHARE_DEFAULT
 from profd.store import rebuild
+from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.files import disk, sync, write_atomic
 from profd.store.handover import hand_to_workers, let_workers_pass, merged, verified
@@ -83,6 +85,7 @@ class Store:
             self._counts = StoreStatistics()
             self._changing = threading.RLock()  # pins and shares are read, changed and written
             self._sweep()
+            rebuild.name_uids(self._marks)
             self._catalog = self._open_catalog()
         except BaseException:
             self._lock.release()
@@ -240,17 +243,18 @@ class Store:
     def pin(self, trace: str, pinned: bool) -> TraceRecord:
         """Keep a trace from being evicted, or not any more."""
         with self._changing:
-            return self._mark(trace, pinned, self.get(trace).shared_with)
+            return self._mark(trace, pinned, self.get(trace).readers)
 
-    def share(self, trace: str, names: list[str]) -> TraceRecord:
-        """Let these users read it, and nobody else beside its owner; "*" is everybody."""
+    def share(self, trace: str, names: Sequence[str]) -> TraceRecord:
+        """Let these users read it, and nobody else beside its owner; "*" is everybody. BadInput for who is none."""
         if len(names) > SHARES_MAX:
             raise BadInput(f"A trace can be shared with {SHARES_MAX} names, not {len(names)}: use '*'.")
+        readers = readers_of(names)
         with self._changing:
-            return self._mark(trace, self.get(trace).pinned, sorted(set(names)))
+            return self._mark(trace, self.get(trace).pinned, readers)
 
-    def _mark(self, trace: str, pinned: bool, shared: list[str]) -> TraceRecord:
-        self._marks.put(trace, {"pinned": pinned, "shared_with": shared})
+    def _mark(self, trace: str, pinned: bool, readers: dict[str, int]) -> TraceRecord:
+        self._marks.put(trace, {"pinned": pinned, "readers": readers})
         record = rebuild.record_of(self.traces, trace, self._marks)
         if record is None:
             self._marks.remove(trace)
@@ -364,7 +368,7 @@ class Store:
         for trace in self._marks.names():
             record = catalog.get(trace)
             marks = rebuild.read_marks(self._marks, trace)
-            if record is not None and (record.pinned, record.shared_with) != marks:
+            if record is not None and (record.pinned, record.readers) != marks:
                 fresh = rebuild.record_of(self.traces, trace, self._marks)
                 if fresh is not None:
                     catalog.put(fresh)

@@ -1,16 +1,21 @@
 """`profctl export -f …`, `import` of a bundle, and `open`, with a daemon and on a store alone."""
 
+import contextlib
 import gzip
 import io
 import json
 import signal
+import stat
 import subprocess
+import sys
 import urllib.request
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.integration.cli.conftest import PROFCTL
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 
@@ -142,6 +147,70 @@ def test_open_serves_it_once(host, options, trace):
             assert process.wait(SECONDS) == 0
         finally:
             process.kill()
+
+
+BROWSER = f"""#!{sys.executable}
+import pathlib, re, sys, time, urllib.request
+mine = pathlib.Path(sys.argv[0]).parent
+(mine / "told").write_text(sys.argv[1])
+(mine / "told").rename(mine / "asked")
+while not (mine / "go").exists():
+    time.sleep(0.01)
+file = pathlib.Path(urllib.request.url2pathname(sys.argv[1].removeprefix("file://")))
+address = re.search('url=([^"]+)"', file.read_text())[1]
+urllib.request.urlopen(address).read()
+(mine / "left").write_text(str(file.parent.exists()))
+urllib.request.urlopen(address + "trace").read()
+"""
+
+
+def told_in_proc():
+    """What every process of this host has on its command line and in its environment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        for file in ("cmdline", "environ"):
+            with contextlib.suppress(OSError):
+                yield (process / file).read_bytes()
+
+
+@pytest.fixture
+def opened(host, options, trace, tmp_path):
+    """`profctl open` with a browser of ours, and the address that it has printed."""
+    browser = tmp_path / "browser"
+    browser.write_text(BROWSER)
+    browser.chmod(0o755)
+    environ = {**host.daemon.environ, "BROWSER": str(browser), "TMPDIR": str(tmp_path)}
+    command = [*PROFCTL, *options, "open", trace]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            (tmp_path / "go").touch()  # so that no browser stays
+            process.kill()
+
+
+def test_open_tells_nobody_else_where_the_trace_is(opened, tmp_path):
+    process, address = opened
+    token = address.split("/")[3]
+    assert len(token) == 32
+    until((tmp_path / "asked").exists, "there is a browser")
+    # WHEN it runs, and any user looks at the host's processes
+    assert not [told for told in told_in_proc() if token.encode() in told]
+    [folder] = tmp_path.glob("profctl-open-*")
+    [file] = folder.iterdir()
+    assert (tmp_path / "asked").read_text() == file.as_uri()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, file)] == [0o700, 0o600]
+    # THEN what it was given leads it to the trace, once
+    (tmp_path / "go").touch()
+    assert process.wait(SECONDS) == 0
+    assert (tmp_path / "left").read_text() == "False"
+
+
+def test_open_takes_its_file_with_it(opened, tmp_path):
+    process, _ = opened
+    until((tmp_path / "asked").exists, "there is a browser")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(SECONDS) == 130
+    assert not list(tmp_path.glob("profctl-open-*"))
 
 
 def test_open_ends_with_ctrl_c(host, options, trace):

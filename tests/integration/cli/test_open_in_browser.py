@@ -8,9 +8,10 @@ import os
 import shutil
 import subprocess
 import urllib.parse
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
+from profclient.cli.browser import Redirect
 from profclient.serve import OneTrace
 
 from tests.support.perfetto_page import HOST, perfetto_page
@@ -39,12 +40,16 @@ def browser(folder, url, perfetto_port):
             process.terminate()
 
 
-def test_the_trace_arrives_whole(tmp_path):
+@pytest.mark.parametrize("by_file", [False, True])
+def test_the_trace_arrives_whole(tmp_path, by_file):
     with (
         perfetto_page(tmp_path) as perfetto,
         closing(OneTrace(io.BytesIO(TRACE), len(TRACE), TITLE)) as served,
-        browser(tmp_path, served.url, perfetto.port),
+        ExitStack() as ending,
     ):
+        redirect = Redirect(served.url)
+        ending.callback(redirect.remove)
+        ending.enter_context(browser(tmp_path, redirect.url if by_file else served.url, perfetto.port))
         opened = perfetto.opened.get(timeout=PATIENCE_SECONDS)
         served.wait()
     assert opened.trace == TRACE

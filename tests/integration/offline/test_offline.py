@@ -60,9 +60,9 @@ def test_a_trace_from_import_to_rm(ask, trace):
     assert {"name": "inner", "Answer": 42}.items() <= _flat(exported["traceEvents"])["inner", 20].items()
     assert ask("pin", id=prefix)["pinned"]
     assert not ask("unpin", id=prefix)["pinned"]
-    assert ask("share", **{"id": prefix, "with": ["bob"]})["shared_with"] == ["bob"]
+    assert ask("share", **{"id": prefix, "with": ["nobody"]})["shared_with"] == ["nobody"]
     assert ask("rebuild") == {"traces": 1, "damaged": []}
-    assert ask("get")["shared_with"] == ["bob"]
+    assert ask("get")["shared_with"] == ["nobody"]
     assert ask("rm", id=prefix) == {"id": stored["id"]}
     assert ask("list") == []
 

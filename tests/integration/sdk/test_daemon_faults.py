@@ -136,8 +136,7 @@ def test_a_daemon_that_is_killed_in_a_capture(own_daemon: RunningDaemon, tmp_pat
         again = start_daemon(own_daemon.directory, environ={"PROFD_SDK_ARENA_BYTES": "24MiB"})
         own_daemon.process = again.process
         captures = Captures(again)
-        until(lambda: "sdk" in sources(again, job.pid), "it is ready again")
-        [target] = captures.ended(capture).targets
+        [target] = captures.ended(capture).targets  # asked at once: no other end comes before it
         if target.state == pb.STATE_FAILED:
             # The daemon was not back within 15 s: what had arrived before is there.
             assert target.reason == pb.REASON_DAEMON_RESTARTED, target.message
@@ -147,6 +146,7 @@ def test_a_daemon_that_is_killed_in_a_capture(own_daemon: RunningDaemon, tmp_pat
             assert target.reason == pb.REASON_DAEMON_RESTARTED, target.message
             assert values(again, target.trace)[-1] >= during  # what was recorded without a daemon is there, too
         assert target.state == pb.STATE_PARTIAL, target.message
+        until(lambda: "sdk" in sources(again, job.pid), "it is ready again")
         found = values(again, target.trace)
         assert whole(found)
         assert found[0] <= before
@@ -185,7 +185,7 @@ def test_a_daemon_and_its_process_that_are_both_killed(own_daemon: RunningDaemon
         again = start_daemon(own_daemon.directory)
         own_daemon.process = again.process
         captures = Captures(again)
-        [target] = captures.get(capture).targets
+        [target] = captures.ended(capture).targets
         assert (target.state, target.reason) == (pb.STATE_FAILED, pb.REASON_DAEMON_RESTARTED)
         assert "profctl retry" in target.message
         captures.call("RetryCapture", pb.CaptureRef(id=capture))

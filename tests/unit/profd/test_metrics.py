@@ -17,7 +17,8 @@ from profd.errors import BadInput
 from profd.ingest import arena as arena_module
 from profd.ingest.chunk import Refusal
 from profd.ingest.intake import IngestStatistics
-from profd.metrics import Metrics, MetricsServer
+from profd.metrics import Metrics
+from profd.metrics_server import MetricsServer
 from profd.observe import LiveCollector, ObservedAudit, Reading
 from profd.sources.sdk.source import SdkStatistics
 

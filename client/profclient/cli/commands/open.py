@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import tempfile
-import webbrowser
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import click
 
+from profclient.cli import browser
 from profclient.cli.backend import traces
 from profclient.cli.commands.export import copy
 from profclient.cli.options import part_options, part_query, warn_if_beyond
@@ -49,16 +48,10 @@ def open_trace(
             served = OneTrace(file, written, found["title"] or found["id"], port)
         except OSError as error:
             raise UsageError(f"port {port} cannot be used: {error.strerror}; leave --port out.") from error
-        with closing(served):
+        with closing(served), ExitStack() as ending:
             click.echo(served.url)
-            if no_browser or not _browse(served.url):
+            if no_browser or not browser.browse(served, ending):
                 tunnel = f"ssh -L {served.port}:127.0.0.1:{served.port} {socket.gethostname()}"
                 say(f"open this address in a browser here; from elsewhere: {tunnel}")
             say(f"{size(written)}; served until it was fetched once, or Ctrl-C")
             served.wait()
-
-
-def _browse(url: str) -> bool:
-    """Whether a browser was told. Without a display there are only those that fill the terminal."""
-    graphical = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    return graphical and webbrowser.open(url)

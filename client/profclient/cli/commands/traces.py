@@ -111,7 +111,7 @@ def unpin(trace: str) -> None:
 
 @click.command()
 @click.argument("trace")
-@click.option("--with", "users", multiple=True, help="A user name, or '*' for all; repeats.")
+@click.option("--with", "users", multiple=True, help="A user (name or uid), or '*' for all; repeats.")
 @click.option("--nobody", is_flag=True, help="Take all sharing back.")
 def share(trace: str, users: tuple[str, ...], nobody: bool) -> None:
     """Let others read a trace."""

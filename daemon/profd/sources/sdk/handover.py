@@ -97,7 +97,7 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Par
             finally:
                 os.close(fd)
             stopped = await stop(agent, arm, TORCH_STOP_SECONDS)
-            drain.may_be_written = not stopped and arm.gone is None
+            drain.may_be_written = not stopped and arm.gone != ""
             if not await empty(drain, intake, target_died=not stopped):
                 return None
             await asyncio.to_thread(orphans.forget, intake.path)

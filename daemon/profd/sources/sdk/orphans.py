@@ -27,6 +27,7 @@ class Orphan:
     """A recording nobody waits for."""
 
     capture: str
+    process: ProcessId
     directory: Path
 
 
@@ -52,14 +53,10 @@ def find(journal: Path) -> dict[Key, Orphan]:
         try:
             said = json.loads(path.read_text())
             key = (int(said["incarnation"]), int(said["epoch"]))
+            pid, _, start = path.parent.name.partition("-")
+            process = ProcessId(int(pid), int(start))
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("a note was skipped", extra={"path": str(path), "why": str(error)})
             continue
-        found[key] = Orphan(path.parent.parent.name, path.parent)
+        found[key] = Orphan(path.parent.parent.name, process, path.parent)
     return found
-
-
-def process_of(orphan: Orphan) -> ProcessId:
-    """The process whose directory it is; ValueError if it is none."""
-    pid, _, start = orphan.directory.name.partition("-")
-    return ProcessId(int(pid), int(start))

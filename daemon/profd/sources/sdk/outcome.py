@@ -20,7 +20,7 @@ class Ending(Enum):
     WINDOW = auto()  # its time has come
     ASKED = auto()  # the user, or the deadline
     ITSELF = auto()  # the agent says it has stopped
-    GONE = auto()  # the process is gone, or another program by now
+    GONE = auto()  # the process is gone, or another program by now, or its agent was cut off
     BROKEN = auto()  # nothing of what it records arrives any more
     COSTLY = auto()  # it costs more than allowed, whatever is left out
 
@@ -31,6 +31,7 @@ class Facts:
 
     ending: Ending
     gone: bool  # the process, or the program that was recorded
+    cut_off: str  # why we closed the agent's connection; empty: we have not
     stopped: str | None  # the agent's reason; None: it has not answered
     events: int  # that arrived; a file of torch's own profiler counts as one
     whole: bool  # everything that was left in the arena has arrived
@@ -46,6 +47,9 @@ def explain(recording: Recording, facts: Facts) -> None:
     if facts.gone:
         recording.reason = Reason.TARGET_ENDED
         recording.message = "the process ended during the capture; what it had recorded is kept"
+    elif facts.cut_off:
+        recording.reason = Reason.SOURCE_FAILED
+        recording.message = f"its agent was cut off during the capture: {facts.cut_off}; what it had recorded is kept"
     elif facts.stopped is None:
         recording.warnings.append(
             "the process did not answer when its window was over (is it stopped?); what it had recorded was "

@@ -119,7 +119,7 @@ class Recorder:
             self._session.report(State.DRAINING, "taking over what was recorded")
             seconds = planning.stop_seconds(self._options, self._agent.hello)
             target_died = not await handover.stop(self._agent, arm, seconds)
-            drain.may_be_written = target_died and arm.gone is None
+            drain.may_be_written = target_died and arm.gone != ""
             self._phase("stop")
             file = await self._torch_file(arm)
             end_ns = time.time_ns()
@@ -133,7 +133,8 @@ class Recorder:
             self._add_missed(recording, armed, arm)
             facts = Facts(
                 ending=ending,
-                gone=arm.gone is not None,
+                gone=arm.gone == "",
+                cut_off=arm.gone or "",
                 stopped=arm.stopped.reason if arm.stopped is not None else None,
                 events=intake.events + isinstance(file, RawFile),
                 whole=whole,

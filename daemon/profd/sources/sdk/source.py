@@ -28,8 +28,11 @@ from profd.sources.sdk.ports import Observers
 from profd.sources.sdk.recording import Recorder
 from profd.targets.process import Process, ProcessId
 
-Recovered = Callable[[str, ProcessId, list[Loss]], None]
-"""Hears of a capture's process whose data is complete now, as far as it goes, and of what it lost."""
+Returned = Callable[[str, ProcessId], None]
+"""Hears of a capture's process that an earlier daemon was recording, and whose data is being taken over."""
+
+Recovered = Callable[[str, ProcessId, list[Loss] | None], None]
+"""Hears that it has been, as far as it goes, and of what it lost; None: not all of it came."""
 
 CUPTI_PYTHON_RISK: Final = (
     "CUDA is recorded through cupti-python (gpu.collector): slow, and where a thread has the GIL and calls CUDA the "
@@ -79,6 +82,7 @@ class SdkSource(Source):
         self._operators = Operators(observers)
         self._leases = leases
         self._sampler = sampler
+        self.on_returned: Returned = lambda capture, process: None
         self.on_recovered: Recovered = lambda capture, process, losses: None
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent recording in all targets so far, by source
         self._steps: defaultdict[str, float] = defaultdict(float)
@@ -96,6 +100,10 @@ class SdkSource(Source):
         """Take over what comes back from before."""
         self._orphans = await asyncio.to_thread(orphans.find, self._journal)
         self._registry.on_orphan = self._came_back
+
+    def orphaned(self) -> set[tuple[str, ProcessId]]:
+        """What an earlier daemon was recording for which capture, and may come back."""
+        return {(orphan.capture, orphan.process) for orphan in self._orphans.values()}
 
     async def close(self) -> None:
         """End what is being taken over; its data stays for a retry."""
@@ -260,6 +268,7 @@ class SdkSource(Source):
             agent.stop()
             agent.release()
             return
+        self.on_returned(orphan.capture, orphan.process)
         task = asyncio.get_running_loop().create_task(self._recover(agent, arm, fd, orphan))
         self._take_again(agent, epoch, orphan.capture)
         self._recovering.add(task)
@@ -277,13 +286,13 @@ class SdkSource(Source):
             losses = await take_over(agent, arm, fd, orphan.directory, self._parts)
         except (OSError, ProfdError) as error:
             log.warning("a recording could not be taken over", extra={"capture": orphan.capture, "why": str(error)})
-            return
-        if losses is None:
-            log.warning(
-                "a recording was taken over in part; its capture can be retried", extra={"capture": orphan.capture}
-            )
-            return
-        self.on_recovered(orphan.capture, orphans.process_of(orphan), list(losses))
+            losses = None
+        else:
+            if losses is None:
+                log.warning(
+                    "a recording was taken over in part; its capture can be retried", extra={"capture": orphan.capture}
+                )
+        self.on_recovered(orphan.capture, orphan.process, None if losses is None else list(losses))
 
     def _learn(self, asked: tuple[ProcessId, frozenset[str]], recorder: Recorder, recording: Recording) -> None:
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():

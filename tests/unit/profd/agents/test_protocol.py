@@ -17,7 +17,13 @@ from profd.agents.protocol import (
     parse_untrusted_packet,
     status_from_untrusted,
 )
-from profd.limits import AGENT_KEYS_MAX, AGENT_PACKET_BYTES_MAX, AGENT_VALUE_CHARACTERS_MAX
+from profd.limits import (
+    AGENT_KEYS_MAX,
+    AGENT_LABEL_CHARACTERS_MAX,
+    AGENT_PACKET_BYTES_MAX,
+    AGENT_VALUE_CHARACTERS_MAX,
+    AGENT_WORDS_MAX,
+)
 
 HEADER = struct.pack("<IHHQ", 0x31474150, 1, 0, 0)
 
@@ -65,6 +71,10 @@ def test_any_bytes_are_a_packet_or_hostile(raw: bytes) -> None:
         HEADER + b"no equals\n",
         HEADER + b"a=1\na=2\n",
         HEADER + "é=1\n".encode(),
+        HEADER + b"job=\x1b[31mred\n",
+        HEADER + b"j\x07b=red\n",
+        HEADER + b"job=a\rb\n",
+        HEADER + b"job=a\x7fb\n",
         HEADER + b"a=\n" * (AGENT_KEYS_MAX + 1),
         HEADER + b"a=" + b"x" * AGENT_PACKET_BYTES_MAX + b"\n",
     ],
@@ -75,8 +85,9 @@ def test_a_packet_that_no_agent_sends_is_hostile(raw: bytes) -> None:
 
 
 def test_values_are_cut_and_cannot_play_with_a_terminal() -> None:
-    packet = parse_untrusted_packet(HEADER + b"a=\x1b[31mred\xff\nb=" + b"x" * 8000 + b"\n")
-    assert packet.fields["a"] == "�[31mred�"
+    said = "a=\u202ered\x85".encode() + b"\xff\nb=" + b"x" * 8000 + b"\n"
+    packet = parse_untrusted_packet(HEADER + said)
+    assert packet.fields["a"] == "�red��"
     assert len(packet.fields["b"]) == AGENT_VALUE_CHARACTERS_MAX
 
 
@@ -92,6 +103,15 @@ def test_hello_with_everything() -> None:
     assert said.versions == (1, 1)
     assert (said.incarnation, said.armed, said.rank, said.job) == (0xA1, 0xFF, 3, "77")
     assert said.can == {"ranges", "stacks", "torch"}
+
+
+def test_labels_of_hello_are_short() -> None:
+    long = dict.fromkeys(("agent", "python", "framework", "job", "pod"), "x" * AGENT_VALUE_CHARACTERS_MAX)
+    said = hello_from_untrusted(hello(**long))
+    cut = "x" * AGENT_LABEL_CHARACTERS_MAX
+    assert (said.agent, said.python, said.framework, said.job, said.pod) == (cut,) * 5
+    with pytest.raises(Hostile, match="words"):
+        hello_from_untrusted(hello(can=",".join("abcdefgh" + str(i) for i in range(AGENT_WORDS_MAX + 1))))
 
 
 def test_hello_with_nothing_but_what_it_must_have() -> None:

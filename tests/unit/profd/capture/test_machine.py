@@ -44,6 +44,8 @@ EVENTS: dict[str, m.Event] = {
     "broke": m.Broke(Reason.SOURCE_FAILED, "py-spy broke"),
     "stored": m.Stored(StoredTrace("t1", 5)),
     "retry": m.Retry(),
+    "orphaned": m.Orphaned(),
+    "taken over": m.TakenOver(()),
     "abandon": m.Abandon(Reason.DAEMON_RESTARTED, "restart"),
 }
 
@@ -300,7 +302,35 @@ def test_retry_keeps_what_the_source_said() -> None:
     assert again.target.lost == [Loss("source", "full", 1)]
 
 
-@given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=30))
+def orphaned(state: State) -> m.Machine:
+    """A machine of the next daemon."""
+    machine = m.Machine(target(files=list(FILES), state=state))
+    machine.handle(m.Orphaned())
+    return machine
+
+
+@pytest.mark.parametrize("state", UNDER_WAY)
+def test_what_an_earlier_daemon_was_recording_has_no_end_before_it_is_known(state: State) -> None:
+    machine = orphaned(state)
+    assert (machine.target.state, machine.ignored) == (State.DRAINING, 0)
+    for name in ("orphaned", "stop", "abandon", "retry"):
+        assert machine.handle(EVENTS[name]) == []
+    assert (machine.target.state, machine.ignored) == (State.DRAINING, 4)
+    actions = machine.handle(m.TakenOver((Loss("target", "arena_full", 3),)))
+    assert isinstance(actions[0], m.Store)
+    assert machine.handle(EVENTS["stored"]) == [m.Settle()]
+    assert (machine.target.state, machine.target.reason) == (State.PARTIAL, Reason.DAEMON_RESTARTED)
+    assert machine.target.lost == [Loss("target", "arena_full", 3)]
+
+
+def test_what_was_being_stored_is_stored_by_the_next_daemon() -> None:
+    machine = m.Machine(target(files=list(FILES), state=State.COLLATING, shortfall=Reason.TRUNCATED))
+    assert isinstance(machine.handle(m.Retry())[0], m.Store)
+    machine.handle(EVENTS["stored"])
+    assert (machine.target.state, machine.target.reason) == (State.PARTIAL, Reason.TRUNCATED)
+
+
+@given(st.lists(st.sampled_from(sorted({*EVENTS} - {"orphaned"})), max_size=30))
 def test_random_events_settle_exactly_once_per_try(names: list[str]) -> None:
     """Whatever comes in whatever order: one Settle when it becomes terminal, and Abandon always ends it."""
     machine = m.Machine(target())

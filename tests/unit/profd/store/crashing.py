@@ -55,7 +55,7 @@ def work(root: Path, fresh: Path, report: int, fuse: Fuse) -> None:
     tell("stored")
     store.pin(NEW, True)
     tell("pinned")
-    store.share(pinned, ["bob"])
+    store.share(pinned, ["nobody"])
     tell("shared")
     tell("deleting")
     store.delete(deleted)

@@ -61,5 +61,5 @@ def test_what_was_reported_holds_after_a_kill(crashes):
         assert not ("deleted" in told and deleted in there), where
         assert not ("evicted" in told and evicted in there), where
         assert store.get(crashing.NEW).pinned if "pinned" in told else True, where
-        assert store.get(pinned).shared_with == ["bob"] if "shared" in told else True, where
+        assert list(store.get(pinned).readers) == ["nobody"] if "shared" in told else True, where
         store.close()

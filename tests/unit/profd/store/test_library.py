@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import pwd
 import threading
+from dataclasses import replace
 
 import pytest
 from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
@@ -88,7 +90,7 @@ async def test_everybody_sees_their_own_and_admins_all(library):
         await library.get(BOB, mine.id)
 
 
-@pytest.mark.parametrize("names", [["bob"], ["*"], ["carol", "bob"]])
+@pytest.mark.parametrize("names", [[str(BOB.uid)], ["*"], ["nobody", str(BOB.uid)]])
 async def test_sharing_lets_others_read_and_nothing_else(library, names):
     mine = add(library.store, ANN)
     await library.share(ANN, mine.id, names)
@@ -102,7 +104,16 @@ async def test_sharing_lets_others_read_and_nothing_else(library, names):
         await library.get(BOB, mine.id)
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 300])
+async def test_a_share_is_the_users_and_not_their_names(library):
+    mine = add(library.store, ANN)
+    await library.share(ANN, mine.id, ["nobody"])
+    uid = pwd.getpwnam("nobody").pw_uid
+    assert (await library.get(replace(BOB, uid=uid, user="renamed"), mine.id)).id == mine.id
+    with pytest.raises(Denied):
+        await library.get(replace(BOB, user="nobody"), mine.id)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 300, "no-such-user", "-1", "4294967295", "\u0663"])
 async def test_names_that_are_none_are_refused(library, name):
     mine = add(library.store, ANN)
     with pytest.raises(BadInput):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pwd
 import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,8 @@ from profd.store.reader import TraceReader
 from profd.store.store import Store, StoreLimits
 
 from tests.unit.profd.store.stored import ANN, BOB, add, whole_traces, write_trace
+
+NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 @pytest.fixture
@@ -102,23 +106,36 @@ def test_pins_and_shares_outlive_the_catalog(store):
     record = add(store)
     other = add(store)
     store.pin(record.id, True)
-    store.share(record.id, ["bob", "*", "bob"])
+    store.share(record.id, ["nobody", "*", "nobody"])
     store.close()
     (store.root / CATALOG_FILE).unlink()
     store = Store(store.root, store.limits)
     found = store.get(record.id)
-    assert (found.pinned, found.shared_with) == (True, ["*", "bob"])
+    assert (found.pinned, found.readers) == (True, {"*": -1, "nobody": NOBODY})
     assert not store.get(other.id).pinned
     assert not store.pin(record.id, False).pinned
-    assert store.share(record.id, []).shared_with == []
+    assert store.share(record.id, []).readers == {}
     with pytest.raises(BadInput, match=r"use '\*'"):
-        store.share(record.id, [f"user{number}" for number in range(SHARES_MAX + 1)])
+        store.share(record.id, [str(number) for number in range(SHARES_MAX + 1)])
+    store.close()
+
+
+def test_names_of_an_older_store_are_the_uids_that_they_have_now(store, caplog):
+    record = add(store)
+    store.close()
+    mark = store.root / "records" / "traces" / f"{record.id}.json"
+    mark.write_text(json.dumps({"pinned": True, "shared_with": ["nobody", "no-such-user", "4242", "*"]}))
+    store = Store(store.root, store.limits)
+    found = store.get(record.id)
+    assert (found.pinned, found.readers) == (True, {"nobody": NOBODY, "4242": 4242, "*": -1})
+    assert "no user 'no-such-user'" in caplog.records[-1].why
+    assert json.loads(mark.read_text())["readers"] == found.readers
     store.close()
 
 
 def test_deleted_trace_is_gone_and_its_marks_with_it(store):
     record = add(store)
-    store.share(record.id, ["bob"])
+    store.share(record.id, ["nobody"])
     store.delete(record.id)
     with pytest.raises(NotFound):
         store.get(record.id)
@@ -254,11 +271,11 @@ def test_damaged_trace_can_be_seen_and_removed(store):
 
 def test_damaged_marks_keep_the_trace_and_show_it_to_nobody(store):
     record = add(store)
-    store.share(record.id, ["bob"])
+    store.share(record.id, ["nobody"])
     (store.root / "records" / "traces" / f"{record.id}.json").write_bytes(b"{")
     store.rebuild()
     found = store.get(record.id)
-    assert (found.pinned, found.shared_with) == (True, [])
+    assert (found.pinned, found.readers) == (True, {})
 
 
 def test_readers_and_deletion_at_the_same_time(store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from profd.errors import Exhausted
 from profd.gpu.holders import Holder, HolderKind
 from profd.sources.sdk import orphans, planning
 
+from tests.support.fake_agent import MiB, memfd
 from tests.support.sdk_rig import ME, Rig
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -38,6 +40,19 @@ async def test_a_process_that_ends_while_it_is_armed(rig: Rig) -> None:
     fake.close()
     done = await recording
     assert (done.state, done.reason) == (State.FAILED, Reason.TARGET_ENDED)
+
+
+async def test_an_arena_that_is_refused_is_told_as_what_it_is(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    epoch = (await fake.expect(Kind.ARM)).epoch
+    fd = memfd(MiB, seals=0)
+    fake.send(Kind.ARMED, epoch, fd, first=1)
+    os.close(fd)
+    done = await recording
+    assert (done.state, done.reason) == (State.REFUSED, Reason.SOURCE_FAILED)
+    assert "the arena is not sealed" in done.message
+    fake.close()
 
 
 async def test_a_process_that_is_silent_while_it_is_armed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

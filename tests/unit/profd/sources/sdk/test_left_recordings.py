@@ -7,6 +7,7 @@ from pathlib import Path
 
 from profd.agents.protocol import Kind
 from profd.capture.model import Loss
+from profd.errors import Exhausted
 from profd.journal.journal import NOTE
 from profd.sources.sdk import orphans
 from profd.targets.process import ProcessId
@@ -19,6 +20,7 @@ from tests.support.waiting import eventually
 async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> None:
     orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
     await rig.source.open()
+    assert rig.source.orphaned() == {("c1", ME)}
     rig.prepare = lambda drain: setattr(drain.intake, "losses", [Loss("target", "arena_full", 1)])
     fake = FakeAgent(rig.path)
     fd = memfd()
@@ -27,11 +29,24 @@ async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> No
     await fake.expect(Kind.WELCOME)
     assert (await fake.expect(Kind.STOP)).epoch == 0x2A
     assert rig.source.offer(rig.process).busy
+    assert (rig.returned, rig.recovered) == ([("c1", ME)], [])
     fake.send(Kind.STOPPED, 0x2A, reason="stop", events=3)
     await fake.expect(Kind.RELEASE)
     await eventually(lambda: bool(rig.recovered))
     assert rig.recovered == [("c1", ME, [Loss("target", "arena_full", 1)])]
     assert not orphans.find(rig.folder.parent.parent)
+    fake.close()
+
+
+async def test_whoever_waits_hears_that_it_could_not_be_completed(rig: Rig) -> None:
+    orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
+    await rig.source.open()
+    rig.refuse = Exhausted("the disk is full")
+    fake = FakeAgent(rig.path)
+    fd = memfd()
+    fake.hello(fd, armed="2a")
+    os.close(fd)
+    await eventually(lambda: rig.recovered == [("c1", ME, None)])
     fake.close()
 
 
@@ -53,5 +68,4 @@ def test_notes_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
     orphans.note(good / "chunks.pfc", 1, 2)
     (bad / NOTE).write_text("{")
     found = orphans.find(tmp_path)
-    assert found == {(1, 2): orphans.Orphan("c1", good)}
-    assert orphans.process_of(found[1, 2]) == ProcessId(10, 20)
+    assert found == {(1, 2): orphans.Orphan("c1", ProcessId(10, 20), good)}

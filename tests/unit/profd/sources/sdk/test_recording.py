@@ -150,6 +150,20 @@ async def test_a_process_that_dies_leaves_what_it_had_recorded(rig: Rig) -> None
     assert done.cost.seconds == 0.5
 
 
+async def test_an_agent_that_is_cut_off_is_told_as_what_it_is(rig: Rig) -> None:
+    fake = await rig.attach()
+    recording = rig.record()
+    await rig.armed(fake)
+    await eventually(lambda: bool(rig.drains))
+    rig.intakes[0].events = 7
+    fake.send_raw(b"no packet of an agent")
+    done = await recording
+    assert (done.state, done.reason) == (State.DRAINING, Reason.SOURCE_FAILED)
+    assert "cut off" in done.message
+    assert "does not begin as the protocol's do" in done.message
+    fake.close()
+
+
 async def test_a_process_that_dies_before_it_has_recorded_anything(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record()

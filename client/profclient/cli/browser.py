@@ -1,0 +1,120 @@
+"""Showing an address that holds a secret in a browser.
+
+What stands in a command line, or is handed on from one program to the next, every user of the host can read in /proc.
+So the browser is given the name of a file instead, which only its own user can read, and which sends it on.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import webbrowser
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from profclient.serve import OneTrace
+
+_PAGE: Final = """<!doctype html>
+<meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>profctl open</title>
+<meta http-equiv="refresh" content="0; url={url}">
+<a href="{url}">The trace</a>
+"""
+_OPENERS: Final = frozenset(("xdg-open", "gio", "gvfs-open", "gnome-open"))
+"""Programs that ask the desktop which browser it is."""
+
+# Browsers with a file system of their own, and helpers that open addresses on another machine.
+_ELSEWHERE: Final = re.compile(
+    r"/snapd?/|\bsnap run\b|/flatpak/|\bflatpak run\b|\bfirejail\b|\bbwrap\b|-server/.*/helpers/|--openExternal"
+)
+_SNAPS: Final = Path("/var/lib/snapd/desktop/applications")
+_SCRIPT_BYTES: Final = 64 * 1024
+_ASKING_SECONDS: Final = 5
+
+
+def browse(served: OneTrace, ending: ExitStack) -> bool:
+    """Whether a browser was told where to look, without its address on a command line.
+
+    Without a display there are only those that fill the terminal, and not each can read our files.
+    """
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        return False
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return False
+    if not reads_our_files(getattr(browser, "name", "")):
+        return False
+    redirect = Redirect(served.url)
+    ending.callback(redirect.remove)
+    served.on_page = redirect.remove
+    return browser.open(redirect.url)
+
+
+class Redirect:
+    """A file that nobody else can read, and that sends a browser on to an address."""
+
+    def __init__(self, url: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="profctl-open-"))  # 0700
+        file = self._folder / "open.html"
+        with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as page:
+            page.write(_PAGE.format(url=html.escape(url)))
+        self.url = file.as_uri()
+
+    def remove(self) -> None:
+        """It has been read, or nobody is to read it any more; idempotent."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def reads_our_files(browser: str) -> bool:
+    """Whether this program sees the files that we see; one that we know nothing of does."""
+    found = shutil.which(browser)
+    if found is None:
+        return True
+    if Path(browser).name in _OPENERS and not _desktop_reads_our_files():
+        return False
+    file = Path(found)
+    real = file.resolve()
+    if any(_ELSEWHERE.search(str(path)) or path.name in ("snap", "flatpak", "firejail") for path in (file, real)):
+        return False
+    return not _ELSEWHERE.search(_script(real))
+
+
+def _script(file: Path) -> str:
+    """Its text; empty where it is none, or not ours to read."""
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(_SCRIPT_BYTES)
+    except OSError:
+        return ""
+    return start.decode("utf-8", "replace") if start.startswith(b"#!") else ""
+
+
+def _desktop_reads_our_files() -> bool:
+    """Whether the desktop's program for HTML files is its browser, and is in no sandbox."""
+    file, web = (_default_of(kind) for kind in ("text/html", "x-scheme-handler/http"))
+    if not file:
+        return True
+    snap = (_SNAPS / file).exists()
+    flatpak = any((folder / file).exists() for folder in _flatpaks())
+    return file == web and not snap and not flatpak
+
+
+def _default_of(kind: str) -> str:
+    """The desktop file of the program that opens this kind; empty where nobody knows."""
+    try:
+        asked = subprocess.run(
+            ["xdg-mime", "query", "default", kind], capture_output=True, text=True, timeout=_ASKING_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout.strip()
+
+
+def _flatpaks() -> list[Path]:
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
+    return [root / "flatpak/exports/share/applications" for root in (data, Path("/var/lib"))]

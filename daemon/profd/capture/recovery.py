@@ -1,0 +1,101 @@
+"""Targets that an earlier daemon was recording: no end is told of one until it is known which it is.
+
+Their processes go on recording for a while and look for the next daemon. One that comes back has what it recorded taken
+over and stored; one that ends, or stays away for longer than that, leaves what had arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from profd.capture.machine import Broke, Graces, Orphaned, Report, TakenOver
+from profd.capture.model import Loss, Reason, State
+from profd.capture.ports import Ended
+from profd.capture.run import TargetRun
+from profd.targets.process import ProcessId
+
+Key = tuple[str, ProcessId]
+"""A capture and one of its processes."""
+
+_KEPT: Final = "its raw data is kept: `profctl retry`"
+
+
+@dataclass(slots=True)
+class _Coming:
+    """One of them. `losses`: None where not all of it came."""
+
+    run: TargetRun
+    task: asyncio.Task[None] | None = None
+    returned: asyncio.Event = field(default_factory=asyncio.Event)
+    losses: asyncio.Future[Sequence[Loss] | None] = field(default_factory=asyncio.Future)
+
+
+class Recovery:
+    """Waits for each of them, and gives it its one end."""
+
+    def __init__(self, graces: Graces, ended: Ended) -> None:
+        self._graces = graces
+        self._ended = ended
+        self._coming: dict[Key, _Coming] = {}
+
+    def expect(self, key: Key, run: TargetRun) -> None:
+        """Wait for the process of this run, which has not begun."""
+        coming = self._coming[key] = _Coming(run)
+        run.send(Orphaned())
+        coming.task = run.spawn(self._settle(key, coming))
+
+    def returned(self, key: Key) -> None:
+        """The process has come back; `recovered` will tell what has come of it."""
+        coming = self._coming.get(key)
+        if coming is not None:
+            coming.returned.set()
+
+    def recovered(self, key: Key, losses: Sequence[Loss] | None) -> bool:
+        """All that it recorded is in its files, less these losses (None: not all). False: nobody waits for it."""
+        coming = self._coming.get(key)
+        if coming is None or coming.losses.done():
+            return False
+        coming.returned.set()
+        coming.losses.set_result(losses)
+        return True
+
+    def let_go(self, *, taken_over_too: bool = False) -> None:
+        """The daemon goes away: who has not come back has no end yet, and is left to the next one to wait for."""
+        for coming in self._coming.values():
+            if coming.task is not None and (taken_over_too or not coming.returned.is_set()):
+                coming.task.cancel()
+
+    async def _settle(self, key: Key, coming: _Coming) -> None:
+        try:
+            why = await self._why_not(key[1], coming)
+        finally:
+            del self._coming[key]
+        if why:
+            coming.run.send(Broke(Reason.DAEMON_RESTARTED, f"{why}; {_KEPT}"))
+        else:
+            coming.run.send(TakenOver(tuple(coming.losses.result() or ())))
+
+    async def _why_not(self, process: ProcessId, coming: _Coming) -> str:
+        """Why there is nothing to be stored; empty once there is."""
+        if not await self._comes_back(process, coming):
+            return "profd was restarted during the capture"
+        coming.run.send(Report(State.DRAINING, "taking over what was recorded"))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._graces.taking_over_ns / 1e9):
+                if await coming.losses is not None:
+                    return ""
+        return "profd was restarted during the capture, and what the process went on to record came in part only"
+
+    async def _comes_back(self, process: ProcessId, coming: _Coming) -> bool:
+        waiting = {asyncio.ensure_future(self._ended(process)), asyncio.ensure_future(coming.returned.wait())}
+        try:
+            seconds = self._graces.returning_ns / 1e9
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+        return coming.returned.is_set()

@@ -1,0 +1,162 @@
+"""A capture that a daemon was recording when it died has one end, and nobody is told of another one before it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from profd.capture.machine import Graces
+from profd.capture.manager import CaptureManager
+from profd.capture.model import Loss, Reason, State
+from profd.journal.journal import NOTE
+from profd.sources.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS
+from profd.targets.process import ProcessId
+
+from tests.support.captures import ALICE, LONG, ROOT, MemoryRecords, Rig, ended, request
+from tests.support.waiting import eventually
+
+WHO = ProcessId(100, 700)
+LOST = [Loss("target", "arena_full", 2)]
+
+
+@dataclass
+class Killed:
+    """What a killed daemon has left: a capture of one process, whose chunks had begun to arrive."""
+
+    rig: Rig
+    capture: str
+    seen: list[State] = field(default_factory=list)  # by somebody who watches the capture
+
+    @contextlib.asynccontextmanager
+    async def next_daemon(self, drain_seconds: float = 0.0) -> AsyncIterator[CaptureManager]:
+        manager = self.rig.manager()
+        await manager.open({(self.capture, WHO)})
+        watching = asyncio.create_task(self._watch(manager))
+        try:
+            yield manager
+        finally:
+            await manager.close(drain_seconds)
+            watching.cancel()
+
+    async def _watch(self, manager: CaptureManager) -> None:
+        async with contextlib.aclosing(manager.watch(ROOT, self.capture)) as states:
+            async for record in states:
+                if self.seen[-1:] != [record.state]:
+                    self.seen.append(record.state)
+
+    async def has_ended(self, manager: CaptureManager) -> tuple[State, Reason, str]:
+        [target] = (await ended(manager, self.capture)).targets
+        await eventually(lambda: self.seen[-1:] == [target.state])
+        assert [state for state in self.seen if state.terminal] == [target.state]
+        assert [action for action, *_ in self.rig.audit.lines].count("capture.end") == 1
+        return target.state, target.reason, target.message
+
+
+@pytest.fixture
+async def killed(rig: Rig) -> AsyncIterator[Killed]:
+    async with rig.running() as manager:
+        capture = (await manager.start(ALICE, request(100))).id
+        directory = (await rig.source.started(100)).directory
+        (directory / "chunks.pfc").write_bytes(b"x")
+        (directory / NOTE).write_text('{"files": {"chunks.pfc": "chunks"}}')
+        as_it_died = MemoryRecords()
+        as_it_died.kept = copy.deepcopy(rig.records.kept)
+        yield Killed(Rig(rig.directory, rig.table, records=as_it_died), capture)
+
+
+async def test_who_comes_back_is_stored_and_nobody_hears_of_a_failure(killed: Killed) -> None:
+    async with killed.next_daemon() as manager:
+        record = manager.get(ALICE, killed.capture)
+        assert (record.state, record.finished_ns, manager.active) == (State.DRAINING, None, 1)
+        assert "waiting for the process to come back" in record.targets[0].doing
+        manager.returned(killed.capture, WHO)
+        await eventually(lambda: "taking over" in record.targets[0].doing)
+        manager.recovered(killed.capture, WHO, LOST)
+        state, reason, _ = await killed.has_ended(manager)
+        assert (state, reason) == (State.PARTIAL, Reason.DAEMON_RESTARTED)
+        assert record.targets[0].lost == LOST
+        manager.recovered(killed.capture, WHO, LOST)  # a second word means nothing
+        manager.recovered("c-unknown", WHO, [])
+        assert (record.state, record.targets[0].lost) == (State.PARTIAL, LOST)
+        await eventually(lambda: not manager._held)
+
+
+async def test_its_process_is_held_until_then(killed: Killed) -> None:
+    async with killed.next_daemon() as manager:
+        second = await manager.start(ALICE, request(100))
+        assert (second.state, second.targets[0].reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
+
+
+def stays_away(killed: Killed, manager: CaptureManager) -> None:
+    """Longer than the grace."""
+
+
+def ends(killed: Killed, manager: CaptureManager) -> None:
+    killed.rig.table.end(100)
+
+
+def comes_in_part(killed: Killed, manager: CaptureManager) -> None:
+    manager.recovered(killed.capture, WHO, None)
+
+
+def is_never_done(killed: Killed, manager: CaptureManager) -> None:
+    manager.returned(killed.capture, WHO)
+
+
+@pytest.mark.parametrize("happens", [stays_away, ends, comes_in_part, is_never_done])
+async def test_who_does_not_come_back_whole_leaves_what_there_is_for_a_retry(
+    killed: Killed, happens: Callable[[Killed, CaptureManager], None]
+) -> None:
+    short = {stays_away: "returning_ns", is_never_done: "taking_over_ns"}.get(happens)
+    if short is not None:
+        killed.rig.graces = replace(killed.rig.graces, **{short: 1})
+    async with killed.next_daemon() as manager:
+        happens(killed, manager)
+        state, reason, message = await killed.has_ended(manager)
+        assert (state, reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+        assert "profctl retry" in message
+        manager.recovered(killed.capture, WHO, LOST)  # too late for this end, in time for the retry
+        assert manager.get(ALICE, killed.capture).state is State.FAILED
+        await manager.retry(ALICE, killed.capture)
+        [target] = (await ended(manager, killed.capture)).targets
+        assert (target.state, target.reason, target.lost) == (State.PARTIAL, Reason.DAEMON_RESTARTED, LOST)
+
+
+async def test_a_stop_does_not_end_what_ends_by_itself(killed: Killed) -> None:
+    async with killed.next_daemon() as manager:
+        assert manager.stop(ALICE, killed.capture).state is State.DRAINING
+        manager.recovered(killed.capture, WHO, [])
+        assert (await killed.has_ended(manager))[0] is State.PARTIAL
+
+
+async def test_a_daemon_that_is_stopped_meanwhile_leaves_it_to_the_next(killed: Killed) -> None:
+    async with killed.next_daemon(LONG):  # it does not wait for who has not come back
+        pass
+    assert not any(state.terminal for state in killed.seen)
+    async with killed.next_daemon() as manager:
+        manager.recovered(killed.capture, WHO, [])
+        assert (await killed.has_ended(manager))[0] is State.PARTIAL
+
+
+async def test_a_daemon_that_is_stopped_takes_over_who_has_come_back(killed: Killed) -> None:
+    async with killed.next_daemon(LONG) as manager:
+        manager.returned(killed.capture, WHO)
+        record = manager.get(ALICE, killed.capture)
+        await eventually(lambda: "taking over" in record.targets[0].doing)
+        asyncio.get_running_loop().call_later(0.01, manager.recovered, killed.capture, WHO, [])
+    assert record.state is State.PARTIAL
+
+
+async def test_what_nobody_waits_for_has_ended_at_once(killed: Killed) -> None:
+    killed.rig.graces = Graces()
+    async with killed.rig.running() as manager:
+        [target] = manager.get(ALICE, killed.capture).targets
+        assert (target.state, target.reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+
+
+def test_a_take_over_is_given_the_time_that_it_may_take() -> None:
+    assert Graces().taking_over_ns / 1e9 > TORCH_STOP_SECONDS + DRAIN_ROUNDS * DRAIN_SECONDS
