@@ -67,6 +67,7 @@ from profd.targets.look_ahead import LookAhead
 from profd.targets.memory import Memory
 from profd.targets.table import ProcessTable
 from profd.trust.audit import AuditLog
+from profd.trust.audit_copy import copier
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens
 from profd.workers import identity
@@ -118,13 +119,13 @@ class Daemon:
         self._listen_to_signals()
         self._claim()
         self._closing.callback(self._notifier.close)
-        self._audit_log = AuditLog(config.state_dir / "audit.jsonl")
+        self._audit_log = AuditLog(config.state_dir / "audit.jsonl", copier=copier(config.audit_copy))
         self._closing.callback(self._audit_log.close)
         self._audit = ObservedAudit(self._audit_log, self._metrics)
         metrics = self._bind_metrics()
         self._pool = await self._start_workers()
         self._store = await self._open_store()
-        self._library = Library(self._store, self._pool.run, socket.gethostname())
+        self._library = Library(self._store, self._pool.run, socket.gethostname(), self._audit.used)
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
@@ -362,7 +363,7 @@ class Daemon:
         return {
             "profd.v1.CaptureService": (
                 capture_pb2_grpc.add_CaptureServiceServicer_to_server,
-                CaptureServicer(self._manager, where.stacks),
+                CaptureServicer(self._manager, self._audit.looked(where.stacks)),
             ),
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,
@@ -412,6 +413,7 @@ class Daemon:
             sdk=self._sdk.statistics(),
             ingest=self._ingest.statistics(),
             leases=self._leases.statistics(),
+            audit=self._audit_log.statistics(),
         )
 
 

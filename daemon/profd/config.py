@@ -56,6 +56,12 @@ class TorchSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     build: str = "auto"  # for attached processes that have none, once for each torch and user; or "off"
 
 
+class AuditSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[audit]`: the log of who did what."""
+
+    copy: str = "off"  # of each line, to "journald" or "syslog"
+
+
 @decodable
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What the file and the environment may say. Empty strings mean the default of the mode."""
@@ -75,6 +81,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sdk: SdkSettings = SdkSettings()
     gpu: GpuSettings = GpuSettings()
     torch: TorchSettings = TorchSettings()
+    audit: AuditSettings = AuditSettings()
 
 
 _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
@@ -82,6 +89,7 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "sdk": SdkSettings,
     "gpu": GpuSettings,
     "torch": TorchSettings,
+    "audit": AuditSettings,
 }
 
 
@@ -110,6 +118,7 @@ class Config:
     pm_sampling_us: int
     gpu_process_metrics: bool
     build_observers: bool
+    audit_copy: str
 
     @property
     def agents(self) -> Path:
@@ -209,6 +218,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         pm_sampling_us=settings.gpu.pm_sampling_us,
         gpu_process_metrics=settings.gpu.process_metrics,
         build_observers=_build(settings.torch.build),
+        audit_copy=settings.audit.copy,
     )
     _check(config)
     return config
@@ -229,6 +239,8 @@ def _check(config: Config) -> None:
         raise BadInput(f"gpu.collector = {config.gpu_collector!r}: native or cupti-python")
     if config.cuda_graphs not in ("nodes", "whole"):
         raise BadInput(f"gpu.cuda_graphs = {config.cuda_graphs!r}: nodes or whole")
+    if config.audit_copy not in ("off", "journald", "syslog"):
+        raise BadInput(f"audit.copy = {config.audit_copy!r}: off, journald or syslog")
     least, most = PM_INTERVAL_US
     if config.pm_sampling_us and not least <= config.pm_sampling_us <= most:
         raise BadInput(f"gpu.pm_sampling_us = {config.pm_sampling_us}: {least} to {most}, or 0 for none")

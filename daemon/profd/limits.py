@@ -94,6 +94,20 @@ STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, J
 WORKER_MEMORY_BYTES: Final = 4 * GiB
 WORKER_JOB_SECONDS: Final = 900
 
+# Audit log
+AUDIT_INTERVAL_SECONDS: Final = 60.0  # one summary of a uid, at most, of what got no line of its own
+AUDIT_LINES_MAX: Final = 120  # of one uid in one interval; root and admins may write all they do
+AUDIT_DENIALS_MAX: Final = 60  # the same, counted apart: nobody hides them behind what they may do
+AUDIT_READS_MAX: Final = 60  # the same, of traces and processes of others
+AUDIT_UIDS_MAX: Final = 1024  # told apart in one interval; those after them share one allowance
+AUDIT_SUBJECTS_MAX: Final = 24  # traces, processes and methods that one summary names
+AUDIT_FIELD_BYTES_MAX: Final = 256  # of one detail, as JSON
+AUDIT_LINE_BYTES_MAX: Final = 2048
+AUDIT_FILE_BYTES_MAX: Final = 16 * MiB
+AUDIT_FILES_KEPT: Final = 8  # beside the one that is written
+AUDIT_KEPT_BYTES_MAX: Final = 16 * MiB  # of lines older than these files, shared fairly among the uids
+AUDIT_COPIES_WAITING_MAX: Final = 1024  # lines that journald or syslog has not taken yet; others are dropped
+
 # Store
 STORE_BYTES_DEFAULT: Final = 20 * GiB
 STORE_SHARE_DEFAULT: Final = 0.10  # of the filesystem, where that is less

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,8 +18,14 @@ from profd.gpu.holders import HolderKind
 from profd.gpu.leases import LeaseStatistics, Stage
 from profd.ingest.intake import IngestStatistics
 from profd.metrics import Metrics
+from profd.rpc.captures import Where
+from profd.rpc.translate import Stack
 from profd.sources.sdk.source import SdkStatistics
-from profd.trust.audit import AuditLog
+from profd.store.catalog import TraceRecord
+from profd.targets.process import Process
+from profd.trust import caller as callers
+from profd.trust.audit import AuditLog, AuditStatistics
+from profd.trust.caller import Caller
 
 _ANSWER_SECONDS: Final = 5.0
 
@@ -43,6 +49,7 @@ class Reading:
     sdk: SdkStatistics = field(default_factory=SdkStatistics)
     leases: LeaseStatistics = field(default_factory=LeaseStatistics)
     ingest: IngestStatistics = field(default_factory=IngestStatistics)
+    audit: AuditStatistics = field(default_factory=AuditStatistics)
 
 
 class LiveCollector(Collector):
@@ -84,6 +91,22 @@ class ObservedAudit:
             return
         for target in record.targets:
             _count(self._metrics, record, target)
+
+    def used(self, action: str, caller: Caller, record: TraceRecord) -> None:
+        """A trace is read, or was imported."""
+        if action == "trace.import":
+            self._audit.write(action, caller.uid, trace=record.id, events=record.events)
+        else:
+            self._audit.read(action, caller.uid, record.owner_uid, trace=record.id)
+
+    def looked(self, where: Where) -> Where:
+        """The same question, written down: stacks of a process are asked for."""
+
+        async def audited(process: Process, native: bool) -> Sequence[Stack]:
+            self._audit.read("process.where", callers.current().uid, process.uid, pid=process.id.pid)
+            return await where(process, native)
+
+        return audited
 
 
 def _count(metrics: Metrics, record: CaptureRecord, target: TargetRecord) -> None:
@@ -128,6 +151,7 @@ def _families(reading: Reading) -> Iterable[Metric]:
     )
     yield from _leases(reading.leases)
     yield from _ingest(reading.ingest)
+    yield from _audit(reading.audit)
 
 
 def _kineto(counts: dict[str, int]) -> Iterable[Metric]:
@@ -195,3 +219,20 @@ def _ingest(counts: IngestStatistics) -> Iterable[Metric]:
     yield CounterMetricFamily(
         "profd_ingest_sync_failures", "Journal files that could not be synced.", value=counts.sync_failures
     )
+
+
+def _audit(counts: AuditStatistics) -> Iterable[Metric]:
+    lines = CounterMetricFamily(
+        "profd_audit_entries", "What was to be written to the audit log, by what became of it.", labels=["result"]
+    )
+    for result in ("written", "counted", "failed"):
+        lines.add_metric([result], getattr(counts, result))
+    yield lines
+    copies = CounterMetricFamily(
+        "profd_audit_copies",
+        "Lines of the audit log for journald or syslog, by what became of them.",
+        labels=["result"],
+    )
+    for result in ("sent", "dropped"):
+        copies.add_metric([result], getattr(counts, f"copies_{result}"))
+    yield copies

@@ -193,7 +193,6 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             with contextlib.closing(await asyncio.to_thread(self._library.spool)) as file:
                 label, dialect = await _received(request, file)
                 record = await self._library.import_file(caller, file.fileno(), label, format_of(dialect))
-        self._audit.write("trace.import", caller.uid, trace=record.id, events=record.events)
         return pb.ImportResponse(trace=trace_message(record))
 
     async def _chunks(

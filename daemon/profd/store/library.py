@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -19,6 +19,9 @@ from profd.store.meta import TraceMeta
 from profd.store.store import Store
 from profd.trust.caller import Caller
 
+OnUse = Callable[[str, Caller, TraceRecord], None]
+"""(action, caller, trace): somebody who may has begun to read a trace, or has imported one."""
+
 LIST_DEFAULT: Final = 50
 _CANDIDATES_SHOWN: Final = 5
 
@@ -31,8 +34,11 @@ class Library:
     the id, and what its job raises.
     """
 
-    def __init__(self, store: Store, run_job: RunJob, host: str = "") -> None:
+    def __init__(
+        self, store: Store, run_job: RunJob, host: str = "", on_use: OnUse = lambda action, caller, record: None
+    ) -> None:
         self.store = store
+        self._on_use = on_use
         self._run_job = run_job
         self._host = host or os.uname().nodename
 
@@ -71,7 +77,7 @@ class Library:
 
     async def summary(self, caller: Caller, trace: str) -> tuple[TraceRecord, dict[str, Any]]:
         """What `profctl show` prints (docs/json.md)."""
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "show")
         return record, await self._run_job("summary", self._directory(record))
 
     async def key_averages(
@@ -88,7 +94,7 @@ class Library:
         with_backward: bool = False,
     ) -> Sequence[dict[str, Any]]:
         """Rows of `profctl top --json`."""
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "top")
         arguments = {
             **self._directory(record),
             "limit": limit,
@@ -106,7 +112,7 @@ class Library:
         self, caller: Caller, trace: str, fd: int, *, max_depth: int = 0, from_row: int | None = None
     ) -> int:
         """Write the JSON lines of `profctl tree` to `fd`, which stays the caller's; returns the rows."""
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "tree")
         arguments = {**self._directory(record), "max_depth": max_depth, "from_row": from_row}
         return int((await self._run_job("tree", arguments, [fd]))["rows"])
 
@@ -129,7 +135,7 @@ class Library:
 
         `from_ns`, `to_ns` count from the trace's first event; steps say the same otherwise.
         """
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "export")
         arguments = {
             **self._directory(record),
             "format": form,
@@ -145,30 +151,30 @@ class Library:
 
     async def steps(self, caller: Caller, trace: str, fd: int) -> int:
         """Write the JSON of `profctl steps` to `fd`, which stays the caller's; returns how many there are."""
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "steps")
         return int((await self._run_job("steps", self._directory(record), [fd]))["steps"])
 
     async def gpu(self, caller: Caller, trace: str, fd: int) -> int:
         """Write the JSON of `profctl gpu` to `fd`, which stays the caller's; returns how many streams there are."""
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "gpu")
         return int((await self._run_job("gpu", self._directory(record), [fd]))["streams"])
 
     async def timeline(self, caller: Caller, trace: str, fd: int, *, lines: Sequence[str] = (), rules: str = "") -> int:
         """Write the JSON lines of `profctl timeline` to `fd`, which stays the caller's; returns the rows."""
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "timeline")
         arguments = {**self._directory(record), "lines": [*lines], "rules": rules}
         return int((await self._run_job("timeline", arguments, [fd]))["rows"])
 
     async def diff(self, caller: Caller, trace: str, other: str, fd: int, *, by: str = "") -> int:
         """Write the JSON of `profctl diff` (from `trace` to `other`) to `fd`; returns the rows."""
-        first, second = await self.get(caller, trace), await self.get(caller, other)
+        first, second = await self._used(caller, trace, "diff"), await self._used(caller, other, "diff")
         directory = str(self.store.directory(second.id))
         arguments = {**self._directory(first), "other_dir": directory, "by": by}
         return int((await self._run_job("diff", arguments, [fd]))["rows"])
 
     async def sql(self, caller: Caller, trace: str, text: str, fd: int, *, limit: int = 0) -> int:
         """Write the JSON of `profctl sql` to `fd`, which stays the caller's; returns the rows."""
-        record = await self.get(caller, trace)
+        record = await self._used(caller, trace, "sql")
         arguments = {**self._directory(record), "sql": text, "limit": limit}
         return int((await self._run_job("sql", arguments, [fd]))["rows"])
 
@@ -195,12 +201,18 @@ class Library:
         check_raw(fd, title)
         meta = TraceMeta(owner_uid=caller.uid, owner=caller.user, title=title, host=self._host, **said)
         record, _ = await ingest(self.store, self._run_job, [Input(fd, form, title)], meta, on_progress)
+        self._on_use("trace.import", caller, record)
         return record
 
     def spool(self) -> BinaryIO:
         """A nameless file on the store's disk for an import that arrives in pieces. Blocking; close it."""
         self.store.check_space()
         return tempfile.TemporaryFile(dir=self.store.root)
+
+    async def _used(self, caller: Caller, trace: str, verb: str) -> TraceRecord:
+        record = await self.get(caller, trace)
+        self._on_use(f"trace.{verb}", caller, record)
+        return record
 
     async def _owned(self, caller: Caller, trace: str, what: str) -> TraceRecord:
         record = await self.get(caller, trace)

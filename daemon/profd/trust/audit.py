@@ -1,133 +1,210 @@
-"""The audit log: who started, stopped, deleted, switched off or was denied what.
+"""The audit log: who started, stopped, deleted, read, switched off or was denied what.
 
 JSON lines in `audit.jsonl`, appended with one write each (they survive the
 death of the daemon) and synced by a thread right after (they survive the
-machine's, up to the last moments). Rotated by size; old ones end in .1, .2 …
+machine's, up to the last moments). What a uid does beyond its allowance is
+counted and summed up in one line an interval; root and admins have no limit.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.limits import MiB
-
-AUDIT_BYTES_MAX: Final = 16 * MiB
-AUDIT_FILES_KEPT: Final = 8
-DENIALS_PER_MINUTE_MAX: Final = 60  # of one uid; more are counted, so that nobody can push out what they did before
-_DENIERS_MAX: Final = 1024
-_LINE_BYTES_MAX: Final = 16_384
+from profd.limits import AUDIT_FILE_BYTES_MAX, AUDIT_INTERVAL_SECONDS, AUDIT_KEPT_BYTES_MAX
+from profd.trust import caller as callers
+from profd.trust.audit_copy import Copier
+from profd.trust.audit_files import AuditFiles
+from profd.trust.audit_line import line
+from profd.trust.audit_rates import Kind, Rates, Summary
+from profd.trust.audit_trouble import Trouble
 
 log = logging.getLogger("profd.audit")
 
+COUNTED: Final = "audit.counted"  # the action of summaries
+
+
+@dataclass(frozen=True, slots=True)
+class AuditStatistics:
+    """Since the start."""
+
+    written: int = 0  # lines, summaries among them
+    counted: int = 0  # in summaries, written or to come
+    failed: int = 0  # the same, because the disk did not take their lines
+    copies_sent: int = 0
+    copies_dropped: int = 0
+
 
 class AuditLog:
-    """Append-only. `write` never raises: what cannot be written goes to the daemon's log."""
+    """Append-only. Nothing here raises: what cannot be written is counted, and goes to the daemon's log."""
 
     def __init__(
         self,
         path: Path,
-        bytes_max: int = AUDIT_BYTES_MAX,
+        bytes_max: int = AUDIT_FILE_BYTES_MAX,
+        kept_bytes_max: int = AUDIT_KEPT_BYTES_MAX,
         now_ns: Callable[[], int] = time.time_ns,
         clock: Callable[[], float] = time.monotonic,
+        copier: Copier | None = None,
     ) -> None:
-        self._denials = _Denials(clock)
         self.path = path
-        self._bytes_max = bytes_max
         self._now_ns = now_ns
+        self._clock = clock
+        self._sift_at = clock()
+        self._rates = Rates(clock, now_ns)
+        self._finished: list[Summary] = []  # that the thread is to write
+        self._copier = copier
+        self._written = self._counted = self._failed = 0
+        self._unwritable = Trouble("the audit log cannot be written; what is left out is counted", clock)
+        self._unsyncable = Trouble("the audit log cannot be synced", clock)
+        self._unsiftable = Trouble("the audit log's old lines cannot be sifted; it grows until they can", clock)
         self._lock = threading.Lock()  # callers are the loop and the names thread
-        self._fd = self._opened()
-        self._dirty = threading.Event()
+        self._files = AuditFiles(path, bytes_max, kept_bytes_max)
+        self._wake = threading.Event()
         self._closing = False
-        self._syncer = threading.Thread(target=self._sync, name="profd-audit", daemon=True)
-        self._syncer.start()
+        self._keeper = threading.Thread(target=self._keep, name="profd-audit", daemon=True)
+        self._keeper.start()
 
     def write(self, action: str, uid: int, **details: object) -> None:
-        """One line: the time (Unix ns), the action, the uid that asked, and details.
+        """One line: the time (Unix ns), the action, the uid that asked, and details; or it is counted."""
+        kind = Kind.DENIED if action.endswith("denied") else Kind.ORDINARY
+        self._record(kind, action, uid, str(details.get("method", "")), details)
 
-        Denials of one uid above DENIALS_PER_MINUTE_MAX are left out; the next
-        one that is written says how many (`left_out`).
-        """
-        try:
+    def read(self, action: str, uid: int, owner: int, **what: object) -> None:
+        """Somebody looks at a trace or a process: a line if it is another's, else it is counted."""
+        if uid == owner:
             with self._lock:
-                if action == "denied":
-                    left_out = self._denials.left_out(uid)
-                    if left_out is None:
-                        return
-                    details = {**details, "left_out": left_out} if left_out else details
-                line = self._line(action, uid, details)
-                if os.fstat(self._fd).st_size + len(line) > self._bytes_max:
-                    self._rotate()
-                os.write(self._fd, line)
-        except OSError as error:
-            log.error("the audit log cannot be written", extra={"why": str(error), "lost": action, "uid": uid})
-            return
-        self._dirty.set()
+                self._count(action, uid, "")
+        else:
+            subject = " ".join(str(value) for value in what.values())
+            self._record(Kind.READ, action, uid, subject, {**what, "owner": owner})
+
+    def statistics(self) -> AuditStatistics:
+        """What became of everything."""
+        sent, dropped = (self._copier.sent, self._copier.dropped) if self._copier is not None else (0, 0)
+        return AuditStatistics(self._written, self._counted - self._failed, self._failed, sent, dropped)
 
     def close(self) -> None:
-        """Sync and close."""
+        """Write what was counted, sync and close."""
         self._closing = True
-        self._dirty.set()
-        self._syncer.join()
+        self._wake.set()
+        self._keeper.join()
         with self._lock:
-            os.close(self._fd)
+            self._files.close()
+            for summary in self._rates.end():
+                log.error("never written to the audit log", extra={"uid": summary.uid, "counts": summary.counts()})
+        if self._copier is not None:
+            self._copier.close()
 
-    def _line(self, action: str, uid: int, details: dict[str, object]) -> bytes:
-        entry = {"time_ns": self._now_ns(), "action": action, "uid": uid}
-        line = json.dumps({**details, **entry}, default=str).encode()
-        if len(line) > _LINE_BYTES_MAX:
-            line = json.dumps({**entry, "details": "too long to keep"}).encode()
-        return line + b"\n"
+    def _record(self, kind: Kind, action: str, uid: int, subject: str, details: dict[str, object]) -> None:
+        admin = _is_admin(uid)
+        with self._lock:
+            self._turn()
+            if not (admin or self._rates.take(uid, kind)):
+                self._count(action, uid, subject)
+                return
+            facts = {"time_ns": self._now_ns(), "action": action, "uid": uid, **({"admin": True} if admin else {})}
+            text = line(facts, details)
+            self._copy(text, action, uid, urgent=admin or kind is Kind.DENIED)
+            if not self._append(text):
+                self._failed += 1
+                self._count(action, uid, subject)
+        self._wake.set()
 
-    def _opened(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(self.path, flags, 0o600)
+    def _count(self, action: str, uid: int, subject: str) -> None:
+        self._turn()
+        self._counted += 1
+        if self._rates.count(uid, action, subject):
+            self._wake.set()  # the thread is to wait for the end of the interval from now on
 
-    def _rotate(self) -> None:
-        os.fsync(self._fd)
-        for number in range(AUDIT_FILES_KEPT - 1, 0, -1):
-            older = self.path.with_name(f"{self.path.name}.{number}")
-            if older.exists():
-                older.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))
-        self.path.replace(self.path.with_name(f"{self.path.name}.1"))
-        fresh = self._opened()
-        os.close(self._fd)
-        self._fd = fresh
+    def _turn(self) -> None:
+        """An interval that has ended: its summaries are the thread's work, and no caller's."""
+        self._finished += self._rates.ended()
+
+    def _copy(self, text: bytes, action: str, uid: int, *, urgent: bool) -> None:
+        if self._copier is not None:
+            self._copier.send(text, action, uid, urgent=urgent)
+
+    def _append(self, text: bytes) -> bool:
+        try:
+            self._files.append(text)
+        except OSError as error:
+            self._unwritable.met(error)
+            return False
+        self._unwritable.over()
+        self._written += 1
+        return True
+
+    # --- in the thread ---
+
+    def _keep(self) -> None:
+        while not self._closing:
+            with self._lock:
+                seconds = self._rates.seconds_left()
+            self._wake.wait(seconds)
+            self._wake.clear()
+            self._tend()
+        self._tend()
+
+    def _tend(self) -> None:
+        self._sum_up()
+        self._sync()
+        self._sift()
+
+    def _sum_up(self) -> None:
+        with self._lock:
+            self._finished += self._rates.end() if self._closing else self._rates.ended()
+            summaries, self._finished = self._finished, []
+        for summary in summaries:
+            with self._lock:  # for each: callers are not to wait for all
+                self._write_summary(summary)
+
+    def _write_summary(self, summary: Summary) -> None:
+        now_ns = self._now_ns()
+        facts = {"time_ns": now_ns, "action": COUNTED, "uid": summary.uid}
+        facts |= {"from_ns": summary.from_ns, "to_ns": now_ns, "counts": summary.counts()}
+        text = line(facts, {})
+        if self._append(text):
+            self._copy(text, COUNTED, summary.uid, urgent=True)
+        else:
+            self._rates.give_back(summary)
 
     def _sync(self) -> None:
-        while not self._closing:
-            self._dirty.wait()
-            self._dirty.clear()
-            with self._lock:
-                fd = os.dup(self._fd)
+        """Outside the lock: a slow disk must not hold the event loop."""
+        with self._lock:
+            unsynced = self._files.unsynced()
+        for fd in unsynced:
             try:
-                os.fsync(fd)  # outside the lock: a slow disk must not hold the event loop
+                os.fsync(fd)
+                self._unsyncable.over()
             except OSError as error:
-                log.error("the audit log cannot be synced", extra={"why": str(error)})
+                self._unsyncable.met(error)
             finally:
                 os.close(fd)
 
+    def _sift(self) -> None:
+        if self._clock() < self._sift_at:
+            return
+        try:
+            self._files.sift()
+            self._unsiftable.over()
+        except OSError as error:
+            self._sift_at = self._clock() + AUDIT_INTERVAL_SECONDS
+            self._unsiftable.met(error)
 
-class _Denials:
-    """How often each uid was denied something in the present minute. Bounded: the oldest uid is forgotten."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._seen: dict[int, tuple[int, int]] = {}  # uid -> (minute, denials in it)
-
-    def left_out(self, uid: int) -> int | None:
-        """None if this denial is to be left out, else how many of the uid's last minute were."""
-        minute = int(self._clock() // 60)
-        before, count = self._seen.pop(uid, (minute, 0))
-        missed = max(0, count - DENIALS_PER_MINUTE_MAX) if before != minute else 0
-        count = 1 if before != minute else count + 1
-        self._seen[uid] = (minute, count)
-        if len(self._seen) > _DENIERS_MAX:
-            del self._seen[next(iter(self._seen))]
-        return None if count > DENIALS_PER_MINUTE_MAX else missed
+def _is_admin(uid: int) -> bool:
+    """Root, and who acts now as an admin: a capture that an admin began ends in the same context."""
+    if uid == 0:
+        return True
+    with contextlib.suppress(LookupError):
+        caller = callers.current()
+        return caller.admin and caller.uid == uid
+    return False

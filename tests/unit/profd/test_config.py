@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from profd import config, main
-from profd.config import GpuSettings, KinetoSettings, SdkSettings, Settings, TorchSettings
+from profd.config import AuditSettings, GpuSettings, KinetoSettings, SdkSettings, Settings, TorchSettings
 from profd.errors import BadInput
 
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -70,6 +70,7 @@ def test_user_mode_reads_the_systems_file_only_when_told(tmp_path: Path, monkeyp
         ('log_format = "xml"', "log_format"),
         ('metrics = "9477"', "host:port"),
         ('metrics = "localhost:99999"', "host:port"),
+        ('[audit]\ncopy = "mail"', "off, journald or syslog"),
         ('store_bytes = "a lot"', "store_bytes"),
         ("store_bytes = -1", "store_bytes"),
         (f'socket = "/{"x" * 107}"', "107 bytes"),
@@ -110,9 +111,10 @@ def test_addresses(text: str, address: tuple[str, int] | None) -> None:
 def test_every_setting_is_documented_and_every_flag_exists() -> None:
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and "PROFD_" in line]
     keys = {re.sub(r"\[(\w+)\] ", r"\1.", row.split("`")[1]) for row in rows}
-    known = {name for name in Settings.__struct_fields__ if name not in ("kineto", "sdk", "gpu", "torch")}
+    known = {name for name in Settings.__struct_fields__ if name not in ("kineto", "sdk", "gpu", "torch", "audit")}
     known |= {f"kineto.{name}" for name in KinetoSettings.__struct_fields__}
     known |= {f"gpu.{name}" for name in GpuSettings.__struct_fields__}
+    known |= {f"audit.{name}" for name in AuditSettings.__struct_fields__}
     known |= {f"torch.{name}" for name in TorchSettings.__struct_fields__}
     assert keys == known | {f"sdk.{name}" for name in SdkSettings.__struct_fields__}
     flags = set(re.findall(r"`(--[a-z-]+)", "\n".join(rows))) - {"--user"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,13 @@ from profd.ingest.intake import IngestStatistics
 from profd.metrics import Metrics
 from profd.metrics_server import MetricsServer
 from profd.observe import LiveCollector, ObservedAudit, Reading
+from profd.rpc.translate import Stack
 from profd.sources.sdk.source import SdkStatistics
+from profd.targets.process import Process
+from profd.trust import caller as callers
+from profd.trust.audit import AuditLog, AuditStatistics
+
+from tests.support.captures import process
 
 
 def scrape(server: MetricsServer) -> str:
@@ -99,12 +107,27 @@ def test_ended_captures_are_counted_when_the_audit_hears_of_them() -> None:
     assert value("profd_events_dropped_total", {"stage": "source", "reason": "truncated"}) == 2
 
 
+async def test_who_looks_at_a_process_is_written_down_before_it_is_looked_at(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl", now_ns=lambda: 7)
+
+    async def stacks(process: Process, native: bool) -> Sequence[Stack]:
+        assert '"process.where"' in audit.path.read_text()
+        return []
+
+    callers.enter(callers.Caller(uid=700, gid=700, user="operator", admin=True, pid=0))
+    await ObservedAudit(audit, Metrics()).looked(stacks)(process(5, uid=1000), False)
+    audit.close()
+    line = {"time_ns": 7, "action": "process.where", "uid": 700, "admin": True, "pid": 5, "owner": 1000}
+    assert json.loads(audit.path.read_text()) == line
+
+
 async def test_live_values_are_read_on_the_loop() -> None:
     metrics = Metrics()
     kineto = {"received": 9, "answered": 7, "dropped.stale": 2, "configs": 1, "processes": 4, "leftovers": 0}
     reading = Reading(
         active=Counter(kineto=2), enabled=False, store_bytes=5, jobs={"done": 3}, workers_died=1, kineto=kineto
     )
+    reading.audit = AuditStatistics(written=6, counted=5, failed=4, copies_sent=3, copies_dropped=2)
     loop = asyncio.get_running_loop()
 
     def read() -> Reading:
@@ -125,6 +148,11 @@ async def test_live_values_are_read_on_the_loop() -> None:
         'profd_kineto_datagrams_total{result="answered"} 7.0',
         'profd_kineto_datagrams_total{result="stale"} 2.0',
         "profd_kineto_configs_total 1.0",
+        'profd_audit_entries_total{result="written"} 6.0',
+        'profd_audit_entries_total{result="counted"} 5.0',
+        'profd_audit_entries_total{result="failed"} 4.0',
+        'profd_audit_copies_total{result="sent"} 3.0',
+        'profd_audit_copies_total{result="dropped"} 2.0',
         "profd_kineto_processes 4.0",
     ):
         assert line in text.splitlines()

@@ -184,3 +184,32 @@ def test_spool_is_nameless(library):
     with library.spool() as file:
         file.write(b"x")
         assert not [entry for entry in library.store.root.iterdir() if entry.name.startswith("tmp")]
+
+
+async def test_every_reading_verb_and_import_is_told(library, raw):
+    """With who read and what; nothing is told of what was denied."""
+    told = []
+
+    async def answer(job, args, fds=(), on_progress=None):
+        return {"rows": [] if job == "top" else 0, "events": 0, "steps": 0, "streams": 0}
+
+    library._on_use = lambda action, caller, record: told.append((action, caller.user, record.id))
+    imported = await library.import_file(ANN, raw, "t.json")
+    mine = add(library.store, ANN)
+    await library.share(ANN, mine.id, ["bob"])
+    library._run_job = answer
+    await library.summary(BOB, mine.id)
+    await library.key_averages(BOB, mine.id)
+    for verb in (library.tree, library.export, library.steps, library.gpu, library.timeline):
+        await verb(BOB, mine.id, 9)
+    await library.sql(BOB, mine.id, "select 1", 9)
+    await library.diff(ANN, mine.id, imported.id, 9)
+    with pytest.raises(Denied):
+        await library.sql(BOB, imported.id, "select 1", 9)
+    verbs = ("show", "top", "tree", "export", "steps", "gpu", "timeline", "sql")
+    assert told == [
+        ("trace.import", "ann", imported.id),
+        *((f"trace.{verb}", "bob", mine.id) for verb in verbs),
+        ("trace.diff", "ann", mine.id),
+        ("trace.diff", "ann", imported.id),
+    ]
