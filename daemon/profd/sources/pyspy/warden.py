@@ -1,0 +1,179 @@
+"""Answers what a sampler's filter does not decide. Run by `tool.spawn`, in a process of its own, where one is needed.
+
+Arguments: PARENT TARGET CONVERSATION. Two questions are asked, by seccomp (seccomp_unotify(2)):
+
+- to open a file for reading: what the sampler may open it opens itself. What its target has mapped and the sampler's
+  identity cannot reach (Python in a home directory of mode 0700) is opened here, and given to it as a descriptor.
+- to trace a thread: yes if it is its target's.
+
+What is asked is a sampler's, so a hostile program's word: a path serves only to find among the target's mappings the
+inode that it stands for, and nothing else is ever handed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import stat
+import struct
+from typing import Final
+
+from profd.sources.pyspy.launch import permitted, set_capabilities
+
+_RIGHTS: Final = 1 << 19 | 1 << 2  # CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
+_PATH_BYTES_MAX: Final = 4096
+_PAGE: Final = 4096
+_PR_SET_PDEATHSIG: Final = 1
+_SYS_PIDFD_GETFD: Final = 438
+_SYS_OPENAT2: Final = 437
+_PTRACE: Final = {"x86_64": 101, "aarch64": 117}
+_OPEN: Final = 2  # x86_64 alone has it, with the path one argument earlier than openat
+_RECEIVE: Final = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV
+_SEND: Final = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND
+_ADD: Final = 0x40182103  # SECCOMP_IOCTL_NOTIF_ADDFD
+_CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_RESOLVE: Final = 0x02 | 0x10  # RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
+
+
+class Question:
+    """One call that waits for its answer: struct seccomp_notif."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.id, self.thread, _, self.call, _, _, *self.arguments = struct.unpack("=QIIiIQ6Q", raw)
+
+
+def main(arguments: list[str]) -> None:
+    """Take over the listener of the sampler that introduces itself, and answer until that has ended."""
+    parent, target, conversation = (int(value) for value in arguments)
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    held = permitted() & _RIGHTS
+    set_capabilities(held, held)
+    said = os.read(conversation, 64)
+    if os.getppid() != parent or not said:
+        return
+    sampler, descriptor = (int(word) for word in said.split())
+    listener = _take(sampler, descriptor)
+    os.write(conversation, b"+")
+    os.close(conversation)
+    Warden(target, listener).answer()
+
+
+def _take(process: int, descriptor: int) -> int:
+    holder = os.pidfd_open(process)
+    taken = int(_libc.syscall(*map(ctypes.c_long, (_SYS_PIDFD_GETFD, holder, descriptor, 0))))
+    if taken < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return taken
+
+
+class Warden:
+    """Of one sampler of one target."""
+
+    def __init__(self, target: int, listener: int) -> None:
+        self._target = target
+        self._listener = listener
+        self._inside = f"/proc/{target}/root".encode()
+        self._root = -1
+        self._mapped: dict[bytes, tuple[int, int]] = {}  # path -> device, inode
+        self._ptrace = _PTRACE[os.uname().machine]
+
+    def answer(self) -> None:
+        """Until the sampler has ended."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        while not any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll()):
+            with contextlib.suppress(FileNotFoundError):  # who asked is gone
+                question = Question(fcntl.ioctl(self._listener, _RECEIVE, bytes(80)))
+                self._decide(question)
+
+    def _decide(self, question: Question) -> None:
+        if question.call == self._ptrace:
+            thread = question.arguments[1]
+            if os.path.exists(f"/proc/{self._target}/task/{thread}"):
+                self._send(question, 0, 0, _CONTINUE)
+            else:
+                self._send(question, 0, -errno.EPERM, 0)
+            return
+        path = _text(question.thread, question.arguments[0 if question.call == _OPEN else 1])
+        file = self._file(path)
+        if file is None:
+            self._send(question, 0, 0, _CONTINUE)  # with its own rights, whatever the path is by then
+            return
+        try:
+            how = bytearray(struct.pack("=QIIII", question.id, 0, file, 0, os.O_CLOEXEC))
+            added = fcntl.ioctl(self._listener, _ADD, how)
+        finally:
+            os.close(file)
+        self._send(question, added, 0, 0)
+
+    def _send(self, question: Question, value: int, error: int, flags: int) -> None:
+        fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", question.id, value, error, flags))
+
+    def _file(self, path: bytes) -> int | None:
+        """Open what the target has mapped from there; None for everything else."""
+        if path.startswith(self._inside + b"/"):
+            path = path.removeprefix(self._inside)
+        if not path.startswith(b"/") or path.startswith(b"/proc/"):
+            return None
+        try:
+            inode = self._mapping(path)
+            return None if inode is None else self._open(path, inode)
+        except OSError:  # the sampler hears why from its own try
+            return None
+
+    def _mapping(self, path: bytes) -> tuple[int, int] | None:
+        if path not in self._mapped:  # new, or loaded since
+            with open(f"/proc/{self._target}/maps", "rb") as maps:
+                self._mapped = dict(_mappings(maps.read()))
+        return self._mapped.get(path)
+
+    def _open(self, path: bytes, inode: tuple[int, int]) -> int | None:
+        if self._root < 0:
+            self._root = os.open(self._inside, os.O_PATH | os.O_CLOEXEC)
+        how = struct.pack("=QQQ", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0, _RESOLVE)
+        number, root, size = (ctypes.c_long(value) for value in (_SYS_OPENAT2, self._root, len(how)))
+        file = int(_libc.syscall(number, root, path, how, size))
+        if file < 0:
+            return None
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == inode:
+            return file
+        os.close(file)
+        return None
+
+
+def _mappings(maps: bytes) -> list[tuple[bytes, tuple[int, int]]]:
+    """What is mapped from files, from lines as `start-end r-xp offset 08:01 1234   /path`."""
+    found = []
+    for line in maps.splitlines():
+        words = line.split(None, 5)
+        if len(words) == 6 and words[4] != b"0":
+            major, _, minor = words[3].partition(b":")
+            found.append((words[5], (os.makedev(int(major, 16), int(minor, 16)), int(words[4]))))
+    return found
+
+
+def _text(process: int, address: int) -> bytes:
+    """The string at an address of a process; empty where there is none."""
+    text = b""
+    while len(text) < _PATH_BYTES_MAX:
+        want = _PAGE - (address + len(text)) % _PAGE  # the next page may not be there
+        part = ctypes.create_string_buffer(want)
+        local = struct.pack("@PN", ctypes.addressof(part), want)
+        remote = struct.pack("@PN", (address + len(text)) % (1 << 64), want)
+        one = ctypes.c_ulong(1)
+        got = _libc.process_vm_readv(process, local, one, remote, one, ctypes.c_ulong(0))
+        if got <= 0:
+            return b""
+        text += part.raw[:got]
+        if b"\0" in text:
+            return text.partition(b"\0")[0]
+    return b""
