@@ -46,6 +46,13 @@ with open(f"/proc/{TARGET}/maps") as maps:
     address = int(maps.readline().partition("-")[0], 16)
 
 
+def size_of(path):
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
+
+
 def memory_of(pid):
     here = ctypes.create_string_buffer(16)
     vectors = [(ctypes.c_void_p * 2)(where, 16) for where in (ctypes.addressof(here), address)]
@@ -93,6 +100,7 @@ found = {
     "appending": attempt(lambda: os.open("/dev/null", os.O_WRONLY | os.O_APPEND)),
     "both ways": attempt(lambda: os.open("/dev/null", os.O_RDWR)),
     "paths": {path: attempt(lambda path=path: read(path)) for path in PATHS},
+    "sizes": {path: size_of(path) for path in PATHS},
     "calls": sorted({call(number, 0, 0, 0, 0, 0, 0) for number in CALLS}),
 }
 print(json.dumps(found), flush=True)

@@ -100,6 +100,7 @@ def confined(found: dict[str, Any], uid: int, capabilities: int) -> None:
     assert {int(status[key][0], 16) for key in ("CapPrm", "CapEff", "CapAmb")} == {capabilities}
     assert (status["NoNewPrivs"], status["Seccomp"]) == (["1"], ["2"])
     assert found.pop("environment") == []
+    del found["sizes"]
     assert found.pop("target's memory") == "done"
     for path, came in found.pop("paths").items():
         assert came in ("EACCES", "ENOENT", "EPERM"), path
@@ -157,6 +158,11 @@ async def test_a_warden_gives_what_the_target_has_mapped_and_nothing_else(python
             found = await probed(python, confinement, "/etc/shadow", *map(str, (mapped, other, swapped)))
             came = {path for path, said in found["paths"].items() if said == "done"}
             assert came == ({str(allowed)} if allowed else set())
+            assert [found["sizes"][str(path)] for path in (mapped, other, swapped)] == [
+                600 if allowed else None,
+                None,
+                None,
+            ]
             assert (found["ptrace of the target"], found["ptrace of another"]) == ("done", "EPERM")
             inside = f"/proc/{job.pid}/root{mapped}"
             found = await probed(python, confinement, inside)

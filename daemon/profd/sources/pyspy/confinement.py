@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from profd.targets.process import Process
 SAME: Final = -1  # the daemon's own: it has no other to give
 # Nobody's, and never will be (systemd's table of uids). In turn, so that no sampler is another one's user.
 _NOBODYS: Final = itertools.cycle(range(65520, 65534))
-_LIBRARY: Final = re.compile(r"/libpython[0-9.]+[a-z]*\.so")
+_LIBRARY: Final = b"/libpython"
 _MAPS_BYTES_MAX: Final = 16 << 20
 
 
@@ -46,8 +45,8 @@ def _reaches(pid: int, uid: int, gid: int) -> bool:
     """Can this identity open the libraries of Python that the process has mapped? By their modes alone."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as maps:
-            text = maps.read(_MAPS_BYTES_MAX).decode("utf-8", "surrogateescape")
-        found = {line.split(None, 5)[5] for line in text.splitlines() if _LIBRARY.search(line)}
+            lines = [line for line in maps.read(_MAPS_BYTES_MAX).split(b"\n") if _LIBRARY in line]
+        found = {os.fsdecode(line.split(None, 5)[5]) for line in lines}
         return all(_readable(part, uid, gid) for path in found for part in _parts(f"/proc/{pid}/root", path))
     except OSError:
         return True  # it is gone, or not for us either; py-spy says so

@@ -25,9 +25,7 @@ _PLAIN: Final[dict[str, tuple[int | None, int | None]]] = {
     "lseek": (8, 62),
     "close": (3, 57),
     "fstat": (5, 80),
-    "stat": (4, None),
     "lstat": (6, None),
-    "newfstatat": (262, 79),
     "statx": (332, 291),
     "access": (21, None),
     "faccessat": (269, 48),
@@ -83,6 +81,7 @@ _PLAIN: Final[dict[str, tuple[int | None, int | None]]] = {
 _READV: Final = (310, 270)
 _OPEN: Final = (2, None)
 _OPENAT: Final = (257, 56)
+_STATS: Final = ((4, None), (262, 79))  # stat, newfstatat
 _FCNTL: Final = (72, 25)
 _IOCTL: Final = (16, 29)
 _PRCTL: Final = (157, 167)
@@ -133,8 +132,8 @@ class _Test:
 def build(machine: str, target: int, secret: bytes, *, native: bool, warden: bool) -> bytes | None:
     """The program; None for a machine whose numbers are not known.
 
-    `native`: the target may be traced. `warden`: somebody listens, who is asked before a file is opened or a thread
-    seized.
+    `native`: the target may be traced. `warden`: somebody listens, who is asked before a file is opened or looked at or
+    a thread seized.
     """
     if machine not in _MACHINES:
         return None
@@ -144,6 +143,7 @@ def build(machine: str, target: int, secret: bytes, *, native: bool, warden: boo
     blocks = [
         _rule(_READV[column], (_ALLOW, _Test(0, (target,)))),
         *(_opens(number[column], at, large, ask) for number, at in ((_OPEN, 1), (_OPENAT, 2))),
+        *(_rule(numbers[column], (ask,)) for numbers in _STATS),
         _rule(_FCNTL[column], (_ALLOW, _Test(1, _FCNTLS))),
         _rule(_IOCTL[column], (_ALLOW, _Test(1, _IOCTLS))),
         _rule(_PRCTL[column], (_ALLOW, _Test(0, _PRCTLS))),

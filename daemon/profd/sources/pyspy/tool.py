@@ -60,6 +60,11 @@ _ERRORS: Final[tuple[tuple[str, Reason, str], ...]] = (
         "The kernel forbids it: run profd as root or with CAP_SYS_PTRACE "
         "(in a container: --cap-add SYS_PTRACE), and detach a debugger if there is one.",
     ),
+    (
+        "function not implemented",
+        Reason.SOURCE_FAILED,
+        "This py-spy needs a system call that samplers do not have (docs/security.md, Samplers): take another version.",
+    ),
     ("no such process", Reason.TARGET_ENDED, ""),
     ("failed to get process executable name", Reason.TARGET_ENDED, ""),
     (

@@ -2,8 +2,9 @@
 
 Arguments: PARENT TARGET CONVERSATION. Two questions are asked, by seccomp (seccomp_unotify(2)):
 
-- to open a file for reading: what the sampler may open it opens itself. What its target has mapped and the sampler's
-  identity cannot reach (Python in a home directory of mode 0700) is opened here, and given to it as a descriptor.
+- to open a file for reading, or whether it is there: what the sampler may open it opens itself. What its target has
+  mapped and the sampler's identity cannot reach (Python in a home directory of mode 0700) is opened here, and given to
+  it as a descriptor, or what stat(2) says of it.
 - to trace a thread: yes if it is its target's.
 
 What is asked is a sampler's, so a hostile program's word: a path serves only to find among the target's mappings the
@@ -21,7 +22,7 @@ import select
 import signal
 import stat
 import struct
-from typing import Final
+from typing import Any, Final
 
 from profd.sources.pyspy.launch import permitted, set_capabilities
 
@@ -32,15 +33,17 @@ _PR_SET_PDEATHSIG: Final = 1
 _SYS_PIDFD_GETFD: Final = 438
 _SYS_OPENAT2: Final = 437
 _PTRACE: Final = {"x86_64": 101, "aarch64": 117}
-_OPEN: Final = 2  # x86_64 alone has it, with the path one argument earlier than openat
+_OPENS: Final = {"x86_64": {2: 0, 257: 1}, "aarch64": {56: 1}}  # the call -> where its path is: open, openat
+_STATS: Final = {"x86_64": {4: 0, 262: 1}, "aarch64": {79: 1}}  # stat, newfstatat; then the buffer
 _RECEIVE: Final = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV
 _SEND: Final = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND
 _ADD: Final = 0x40182103  # SECCOMP_IOCTL_NOTIF_ADDFD
+_VALID: Final = 0x40082102  # SECCOMP_IOCTL_NOTIF_ID_VALID
 _CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
 _RESOLVE: Final = 0x02 | 0x10  # RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.restype = _libc.process_vm_writev.restype = ctypes.c_ssize_t
 
 
 class Question:
@@ -83,7 +86,8 @@ class Warden:
         self._inside = f"/proc/{target}/root".encode()
         self._root = -1
         self._mapped: dict[bytes, tuple[int, int]] = {}  # path -> device, inode
-        self._ptrace = _PTRACE[os.uname().machine]
+        machine = os.uname().machine
+        self._ptrace, self._opens, self._stats = _PTRACE[machine], _OPENS[machine], _STATS[machine]
 
     def answer(self) -> None:
         """Until the sampler has ended."""
@@ -102,17 +106,22 @@ class Warden:
             else:
                 self._send(question, 0, -errno.EPERM, 0)
             return
-        path = _text(question.thread, question.arguments[0 if question.call == _OPEN else 1])
-        file = self._file(path)
+        looks = question.call in self._stats
+        place = (self._stats if looks else self._opens)[question.call]
+        file = self._file(_text(question.thread, question.arguments[place]))
         if file is None:
             self._send(question, 0, 0, _CONTINUE)  # with its own rights, whatever the path is by then
             return
         try:
-            how = bytearray(struct.pack("=QIIII", question.id, 0, file, 0, os.O_CLOEXEC))
-            added = fcntl.ioctl(self._listener, _ADD, how)
+            if looks:
+                fcntl.ioctl(self._listener, _VALID, struct.pack("=Q", question.id))  # it waits, so the number is its
+                _put(question.thread, question.arguments[place + 1], _stat(os.fstat(file)))
+                self._send(question, 0, 0, 0)
+            else:
+                how = bytearray(struct.pack("=QIIII", question.id, 0, file, 0, os.O_CLOEXEC))
+                self._send(question, fcntl.ioctl(self._listener, _ADD, how), 0, 0)
         finally:
             os.close(file)
-        self._send(question, added, 0, 0)
 
     def _send(self, question: Question, value: int, error: int, flags: int) -> None:
         fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", question.id, value, error, flags))
@@ -161,19 +170,37 @@ def _mappings(maps: bytes) -> list[tuple[bytes, tuple[int, int]]]:
     return found
 
 
+def _stat(found: os.stat_result) -> bytes:
+    """As the kernel's struct stat, but for the times."""
+    inode, owner = (found.st_dev, found.st_ino), (found.st_uid, found.st_gid)
+    if os.uname().machine == "x86_64":
+        head = struct.pack("=QQQIIIIQ", *inode, found.st_nlink, found.st_mode, *owner, 0, 0)
+        return head + struct.pack("=qqq72x", found.st_size, found.st_blksize, found.st_blocks)
+    head = struct.pack("=QQIIIIQQ", *inode, found.st_mode, found.st_nlink, *owner, 0, 0)
+    return head + struct.pack("=qiiq56x", found.st_size, found.st_blksize, 0, found.st_blocks)
+
+
 def _text(process: int, address: int) -> bytes:
     """The string at an address of a process; empty where there is none."""
     text = b""
     while len(text) < _PATH_BYTES_MAX:
-        want = _PAGE - (address + len(text)) % _PAGE  # the next page may not be there
-        part = ctypes.create_string_buffer(want)
-        local = struct.pack("@PN", ctypes.addressof(part), want)
-        remote = struct.pack("@PN", (address + len(text)) % (1 << 64), want)
-        one = ctypes.c_ulong(1)
-        got = _libc.process_vm_readv(process, local, one, remote, one, ctypes.c_ulong(0))
+        part = ctypes.create_string_buffer(_PAGE - (address + len(text)) % _PAGE)  # the next page may not be there
+        got = _move(_libc.process_vm_readv, process, address + len(text), part)
         if got <= 0:
             return b""
         text += part.raw[:got]
         if b"\0" in text:
             return text.partition(b"\0")[0]
     return b""
+
+
+def _put(process: int, address: int, what: bytes) -> None:
+    """Where it cannot be written, nothing is: who asked gave an address that is none."""
+    _move(_libc.process_vm_writev, process, address, ctypes.create_string_buffer(what, len(what)))
+
+
+def _move(call: Any, process: int, address: int, here: ctypes.Array[ctypes.c_char]) -> int:
+    local = struct.pack("@PN", ctypes.addressof(here), len(here))
+    remote = struct.pack("@PN", address % (1 << 64), len(here))
+    one = ctypes.c_ulong(1)
+    return int(call(process, local, one, remote, one, ctypes.c_ulong(0)))

@@ -13,7 +13,17 @@ SECRET = bytes(range(1, 9))
 WORD = int.from_bytes(SECRET, "little")
 TARGET = 4711
 WRITTEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | 0x8000
-X86 = {"open": 2, "openat": 257, "clone": 56, "fcntl": 72, "ptrace": 101, "prlimit64": 302, "readv": 310, "exec": 322}
+X86 = {
+    "open": 2,
+    "stat": 4,
+    "openat": 257,
+    "clone": 56,
+    "fcntl": 72,
+    "ptrace": 101,
+    "prlimit64": 302,
+    "readv": 310,
+    "exec": 322,
+}
 X32 = 0x40000000
 
 
@@ -61,6 +71,8 @@ def test_a_warden_is_asked_before_files_are_opened_and_threads_seized() -> None:
     watched = program(native=True, warden=True)
     assert answer(watched, "x86_64", X86["open"], 0, os.O_RDONLY) == ASK
     assert answer(watched, "x86_64", X86["openat"], 0, 0, os.O_RDONLY) == ASK
+    assert answer(watched, "x86_64", X86["stat"]) == ASK
+    assert answer(program(), "x86_64", X86["stat"]) == ALLOW
     assert answer(watched, "x86_64", X86["ptrace"], 0x4206, 1) == ASK
     assert answer(watched, "x86_64", X86["ptrace"], 2, 1) == ALLOW  # PEEKDATA of what was seized
     assert answer(watched, "x86_64", X86["ptrace"], 4, 1) == EPERM  # POKETEXT
