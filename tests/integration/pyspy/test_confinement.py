@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -299,3 +300,43 @@ def test_a_daemon_in_a_container_without_them_refuses(tmp_path: Path, held: int,
     assert foretold in first
     assert second.startswith("REFUSED NOT_PERMITTED")
     assert said in second
+
+
+AS_USER: Final = """
+import asyncio, json, sys
+from pathlib import Path
+from profd.sources.pyspy.confinement import confine
+from profd.targets.table import ProcessTable
+from tests.integration.pyspy.test_confinement import probed, sampled
+
+async def main():
+    pid, other, folder = sys.argv[1:]
+    process = ProcessTable().get(int(pid))
+    found = await probed(sys.executable, confine(process, native=False), "/etc/shadow")
+    recordings = [await sampled(ProcessTable().get(int(one)), Path(folder)) for one in (pid, other)]
+    print(json.dumps([found, *((one.state.name, one.message) for one in recordings)]))
+
+asyncio.run(main())
+"""
+
+
+def test_the_daemon_of_one_user(python: str) -> None:
+    if not runs(python, "-c", f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"):
+        pytest.skip("the Python that every user may run is of another version")
+    paths = [path or os.getcwd() for path in sys.path if not path.startswith(sys.base_prefix)]
+    found = tool.find()
+    assert found is not None
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        job_of(NOBODY, python, "-c", SPIN) as job,
+        job_of(0, python, "-c", SPIN) as other,
+    ):
+        os.chmod(folder, 0o777)
+        command = [python, "-c", AS_USER, str(job.pid), str(other.pid), folder]
+        environment = {"PYTHONPATH": ":".join(paths), "PATH": f"{found.parent}:{os.environ['PATH']}"}
+        said = subprocess.check_output(command, env=environment, **ANOTHER)
+    tried, own, another = json.loads(said)
+    confined(tried, NOBODY, 0)
+    assert own == ["DRAINING", ""]
+    assert another[0] == "REFUSED"
+    assert "without CAP_SYS_PTRACE" in another[1]

@@ -156,11 +156,11 @@ class Recorder:
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Wait for the end of the window, True, or of py-spy, False."""
         until = time.monotonic() + self._sampling.window_ns / 1e9
-        before = tool.cpu_seconds(pyspy.pid)
+        before = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
             left = until - time.monotonic()
             if left <= 0 or self._session.stop.is_set():
-                after = tool.cpu_seconds(pyspy.pid)
+                after = tool.sampler_cpu_seconds(pyspy)
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
             self._target.look_at_threads()

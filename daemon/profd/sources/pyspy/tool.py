@@ -280,6 +280,13 @@ async def ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
     return process.returncode is not None
 
 
+def sampler_cpu_seconds(process: asyncio.subprocess.Process) -> float | None:
+    """CPU time that it has used so far, its warden's with it; None where /proc does not say."""
+    warden = _wardens.get(process)
+    spent = [cpu_seconds(one.pid) for one in (process, warden) if one is not None]
+    return None if None in spent else sum(seconds or 0.0 for seconds in spent)
+
+
 def cpu_seconds(pid: int) -> float | None:
     """CPU time that a child of ours and its living threads have used so far; None where /proc does not say."""
     spent_ns = 0
