@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
+import sys
+import termios
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -65,16 +68,22 @@ class Spout:
         try:
             while self._left:
                 last = any(descriptor == self._ended for descriptor, _ in poll.poll())
-                if not select.select([self._reading], [], [], 0)[0]:
+                if not _waiting(self._reading):
                     return
                 if file < 0:
                     file = os.open(
                         self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
                     )
-                poured = os.splice(self._reading, file, min(self._left, _PART_BYTES), flags=os.SPLICE_F_NONBLOCK)
-                self._left -= poured
-                if last or not poured:
+                self._left -= os.splice(self._reading, file, min(self._left, _PART_BYTES))
+                if last:
                     return
         finally:
             if file >= 0:
                 os.close(file)
+
+
+def _waiting(pipe: int) -> int:
+    """Bytes that can be read; 0 from one that is readable is its end."""
+    count = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return int.from_bytes(count, sys.byteorder)
