@@ -14,16 +14,16 @@ WARDEN is the descriptor that tells the warden where the filter's questions are,
 -1 for none.
 """
 
+# Every import is time before the first sample: nothing here needs typing or contextlib.
+
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import resource
 import signal
 import struct
 import sys
-from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_KEEPCAPS = 8
@@ -78,7 +78,7 @@ def _opened(path: str) -> int:
     try:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
-        _fail(f"open {path}", error.strerror)
+        raise _failure(f"open {path}", error.strerror) from None
 
 
 def _limit(memory_bytes: int) -> None:
@@ -106,7 +106,7 @@ def _become(uid: int, gid: int) -> None:
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
         except OSError as error:
-            _fail(f"become uid {uid}, gid {gid}", error.strerror)
+            raise _failure(f"become uid {uid}, gid {gid}", error.strerror) from None
     _must("set no_new_privs", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
@@ -114,9 +114,7 @@ def _give_up_capabilities(target: int) -> bool:
     """None where the kernel lets the target be read without, else CAP_SYS_PTRACE alone. False: it is not to be had."""
     held = permitted() & 1 << _CAP_SYS_PTRACE
     set_capabilities(permitted=held, effective=0)
-    with contextlib.suppress(OSError):
-        # The kernel's own answer for this identity with nothing in effect: the rule of process_vm_readv(2).
-        os.close(os.open(f"/proc/{target}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    if _open_to_anybody(target):
         set_capabilities(permitted=0, effective=0)
         return True
     set_capabilities(permitted=held, effective=held, inheritable=held)
@@ -126,6 +124,15 @@ def _give_up_capabilities(target: int) -> bool:
             _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_SYS_PTRACE, 0, 0),
         )
     return bool(held)
+
+
+def _open_to_anybody(target: int) -> bool:
+    """The kernel's own answer for this identity with nothing in effect: the rule of process_vm_readv(2)."""
+    try:
+        os.close(os.open(f"/proc/{target}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def permitted() -> int:
@@ -154,7 +161,7 @@ def _forbid(program: bytes, warden: int) -> None:
     if warden != -1:
         os.write(warden, f"{os.getpid()} {done}".encode())
         if not os.read(warden, 1):  # the exec closes what it has to take over before
-            _fail("be watched", "its warden has ended")
+            raise _failure("be watched", "its warden has ended")
         os.close(warden)
 
 
@@ -164,13 +171,13 @@ def _execute(program: int, command: list[str], secret: int) -> None:
     environment = (ctypes.c_char_p * 1)(None)
     number, flags = ctypes.c_long(_EXECVEAT[os.uname().machine]), ctypes.c_long(_AT_EMPTY_PATH)
     _libc.syscall(number, ctypes.c_long(program), b"", arguments, environment, flags, ctypes.c_uint64(secret))
-    _fail(f"run {command[0]} (a program, not a script)", os.strerror(ctypes.get_errno()))
+    raise _failure(f"run {command[0]} (a program, not a script)", os.strerror(ctypes.get_errno()))
 
 
 def _must(what: str, result: int) -> None:
     if result != 0:
-        _fail(what, os.strerror(ctypes.get_errno()))
+        raise _failure(what, os.strerror(ctypes.get_errno()))
 
 
-def _fail(what: str, why: str | None) -> NoReturn:
-    sys.exit(f"Error: the sampler could not {what}: {why}")
+def _failure(what: str, why: str | None) -> SystemExit:
+    return SystemExit(f"Error: the sampler could not {what}: {why}")

@@ -28,6 +28,7 @@ from profd.sources.pyspy.launch import permitted, set_capabilities
 
 _RIGHTS: Final = 1 << 19 | 1 << 2  # CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
 _PATH_BYTES_MAX: Final = 4096
+_MAPS_BYTES_MAX: Final = 16 << 20
 _PAGE: Final = 4096
 _PR_SET_PDEATHSIG: Final = 1
 _SYS_PIDFD_GETFD: Final = 438
@@ -141,7 +142,7 @@ class Warden:
     def _mapping(self, path: bytes) -> tuple[int, int] | None:
         if path not in self._mapped:  # new, or loaded since
             with open(f"/proc/{self._target}/maps", "rb") as maps:
-                self._mapped = dict(_mappings(maps.read()))
+                self._mapped = dict(_mappings(maps.read(_MAPS_BYTES_MAX)))
         return self._mapped.get(path)
 
     def _open(self, path: bytes, inode: tuple[int, int]) -> int | None:
@@ -162,7 +163,7 @@ class Warden:
 def _mappings(maps: bytes) -> list[tuple[bytes, tuple[int, int]]]:
     """What is mapped from files, from lines as `start-end r-xp offset 08:01 1234   /path`."""
     found = []
-    for line in maps.splitlines():
+    for line in maps.split(b"\n"):  # of all line ends the kernel escapes this one in names
         words = line.split(None, 5)
         if len(words) == 6 and words[4] != b"0":
             major, _, minor = words[3].partition(b":")
