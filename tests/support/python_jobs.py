@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
@@ -101,6 +102,15 @@ def running(program: str, *arguments: str, env: dict[str, str] | None = None) ->
     finally:
         job.kill()
         job.communicate()
+
+
+def let_scripts_play_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script cannot be a sampler: it is unconfined."""
+    alone = tool._alone
+    script = str(Path(__file__).with_name("unconfined.py"))
+    monkeypatch.setattr(
+        tool, "_alone", lambda module: (sys.executable, "-I", "-S", script) if module == "launch" else alone(module)
+    )
 
 
 def process_of(job: subprocess.Popen[bytes]) -> Process:

@@ -21,7 +21,7 @@ from profd.sources.pyspy.target import Target
 from profd.sources.pyspy.where import stacks
 from profd.targets.table import ProcessTable
 
-from tests.support.python_jobs import SPIN, TWO_THREADS, needs_ptrace, process_of, running
+from tests.support.python_jobs import SPIN, TWO_THREADS, let_scripts_play_py_spy, needs_ptrace, process_of, running
 from tests.support.waiting import until
 
 pytestmark = needs_ptrace
@@ -87,6 +87,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     monkeypatch.setattr(tool, "find", lambda: path)
+    let_scripts_play_py_spy(monkeypatch)
 
 
 async def test_answer_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

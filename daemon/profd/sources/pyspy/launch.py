@@ -1,12 +1,20 @@
-"""Becomes py-spy, tied to the daemon. Run as a script, in its own interpreter.
+"""Becomes py-spy, confined and tied to the daemon. Run by `tool.spawn` in an interpreter without site-packages.
 
-    python -I -S launch.py PARENT FILE_BYTES MEMORY_BYTES py-spy …
+Arguments: PARENT MEMORY_BYTES TARGET UID GID WARDEN py-spy …
 
 The daemon has threads, so nothing may run in its child between fork and exec;
 what must be set there is set here. Whatever kills the daemon, the kernel then
 interrupts py-spy, which lets go of the target and ends by itself. A kill could
 leave a target stopped that py-spy was just attaching to.
+
+py-spy takes hostile memory apart, so nothing of the daemon's rights is left to
+it: docs/security.md, "Samplers". UID and GID are -1 where the daemon has no
+other to give. Standard input brings the secret of the one exec, then the filter.
+WARDEN is the descriptor that tells the warden where the filter's questions are,
+-1 for none.
 """
+
+# Every import is time before the first sample: nothing here needs typing or contextlib.
 
 from __future__ import annotations
 
@@ -14,31 +22,162 @@ import ctypes
 import os
 import resource
 import signal
+import struct
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_KEEPCAPS = 8
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_RAISE = 2
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAP_SYS_PTRACE = 19
+_CAPABILITIES = 64
+_CAPABILITY_VERSION_3 = 0x20080522
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_EXECVEAT = {"x86_64": 322, "aarch64": 281}
+_SECCOMP_SET_MODE_FILTER = 1
+_SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
+_AT_EMPTY_PATH = 0x1000
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Set the limits and exec the command; ends with status 1 if the daemon is gone already."""
-    parent, file_bytes, memory_bytes = (int(value) for value in arguments[:3])
-    command = arguments[3:]
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
+    """Give up what a sampler may not have and become the command; ends with status 1 and a reason if it cannot."""
+    parent, memory_bytes, target, uid, gid, warden = (int(value) for value in arguments[:6])
+    command = arguments[6:]
+    secret, steps = _told()
+    _limit(memory_bytes)
+    program = _opened(command[0])
+    os.chdir("/")
+    _become(uid, gid)
+    if not _give_up_capabilities(target) and os.path.exists(f"/proc/{target}"):
+        who = f"uid {os.geteuid()}"
+        sys.exit(f"Error: Permission denied: the kernel lets {who} not read process {target} without CAP_SYS_PTRACE")
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)  # a change of identity clears it
     if os.getppid() != parent:  # it died before the line above
         sys.exit(1)
+    # Python ignores this one, py-spy would inherit that and fail in other words.
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    _forbid(steps, warden)
+    _execute(program, command, secret)
+
+
+def _told() -> tuple[int, bytes]:
+    """The secret and the filter, from standard input, which is nothing from then on."""
+    with open(0, "rb") as said:
+        secret, steps = said.read(8), said.read()
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # takes the place of it
+    return int.from_bytes(secret, "little"), steps
+
+
+def _opened(path: str) -> int:
+    """The program, before the identity changes: it may lie where only the daemon may go."""
+    try:
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failure(f"open {path}", error.strerror) from None
+
+
+def _limit(memory_bytes: int) -> None:
     for limit, value in (
-        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_FSIZE, 0),  # what it writes goes through pipes
         # Not the address space: with native frames py-spy maps the libraries of its target, gigabytes of them.
         (resource.RLIMIT_DATA, memory_bytes),
         (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(limit)[1]
         allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (allowed, hard))
-    # Python ignores this one, py-spy would inherit that and fail in other words.
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    os.execv(command[0], command)  # noqa: S606 - becoming the command is the point
+        resource.setrlimit(limit, (allowed, allowed))
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def _become(uid: int, gid: int) -> None:
+    """Another identity for good, with the capabilities of this one for the moment."""
+    for capability in range(_CAPABILITIES):
+        if capability != _CAP_SYS_PTRACE:
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # EPERM without CAP_SETPCAP: no_new_privs covers it
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    if uid != -1:
+        _must("keep its capabilities for the moment", _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0))
+        try:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+        except OSError as error:
+            raise _failure(f"become uid {uid}, gid {gid}", error.strerror) from None
+    _must("set no_new_privs", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def _give_up_capabilities(target: int) -> bool:
+    """None where the kernel lets the target be read without, else CAP_SYS_PTRACE alone. False: it is not to be had."""
+    held = permitted() & 1 << _CAP_SYS_PTRACE
+    set_capabilities(permitted=held, effective=0)
+    if _open_to_anybody(target):
+        set_capabilities(permitted=0, effective=0)
+        return True
+    set_capabilities(permitted=held, effective=held, inheritable=held)
+    if held:
+        _must(
+            "keep CAP_SYS_PTRACE",
+            _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_SYS_PTRACE, 0, 0),
+        )
+    return bool(held)
+
+
+def _open_to_anybody(target: int) -> bool:
+    """The kernel's own answer for this identity with nothing in effect: the rule of process_vm_readv(2)."""
+    try:
+        os.close(os.open(f"/proc/{target}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def permitted() -> int:
+    """The capabilities of this process, as bits."""
+    header, data = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), ctypes.create_string_buffer(24)
+    _must("read its capabilities", _libc.capget(header, data))
+    _, low, _, _, high, _ = struct.unpack("=6I", data.raw)
+    return int(low | high << 32)
+
+
+def set_capabilities(permitted: int, effective: int, inheritable: int = 0) -> None:
+    """Give up all others."""
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    halves = [value >> shift & 0xFFFFFFFF for shift in (0, 32) for value in (effective, permitted, inheritable)]
+    _must("give up its capabilities", _libc.capset(header, struct.pack("=6I", *halves)))
+
+
+def _forbid(program: bytes, warden: int) -> None:
+    """Leave only the calls of `filter`, and tell the warden where it finds its questions."""
+    steps = ctypes.create_string_buffer(program)
+    argument = struct.pack("@HP", len(program) // 8, ctypes.addressof(steps))
+    flags = ctypes.c_long(0 if warden == -1 else _SECCOMP_FILTER_FLAG_NEW_LISTENER)
+    number = ctypes.c_long(_SECCOMP[os.uname().machine])
+    done = _libc.syscall(number, ctypes.c_long(_SECCOMP_SET_MODE_FILTER), flags, argument)
+    _must("forbid itself system calls (seccomp)", min(done, 0))
+    if warden != -1:
+        os.write(warden, f"{os.getpid()} {done}".encode())
+        if not os.read(warden, 1):  # the exec closes what it has to take over before
+            raise _failure("be watched", "its warden has ended")
+        os.close(warden)
+
+
+def _execute(program: int, command: list[str], secret: int) -> None:
+    """Become the program behind the descriptor, with an empty environment; the last exec there is."""
+    arguments = (ctypes.c_char_p * (len(command) + 1))(*(os.fsencode(word) for word in command), None)
+    environment = (ctypes.c_char_p * 1)(None)
+    number, flags = ctypes.c_long(_EXECVEAT[os.uname().machine]), ctypes.c_long(_AT_EMPTY_PATH)
+    _libc.syscall(number, ctypes.c_long(program), b"", arguments, environment, flags, ctypes.c_uint64(secret))
+    raise _failure(f"run {command[0]} (a program, not a script)", os.strerror(ctypes.get_errno()))
+
+
+def _must(what: str, result: int) -> None:
+    if result != 0:
+        raise _failure(what, os.strerror(ctypes.get_errno()))
+
+
+def _failure(what: str, why: str | None) -> SystemExit:
+    return SystemExit(f"Error: the sampler could not {what}: {why}")

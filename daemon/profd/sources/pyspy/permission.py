@@ -19,22 +19,34 @@ from profd.sources.base import Offer
 from profd.targets.process import Process
 
 _CAP_SYS_PTRACE: Final = 19
+_CHANGING: Final = {
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+}  # what it takes to run and end another user's process
 _YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 _AS_ROOT: Final = "Run profd as root, or give it CAP_SYS_PTRACE (deploy/systemd/profd.service does)."
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What the daemon holds: its user, CAP_SYS_PTRACE, and Yama's scope (0 where there is no Yama)."""
+    """What the daemon holds: its user, CAP_SYS_PTRACE, and Yama's scope (0 where there is no Yama).
+
+    `missing`: what a daemon that is root lacks to run a sampler that is not.
+    """
 
     uid: int
     capable: bool
     scope: int
+    missing: tuple[str, ...] = ()
 
     @classmethod
     def mine(cls) -> Rights:
         """Those of this process now."""
-        return cls(os.geteuid(), _capable(), _scope())
+        held = _effective()
+        uid = os.geteuid()
+        missing = tuple(name for name, number in _CHANGING.items() if uid == 0 and not held >> number & 1)
+        return cls(uid, bool(held >> _CAP_SYS_PTRACE & 1), _scope(), missing)
 
 
 def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer:
@@ -45,8 +57,20 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
             f"{subject} cannot be sampled: kernel.yama.ptrace_scope is 3, which forbids it to everybody.",
             "Only a reboot with a lower kernel.yama.ptrace_scope changes that.",
         )
+    if rights.missing:
+        return _denied(
+            f"{subject} cannot be sampled: profd is root without {', '.join(rights.missing)}, and its samplers "
+            "run as another user, for they take the memory of others' processes apart.",
+            f"Give it {'them' if len(rights.missing) > 1 else 'it'} (in a container: --cap-add).",
+        )
     if rights.capable:
         return Offer(True)
+    if rights.uid == 0 == process.uid:
+        return _denied(
+            f"{subject} belongs to root, whose processes nobody else may read without CAP_SYS_PTRACE, which profd "
+            "has not; and its samplers are not root.",
+            _AS_ROOT,
+        )
     if rights.uid != process.uid:
         return _denied(
             f"{subject} belongs to {process.user} and profd runs as uid {rights.uid} without CAP_SYS_PTRACE.",
@@ -80,11 +104,11 @@ def _denied(reason: str, fix: str) -> Offer:
     return Offer(False, reason, fix, Reason.NOT_PERMITTED)
 
 
-def _capable() -> bool:
+def _effective() -> int:
     for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
         if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
-    return False
+            return int(line.split()[1], 16)
+    return 0
 
 
 def _scope() -> int:

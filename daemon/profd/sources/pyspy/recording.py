@@ -19,6 +19,8 @@ from profd.capture.model import Cost, Phase, RawFile, Reason, Recording, State
 from profd.decode import anchor
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
+from profd.sources.pyspy.confinement import confine
+from profd.sources.pyspy.spout import Spout
 from profd.sources.pyspy.target import Target
 from profd.targets.process import Process
 
@@ -68,14 +70,17 @@ class Recorder:
             return refusal
         self._session.report(State.ARMED, "starting py-spy")
         started_ns = time.time_ns()
-        try:
-            pyspy = await tool.spawn(self._program, self._arguments(), FILE_BYTES_MAX)
-        except OSError as error:
-            return Recording(State.FAILED, Reason.SOURCE_FAILED, f"py-spy could not be started: {error}.")
-        try:
-            recording = await self._supervise(pyspy)
-        finally:
-            await self._let_go(pyspy)
+        with Spout(self._file, FILE_BYTES_MAX) as spout:
+            try:
+                confinement = await asyncio.to_thread(confine, self._target.process, self._sampling.native)
+                pyspy = await tool.spawn(self._program, self._arguments(spout), confinement, spout.writing)
+            except OSError as error:
+                return Recording(State.FAILED, Reason.SOURCE_FAILED, f"py-spy could not be started: {error}.")
+            spout.start()
+            try:
+                recording = await self._supervise(pyspy, spout)
+            finally:
+                await self._let_go(pyspy)
         self._describe(recording, started_ns)
         return recording
 
@@ -109,12 +114,12 @@ class Recorder:
             )
         return None
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, spout: Spout) -> list[str]:
         seconds = math.ceil(self._sampling.window_ns / 1e9) + _SPARE_SECONDS
         return [
             "record",
             *("--pid", str(self._target.process.id.pid)),
-            *("--format", "chrometrace", "--output", str(self._file)),
+            *("--format", "chrometrace", "--output", f"/proc/self/fd/{spout.writing}"),
             *("--rate", str(self._sampling.hz), "--duration", str(seconds)),
             # Without --idle a blocked thread seems to go on with what it did before;
             # --function gives the first line of functions, as torch.profiler names them.
@@ -122,7 +127,7 @@ class Recorder:
             "--native" if self._sampling.native else "--nonblocking",
         ]
 
-    async def _supervise(self, pyspy: asyncio.subprocess.Process) -> Recording:
+    async def _supervise(self, pyspy: asyncio.subprocess.Process, spout: Spout) -> Recording:
         readers = [
             asyncio.create_task(tool.last_lines(stream, self._heard))
             for stream in (pyspy.stdout, pyspy.stderr)
@@ -138,7 +143,11 @@ class Recorder:
             self._ended_ns = time.time_ns()
             in_time = await self._finish(pyspy)
             await asyncio.wait(readers, timeout=_KILL_SECONDS)
-            return self._judge(pyspy.returncode or 0, asked, in_time)
+            await asyncio.to_thread(spout.finish)
+            recording = self._judge(pyspy.returncode or 0, asked, in_time)
+            if spout.failure:
+                recording.warnings.append(f"The samples of {self._name} could not all be stored: {spout.failure}.")
+            return recording
         finally:
             for reader in readers:
                 reader.cancel()
@@ -147,11 +156,11 @@ class Recorder:
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Wait for the end of the window, True, or of py-spy, False."""
         until = time.monotonic() + self._sampling.window_ns / 1e9
-        before = tool.cpu_seconds(pyspy.pid)
+        before = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
             left = until - time.monotonic()
             if left <= 0 or self._session.stop.is_set():
-                after = tool.cpu_seconds(pyspy.pid)
+                after = tool.sampler_cpu_seconds(pyspy)
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
             self._target.look_at_threads()
@@ -200,7 +209,7 @@ class Recorder:
 
     def _shortfall(self, status: int, size: int, asked: bool) -> tuple[Reason, str]:
         """What is missing of a recording that has samples; NONE when it is whole."""
-        if status == -signal.SIGXFSZ or size >= FILE_BYTES_MAX:
+        if size >= FILE_BYTES_MAX:
             return Reason.TRUNCATED, (
                 f"The samples of {self._name} exceed {FILE_BYTES_MAX >> 20} MiB; the rest is missing. "
                 "Ask for a shorter window or fewer samples a second."

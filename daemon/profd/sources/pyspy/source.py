@@ -136,6 +136,8 @@ class PySpySource(Source):
         may = "any process" if rights.capable and rights.scope < 3 else f"processes of uid {rights.uid}"
         if not rights.capable and rights.scope >= 1:
             may = f"no process (kernel.yama.ptrace_scope is {rights.scope})"
+        if rights.missing:
+            may = f"no process (profd is root without {', '.join(rights.missing)})"
         return True, f"py-spy {self._version} at {self._program}; may read {may}", 0
 
 

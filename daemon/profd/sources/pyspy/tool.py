@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import platform
 import re
 import shutil
 import signal
+import socket
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +21,8 @@ from typing import Final
 
 from profd.capture.model import Reason
 from profd.errors import Unavailable
+from profd.sources.pyspy import filter as calls
+from profd.sources.pyspy.confinement import Confinement
 from profd.targets.procfs import printable
 
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
@@ -27,12 +33,22 @@ CATCH_SECONDS: Final = 10.0  # after its word that it samples; microseconds, unl
 _CATCH_LOOK_SECONDS: Final = 0.005
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
-_LAUNCH: Final = Path(__file__).with_name("launch.py")
+_PACKAGES: Final = Path(__file__).resolve().parents[3]
+# Without site-packages, which cost as much as the rest of the start.
+_RUN: Final = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from profd.sources.pyspy.{} import main; main(sys.argv[1:])"
+)
 _VERSION: Final = re.compile(r"py-spy (\d+)\.(\d+)\.(\d+)")
 _COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 # What py-spy says (its sources, and the operating system's texts in them) -> reason, what to do.
 _ERRORS: Final[tuple[tuple[str, Reason, str], ...]] = (
+    (
+        "the sampler could not",
+        Reason.NOT_PERMITTED,
+        "Samplers run without root (docs/security.md, Samplers): as root profd needs CAP_SETUID, CAP_SETGID and "
+        "CAP_KILL for that, and a kernel with seccomp.",
+    ),
     (
         "permission denied",
         Reason.NOT_PERMITTED,
@@ -43,6 +59,11 @@ _ERRORS: Final[tuple[tuple[str, Reason, str], ...]] = (
         Reason.NOT_PERMITTED,
         "The kernel forbids it: run profd as root or with CAP_SYS_PTRACE "
         "(in a container: --cap-add SYS_PTRACE), and detach a debugger if there is one.",
+    ),
+    (
+        "function not implemented",
+        Reason.SOURCE_FAILED,
+        "This py-spy needs a system call that samplers do not have (docs/security.md, Samplers): take another version.",
     ),
     ("no such process", Reason.TARGET_ENDED, ""),
     ("failed to get process executable name", Reason.TARGET_ENDED, ""),
@@ -113,26 +134,82 @@ def explain(said: Iterable[str]) -> tuple[Reason, str]:
     return Reason.SOURCE_FAILED, f"py-spy: {words.rstrip('.')}."
 
 
-async def spawn(program: Path, arguments: list[str], file_bytes: int) -> asyncio.subprocess.Process:
-    """Start py-spy with bounded memory and files, interrupted when the daemon dies. Both outputs are pipes."""
+async def spawn(
+    program: Path, arguments: list[str], confinement: Confinement, output: int | None = None
+) -> asyncio.subprocess.Process:
+    """Start py-spy confined, with bounded memory, interrupted when the daemon dies. Both outputs are pipes.
+
+    `output`: a descriptor that it keeps, for its file; the one way for it to write any. Raises OSError.
+    """
+    secret = os.urandom(calls.SECRET_BYTES)
+    machine = platform.machine()
+    steps = calls.build(machine, confinement.target, secret, native=confinement.native, warden=confinement.warden)
+    if steps is None:
+        raise OSError(errno.ENOSYS, f"it cannot be confined, since profd does not know the system calls of {machine}")
+    kept = [] if output is None else [output]
+    with contextlib.ExitStack() as opened:
+        told = _pipe_with(secret + steps)
+        opened.callback(os.close, told)
+        introduced, warden = -1, None
+        if confinement.warden:
+            mine, theirs = socket.socketpair()
+            opened.enter_context(mine)
+            opened.enter_context(theirs)
+            warden = await _start_warden(confinement, theirs.fileno())
+            introduced = mine.fileno()
+            kept.append(introduced)
+        who = (confinement.target, confinement.uid, confinement.gid, introduced)
+        try:
+            pyspy = await asyncio.create_subprocess_exec(
+                *_alone("launch"),
+                *(str(value) for value in (os.getpid(), MEMORY_BYTES, *who)),
+                str(program),
+                *arguments,
+                stdin=told,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=kept,
+                # A Ctrl-C at the terminal of a foreground daemon is not meant for it.
+                start_new_session=True,
+            )
+        except BaseException:
+            if warden is not None:
+                await reap(warden)
+            raise
+        if warden is not None:
+            _wardens[pyspy] = warden
+        return pyspy
+
+
+async def _start_warden(confinement: Confinement, conversation: int) -> asyncio.subprocess.Process:
+    """It ends with the sampler that introduces itself, or when nobody can any more."""
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        "-S",
-        str(_LAUNCH),
-        str(os.getpid()),
-        str(file_bytes),
-        str(MEMORY_BYTES),
-        str(program),
-        *arguments,
+        *_alone("warden"),
+        *(str(value) for value in (os.getpid(), confinement.target, conversation)),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        # py-spy logs what RUST_LOG asks for; its words are parsed here.
-        env={name: value for name, value in os.environ.items() if not name.startswith("RUST_")},
-        # A Ctrl-C at the terminal of a foreground daemon is not meant for it.
+        stdout=asyncio.subprocess.DEVNULL,
+        pass_fds=[conversation],
         start_new_session=True,
     )
+
+
+# Of samplers that are not reaped yet.
+_wardens: weakref.WeakKeyDictionary[asyncio.subprocess.Process, asyncio.subprocess.Process] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _alone(module: str) -> tuple[str, ...]:
+    """A module of this package in an interpreter of its own."""
+    return (sys.executable, "-I", "-S", "-c", _RUN.format(module), str(_PACKAGES))
+
+
+def _pipe_with(said: bytes) -> int:
+    """The end from which this is read; it fits in a pipe."""
+    reading, writing = os.pipe()
+    os.write(writing, said)
+    os.close(writing)
+    return reading
 
 
 async def last_lines(stream: asyncio.StreamReader, seen: Callable[[str], None] = lambda line: None) -> deque[str]:
@@ -167,6 +244,9 @@ async def reap(process: asyncio.subprocess.Process) -> None:
                 while stream is not None and await stream.read(1 << 16):
                     pass
             await process.wait()
+    warden = _wardens.pop(process, None)
+    if warden is not None:  # it ends by itself, but need not be waited for
+        await reap(warden)
 
 
 async def interrupt(process: asyncio.subprocess.Process, sampling: bool) -> None:
@@ -198,6 +278,13 @@ async def ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await process.wait()
     return process.returncode is not None
+
+
+def sampler_cpu_seconds(process: asyncio.subprocess.Process) -> float | None:
+    """CPU time that it has used so far, its warden's with it; None where /proc does not say."""
+    warden = _wardens.get(process)
+    spent = [cpu_seconds(one.pid) for one in (process, warden) if one is not None]
+    return None if None in spent else sum(seconds or 0.0 for seconds in spent)
 
 
 def cpu_seconds(pid: int) -> float | None:

@@ -13,6 +13,7 @@ from profd.capture.model import Reason
 from profd.decodable import decodable
 from profd.errors import Denied, Exhausted, JobFailed, NotFound, ProfdError
 from profd.sources.pyspy import tool
+from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.permission import Rights, dumpable, permission
 from profd.sources.pyspy.target import Target
 from profd.targets.process import Process
@@ -97,7 +98,8 @@ async def _dump(target: Target, native: bool) -> bytes:
     arguments = ["dump", "--pid", str(pid), "--json", "--full-filenames"]
     arguments.append("--native" if native else "--nonblocking")
     try:
-        pyspy = await tool.spawn(program, arguments, file_bytes=0)
+        confinement = await asyncio.to_thread(confine, target.process, native)
+        pyspy = await tool.spawn(program, arguments, confinement)
     except OSError as error:
         raise JobFailed(f"py-spy could not be started: {error}.") from error
     answer, complaints = asyncio.create_task(_bounded(pyspy)), asyncio.create_task(_complaints(pyspy))

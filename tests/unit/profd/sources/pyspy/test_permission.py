@@ -27,6 +27,7 @@ PROCESS = Process(ProcessId(12, 5), 1, 1000, 1000, "alice", "python train.py", p
         (Rights(1000, False, 0), False, False, "not dumpable"),
         (Rights(1001, False, 0), True, False, "belongs to alice"),
         (Rights(0, False, 0), True, False, "CAP_SYS_PTRACE"),
+        (Rights(0, True, 0, ("CAP_SETUID",)), True, False, "root without CAP_SETUID"),
     ],
 )
 def test_rule(rights: Rights, can_be_dumped: bool, can: bool, said: str) -> None:
@@ -37,6 +38,12 @@ def test_rule(rights: Rights, can_be_dumped: bool, can: bool, said: str) -> None
         assert offer.why_code is Reason.NOT_PERMITTED
         assert "12" in offer.reason
         assert offer.fix
+
+
+def test_root_s_processes_need_the_capability_since_samplers_are_not_root() -> None:
+    offer = permission(dataclasses.replace(PROCESS, uid=0, gid=0, user="root"), Rights(0, False, 0))
+    assert not offer.can
+    assert "its samplers are not root" in offer.reason
 
 
 def test_rights_of_this_process() -> None:

@@ -14,6 +14,8 @@ from profd.sources.pyspy import tool
 from profd.sources.pyspy.recording import Recorder, Sampling
 from profd.targets.table import ProcessTable
 
+from tests.support.python_jobs import let_scripts_play_py_spy
+
 # It says that it samples before it catches SIGINT, as py-spy does.
 PY_SPY = """#!{python}
 import os, signal, sys
@@ -34,6 +36,7 @@ async def stopped_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, samples
     program, caught = folder / "py-spy", folder / "caught"
     program.write_text(PY_SPY.format(python=sys.executable, caught=str(caught), samples=samples))
     program.chmod(0o755)
+    let_scripts_play_py_spy(monkeypatch)
     looks = tool.catches
 
     def catches(pid: int) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from profd.capture.model import Reason
 from profd.errors import Unavailable
 from profd.sources.pyspy import tool
+from profd.sources.pyspy.confinement import confine
+
+from tests.support.python_jobs import SPIN, needs_ptrace, process_of, running
 
 
 def program(folder: Path, script: str) -> Path:
@@ -74,20 +76,39 @@ async def test_last_lines_of_a_flood() -> None:
     assert len(kept[-1]) <= tool.LINE_BYTES_MAX
 
 
-async def test_limits_of_the_child(tmp_path: Path) -> None:
-    job = await tool.spawn(program(tmp_path, "ulimit -f; ulimit -c; echo $RUST_LOG; exec sleep 0"), [], 1 << 20)
-    said, _ = await job.communicate()
-    assert said.split() == [b"2048", b"0"] or said.split() == [b"1024", b"0"]  # blocks of 512 or 1024
-    assert job.returncode == 0
+@needs_ptrace
+async def test_limits_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUST_LOG", "trace")
+    with running(SPIN) as target:
+        script = "ulimit -f; ulimit -Hf; ulimit -c; pwd; echo $RUST_LOG$HOME"
+        job = await tool.spawn(Path("/bin/sh"), ["-c", script], confine(process_of(target), native=False))
+        said, _ = await job.communicate()
+        await tool.reap(job)
+    assert said.split() == [b"0", b"0", b"0", b"/"]
 
 
-async def test_launcher_of_a_daemon_that_is_gone(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    path = program(tmp_path, f"touch {started}")
-    script = Path(tool.__file__).with_name("launch.py")
-    job = await asyncio.create_subprocess_exec(sys.executable, "-I", "-S", str(script), "1", "0", "0", str(path))
-    assert await job.wait() == 1
-    assert not started.exists()
+async def test_launcher_of_a_daemon_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with running(SPIN) as target:
+        job = await tool.spawn(Path("/bin/sh"), ["-c", "echo started"], confine(process_of(target), native=False))
+        said, _ = await job.communicate()
+        await tool.reap(job)
+    assert (job.returncode, said) == (1, b"")
+
+
+async def test_programs_that_cannot_be_confined_are_named(tmp_path: Path) -> None:
+    with running(SPIN) as target:
+        for path, why in (
+            (program(tmp_path, "exit 0"), "a program, not a script"),
+            (tmp_path / "gone", "No such file"),
+        ):
+            job = await tool.spawn(path, [], confine(process_of(target), native=False))
+            _, said = await job.communicate()
+            await tool.reap(job)
+            reason, sentence = tool.explain(said.decode().splitlines())
+            assert (job.returncode, reason) == (1, Reason.NOT_PERMITTED)
+            assert why in sentence
+            assert str(path) in sentence
 
 
 def test_cpu_time_of_a_process() -> None:

@@ -1,0 +1,67 @@
+"""With what identity a sampler of a process runs, and whether it needs a warden. docs/security.md, "Samplers"."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from profd.sources.pyspy.permission import Rights
+from profd.targets.process import Process
+
+SAME: Final = -1  # the daemon's own: it has no other to give
+# Nobody's, and never will be (systemd's table of uids). In turn, so that no sampler is another one's user.
+_NOBODYS: Final = itertools.cycle(range(65520, 65534))
+_LIBRARY: Final = b"/libpython"
+_MAPS_BYTES_MAX: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """Of one sampler."""
+
+    target: int  # pid
+    uid: int
+    gid: int
+    native: bool
+    warden: bool
+
+
+def confine(process: Process, native: bool) -> Confinement:
+    """As the target's user; for root's targets as nobody's. Looks at files, so not in the event loop."""
+    rights = Rights.mine()
+    uid, gid = (process.uid, process.gid) if rights.uid == 0 else (SAME, SAME)
+    if uid == 0:
+        uid = gid = next(_NOBODYS)
+    warden = rights.capable and (native or (uid != SAME and not _reaches(process.id.pid, uid, gid)))
+    return Confinement(process.id.pid, uid, gid, native, warden)
+
+
+def _reaches(pid: int, uid: int, gid: int) -> bool:
+    """Can this identity open the libraries of Python that the process has mapped? By their modes alone."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            lines = [line for line in maps.read(_MAPS_BYTES_MAX).split(b"\n") if _LIBRARY in line]
+        found = {os.fsdecode(line.split(None, 5)[5]) for line in lines}
+        return all(_readable(part, uid, gid) for path in found for part in _parts(f"/proc/{pid}/root", path))
+    except OSError:
+        return True  # it is gone, or not for us either; py-spy says so
+
+
+def _parts(root: str, path: str) -> Iterator[str]:
+    for part in (*reversed(PurePosixPath(path).parents), PurePosixPath(path)):
+        yield f"{root}{part}"
+
+
+def _readable(path: str, uid: int, gid: int) -> bool:
+    found = os.lstat(path)
+    need = stat.S_IXOTH if stat.S_ISDIR(found.st_mode) else stat.S_IROTH
+    if found.st_uid == uid:
+        need <<= 6
+    elif found.st_gid == gid:
+        need <<= 3
+    return bool(found.st_mode & need)
