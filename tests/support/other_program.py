@@ -64,16 +64,21 @@ int sibling(void) { return clone(stay, stack + sizeof stack, CLONE_VM | SIGCHLD,
 _TARGET = """
 import ctypes, os, socket, sys
 
+def connected(kind, path):
+    made.append(socket.socket(socket.AF_UNIX, kind))
+    made[-1].connect(path)
+    return made[-1]
+
+made = []
+
 def own():
     print("ready", flush=True)
     for line in sys.stdin:
         word = line.strip()
         if word == "sibling":
             print(ctypes.CDLL(sys.argv[2]).sibling(), flush=True)
-        elif word.startswith("/"):
-            attached = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            attached.connect(word)
-            print(attached.fileno(), flush=True)
+        elif word.startswith("print("):
+            exec(word)
         elif word == "setuid":
             os.execv(sys.argv[1], sys.argv[1:2])
         elif word == "exec":
@@ -97,7 +102,7 @@ class Target:
         return found
 
     def say(self, word: str) -> bytes:
-        """`setuid`, `exec`, `sibling`, or a socket to connect to; what it answers when that is done."""
+        """`setuid`, `exec`, `sibling`, or a `print(…)` of its own; what it answers when that is done."""
         assert self.job.stdin is not None
         assert self.job.stdout is not None
         self.job.stdin.write(f"{word}\n".encode())
@@ -105,13 +110,13 @@ class Target:
         answer = self.job.stdout.readline().strip()
         if word == "sibling":
             self.siblings.append(int(answer))
-        elif not word.startswith("/"):
+        elif word in ("setuid", "exec"):
             assert answer == b"ready"
         return answer
 
     def connect(self, path: Path) -> socket.socket:
         """A connection that it has made, and that stays when it execs, as with a child of it that keeps it."""
-        number = int(self.say(str(path)))
+        number = int(self.say(f"print(connected(socket.SOCK_SEQPACKET, {str(path)!r}).fileno(), flush=True)"))
         with open(os.pidfd_open(self.job.pid), "rb", 0) as pidfd:
             fd = ctypes.CDLL(None).syscall(_PIDFD_GETFD, pidfd.fileno(), number, 0)
         assert fd >= 0

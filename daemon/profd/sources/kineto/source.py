@@ -164,9 +164,9 @@ class KinetoSource(Source):
             self._leases.end(lease)
 
     async def _record(self, process: Process, options: Options, session: Session, lease: Lease) -> Recording:
+        accepted = Accepted(process.id, process.uid)
         self._recorders[process.id] = (session.capture, None)
         lifetime = Lifetime(process.id)
-        accepted = Accepted(process.id, process.uid)
         try:
             unregistered = await self._registration(process.id, session, lifetime)
             if unregistered is not None:
