@@ -203,6 +203,7 @@ class SdkSource(Source):
         with contextlib.ExitStack() as ending:
             self._running[process.id] = session.capture
             ending.callback(self._running.pop, process.id)
+            accepted = ending.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
             lease: Lease | None = None
             if _uses_cupti(process, agent):
                 # Granted where nothing is awaited since `offer` found it free.
@@ -213,7 +214,6 @@ class SdkSource(Source):
             parts = replace(self._parts, arena_bytes=arena_bytes)
             beside = self._sample(process, options, session, hello)
             watched = session if beside is None else beside.around(session)
-            accepted = ending.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
             recorder = Recorder(agent, process, options, watched, parts, self._leases, lease, accepted)
             try:
                 recording = await recorder.run()
