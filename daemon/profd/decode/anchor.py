@@ -31,7 +31,8 @@ class Anchor(msgspec.Struct, frozen=True):
     Two instants fix py-spy's clock, both from below: no sample was taken before
     `began_ns`, and the time that py-spy reads when it starts to write is not
     before `ended_ns`. 0 where not known. `ended` maps thread ids, as the process
-    knows them, to when they were first seen to be gone.
+    knows them, to when they were first seen to be gone. What was seen after
+    `same_ns` may be another program's (0: it is not). py-spy had ended at `gone_ns`.
     """
 
     pid: int = 0
@@ -40,6 +41,8 @@ class Anchor(msgspec.Struct, frozen=True):
     ended_ns: int = 0
     interval_ns: int = 10_000_000
     ended: dict[str, int] = {}
+    same_ns: int = 0
+    gone_ns: int = 0
 
     def zero_ns(self, first_us: int, last_us: int | None) -> int:
         """When py-spy's clock began, given the first and the last time it wrote; 0 if nothing is known.
@@ -53,6 +56,18 @@ class Anchor(msgspec.Struct, frozen=True):
         if not self.ended_ns or last_us is None:
             return from_start
         return max(from_start, self.ended_ns - last_us * 1000)
+
+    def last_of_same_us(self, last_us: int | None) -> int | None:
+        """The time by py-spy's clock until which all it saw was the accepted program's; None: to the end.
+
+        From above: that clock began before the sampling, and had shown `last_us` before py-spy ended.
+        """
+        if not self.same_ns:
+            return None
+        began_ns = self.began_ns
+        if self.gone_ns and last_us is not None:
+            began_ns = min(began_ns, self.gone_ns - last_us * 1000)
+        return max(0, self.same_ns - began_ns) // 1000
 
 
 @decodable

@@ -116,6 +116,7 @@ class SampleDecoder:
         self._slice_bytes = slice_bytes
         tail = anchor.read(file, size)
         self._anchor, self._last_us, self._text_bytes = tail.anchor, tail.last_us, tail.text_bytes
+        self._same_us = self._anchor.last_of_same_us(self._last_us)
         self._category = self.dictionaries["cat"].code("py-spy")
         self._names: dict[tuple[str, str, int | None], int] = {}
         self._name_bytes = 0
@@ -197,6 +198,8 @@ class SampleDecoder:
         if not (0 <= record.pid <= _ID_MAX and 0 <= record.tid <= _ID_MAX):
             self._lose("bad_id")
             return
+        if self._same_us is not None and record.ts > self._same_us:
+            return  # what is open then was seen until then
         if self._zero_ns is None:
             self._zero_ns = self._anchor.zero_ns(record.ts, self._last_us)
         thread = self._thread(record)
@@ -292,13 +295,14 @@ class SampleDecoder:
         thread.closing.clear()
 
     def _finish(self) -> None:
-        """What is open when the file ends has no known end."""
+        """What is open when the file ends has no known end, but where the file goes on with what is nobody's to see."""
+        until = NO_END if self._same_us is None else (self._zero_ns or 0) + self._same_us * 1000
         for thread in self._threads.values():
             if thread.closing:
                 self._close(thread)
             for frame in thread.stack:
                 if frame.code >= 0:
-                    self._rows.append((frame.code, frame.start, NO_END, frame.track, thread.process, frame.depth))
+                    self._rows.append((frame.code, frame.start, until, frame.track, thread.process, frame.depth))
             thread.stack.clear()
         if self._zero_ns is None and not self.findings.truncated and not self.findings.lost:
             self.findings.warnings.append("No stack was sampled: no thread ran Python code in the window.")

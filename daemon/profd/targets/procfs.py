@@ -20,7 +20,8 @@ CGROUP_BYTES: Final = 16384
 DESCRIPTORS_LISTED: Final = 4096  # of one process, when looking for GPUs
 
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD in field 9 of stat
-_STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the last that is used
+_EXITING: Final = 0x00000004  # PF_EXITING: it has no memory any more, or is about to give it back
+_STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the last that there has to be
 
 
 def read(path: Path, limit: int) -> bytes | None:
@@ -84,6 +85,8 @@ class Stat:
     vsize: int
     image: tuple[str, int]  # command name and stack base: both change with exec, a pid does not
     kernel_thread: bool
+    exiting: bool
+    layout: tuple[int, ...]  # where its code, data, heap and stack begin; zeros and ones where that is not ours to know
 
 
 def parse_stat(raw: bytes) -> Stat | None:
@@ -101,6 +104,8 @@ def parse_stat(raw: bytes) -> Stat | None:
             vsize=int(fields[20]),
             image=(printable(raw[opening + 1 : closing], 64), int(fields[25])),
             kernel_thread=bool(int(fields[6]) & _KERNEL_THREAD),
+            exiting=bool(int(fields[6]) & _EXITING),
+            layout=tuple(map(int, fields[23:26] + fields[42:45])),
         )
     except ValueError:
         return None
@@ -120,16 +125,22 @@ class Status:
     gid: int
     namespace_pids: tuple[int, ...]
     tracer: int  # pid of a ptrace tracer, 0 for none
+    uids: tuple[int, ...]  # real, effective, saved, filesystem
+    gids: tuple[int, ...]
 
 
 def parse_status(raw: bytes) -> Status | None:
     """Parse status; None if it does not say who owns the process."""
     try:
+        uids, gids = _numbers(raw, b"Uid"), _numbers(raw, b"Gid")
         return Status(
-            uid=_owner(_numbers(raw, b"Uid")),
-            gid=_owner(_numbers(raw, b"Gid")),
+            # One that runs with another group's rights, too, is not for its user to look into.
+            uid=_owner(uids) if len(set(gids[:3])) == 1 else 0,
+            gid=_owner(gids),
             namespace_pids=_numbers(raw, b"NSpid"),
             tracer=next(iter(_numbers(raw, b"TracerPid")), 0),
+            uids=uids,
+            gids=gids,
         )
     except ValueError:
         return None

@@ -145,7 +145,15 @@ class ProcessTable:
         if status is None:
             return None
         identity = ProcessId(pid, stat.start_ticks)
-        return self._process(identity, stat, status, self._refreshed(identity, stat))
+        facts = self._facts.get(identity)
+        refreshed = self._refreshed(identity, stat)
+        if refreshed is not facts:
+            # Read by privilege, for whoever has it by `status`: it may have become root's meanwhile.
+            now = procfs.status_of(pid, self._root)
+            if now is None or now.uid != status.uid:
+                del self._facts[identity]
+                return None
+        return self._process(identity, stat, status, refreshed)
 
     def _process(self, identity: ProcessId, stat: procfs.Stat, status: procfs.Status, facts: _Facts) -> Process:
         process = Process(

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from profd import limits
+from profd.targets.identity import Accepted
 
 _SYS_OPENAT2: Final = 437  # the same on every architecture
 _RESOLVE: Final = 0x02 | 0x04 | 0x10  # NO_MAGICLINKS | NO_SYMLINKS | IN_ROOT
@@ -47,6 +48,7 @@ class Refusal(StrEnum):
     SWAPPED = "swapped"
     UNREADABLE = "unreadable"
     NO_SPACE = "no_space"
+    OTHER_PROGRAM = "other_program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,20 @@ class TargetDirectory:
             return _refused(path, error)
         finally:
             os.close(top)
+
+    @classmethod
+    def of(cls, accepted: Accepted, path: str) -> TargetDirectory | Refused:
+        """The same below the root of a process, refused where that is not what was accepted. May wait."""
+        why = accepted.hold()
+        if why:
+            return Refused(Refusal.UNREADABLE, why)
+        opened = cls.open(path, accepted.uid, Path("/proc", str(accepted.process.pid), "root"))
+        # Asked behind the opening: what has exec'd before it does not become the same again.
+        if accepted.same:
+            return opened
+        if isinstance(opened, TargetDirectory):
+            opened.close()
+        return Refused(Refusal.OTHER_PROGRAM, accepted.moved_on())
 
     def close(self) -> None:
         """Let go of the descriptor; a second call does nothing."""

@@ -21,6 +21,7 @@ from profd.limits import JAX_LEFTOVERS_MAX, JAX_RECORDING_BYTES_MAX, MiB
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.recording import FORMAT, Recorder
 from profd.sources.jax.service import Failure, Service, ServiceFailed
+from profd.targets.identity import Standing
 from profd.targets.process import ProcessId
 
 NOTE: Final = ".continuous.json"  # the journal takes names with a dot for unfinished
@@ -43,13 +44,14 @@ class LastSeconds(Recorder):
         ours = True
         self._note()
         try:
+            self._check()
             await service.start_continuous(request, _START_SECONDS)
             return await self._follow(service)
         except ServiceFailed as error:
             ours = error.failure is not Failure.BUSY  # then it is somebody else's, and not ours to end
             return await self._failed(error)
         finally:
-            if ours:
+            if ours and self._accepted.standing() is not Standing.CHANGED:
                 await service.stop_continuous()
             (self._session.directory / NOTE).unlink(missing_ok=True)
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WI
 from profd.sources.base import Session
 from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows
 from profd.sources.jax.service import Failure, Service, ServiceFailed
+from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process
 
 FORMAT: Final = "xspace"
@@ -40,7 +41,7 @@ class Window:
 
 
 class Recorder:
-    """Records once. `alive` says whether the process still runs; `gate` bounds the requests of the whole daemon."""
+    """Records once. `accepted` stays the caller's to close; `gate` bounds the requests of the whole daemon."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Recorder:
         options: Options,
         cut: Windows,
         session: Session,
-        alive: Callable[[], bool],
+        accepted: Accepted,
         gate: asyncio.Semaphore,
     ) -> None:
         self._name = f"pid {process.id.pid}"
@@ -57,7 +58,7 @@ class Recorder:
         self._options = options
         self._cut = cut
         self._session = session
-        self._alive = alive
+        self._accepted = accepted
         self._gate = gate
         self._windows: list[Window] = []
         self._bytes = 0
@@ -154,6 +155,7 @@ class Recorder:
         label = "window" if self._cut.single else f"window {number}"
         session_id = f"profd-{secrets.token_hex(8)}"  # never one again: Terminate of an unknown id sticks to it
         self._session.report(State.RECORDING, f"{label} of {window_ns / SECOND:.2g} s")
+        self._check()
         began_ns = time.time_ns()
         collect = self._cut.collect_seconds(window_ns)
         call = asyncio.create_task(
@@ -180,11 +182,17 @@ class Recorder:
 
     async def _kept(self, began_ns: int, ended_ns: int, answer: bytes, name: str) -> Window:
         """An answer that has just come, in a file of the journal where it has anything."""
+        self._check()
         collected_ns = time.time_ns()
         path = self._session.directory / name
         size = await asyncio.to_thread(write, answer, path)
         self._bytes += size
         return Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)
+
+    def _check(self) -> None:
+        """Before it is told anything, and before what it has said is kept. Raises ServiceFailed."""
+        if self._accepted.standing() is Standing.CHANGED:
+            raise ServiceFailed(Failure.GONE, self._accepted.moved_on())
 
     async def _collect(self, call: asyncio.Task[bytes], stop: asyncio.Task[bool], label: str) -> bytes:
         """Wait for the answer and say that it is waited for. A stop bounds the wait."""
@@ -250,14 +258,16 @@ class Recorder:
                     f"{CONTINUOUS_SINCE}. Without --last it can be captured",
                 )
         if await self._died():
-            return self._ended(Reason.TARGET_ENDED, f"{self._name} ended while it was recorded")
+            ended = self._accepted.standing() is Standing.ENDED
+            message = f"{self._name} ended while it was recorded" if ended else self._accepted.moved_on()
+            return self._ended(Reason.TARGET_ENDED, message)
         what = "broke the connection" if error.failure is Failure.GONE else "refused"
         return self._ended(Reason.SOURCE_FAILED, f"the profiler server of {self._name} {what} ({error})")
 
     async def _died(self) -> bool:
-        """A connection ends a little before its process does."""
+        """It has ended, or its program has: a connection ends a little before its process does."""
         until = time.monotonic() + _DEATH_SECONDS
-        while self._alive():
+        while self._accepted.same:
             if time.monotonic() > until:
                 return False
             await asyncio.sleep(_DEATH_STEP_SECONDS)

@@ -17,6 +17,7 @@ from profd.sources.jax import planning
 from profd.sources.jax.finder import Finder, Found
 from profd.sources.jax.last import LastSeconds, end_leftovers
 from profd.sources.jax.recording import Recorder
+from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
@@ -89,8 +90,19 @@ class JaxSource(Source):
         plan = self.plan(process, options)
         if not plan.serves:
             return Recording(State.REFUSED, plan.refusal_code, plan.refusal)
+        with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+            return await self._record(process, options, session, plan, accepted)
+
+    async def _record(
+        self, process: Process, options: Options, session: Session, plan: Plan, accepted: Accepted
+    ) -> Recording:
+        why = await asyncio.to_thread(accepted.hold)
+        if why:
+            return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
         # Looked up again: its ports may have become another's since.
         found = await self._finder.find(process)
+        if not accepted.same:
+            return Recording(State.FAILED, Reason.TARGET_ENDED, accepted.moved_on())
         offer = self.offer(process)
         if not offer.can or found.server is None:
             return self._refused(process, offer)
@@ -105,7 +117,7 @@ class JaxSource(Source):
                 options,
                 planning.windows(options),
                 session,
-                lambda: self._table.alive(process.id),
+                accepted,
                 self._gate,
             )
             recording = await recorder.run()

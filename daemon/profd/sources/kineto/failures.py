@@ -63,7 +63,11 @@ def missed() -> Recording:
     )
 
 
-_REASONS: Final = {Refusal.MISSING: Reason.NO_FILE, Refusal.NO_SPACE: Reason.DISK_FULL}
+_REASONS: Final = {
+    Refusal.MISSING: Reason.NO_FILE,
+    Refusal.NO_SPACE: Reason.DISK_FULL,
+    Refusal.OTHER_PROGRAM: Reason.TARGET_ENDED,
+}
 
 
 def refused(why: Refused) -> Recording:

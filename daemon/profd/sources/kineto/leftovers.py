@@ -21,6 +21,7 @@ from typing import Final
 
 from profd import limits
 from profd.sources.kineto.lifetime import alive
+from profd.targets.identity import Accepted
 from profd.targets.process import ProcessId
 from profd.trust.pickup import Refused, TargetDirectory
 
@@ -98,7 +99,7 @@ class Leftovers:
                 if time.time() - item.asked > _KEEP_SECONDS:
                     self.done(item.name)
                 continue
-            removed += _remove(item, Path("/proc", str(item.pid), "root") if lives else Path("/"))
+            removed += _remove(item, lives)
             self.done(item.name)
         return removed
 
@@ -108,8 +109,12 @@ class Leftovers:
         os.replace(part, self._path)
 
 
-def _remove(item: Leftover, root: Path) -> int:
-    directory = TargetDirectory.open(item.directory, item.uid, root)
+def _remove(item: Leftover, lives: bool) -> int:
+    if lives:
+        with contextlib.closing(Accepted(item.process, item.uid)) as accepted:
+            directory = TargetDirectory.of(accepted, item.directory)
+    else:
+        directory = TargetDirectory.open(item.directory, item.uid, Path("/"))
     if isinstance(directory, Refused):
         return 0
     try:

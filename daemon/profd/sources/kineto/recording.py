@@ -28,6 +28,7 @@ from profd.sources.kineto.progress import Progress, Window
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, HandOut, Pending, Registered
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
+from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process
 from profd.trust.pickup import Refused, Taken, TargetDirectory
 
@@ -81,6 +82,7 @@ class Recorder:
         polls: SocketThread,
         directory: TargetDirectory,
         lifetime: Lifetime,
+        accepted: Accepted,
         leftovers: Leftovers,
     ) -> None:
         self._process = process
@@ -89,6 +91,7 @@ class Recorder:
         self._polls = polls
         self._directory = directory
         self._lifetime = lifetime
+        self._accepted = accepted
         self._leftovers = leftovers
         self._warnings: list[str] = planning.notes(options)
         self._start_at_ns = options.start_at_ns
@@ -165,7 +168,7 @@ class Recorder:
         if attempt.config.start_time_ms:
             ahead = attempt.config.start_time_ms * 1_000_000 - time.time_ns() - _START_MARGIN_NS
             expires = time.monotonic_ns() + ahead
-        pending = Pending(attempt.token, attempt.config.text(), tell, expires)
+        pending = Pending(attempt.token, attempt.config.text(), tell, expires, lambda: self._accepted.same)
         if not self._polls.submit(process, pending):
             return failures.busy("another request waits for the process's next poll")
         self._session.report(State.ARMED, self._waiting())
@@ -189,6 +192,8 @@ class Recorder:
         known = self._polls.get(self._process.id)
         if self._lifetime.ended:
             return failures.failed(Reason.TARGET_ENDED, "the process ended before it read the request")
+        if not self._accepted.same:
+            return failures.failed(Reason.TARGET_ENDED, self._accepted.moved_on())
         if self._session.stop.is_set():
             return failures.cancelled()
         if known is None or known.silent(now):
@@ -226,7 +231,9 @@ class Recorder:
             now = time.monotonic_ns()
             attempt.saw_tmp = attempt.saw_tmp or await self._exists(attempt.tmp)
             progress.tell(now, attempt.saw_tmp)
-            ended, known = self._lifetime.ended, self._polls.get(self._process.id)
+            # A program that it has exec'd knows nothing of the window.
+            changed = self._accepted.standing() is Standing.CHANGED
+            ended, known = self._lifetime.ended or changed, self._polls.get(self._process.id)
             if known is not None and known.last_poll_ns > last_poll_ns:
                 self._note(attempt, window, known, known.last_poll_ns - last_poll_ns)
                 last_poll_ns = known.last_poll_ns
@@ -316,7 +323,9 @@ class Recorder:
         if ending is not Ending.DEADLINE:
             # At the deadline libkineto may still write; the sweep looks again when it is idle.
             await self._clear(attempt, None)
-        if ending is Ending.ENDED:
+        if ending is Ending.ENDED and self._accepted.standing() is Standing.CHANGED:
+            recording = failures.failed(Reason.TARGET_ENDED, self._accepted.moved_on())
+        elif ending is Ending.ENDED:
             recording = failures.ended(self._lifetime.process, window.start_ns <= now, attempt.saw_tmp)
         elif ending is Ending.IDLE:
             free = await asyncio.to_thread(self._directory.free_bytes)

@@ -89,6 +89,7 @@ class Pending:
     text: str
     handed: Callable[[HandOut], None]  # called once, by whoever answers polls
     expires_ns: int | None = None
+    same: Callable[[], bool] = lambda: True  # whether it is still the program that it is meant for; returns at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class Registry:
             return Answer("")
         if waiting.expires_ns is not None and now_ns >= waiting.expires_ns:
             return Answer("")
-        return Answer(waiting.text, waiting)
+        return Answer(waiting.text, waiting) if waiting.same() else Answer("")
 
     def sent(self, peer: Peer, answer: Answer, delivered: bool, age_ns: int, now_ns: int) -> None:
         """What became of an answer; `age_ns` is the poll's age after it was sent."""

@@ -27,6 +27,7 @@ from profd.sources.kineto.recording import Recorder
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
+from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
 from profd.trust.pickup import Refused, TargetDirectory
 
@@ -163,17 +164,20 @@ class KinetoSource(Source):
             self._leases.end(lease)
 
     async def _record(self, process: Process, options: Options, session: Session, lease: Lease) -> Recording:
+        accepted = Accepted(process.id, process.uid)
         self._recorders[process.id] = (session.capture, None)
         lifetime = Lifetime(process.id)
         try:
             unregistered = await self._registration(process.id, session, lifetime)
             if unregistered is not None:
                 return unregistered
-            directory = await asyncio.to_thread(self._directory, process, options)
+            directory = await asyncio.to_thread(self._directory, process, options, accepted)
             if isinstance(directory, Recording):
                 return directory
             try:
-                recorder = Recorder(process, options, session, self._polls, directory, lifetime, self._leftovers)
+                recorder = Recorder(
+                    process, options, session, self._polls, directory, lifetime, accepted, self._leftovers
+                )
                 self._recorders[process.id] = (session.capture, recorder)
                 self._leases.arm(lease)
                 recording = await recorder.run()
@@ -183,6 +187,7 @@ class KinetoSource(Source):
                 directory.close()
         finally:
             lifetime.close()
+            accepted.close()
             del self._recorders[process.id]
             self._gave_up[process.id] = time.time()
             _remember(self._ended_ns, process.id, self._clock())
@@ -243,7 +248,7 @@ class KinetoSource(Source):
                 self._off[mode] = str(error)
                 log.warning("kineto: %s mode is off: %s", mode, error)
 
-    def _directory(self, process: Process, options: Options) -> TargetDirectory | Recording:
+    def _directory(self, process: Process, options: Options, accepted: Accepted) -> TargetDirectory | Recording:
         """Where the process will write, checked as far as can be without it: else a whole window is lost."""
         path = process.environ.get(TRACE_DIRECTORY, "")
         if not path.startswith("/"):
@@ -253,8 +258,7 @@ class KinetoSource(Source):
                 Reason.FILE_REFUSED,
                 f"libkineto cannot be given {TRACE_DIRECTORY}={path!r}: letters, digits and ._+@%,: - only",
             )
-        root = Path("/proc", str(process.id.pid), "root")
-        opened = TargetDirectory.open(path, process.uid, root)
+        opened = TargetDirectory.of(accepted, path)
         if isinstance(opened, Refused):
             return failures.refused(opened)
         try:

@@ -95,7 +95,7 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
 def dumpable(process: Process) -> bool:
     """Is it? The kernel gives /proc/PID of a process that is not to root."""
     try:
-        return os.stat(f"/proc/{process.id.pid}").st_uid == process.uid
+        return os.stat(f"/proc/{process.id.pid}/stat").st_uid == process.uid
     except OSError:
         return True  # it ended; somebody else says so
 

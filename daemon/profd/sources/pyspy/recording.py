@@ -22,6 +22,7 @@ from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.spout import Spout
 from profd.sources.pyspy.target import Target
+from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process
 
 START_SECONDS: Final = 60.0  # py-spy reads the symbols of the interpreter first
@@ -47,16 +48,22 @@ class Sampling:
 class Recorder:
     """Runs py-spy once on one process. `run` is called once."""
 
-    def __init__(self, program: Path, process: Process, sampling: Sampling, session: Session) -> None:
+    def __init__(
+        self, program: Path, process: Process, sampling: Sampling, session: Session, accepted: Accepted
+    ) -> None:
+        """`accepted`: held, and the caller's to close."""
         self._program = program
         self._sampling = sampling
         self._session = session
         self._target = Target(process)
+        self._accepted = accepted
+        self._same_ns = 0  # until when all that was read of it was the accepted program's
         self._name = f"process {process.id.pid}"
         self._file = session.directory / "samples.json"
         self._began = asyncio.Event()
         self._began_ns = 0
         self._ended_ns = 0
+        self._gone_ns = 0  # py-spy has ended
         self._cpu_seconds: float | None = None  # of py-spy, from its first sample to the window's end
         self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
@@ -95,7 +102,10 @@ class Recorder:
         return self._session.stop.is_set()
 
     def _refusal(self) -> Recording | None:
-        if not self._target.alive():
+        standing = self._accepted.standing()
+        if standing is Standing.CHANGED:
+            return self._moved_on()
+        if standing is Standing.ENDED:
             return Recording(State.FAILED, Reason.TARGET_ENDED, f"{self._name} has ended before its capture.")
         if self._target.stopped():
             return Recording(
@@ -142,6 +152,7 @@ class Recorder:
                 self._session.report(State.DRAINING, "py-spy writes what it saw")
             self._ended_ns = time.time_ns()
             in_time = await self._finish(pyspy)
+            self._gone_ns = time.time_ns()
             await asyncio.wait(readers, timeout=_KILL_SECONDS)
             await asyncio.to_thread(spout.finish)
             recording = self._judge(pyspy.returncode or 0, asked, in_time)
@@ -159,6 +170,8 @@ class Recorder:
         before = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
             left = until - time.monotonic()
+            if self._look() is Standing.CHANGED:
+                return False
             if left <= 0 or self._session.stop.is_set():
                 after = tool.sampler_cpu_seconds(pyspy)
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
@@ -166,6 +179,18 @@ class Recorder:
             self._target.look_at_threads()
             await _first_of(min(left, _LOOK_SECONDS), pyspy.wait(), self._session.stop.wait())
         return False
+
+    def _look(self) -> Standing:
+        """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
+        now_ns, standing = time.time_ns(), self._accepted.standing()
+        if standing is Standing.SAME:
+            self._same_ns = now_ns
+        return standing
+
+    def _moved_on(self) -> Recording:
+        """What was read of another program is nobody's to see."""
+        self._file.unlink(missing_ok=True)
+        return Recording(State.FAILED, Reason.TARGET_ENDED, f"{self._accepted.moved_on()}. No sample is kept.")
 
     async def _finish(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Make py-spy write and end; False if it had to be killed."""
@@ -186,18 +211,21 @@ class Recorder:
     def _judge(self, status: int, asked: bool, in_time: bool) -> Recording:
         """What came of it, from py-spy's end, its words and its file."""
         recording = Recording(start_ns=self._began_ns or None, end_ns=self._ended_ns or None)
+        standing = self._look()  # py-spy has ended, and reads no more
+        if standing is Standing.CHANGED:
+            return self._moved_on()
         if not self._began.is_set():
             return self._never_began(recording, status)
         size = self._file.stat().st_size if self._file.exists() else 0
         counts = next((found for line in reversed(self._said) if (found := _COUNTS.search(line))), None)
         samples, errors = (int(counts[1]), int(counts[2])) if counts else (None, 0)
-        if size == 0 or samples == 0:
+        if size == 0 or samples == 0 or not self._same_ns:
             if status == 0 and self._session.stop.is_set() and self._seconds() * self._sampling.hz < 1:
                 return self._stopped_at_once(recording)
             recording.state = State.FAILED
             recording.reason, recording.message = self._why_nothing(status, in_time)
             return recording
-        self._append_anchor()
+        self._append_anchor(0 if standing is Standing.SAME else self._same_ns)
         recording.files = [RawFile(str(self._file), "pyspy")]
         recording.reason, recording.message = self._shortfall(status, size, asked)
         if samples and errors > samples * _ERRORS_WORTH_SAYING:
@@ -218,7 +246,7 @@ class Recorder:
             return Reason.SOURCE_FAILED, (f"py-spy was ended by {_end(status)} while it wrote; what it wrote is kept.")
         if asked:
             return Reason.NONE, ""
-        if not self._target.alive():
+        if not self._accepted.same:
             return Reason.TARGET_ENDED, (
                 f"{self._name} ended {self._seconds():.1f} s into the window; the samples up to then are kept."
             )
@@ -229,7 +257,7 @@ class Recorder:
     def _never_began(self, recording: Recording, status: int) -> Recording:
         recording.start_ns = recording.end_ns = None
         recording.state = State.FAILED
-        if not self._target.alive():
+        if not self._accepted.same:
             recording.reason = Reason.TARGET_ENDED
             recording.message = f"{self._name} ended before its first sample."
         elif self._session.stop.is_set():
@@ -257,10 +285,10 @@ class Recorder:
             return Reason.TIMEOUT, f"py-spy did not write its samples within {WRITE_SECONDS:.0f} s."
         if status < 0:
             return Reason.SOURCE_FAILED, f"py-spy was ended by {_end(status)}; its samples are lost."
+        if not self._accepted.same:
+            return Reason.TARGET_ENDED, f"{self._name} ended before its first sample."
         if status > 0:
             return tool.explain(self._said)
-        if not self._target.alive():
-            return Reason.TARGET_ENDED, f"{self._name} ended before its first sample."
         return Reason.SOURCE_FAILED, (
             f"No stack of {self._name} could be read in {self._seconds():.1f} s: it runs no Python code now, "
             "or its interpreter is shutting down."
@@ -269,7 +297,7 @@ class Recorder:
     def _seconds(self) -> float:
         return max(0, self._ended_ns - self._began_ns) / 1e9
 
-    def _append_anchor(self) -> None:
+    def _append_anchor(self, same_ns: int) -> None:
         known = anchor.Anchor(
             pid=self._target.process.id.pid,
             command=self._target.process.command,
@@ -277,6 +305,8 @@ class Recorder:
             ended_ns=self._ended_ns,
             interval_ns=round(1e9 / self._sampling.hz),
             ended=self._target.ended,
+            same_ns=same_ns,
+            gone_ns=self._gone_ns,
         )
         fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

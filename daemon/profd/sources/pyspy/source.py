@@ -11,6 +11,8 @@ dropped and counted.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from pathlib import Path
 from typing import ClassVar, Final
@@ -22,6 +24,7 @@ from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission
 from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, Recorder, Sampling
+from profd.targets.identity import Accepted
 from profd.targets.process import Process
 
 HZ_DEFAULT: Final = 100
@@ -121,7 +124,11 @@ class PySpySource(Source):
         plan = self.plan(process, options)
         if self._program is None or not offer.can or not plan.serves:
             return _refused(offer, plan)
-        recording = await Recorder(self._program, process, _sampling(options), session).run()
+        with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+            why = await asyncio.to_thread(accepted.hold)
+            if why:
+                return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
+            recording = await Recorder(self._program, process, _sampling(options), session, accepted).run()
         recording.not_honoured += plan.not_honoured
         recording.versions["py-spy"] = self._version
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,7 @@ from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.permission import Rights, dumpable, permission
 from profd.sources.pyspy.target import Target
+from profd.targets.identity import Accepted
 from profd.targets.process import Process
 from profd.targets.procfs import printable
 
@@ -79,18 +81,27 @@ async def stacks(process: Process, native: bool = False) -> list[ThreadStack]:
         raise NotFound(f"{subject} has ended.")
     if native and target.stopped():
         raise JobFailed(f"{subject} is stopped, and native frames need to stop it in another way. Leave out --native.")
+    with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+        return await _stacks(target, native, accepted)
+
+
+async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[ThreadStack]:
+    unable = await asyncio.to_thread(accepted.hold)
+    if unable:
+        raise Denied(unable)
     for attempt in range(_ATTEMPTS):
         try:
-            said = await _dump(target, native)
-            return await asyncio.to_thread(_parse, said, process.id.pid)
+            said = await _dump(target, native, accepted)
+            return await asyncio.to_thread(_parse, said, target.process.id.pid)
         except JobFailed:
-            if attempt == _ATTEMPTS - 1 or not target.alive():
+            if attempt == _ATTEMPTS - 1 or not accepted.same:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _dump(target: Target, native: bool) -> bytes:
-    """What `py-spy dump` says; ProfdError if it fails."""
+async def _dump(target: Target, native: bool, accepted: Accepted) -> bytes:
+    """What `py-spy dump` says; ProfdError if it fails, and if what it read was not what was accepted."""
+    _check(accepted)
     program = tool.find()
     if program is None:
         raise JobFailed("py-spy is not installed. Install it beside profd: pip install py-spy.")
@@ -117,11 +128,15 @@ async def _dump(target: Target, native: bool) -> bytes:
         await tool.reap(pyspy)
         if native and killed:
             await target.resume_if_left_stopped()
-    if not target.alive():
-        raise NotFound(f"process {pid} ended while it was looked at.")
+    _check(accepted)  # py-spy reads no more, and nothing of what it said has been looked at
     if pyspy.returncode:
         raise _failure(pid, words)
     return said
+
+
+def _check(accepted: Accepted) -> None:
+    if not accepted.same:
+        raise NotFound(f"{accepted.moved_on()}.")
 
 
 async def _bounded(pyspy: asyncio.subprocess.Process) -> bytes:

@@ -30,6 +30,7 @@ from profd.sources.sdk.guard import ABORT, Guard, kinds
 from profd.sources.sdk.handover import Parts
 from profd.sources.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, how_timed, versions
 from profd.sources.sdk.ports import Drain, Intake
+from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process
 from profd.trust.pickup import Refused
 
@@ -48,8 +49,9 @@ class Recorder:
         parts: Parts,
         leases: LeaseKeeper,
         lease: Lease | None,
+        accepted: Accepted,
     ) -> None:
-        """`lease`: of the process, where CUPTI is used; it stays the caller's to end."""
+        """`lease`: of the process, where CUPTI is used; it stays the caller's to end, as `accepted` is to close."""
         self._agent = agent
         self._process = process
         self._options = options
@@ -58,6 +60,7 @@ class Recorder:
         self._hello = agent.hello
         self._leases = leases
         self._lease = lease
+        self._accepted = accepted
         self._epoch = lease.epoch if lease is not None else secrets.randbits(63) | 1  # 0 means none
         self._began_ns = time.time_ns()
         self._phases: list[Phase] = []
@@ -71,6 +74,8 @@ class Recorder:
         """Record; whatever happens, the agent is told to stop, and the arena let go of."""
         if await self._stopped_before_start():
             return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, "stopped before the window began")
+        if self._accepted.standing() is Standing.CHANGED:
+            return Recording(State.FAILED, Reason.TARGET_ENDED, self._accepted.moved_on())
         self._session.report(State.ARMED, "arming the process")
         self._ordered_ns = time.monotonic_ns()
         if self._lease is not None:
@@ -153,7 +158,7 @@ class Recorder:
         if arm.stopped is None or not arm.status.file:
             return None
         directory = self._session.directory
-        return await asyncio.to_thread(torch_file.take, arm.status.file, self._process, directory)
+        return await asyncio.to_thread(torch_file.take, arm.status.file, self._accepted, directory)
 
     def _order(self) -> ArmOrder:
         return ArmOrder(

@@ -26,6 +26,7 @@ from profd.sources.sdk.handover import Parts, take_over
 from profd.sources.sdk.operators import Operators, sampled
 from profd.sources.sdk.ports import Observers
 from profd.sources.sdk.recording import Recorder
+from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
 
 Returned = Callable[[str, ProcessId], None]
@@ -210,6 +211,7 @@ class SdkSource(Source):
         with contextlib.ExitStack() as ending:
             self._running[process.id] = session.capture
             ending.callback(self._running.pop, process.id)
+            accepted = ending.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
             lease: Lease | None = None
             if _uses_cupti(process, agent):
                 # Granted where nothing is awaited since `offer` found it free.
@@ -220,7 +222,7 @@ class SdkSource(Source):
             parts = replace(self._parts, arena_bytes=arena_bytes)
             beside = self._sample(process, options, session, hello)
             watched = session if beside is None else beside.around(session)
-            recorder = Recorder(agent, process, options, watched, parts, self._leases, lease)
+            recorder = Recorder(agent, process, options, watched, parts, self._leases, lease, accepted)
             try:
                 recording = await recorder.run()
                 if beside is not None:

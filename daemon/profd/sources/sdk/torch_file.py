@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from profd.capture.model import RawFile
-from profd.targets.process import Process
+from profd.targets.identity import Accepted
 from profd.trust.pickup import Refused, TargetDirectory
 
 _NAME: Final = "torch.json"
 
 
-def take(path: str, process: Process, directory: Path) -> RawFile | Refused:
+def take(path: str, accepted: Accepted, directory: Path) -> RawFile | Refused:
     """Copy it into the journal; the target's own is removed. Blocks for as long as copying takes."""
-    opened = TargetDirectory.open(posixpath.dirname(path), process.uid, Path("/proc", str(process.id.pid), "root"))
+    opened = TargetDirectory.of(accepted, posixpath.dirname(path))
     if isinstance(opened, Refused):
         return opened
     try:

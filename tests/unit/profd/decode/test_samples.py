@@ -106,6 +106,24 @@ def test_rows_names_times_and_weights() -> None:
 
 
 @pytest.mark.parametrize(
+    ("same_ns", "gone_ns", "ends"),
+    [
+        (BASE + 35_000_000, 0, {"main": 35, "step": 31, "save": 35}),  # its clock cannot have begun after its word
+        (BASE + 35_000_000, BASE + 41_000_000, {"main": 35, "step": 31, "save": 35}),
+        (BASE + 35_000_000, BASE + 21_000_000, {"main": 41, "step": 31, "save": 41}),  # it began 20 ms before that
+        (BASE + 5_000_000, 0, {"main": 5, "step": 5}),
+        (BASE - 5_000_000, 0, {}),  # nothing is known to be of the program that was accepted
+        (0, BASE, {"main": 41, "step": 31, "save": 41}),
+    ],
+)
+def test_what_may_be_another_programs_is_left_out(same_ns: int, gone_ns: int, ends: dict[str, int]) -> None:
+    known = anchor.Anchor(began_ns=BASE, same_ns=same_ns, gone_ns=gone_ns)
+    found = rows(decoder(text(SIMPLE) + anchor.encode(known)))
+    zero_ns = BASE - 1_000_000
+    assert {name.split()[-1]: (end - zero_ns) // 1_000_000 for name, _, end, *_ in found} == ends
+
+
+@pytest.mark.parametrize(
     ("ended_ns", "zero_ns"),
     [
         (0, BASE - 1_000_000),  # not known: the first sample was taken at once

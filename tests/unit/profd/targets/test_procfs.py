@@ -50,7 +50,13 @@ def test_own_stat_agrees_with_the_kernel() -> None:
 )
 def test_owner_is_the_more_powerful_identity(ids: str, owner: int) -> None:
     status = procfs.parse_status(f"Name:\tx\nUid:\t{ids}\nGid:\t5 5 5 5\nNSpid:\t40\t7\nTracerPid:\t9\n".encode())
-    assert status == procfs.Status(owner, 5, (40, 7), 9)
+    assert status == procfs.Status(owner, 5, (40, 7), 9, tuple(map(int, ids.split())), (5,) * 4)
+
+
+def test_a_setgid_program_is_not_its_users_to_look_into() -> None:
+    status = procfs.parse_status(b"Name:\tx\nUid:\t5 5 5 5\nGid:\t5 42 42 42\nNSpid:\t40\n")
+    assert status is not None
+    assert status.uid == 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.errors import Exhausted, NotFound
@@ -190,6 +191,23 @@ def process_of_self():
     process = ProcessTable().get(os.getpid())
     assert process is not None
     return process
+
+
+def test_what_was_read_of_another_program_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setuid program was exec'd after its owner had been looked at, and before its environment was."""
+    Fake(tmp_path, 300).write()
+    looks = ProcessTable._look
+
+    def look(self: ProcessTable, pid: int, *rest: Any) -> Any:
+        Fake(tmp_path, 300, uids="1000\t0\t0\t0", environ={"RANK": "5"}).write()
+        return looks(self, pid, *rest)
+
+    monkeypatch.setattr(ProcessTable, "_look", look)
+    table = ProcessTable(tmp_path)
+    assert table.get(300) is None
+    process = table.get(300)
+    assert process is not None
+    assert (process.uid, process.rank) == (0, 5)
 
 
 def test_pid_that_never_was() -> None:

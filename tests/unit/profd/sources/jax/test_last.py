@@ -13,6 +13,7 @@ from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.jax import finder, last, planning, recording
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
+from profd.targets.identity import Accepted
 
 from tests.support.captures import LONG
 from tests.support.profiler_server import FakeProfiler, response, serving, whole
@@ -75,7 +76,8 @@ def test_the_gap_that_the_last_seconds_begin_in_is_one_of_theirs(
 ) -> None:
     bench = Bench(tmp_path, 1)
     cut = planning.windows(Options(last_ns=last_ns))
-    recorder = last.LastSeconds(bench.job, "", LAST, cut, bench.session, lambda: True, asyncio.Semaphore())
+    accepted = Accepted(bench.job.id, bench.job.uid)
+    recorder = last.LastSeconds(bench.job, "", LAST, cut, bench.session, accepted, asyncio.Semaphore())
     recorder._first_ns = 1000
     recorder._windows = [recording.Window(began, began + 25, began + 35, None) for began in (1000, 1035, 1070, 1105)]
     recorder._let_go(1130 - last_ns)

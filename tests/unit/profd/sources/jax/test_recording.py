@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.base import Session
@@ -18,9 +21,11 @@ from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
+from profproto.profiler import profiler_pb2 as pb
 
-from tests.support import profiler_server
-from tests.support.captures import LONG, process
+from tests.support import other_program, profiler_server
+from tests.support.captures import LONG
+from tests.support.other_program import needs_setuid
 from tests.support.profiler_server import FakeProfiler, answering, busy, empty, garbage, held, serving, whole
 from tests.support.waiting import eventually
 
@@ -34,11 +39,18 @@ class Table(ProcessTable):
         return True
 
 
+def process_of_self() -> Process:
+    """Which is asked as if it were a job."""
+    process = ProcessTable().get(os.getpid())
+    assert process is not None
+    return process
+
+
 class Bench:
     """A source whose finder knows one port."""
 
     def __init__(self, folder: Path, port: int, job: Process | None = None) -> None:
-        self.job = job or process(100, xla=True, uid=0)
+        self.job = replace(job or process_of_self(), xla=True)
         where = Listening((Listener(port, f"ipv4:127.0.0.1:{port}", frozenset((port,))),))
         self.source = JaxSource(Finder(look=lambda _: where), ProcessTable() if job else Table())
         self.said: list[tuple[State, str]] = []
@@ -246,6 +258,46 @@ async def test_a_process_that_dies_while_it_hands_over(tmp_path: Path, monkeypat
         brought = await bench.record(Options(duration_ns=50 * SECOND))
     assert (brought.state, brought.reason) == (State.DRAINING, Reason.TARGET_ENDED)
     assert [Path(file.path).name for file in brought.files] == ["window-001.xplane.pb"]
+
+
+@needs_setuid
+@pytest.mark.parametrize("word", ["setuid", "exec"])
+async def test_what_another_program_answers_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND // 50)
+    with other_program.target() as target:
+
+        def answer(fake: FakeProfiler, request: pb.ProfileRequest, context: grpc.ServicerContext) -> bytes:
+            if len(fake.requests) == 2:
+                target.say(word)
+            return whole(fake, request, context)
+
+        fake = FakeProfiler(answer)
+        with serving(fake) as port:
+            bench = Bench(tmp_path, port, job=target.process())
+            brought = await bench.record(Options(duration_ns=50 * SECOND))
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.TARGET_ENDED)
+    assert "another program" in brought.message
+    assert [path.name for path in tmp_path.iterdir()] == ["window-001.xplane.pb"]
+    assert len(fake.requests) == 2
+
+
+@needs_setuid
+async def test_another_program_is_asked_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = recording.Recorder._wait_for_start
+    with other_program.target() as target:
+
+        async def wait(self: recording.Recorder) -> None:
+            await waits(self)
+            target.say("setuid")
+
+        monkeypatch.setattr(recording.Recorder, "_wait_for_start", wait)
+        fake = FakeProfiler(whole)
+        with serving(fake) as port:
+            brought = await Bench(tmp_path, port, job=target.process()).record()
+    assert (brought.state, brought.reason) == (State.FAILED, Reason.TARGET_ENDED)
+    assert fake.requests == []
 
 
 async def test_iterations_are_refused(tmp_path: Path) -> None:

@@ -83,6 +83,14 @@ def test_no_config_where_it_would_be_lost() -> None:
     assert not registry.withdraw(PEER.id, "t")
 
 
+def test_no_config_for_another_program() -> None:
+    registry, (config, handed) = Registry(), pending()
+    registry.submit(PEER.id, replace(config, same=lambda: False))
+    assert registry.poll(PEER, IDLE, 0, SECOND) == Answer("")
+    assert handed == []
+    assert registry.withdraw(PEER.id, "t")
+
+
 def test_stale_poll_is_not_answered_but_noted() -> None:
     registry = Registry()
     assert registry.poll(PEER, TRACING, STALE_AGE_NS, SECOND) is Drop.STALE

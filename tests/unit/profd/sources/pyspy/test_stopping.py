@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from profd.capture.model import Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.recording import Recorder, Sampling
+from profd.targets.identity import Accepted
 from profd.targets.table import ProcessTable
 
 from tests.support.python_jobs import let_scripts_play_py_spy
@@ -57,7 +59,8 @@ async def stopped_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, samples
 
     session = Session("capture", folder, stop, report)
     sampling = Sampling(window_ns=10**12, hz=1, native=False)
-    return await Recorder(program, process, sampling, session).run()
+    with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+        return await Recorder(program, process, sampling, session, accepted).run()
 
 
 async def test_py_spy_that_does_not_catch_the_signal_yet_is_waited_for(

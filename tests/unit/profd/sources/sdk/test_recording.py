@@ -13,9 +13,13 @@ import pytest
 from profd.agents.protocol import Kind
 from profd.capture.model import Loss, Options, Reason, State
 from profd.limits import MiB
+from profd.sources.base import Session
 from profd.sources.sdk import handover, orphans, planning
+from profd.sources.sdk.recording import Recorder
 
-from tests.support.fake_agent import memfd
+from tests.support import other_program
+from tests.support.fake_agent import FakeAgent, memfd
+from tests.support.other_program import needs_setuid
 from tests.support.sdk_rig import SECOND, Rig, StandInDrain, StandInIntake
 from tests.support.waiting import eventually
 
@@ -345,6 +349,41 @@ async def test_what_torchs_own_profiler_wrote_is_taken(rig: Rig, tmp_path: Path)
     assert done.reason is Reason.NONE, done.message
     assert [Path(file.path).read_text() for file in done.files if file.format == "chrome"] == ['{"traceEvents": []}']
     assert not written.exists()
+    fake.close()
+
+
+@needs_setuid
+@pytest.mark.parametrize("word", ["setuid", "exec"])
+async def test_what_was_not_accepted_is_not_armed(rig: Rig, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    # GIVEN a capture of an attached process that begins later
+    waiting, start = asyncio.Event(), asyncio.Event()
+
+    async def wait(self: Recorder) -> bool:
+        waiting.set()
+        await start.wait()
+        return False
+
+    monkeypatch.setattr(Recorder, "_stopped_before_start", wait)
+    rig.path.parent.chmod(0o711)
+    rig.path.chmod(0o666)
+    with other_program.target() as target:
+        fake = FakeAgent.__new__(FakeAgent)
+        fake.socket = target.connect(rig.path)
+        fake.socket.setblocking(False)
+        fake.hello()
+        await fake.expect(Kind.WELCOME)
+        session = Session("c1", rig.folder, rig.stop, lambda state, doing: None)
+        recording = asyncio.create_task(rig.source.record(target.process(), Options(duration_ns=SECOND), session))
+        await waiting.wait()
+        # WHEN it becomes another program, and somebody has kept its connection
+        target.say(word)
+        start.set()
+        done = await recording
+    # THEN nobody is told to record
+    assert (done.state, done.reason) == (State.FAILED, Reason.TARGET_ENDED)
+    assert "another program" in done.message
+    with pytest.raises(BlockingIOError):
+        fake.socket.recv(1)
     fake.close()
 
 

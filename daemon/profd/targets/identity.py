@@ -1,0 +1,162 @@
+"""Whether a process is still what it was when somebody was allowed to look into it.
+
+A pid with its start time names one process for ever, and says nothing of the program in it: both outlive execve(2), of
+a setuid program, too. So who reads a process by privilege accepts it first, reads, and asks again before anything that
+was read goes anywhere. Why this is a proof, and of what: docs/decisions/0008-identity-across-exec.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from profd.errors import Exhausted
+from profd.targets import procfs
+from profd.targets.process import ProcessId
+
+
+class Standing(Enum):
+    """What has become of a process since it was accepted."""
+
+    SAME = auto()
+    CHANGED = auto()  # it runs another program, or with other rights
+    ENDED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the kernel tells of a process without waiting for it."""
+
+    start_ticks: int
+    layout: tuple[int, ...]  # of its memory, which exec draws anew
+    uids: tuple[int, ...]  # real, effective, saved
+    gids: tuple[int, ...]
+    owner: int  # whose it is to us
+    files_of: int  # who has its files in /proc: root, where it is not dumpable
+    over: bool
+
+
+class Accepted:
+    """A process as it is now, to be compared with what it is later. Close it: it holds two descriptors at most.
+
+    What has once changed or ended stays so. Every method but `hold` returns at once, whatever the process does, and may
+    be called from any thread.
+    """
+
+    def __init__(self, process: ProcessId, uid: int) -> None:
+        """`uid`: whose it is by the process table, which was allowed to have it. Raises Exhausted."""
+        self.process = process
+        self.uid = uid
+        self._lock = threading.Lock()
+        self._map = -1  # of its memory
+        self._pidfd = _pidfd(process.pid)
+        self._end = select.poll()
+        self._first = _look(process.pid)
+        if self._pidfd >= 0:
+            self._end.register(self._pidfd, select.POLLIN)
+        if self._first is None or self._first.start_ticks != process.start_ticks or self._pidfd < 0:
+            self._standing = Standing.ENDED
+        else:
+            self._standing = Standing.SAME if self._first.owner == uid else Standing.CHANGED
+
+    def hold(self) -> str:
+        """Keep hold of its memory map, without which nothing may be read by privilege; a sentence if that fails.
+
+        May wait for the process, which can be in the middle of an exec: for a thread.
+        """
+        pid = self.process.pid
+        if self._map >= 0:
+            return ""
+        try:
+            opened = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if self.standing() is not Standing.SAME:
+                return ""  # that says more
+            return (
+                f"process {pid} may not be read: whether it stays the same program cannot be proved "
+                f"(/proc/{pid}/pagemap: {error.strerror}). Run profd as root, or give it CAP_SYS_PTRACE."
+            )
+        with self._lock:
+            if self._pidfd < 0 or self._map >= 0:
+                os.close(opened)
+            else:
+                self._map = opened  # of another program, if it was exec'd before this: `standing` sees that
+        return ""
+
+    def standing(self) -> Standing:
+        """What it is now. SAME: all that has been read of it until this call was that program's."""
+        with self._lock:
+            if self._standing is Standing.SAME:
+                self._standing = self._now()
+            return self._standing
+
+    @property
+    def same(self) -> bool:
+        """It is."""
+        return self.standing() is Standing.SAME
+
+    def moved_on(self) -> str:
+        """A sentence for who is refused a process that is no longer the same."""
+        pid = self.process.pid
+        if self.standing() is Standing.ENDED:
+            return f"process {pid} has ended"
+        return (
+            f"process {pid} runs another program by now (exec), or with other rights, than when it was accepted; "
+            "ask again to profile what it runs now"
+        )
+
+    def close(self) -> None:
+        """Let go of it; a second call does nothing."""
+        with self._lock:
+            self._standing = Standing.ENDED
+            for fd in (self._map, self._pidfd):
+                if fd >= 0:
+                    os.close(fd)
+            self._map = self._pidfd = -1
+
+    def _now(self) -> Standing:
+        in_use = self._map < 0 or _in_use(self._map)
+        now = _look(self.process.pid)
+        # Its memory goes before its pidfd tells: `over` is true by then.
+        if now is None or now.over or now.start_ticks != self.process.start_ticks or self._end.poll(0):
+            return Standing.ENDED
+        return Standing.SAME if in_use and now == self._first else Standing.CHANGED
+
+
+def _look(pid: int) -> _Look | None:
+    stat, status = procfs.stat_of(pid), procfs.status_of(pid)
+    try:
+        files_of = os.stat(f"/proc/{pid}/stat").st_uid
+    except OSError:
+        return None
+    if stat is None or status is None:
+        return None
+    over = stat.exiting or stat.state in "ZXx"
+    return _Look(stat.start_ticks, stat.layout, status.uids[:3], status.gids[:3], status.uid, files_of, over)
+
+
+def _in_use(pagemap: int) -> bool:
+    """Whether any process still has the memory that this describes.
+
+    A read of one byte is never allowed; where nobody has that memory any more, the kernel says "nothing" before it
+    comes to see that. It takes none of the process's locks, and no page of it has to be there.
+    """
+    try:
+        return bool(os.pread(pagemap, 1, 0))
+    except OSError as error:
+        return error.errno == errno.EINVAL
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL):
+            return -1
+        raise Exhausted(
+            f"process {pid} cannot be watched ({error.strerror}). Raise profd's limit of open files."
+        ) from error

@@ -1,0 +1,150 @@
+"""Processes that become another program, root's for one, between their acceptance and the last look at them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from profd.capture.model import Options, Reason, Recording, State
+from profd.errors import NotFound
+from profd.sources.base import Session
+from profd.sources.pyspy import tool
+from profd.sources.pyspy.recording import Recorder
+from profd.sources.pyspy.source import PySpySource
+from profd.sources.pyspy.where import stacks
+
+from tests.support import other_program
+from tests.support.other_program import Target, needs_setuid
+from tests.support.waiting import PATIENCE_SECONDS
+
+pytestmark = needs_setuid
+
+LONG = Options(duration_ns=120_000_000_000)
+SHORT = Options(duration_ns=400_000_000)
+WORDS = ["setuid", "exec"]
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[PySpySource]:
+    pyspy = PySpySource()
+    await pyspy.open()
+    yield pyspy
+    await pyspy.close()
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    with other_program.target() as found:
+        yield found
+
+
+class Begins:
+    """A capture that begins when the test says so (`--start-in`)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waiting, self.now = asyncio.Event(), asyncio.Event()
+
+        async def wait(recorder: Recorder) -> bool:
+            self.waiting.set()
+            await self.now.wait()
+            return False
+
+        monkeypatch.setattr(Recorder, "_stopped_before_start", wait)
+
+
+def nothing_of(recording: Recording, folder: Path) -> None:
+    assert (recording.state, recording.reason, recording.files) == (State.FAILED, Reason.TARGET_ENDED, [])
+    assert "another program" in recording.message
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("sibling", [False, True])
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("word", WORDS)
+async def test_before_its_window(
+    source: PySpySource,
+    target: Target,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    word: str,
+    native: bool,
+    sibling: bool,
+) -> None:
+    begins = Begins(monkeypatch)
+    session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
+    options = dataclasses.replace(SHORT, native=native)
+    task = asyncio.create_task(source.record(target.process(), options, session))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await begins.waiting.wait()
+    if sibling:
+        target.say("sibling")
+    target.say(word)
+    begins.now.set()
+    nothing_of(await task, tmp_path)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("word", WORDS)
+async def test_in_its_window(source: PySpySource, target: Target, tmp_path: Path, native: bool, word: str) -> None:
+    began = asyncio.Event()
+
+    def report(state: State, doing: str) -> None:
+        if state is State.RECORDING:
+            began.set()
+
+    session = Session("capture", tmp_path, asyncio.Event(), report)
+    options = dataclasses.replace(LONG, native=native)
+    task = asyncio.create_task(source.record(target.process(), options, session))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await began.wait()
+    target.say(word)
+    nothing_of(await task, tmp_path)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("word", WORDS)
+async def test_while_its_sampler_starts(
+    source: PySpySource, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: bool, word: str
+) -> None:
+    spawns = tool.spawn
+
+    async def spawn(program: Path, arguments: list[str], file_bytes: int) -> asyncio.subprocess.Process:
+        target.say(word)
+        return await spawns(program, arguments, file_bytes)
+
+    monkeypatch.setattr(tool, "spawn", spawn)
+    session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
+    nothing_of(await source.record(target.process(), dataclasses.replace(SHORT, native=native), session), tmp_path)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("word", WORDS)
+async def test_where(target: Target, monkeypatch: pytest.MonkeyPatch, native: bool, word: str) -> None:
+    spawns = tool.spawn
+    process = target.process()
+
+    async def spawn(program: Path, arguments: list[str], file_bytes: int) -> asyncio.subprocess.Process:
+        target.say(word)
+        return await spawns(program, arguments, file_bytes)
+
+    monkeypatch.setattr(tool, "spawn", spawn)
+    with pytest.raises(NotFound, match="another program"):
+        await stacks(process, native)
+
+
+async def test_where_before_it_is_accepted(target: Target) -> None:
+    process = target.process()
+    target.say("setuid")
+    with pytest.raises(NotFound, match="another program"):
+        await stacks(process)
+
+
+async def test_its_own_program_is_sampled(source: PySpySource, target: Target, tmp_path: Path) -> None:
+    session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
+    recording = await source.record(target.process(), SHORT, session)
+    assert recording.state is State.DRAINING, recording.message
+    assert "own" in Path(recording.files[0].path).read_text()
+    assert any(frame.function == "own" for thread in await stacks(target.process()) for frame in thread.frames)
