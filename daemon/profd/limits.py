@@ -34,6 +34,8 @@ CHUNK_RESYNCS_MAX: Final = 1000  # places in a file where its chunks have to be 
 # XSpace (protobuf)
 XSPACE_BYTES_MAX: Final = 2 * GiB - 1  # protobuf's own
 XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: planes, lines, metadata
+XSPACE_PLANES_MAX: Final = 10_000  # a profile of a whole pod has some hundreds; each is a process and some 50 µs
+XSPACE_METADATA_ENTRIES_MAX: Final = 2_000_000  # names of events and stats, and stats of planes: some 5 µs each
 XSPACE_EVENT_STATS_MAX: Final = 1024
 XSPACE_STAT_COLUMNS_MAX: Final = 4096  # names and types of stats in a slice of events; a trace keeps ARG_KEYS_MAX
 XSPACE_LEVELS_MAX: Final = 256  # of derived lines: scopes in scopes; deeper ones are left out
