@@ -227,7 +227,7 @@ class Daemon:
             journal=await asyncio.to_thread(Journal, state_dir / "journal"),
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
-            headroom=HostHeadroom(state_dir),
+            headroom=HostHeadroom(state_dir, space=self._store.space),
             ended=DeathWatch(self._table),
             settings=settings,
             begin_beside=begin_beside,
@@ -239,7 +239,7 @@ class Daemon:
 
     def _open_ingest(self) -> None:
         """What takes events in; the streamers that send them are started when there is something to drain."""
-        self._ingest = Ingest()
+        self._ingest = Ingest(self._store.space)
         self._ingest.open()
         self._closing.callback(self._ingest.close)
         root = os.geteuid() == 0 and not self._config.user

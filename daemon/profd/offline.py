@@ -276,7 +276,7 @@ def _open(root: Path, verb: str) -> Store:
     if verb != "import" and not (root / "traces").is_dir():
         raise NotFound(f"There is no store in {root}: name the daemon's state directory, or import a file first.")
     root.mkdir(mode=0o750, parents=True, exist_ok=True)
-    return Store(root, StoreLimits(free_share_min=0.0), StoreLock(root, "offline", OFFLINE_WAIT_SECONDS))
+    return Store(root, StoreLimits(free_share_min=0.0, uid_share=1.0), StoreLock(root, "offline", OFFLINE_WAIT_SECONDS))
 
 
 def run(verb: str, root: Path, request: Request) -> object:

@@ -29,7 +29,7 @@ def check_cost(wire: Wire, planes: Sequence[Span]) -> None:
         counts = np.bincount(number, minlength=STATS + 1)
         lines += int(counts[LINES])
         entries += sum(int(counts[entry]) for entry in _ENTRIES)
-        check(lines, limits.TRACKS_MAX, "lines")
+        check(lines, limits.XSPACE_LINES_MAX, "lines")
         check(entries, limits.XSPACE_METADATA_ENTRIES_MAX, "names and statistics of planes")
 
 

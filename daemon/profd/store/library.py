@@ -16,6 +16,7 @@ from profd.store.catalog import TraceRecord
 from profd.store.ids import is_id
 from profd.store.ingest import Input, OnProgress, RunJob, check_raw, ingest
 from profd.store.meta import TraceMeta
+from profd.store.space import Claim
 from profd.store.store import Store
 from profd.trust.caller import Caller
 
@@ -203,6 +204,10 @@ class Library:
         """A nameless file on the store's disk for an import that arrives in pieces. Blocking; close it."""
         self.store.check_space()
         return tempfile.TemporaryFile(dir=self.store.root)
+
+    def claim(self, caller: Caller, what: str) -> Claim:
+        """Of room on the store's disk for what a caller sends."""
+        return self.store.space.claim(caller.uid, what)
 
     async def _owned(self, caller: Caller, trace: str, what: str) -> TraceRecord:
         record = await self.get(caller, trace)

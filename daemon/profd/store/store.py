@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profd.errors import BadInput, Exhausted, NotFound
-from profd.limits import DISK_FREE_SHARE_MIN, SHARES_MAX, STORE_BYTES_DEFAULT, STORE_SHARE_DEFAULT
+from profd.limits import DISK_FREE_SHARE_MIN, DISK_UID_SHARE, SHARES_MAX, STORE_BYTES_DEFAULT, STORE_SHARE_DEFAULT
 from profd.store import rebuild
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.files import disk, sync, write_atomic
@@ -32,6 +32,7 @@ from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
 from profd.store.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.store.records import Records
+from profd.store.space import Space
 from profd.workers import identity
 
 log = logging.getLogger("profd.store")
@@ -44,6 +45,7 @@ class StoreLimits:
     bytes: int = STORE_BYTES_DEFAULT
     share: float = STORE_SHARE_DEFAULT
     free_share_min: float = DISK_FREE_SHARE_MIN  # below it new captures are refused
+    uid_share: float = DISK_UID_SHARE  # of what may be written, to the unfinished work of one user
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class Store:
         """Open, or create, the store in `root`; sweeps leftovers and puts the catalog right."""
         self.root = root
         self.limits = limits or StoreLimits()
+        self.space = Space(root, self.limits.free_share_min, self.limits.uid_share)
         self.traces = root / "traces"
         self._staging = root / "staging"
         self._trash = root / "trash"

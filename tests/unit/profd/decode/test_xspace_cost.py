@@ -43,9 +43,9 @@ def test_a_million_planes_are_refused_before_any_is_decoded(looked_into: list[Pl
 
 
 def test_lines_are_counted_over_all_planes(looked_into: list[Plane]) -> None:
-    lines = b"\x1a\x00" * (limits.TRACKS_MAX // 2 + 1)
+    lines = b"\x1a\x00" * (limits.XSPACE_LINES_MAX // 2 + 1)
     plane = b"\x0a" + varint(len(lines)) + lines
-    with pytest.raises(Exhausted, match="more than 200,000 lines"):
+    with pytest.raises(Exhausted, match="more than 50,000 lines"):
         list(decoder(plane * 2).batches())
     assert looked_into == []
 
