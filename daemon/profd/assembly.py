@@ -19,6 +19,7 @@ from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, trace
 from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
 from profd.capture.death import DeathWatch
+from profd.capture.disk_watch import DiskWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Settings
@@ -224,7 +225,7 @@ class Daemon:
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
             storing=Recordings(self._store, self._pool.run),
-            journal=await asyncio.to_thread(Journal, state_dir / "journal"),
+            journal=await asyncio.to_thread(Journal, state_dir / "journal", self._store.space),
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
             headroom=HostHeadroom(state_dir, space=self._store.space),
@@ -233,6 +234,9 @@ class Daemon:
             begin_beside=begin_beside,
         )
         await manager.open()
+        watch = DiskWatch(lambda: self._store.space.left(urgent=True), lambda: manager.active, manager.end_all)
+        watch.open()
+        self._closing.push_async_callback(watch.close)
         self._sdk.on_recovered = manager.recovered
         self._audit.find = manager.record
         return manager

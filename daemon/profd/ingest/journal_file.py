@@ -21,7 +21,7 @@ from profd.errors import Exhausted
 from profd.ingest.chunk import Chunk, split_untrusted
 from profd.limits import DISK_STEP_BYTES, INGEST_CHUNK_BYTES_MAX, INGEST_JOURNAL_BYTES_MAX
 from profd.store.files import disk
-from profd.store.space import Claim, Space
+from profd.store.space import Claim, alone
 
 _WINDOW_BYTES: Final = 8 * INGEST_CHUNK_BYTES_MAX  # read at a time when a file is recovered
 
@@ -48,7 +48,7 @@ class JournalFile:
         """
         self.path = path
         self._bytes_max = bytes_max
-        self._claim = claim or Space(path.parent).claim(os.geteuid(), str(path), urgent=True)
+        self._claim = claim or alone()
         self._lock = threading.Lock()
         self._look_again_at = 0  # bytes at which room is asked for again
         with disk(path, "Opening"):

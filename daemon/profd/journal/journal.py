@@ -26,6 +26,7 @@ from profd.capture.model import RawFile
 from profd.errors import BadInput
 from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
 from profd.store.files import disk
+from profd.store.space import Claim, Space, alone
 from profd.targets.process import ProcessId
 
 NOTE: Final = ".recording.json"
@@ -54,8 +55,10 @@ class Journal:
     Captures begin and end on threads of their own: what one of them looks at another may have removed.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, space: Space | None = None) -> None:
+        """`space`: of its filesystem, where others write as well."""
         self._root = root
+        self._space = space
         self._parents = threading.Lock()  # a capture's own directory is made or removed
         with disk(root, "Creating"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,6 +71,10 @@ class Journal:
             with disk(path, "Creating"), self._parents:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
+
+    def claim(self, uid: int) -> Claim:
+        """Of room for the raw files of one target. Touches nothing."""
+        return self._space.claim(uid, "the raw data of this capture", urgent=True) if self._space else alone()
 
     def files(self, capture: str, process: ProcessId) -> list[Path]:
         """The whole regular files of one target, by name; names with a leading dot are not whole yet."""
@@ -161,6 +168,7 @@ def _survivor(directory: Path, process: ProcessId) -> Survivor:
     for entry in inside:
         with contextlib.suppress(FileNotFoundError):  # a live source renames its files
             found = os.lstat(entry)
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+            data = min(found.st_size, found.st_blocks * 512)  # what a target wrote may be mostly holes
+            size += data if stat.S_ISREG(found.st_mode) else 0
             changed = max(changed, found.st_mtime_ns)
     return Survivor(directory.parent.name, process, directory, size, changed)

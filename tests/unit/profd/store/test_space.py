@@ -22,7 +22,7 @@ class Disk:
     def write(self, claim: Claim, more: int) -> int:
         kept = claim.hold(claim.written, more, more)
         self.free -= more
-        claim.hold(claim.written + more, 0, 0)
+        claim.wrote(claim.written + more)
         return kept
 
 
