@@ -207,6 +207,7 @@ class Daemon:
             limits = StoreLimits(self._config.store_bytes, share=1.0)
         store = await asyncio.to_thread(Store, self._config.state_dir, limits)
         self._closing.callback(store.close)
+        store.on_evicted = lambda trace: self._audit.write("trace.evict", trace.uid, trace=trace.id, bytes=trace.bytes)
         return store
 
     def _own_pids(self) -> list[int]:

@@ -53,9 +53,9 @@ class Library:
         return await asyncio.to_thread(self.store.meta, record.id)
 
     async def pin(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
-        """Keep it from being evicted, or not any more. Owner and admins."""
+        """Keep it from being evicted, or not any more. Owner, within limits, and admins."""
         record = await self._owned(caller, trace, "pin" if pinned else "unpin")
-        return await asyncio.to_thread(self.store.pin, record.id, pinned)
+        return await asyncio.to_thread(self.store.pin, record.id, pinned, limited=not caller.admin)
 
     async def share(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
         """Let exactly these users read it beside its owner; "*" = everybody. Owner and admins."""
