@@ -95,6 +95,9 @@ STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, J
 # Workers
 WORKER_MEMORY_BYTES: Final = 4 * GiB
 WORKER_JOB_SECONDS: Final = 900
+DECODE_CPU_SECONDS_MIN: Final = 60.0  # of a worker's CPU to store a trace, however small
+DECODE_CPU_SECONDS_PER_MIB: Final = 4.0  # of its inputs more: gzip holds some 20 MiB of JSON in one, which take 0.4 s
+DECODE_CPU_LOOK_SECONDS: Final = 1.0
 
 # Store
 STORE_BYTES_DEFAULT: Final = 20 * GiB
