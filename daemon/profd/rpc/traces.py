@@ -197,6 +197,19 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         self._audit.write("trace.import", caller.uid, trace=record.id, events=record.events)
         return pb.ImportResponse(trace=trace_message(record))
 
+    async def Evictions(self, request: pb.EvictionsRequest, context: object) -> pb.EvictionsResponse:
+        preview, gone = await self._library.evictions(callers.current(), request.bytes)
+        return pb.EvictionsResponse(
+            limit_bytes=preview.limit,
+            stored_bytes=preview.stored,
+            share_bytes=preview.share,
+            own_bytes=preview.own,
+            own_pinned_bytes=preview.own_pinned,
+            traces=[trace_message(record) for record in gone],
+            others=len(preview.gone) - len(gone),
+            refusal=preview.refusal,
+        )
+
     async def _chunks(
         self, produce: Callable[[int], Coroutine[Any, Any, object]]
     ) -> AsyncGenerator[pb.DataChunk, None]:

@@ -22,6 +22,19 @@ class Held:
     pinned: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What storing a trace would mean. Bytes."""
+
+    limit: int
+    stored: int
+    share: int  # an equal one for each user with traces
+    own: int
+    own_pinned: int
+    gone: list[Held]  # in this order
+    refusal: str  # why it would not be stored; empty if it would
+
+
 def victims(oldest_first: Iterable[Held], limit: int) -> list[Held]:
     """Those to remove, in this order, so that the rest is within the limit as far as pins allow."""
     used: dict[int, int] = defaultdict(int)

@@ -13,6 +13,7 @@ from profd.capture.model import Loss
 from profd.errors import BadInput, Denied, NotFound
 from profd.store.access import may_read, require_owner
 from profd.store.catalog import TraceRecord
+from profd.store.eviction import Preview
 from profd.store.ids import is_id
 from profd.store.ingest import Input, OnProgress, RunJob, check_raw, ingest
 from profd.store.meta import TraceMeta
@@ -56,6 +57,14 @@ class Library:
         """Keep it from being evicted, or not any more. Owner, within limits, and admins."""
         record = await self._owned(caller, trace, "pin" if pinned else "unpin")
         return await asyncio.to_thread(self.store.pin, record.id, pinned, limited=not caller.admin)
+
+    async def evictions(self, caller: Caller, size: int) -> tuple[Preview, Sequence[TraceRecord]]:
+        """What would go were a trace of the caller's of this size stored now, and those of it that they may see."""
+        if size < 0:
+            raise BadInput(f"A trace has no {size} bytes.")
+        preview = await asyncio.to_thread(self.store.preview, caller.uid, size)
+        gone = [trace.id for trace in preview.gone if caller.admin or trace.uid == caller.uid]
+        return preview, await asyncio.to_thread(lambda: [self.store.get(trace) for trace in gone])
 
     async def share(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
         """Let exactly these users read it beside its owner; "*" = everybody. Owner and admins."""

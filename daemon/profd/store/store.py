@@ -35,7 +35,7 @@ from profd.limits import (
 )
 from profd.store import rebuild
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
-from profd.store.eviction import Held, victims
+from profd.store.eviction import Held, Preview, victims
 from profd.store.files import disk, sync, write_atomic
 from profd.store.handover import hand_to_workers, let_workers_pass, merged, verified
 from profd.store.ids import is_id, new_id
@@ -209,6 +209,25 @@ class Store:
                 f"{limit // users} each: record for a shorter time, or let somebody remove some (`profctl rm`), "
                 "then try again."
             )
+
+    def preview(self, uid: int, size: int) -> Preview:
+        """What would go were a trace of this user and size stored now; nothing does."""
+        limit, held = self.limit_bytes(), self._catalog.held()
+        refusal = ""
+        try:
+            self._check_fits(size, uid)
+        except Exhausted as error:
+            refusal = str(error)
+        own = [trace for trace in held if trace.uid == uid]
+        return Preview(
+            limit=limit,
+            stored=sum(trace.bytes for trace in held),
+            share=limit // len({uid, *(trace.uid for trace in held)}),
+            own=sum(trace.bytes for trace in own),
+            own_pinned=sum(trace.bytes for trace in own if trace.pinned),
+            gone=[] if refusal else victims([*held, Held("", uid, size)], limit),
+            refusal=refusal,
+        )
 
     # -- asking --------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.errors import Exhausted
+from profd.errors import BadInput, Exhausted
 from profd.limits import PINS_PER_UID_MAX
 from profd.store.eviction import Held, victims
 from profd.store.library import Library
@@ -111,3 +111,25 @@ async def test_pins_are_bounded_by_number(store, library, monkeypatch):
         await library.pin(ANN, ids[2], True)
     await library.pin(ANN, ids[0], False)
     await library.pin(ANN, ids[2], True)
+
+
+async def test_a_dry_run_says_what_would_go_and_lets_it_be(store, library):
+    """To a user only what is theirs; of others, how many."""
+    theirs = [add(store, BOB, created_ns=age) for age in (1, 2, 3)]
+    mine = add(store, ANN, created_ns=4)
+    size = mine.bytes
+    store.limits = StoreLimits(bytes=size * 4 + 10, free_share_min=0.0, share=1.0)
+    preview, gone = await library.evictions(ANN, 0)
+    assert (preview.gone, gone, preview.refusal) == ([], [], "")
+    assert (preview.own, preview.share) == (size, (size * 4 + 10) // 2)
+    preview, gone = await library.evictions(ANN, size)
+    assert [trace.id for trace in preview.gone] == [theirs[0].id]
+    assert gone == []
+    assert (await library.evictions(ROOT, size))[1] == [theirs[0]]
+    assert (await library.evictions(BOB, size))[1] == [theirs[0]]
+    preview, _ = await library.evictions(ANN, size * 9)
+    assert "may take" in preview.refusal
+    with pytest.raises(BadInput, match="no -1 bytes"):
+        await library.evictions(ANN, -1)
+    assert len(list(whole_traces(store))) == 4
+    assert store.statistics().evicted == 0
