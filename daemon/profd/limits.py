@@ -126,6 +126,7 @@ KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period l
 KINETO_CONFIG_BYTES_MAX: Final = 16 * 1024  # far below the sender's SO_SNDBUF
 PICKUP_BYTES_MAX: Final = 4 * GiB  # of data in a file that a target wrote; more is cut off
 PICKUP_ESTIMATES_MAX: Final = 16  # or so many times what it was estimated to be, within TRACE_FILE_BYTES_MAX
+PICKUP_PIECES_MAX: Final = 10_000  # between holes, of such a file: a real one has none
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
 
 # Agents of attached processes (untrusted packets and descriptors)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from profd.errors import Exhausted
+from profd.limits import PICKUP_PIECES_MAX
 
 _FICLONE: Final = 0x40049409
 _PIECE_BYTES: Final = 16 << 20
@@ -29,8 +30,10 @@ def copy(source: int, target: int, size: int, data_max: int, room: Room) -> tupl
     if os.fstat(source).st_blocks * 512 <= data_max and _cloned(source, target, size):
         return os.fstat(target).st_blocks * 512, ""
     copied = allowed = 0
-    for begin, end in _data(source, size):
+    for number, (begin, end) in enumerate(data_of(source, size)):
         at = begin
+        if number >= PICKUP_PIECES_MAX:
+            return copied, f"it has more than {PICKUP_PIECES_MAX} holes, which no trace has"
         while at < end:
             want = min(_PIECE_BYTES, end - at, data_max - copied)
             if not want:
@@ -59,7 +62,7 @@ def _cloned(source: int, target: int, size: int) -> bool:
     return False
 
 
-def _data(source: int, size: int) -> Iterator[tuple[int, int]]:
+def data_of(source: int, size: int) -> Iterator[tuple[int, int]]:
     """Where there is data, within `size`. A filesystem that cannot tell has data everywhere."""
     at = 0
     while at < size:

@@ -6,13 +6,21 @@ Counted from outside: a worker that was taken over could raise a limit of its ow
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import Exhausted
-from profd.limits import DECODE_CPU_LOOK_SECONDS, DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, MiB
+from profd.limits import (
+    DECODE_CPU_LOOK_SECONDS,
+    DECODE_CPU_SECONDS_MIN,
+    DECODE_CPU_SECONDS_PER_MIB,
+    PICKUP_PIECES_MAX,
+    MiB,
+)
+from profd.trust.copying import data_of
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _UTIME: Final = 11  # in /proc/PID/stat, behind the name; stime is the next
@@ -22,8 +30,15 @@ def allowed(job: str, fds: Sequence[int]) -> float | None:
     """Seconds of CPU for a job with these inputs; None where only its time is bounded."""
     if job != "store_trace":
         return None
-    size = sum(os.fstat(fd).st_size for fd in fds)
-    return DECODE_CPU_SECONDS_MIN + DECODE_CPU_SECONDS_PER_MIB * size / MiB
+    data = sum(end - begin for fd in fds for begin, end in _data(fd))
+    return DECODE_CPU_SECONDS_MIN + DECODE_CPU_SECONDS_PER_MIB * data / MiB
+
+
+def _data(fd: int) -> Iterator[tuple[int, int]]:
+    """What a file holds between its holes, of which it may say that it has as many as its owner likes."""
+    position = os.lseek(fd, 0, os.SEEK_CUR)
+    yield from itertools.islice(data_of(fd, os.fstat(fd).st_size), PICKUP_PIECES_MAX)
+    os.lseek(fd, position, os.SEEK_SET)
 
 
 async def within(seconds: float | None, pid: int, job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:

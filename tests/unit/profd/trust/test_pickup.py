@@ -201,6 +201,15 @@ def test_a_file_of_nothing_but_a_hole(directory: TargetDirectory, traces: Path, 
     assert taken.bytes == (tmp_path / "copy").stat().st_blocks == 0
 
 
+def test_a_file_of_too_many_holes(directory: TargetDirectory, traces: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(copying, "PICKUP_PIECES_MAX", 3)
+    sparse(traces / "t", 1 << 20, *((number << 16, b"x" * 4096) for number in range(5)))
+    taken = directory.take("t", tmp_path / "copy")
+    assert isinstance(taken, Taken)
+    assert "more than 3 holes" in taken.cut
+    assert taken.bytes == 3 * 4096
+
+
 def test_more_data_than_is_taken_is_cut_off(directory: TargetDirectory, traces: Path, tmp_path: Path) -> None:
     content = os.urandom(300_000)
     (traces / "t").write_bytes(content)

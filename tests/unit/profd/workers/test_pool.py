@@ -62,7 +62,9 @@ async def test_a_trace_that_is_too_dear_for_its_size_is_ended(monkeypatch: pytes
     pool = WorkerPool(1, known={"store_trace": "tests.support.jobs:spin", "echo": JOBS["echo"]})
     await pool.open()
     with tempfile.TemporaryFile() as file:
-        file.truncate(1 << 20)
+        file.write(bytes(1 << 20))
+        file.flush()
+        file.truncate(1 << 30)  # holes buy no time
         assert cpu.allowed("store_trace", [file.fileno()]) == DECODE_CPU_SECONDS_MIN + DECODE_CPU_SECONDS_PER_MIB
         monkeypatch.setattr("profd.workers.cpu.DECODE_CPU_SECONDS_MIN", 0.3)
         monkeypatch.setattr("profd.workers.cpu.DECODE_CPU_SECONDS_PER_MIB", 0.0)
