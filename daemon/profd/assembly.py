@@ -221,12 +221,13 @@ class Daemon:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
             begin_beside = both(begin_beside, counters.begin)
             settings = replace(settings, beside_risk=counters.risk)
+        journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
         manager = CaptureManager(
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
             storing=Recordings(self._store, self._pool.run),
-            journal=await asyncio.to_thread(Journal, state_dir / "journal", self._store.space),
+            journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
             headroom=HostHeadroom(state_dir, space=self._store.space),
@@ -234,6 +235,7 @@ class Daemon:
             settings=settings,
             begin_beside=begin_beside,
         )
+        journal.owner_of = lambda capture: record.owner_uid if (record := manager.record(capture)) else 0
         await manager.open()
         watch = DiskWatch(lambda: self._store.space.left(urgent=True), lambda: manager.active, manager.end_all)
         watch.open()
