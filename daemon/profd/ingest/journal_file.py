@@ -19,7 +19,7 @@ from typing import Final
 
 from profd.errors import Exhausted
 from profd.ingest.chunk import Chunk, split_untrusted
-from profd.limits import DISK_STEP_BYTES, INGEST_CHUNK_BYTES_MAX, INGEST_JOURNAL_BYTES_MAX
+from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_JOURNAL_BYTES_MAX
 from profd.store.files import disk
 from profd.store.space import Claim, alone
 
@@ -122,7 +122,7 @@ class JournalFile:
         if self.bytes + more > self._look_again_at:
             own = self.bytes + more  # what is written, once more
             try:
-                kept = self._claim.hold(self.bytes, more + own, DISK_STEP_BYTES + own)
+                kept = self._claim.hold(self.bytes, more + own)
             except Exhausted as error:
                 raise JournalFull(str(error)) from error
             self._look_again_at = self.bytes + kept - own

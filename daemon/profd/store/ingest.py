@@ -121,6 +121,8 @@ async def _within(claim: Claim, staging: Path, job: Coroutine[Any, Any, dict[str
     finally:
         task.cancel()
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # seen, whatever is raised instead
 
 
 def _written(staging: Path) -> int:

@@ -12,10 +12,13 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from profd.errors import DiskFull, Exhausted
 from profd.limits import DISK_FREE_BYTES_MIN, DISK_FREE_SHARE_MIN, DISK_STEP_BYTES, DISK_UID_SHARE
 from profd.store.files import disk
+
+_STEPS: Final = 64
 
 Measure = Callable[[], tuple[int, int]]  # free bytes for ordinary users, bytes in all
 
@@ -31,10 +34,11 @@ class Claim:
         self.ahead = 0
         self._space = space
 
-    def hold(self, written: int, least: int, most: int = DISK_STEP_BYTES) -> int:
-        """So much is written, and at least `least` bytes more are wanted; how many are promised, `most` if there are.
+    def hold(self, written: int, least: int, most: int | None = None) -> int:
+        """So much is written, and at least `least` bytes more are wanted; how many are promised.
 
-        Raises DiskFull, or Exhausted above the share of one user; what was promised before holds no longer then.
+        `most` of them if there are as many, or a step beyond the least, so that not each write asks. Raises
+        DiskFull, or Exhausted above the share of one user; what was promised before holds no longer then.
         """
         return self._space.settle(self, written, least, most)
 
@@ -79,7 +83,7 @@ class Space:
         with self._lock:
             return self._left(urgent, None)
 
-    def settle(self, claim: Claim, written: int, least: int, most: int) -> int:
+    def settle(self, claim: Claim, written: int, least: int, most: int | None) -> int:
         """See Claim.hold."""
         with self._lock:
             claim.written, claim.ahead = written, 0
@@ -97,6 +101,8 @@ class Space:
                     f"{claim.what} needs {least} more bytes, and your unfinished imports and captures hold {theirs} of "
                     f"the {share} that one user may hold on the filesystem of {self._directory}: wait for them to end"
                 )
+            if most is None:  # of a small disk a small step: what one has and does not use others lack
+                most = least + min(DISK_STEP_BYTES, left // _STEPS)
             claim.ahead = max(least, min(most, left, share - theirs))
             return claim.ahead
 

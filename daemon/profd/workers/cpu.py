@@ -58,6 +58,8 @@ async def within(seconds: float | None, pid: int, job: Coroutine[Any, Any, dict[
     finally:
         task.cancel()
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # seen, whatever is raised instead
 
 
 def _used(pid: int) -> float:
