@@ -80,6 +80,7 @@ INGEST_THREADS_MAX: Final = 65_536  # streams of chunks (queues of threads) in o
 INGEST_GAPS_MAX: Final = 4096  # chunks of one incarnation that others have overtaken and that may still come
 INGEST_LOSSES_MAX: Final = 64  # entries of one Finish
 INGEST_JOURNAL_BYTES_MAX: Final = 4 * GiB  # of one target of one capture
+INGEST_TRACE_FACTOR: Final = 4  # so many times its bytes are kept free for the trace it becomes: 2.8 for plain ranges
 INGEST_PUSHED_MAX: Final = 16  # streams at once that no capture asked for: each holds a file on the store's disk
 INGEST_PUSHED_PER_UID_MAX: Final = 8
 INGEST_PUSHED_BYTES_MAX: Final = 1 * GiB  # of one of them

@@ -2,8 +2,8 @@
 
 Chunks lie in it one after the other, as they were sent. A write that fails
 half-way (a full disk) is taken back, so the file always ends with a whole
-chunk, whoever looks. As much as is in it is kept free for the trace that it
-becomes: a file that ends because the disk runs short can still be stored.
+chunk, whoever looks. Some times as much as is in it is kept free for the trace
+that it becomes: a file that ends because the disk runs short can still be stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 from profd.errors import Exhausted
 from profd.ingest.chunk import Chunk, split_untrusted
-from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_JOURNAL_BYTES_MAX
+from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_JOURNAL_BYTES_MAX, INGEST_TRACE_FACTOR
 from profd.store.files import disk
 from profd.store.space import Claim, alone
 
@@ -120,12 +120,12 @@ class JournalFile:
         if self.bytes + more > self._bytes_max:
             raise JournalFull(f"{self.path} has reached its limit of {self._bytes_max} bytes")
         if self.bytes + more > self._look_again_at:
-            own = self.bytes + more  # what is written, once more
+            least = more + INGEST_TRACE_FACTOR * (self.bytes + more)
             try:
-                kept = self._claim.hold(self.bytes, more + own)
+                kept = self._claim.hold(self.bytes, least)
             except Exhausted as error:
                 raise JournalFull(str(error)) from error
-            self._look_again_at = self.bytes + kept - own
+            self._look_again_at = self.bytes + more + (kept - least) // (1 + INGEST_TRACE_FACTOR)
 
     def _write(self, data: memoryview) -> None:
         at = self.bytes

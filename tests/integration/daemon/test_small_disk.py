@@ -17,8 +17,10 @@ from typing import Any
 import grpc
 import pytest
 from profd.limits import IMPORTS_PER_UID_MAX
+from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import trace_pb2, trace_pb2_grpc
 
+from tests.support.attached import COUNT, HOUR_NS, Captures, attached, values, whole
 from tests.support.daemon import RunningDaemon, start_daemon
 from tests.support.small_disk import free_bytes, small_disk
 
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a
 
 ANN, BOB = 4321, 4322
 LONG = 120.0
+FAST = COUNT.replace("time.sleep(0.002)", "pass")
 TRACE = json.dumps({"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}).encode()
 TOKEN = """
 import json, os, socket, sys
@@ -38,20 +41,26 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def daemon() -> Iterator[RunningDaemon]:
+@contextlib.contextmanager
+def on_a_small_disk(*flags: str, user: bool = False) -> Iterator[RunningDaemon]:
     directory = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))
     directory.chmod(0o755)
     (directory / "state").mkdir()
     try:
         with small_disk(directory / "state", "12m"):
-            started = start_daemon(directory, "--store-bytes", "4MiB", user=False)
+            started = start_daemon(directory, *flags, environ={"PROFD_SDK_ARENA_BYTES": "24MiB"}, user=user)
             try:
                 yield started
             finally:
                 started.stop()
     finally:
         shutil.rmtree(directory)
+
+
+@pytest.fixture
+def daemon() -> Iterator[RunningDaemon]:
+    with on_a_small_disk("--store-bytes", "4MiB") as found:
+        yield found
 
 
 class User:
@@ -157,3 +166,18 @@ def evictions(daemon: RunningDaemon, size: str) -> dict[str, Any]:
     done = subprocess.run(command, env=daemon.environ, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def test_a_recording_ends_with_what_it_has_and_can_be_stored(tmp_path: Path) -> None:
+    """The program goes on; nothing that was recorded is lost uncounted."""
+    with on_a_small_disk("--store-bytes", "8MiB", user=True) as daemon, attached(daemon, tmp_path, FAST) as job:
+        captures = Captures(daemon)
+        capture = captures.start(job.pid, duration_ns=HOUR_NS, force=True)
+        [target] = captures.until(capture.id, lambda state: state.HasField("finished_ns")).targets
+        assert (target.state, target.reason) == (pb.STATE_PARTIAL, pb.REASON_DISK_FULL), target.message
+        found = values(daemon, target.trace)
+        assert len(found) > 1000
+        assert whole(found)
+        assert free_bytes(daemon.state_dir) > 1 << 20
+        job.counts_on()
+        job.check_results()

@@ -76,14 +76,14 @@ def test_limit_of_one_capture(tmp_path: Path) -> None:
 
 
 def test_little_space_left(tmp_path: Path) -> None:
-    """As much again as the file has stays free: its trace needs it."""
-    free = [1000]
+    """Four times what the file has stays free: its trace needs it."""
+    free = [2000]
     file = JournalFile(tmp_path / "f", claim=claim_of(lambda: free[0]))
     append(file, chunk_bytes(body=bytes(304)))  # 400 bytes
-    free[0] = 600
-    append(file, chunk_bytes(body=b""))  # within what was promised
-    with pytest.raises(JournalFull, match="600 may be written"):
-        append(file, chunk_bytes(body=bytes(54)))
+    free[0] = 2080
+    append(file, chunk_bytes(body=b""))  # 96, and 4 * 496
+    with pytest.raises(JournalFull, match="2080 may be written"):
+        append(file, chunk_bytes(body=b""))
     file.close()
     assert (tmp_path / "f").stat().st_size == 496
 
