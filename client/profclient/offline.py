@@ -100,6 +100,10 @@ class OfflineTraces:
         """Delete it; its id."""
         return str(self._ask("rm", id=trace)["id"])
 
+    def evictions(self, size: int) -> dict[str, Any]:
+        """What would go were a trace of this many bytes stored now."""
+        return dict(self._ask("evictions", bytes=size))
+
     def rebuild(self) -> dict[str, Any]:
         """Make the catalog anew: {"traces": count, "damaged": [sentence, …]}."""
         return dict(self._ask("rebuild"))

@@ -81,6 +81,10 @@ class Traces(Protocol):
         """Delete it; its id."""
         ...
 
+    def evictions(self, size: int) -> dict[str, Any]:
+        """What would go were a trace of this many bytes stored now (docs/json.md); nothing does."""
+        ...
+
 
 def trace_dict(trace: trace_pb2.Trace) -> dict[str, Any]:
     """A message as a dict; absent is None."""
@@ -173,6 +177,11 @@ class RemoteTraces:
     def delete(self, trace: str) -> str:
         """Delete it; its id."""
         return str(self._daemon.call(self._stub.DeleteTrace, trace_pb2.TraceRef(id=trace)).id)
+
+    def evictions(self, size: int) -> dict[str, Any]:
+        """What would go were a trace of this many bytes stored now."""
+        answer = self._daemon.call(self._stub.Evictions, trace_pb2.EvictionsRequest(bytes=size))
+        return {**_fields(answer), "traces": [trace_dict(trace) for trace in answer.traces]}
 
     def _json(self, method: Any, request: Any) -> dict[str, Any]:
         return dict(json.loads(b"".join(chunk.data for chunk in self._daemon.stream(method, request))))

@@ -19,6 +19,7 @@ from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, trace
 from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
 from profd.capture.death import DeathWatch
+from profd.capture.disk_watch import DiskWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Settings
@@ -208,6 +209,7 @@ class Daemon:
             limits = StoreLimits(self._config.store_bytes, share=1.0)
         store = await asyncio.to_thread(Store, self._config.state_dir, limits)
         self._closing.callback(store.close)
+        store.on_evicted = lambda trace: self._audit.write("trace.evict", trace.uid, trace=trace.id, bytes=trace.bytes)
         return store
 
     def _own_pids(self) -> list[int]:
@@ -221,27 +223,32 @@ class Daemon:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
             begin_beside = both(begin_beside, counters.begin)
             settings = replace(settings, beside_risk=counters.risk)
+        journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
         manager = CaptureManager(
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
             storing=Recordings(self._store, self._pool.run),
-            journal=await asyncio.to_thread(Journal, state_dir / "journal"),
+            journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
-            headroom=HostHeadroom(state_dir),
+            headroom=HostHeadroom(state_dir, space=self._store.space),
             ended=DeathWatch(self._table),
             settings=settings,
             begin_beside=begin_beside,
         )
+        journal.owner_of = lambda capture: record.owner_uid if (record := manager.record(capture)) else 0
         await manager.open(self._sdk.orphaned())
+        watch = DiskWatch(lambda: self._store.space.left(urgent=True), lambda: manager.active, manager.end_all)
+        watch.open()
+        self._closing.push_async_callback(watch.close)
         self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered
         self._audit.find = manager.record
         return manager
 
     def _open_ingest(self) -> None:
         """What takes events in; the streamers that send them are started when there is something to drain."""
-        self._ingest = Ingest()
+        self._ingest = Ingest(self._store.space)
         self._ingest.open()
         self._closing.callback(self._ingest.close)
         root = os.geteuid() == 0 and not self._config.user

@@ -7,6 +7,7 @@
      +- Denied            the caller may not
      +- Unavailable       switched off, draining, or the wrong version
      +- Exhausted         a named limit, quota or the disk
+     |   +- DiskFull      the filesystem has too little left
      +- JobFailed         a worker died or was killed; the reason says how
 
 Each carries the gRPC status name and the exit code of `profctl` it maps to.
@@ -69,6 +70,10 @@ class Exhausted(ProfdError):
 
     status = "RESOURCE_EXHAUSTED"
     exit_code = 5
+
+
+class DiskFull(Exhausted):
+    """The filesystem has too little left for what was to be written."""
 
 
 class JobFailed(ProfdError):

@@ -34,6 +34,9 @@ CHUNK_RESYNCS_MAX: Final = 1000  # places in a file where its chunks have to be 
 # XSpace (protobuf)
 XSPACE_BYTES_MAX: Final = 2 * GiB - 1  # protobuf's own
 XSPACE_FIELDS_MAX: Final = 1 << 20  # fields of one message that are kept: planes, lines, metadata
+XSPACE_PLANES_MAX: Final = 10_000  # a profile of a whole pod has some hundreds; each is a process and some 50 µs
+XSPACE_LINES_MAX: Final = 50_000  # of all planes; each is a thread, and its events a batch of their own: 160 µs
+XSPACE_METADATA_ENTRIES_MAX: Final = 2_000_000  # names of events and stats, and stats of planes: some 5 µs each
 XSPACE_EVENT_STATS_MAX: Final = 1024
 XSPACE_STAT_COLUMNS_MAX: Final = 4096  # names and types of stats in a slice of events; a trace keeps ARG_KEYS_MAX
 XSPACE_LEVELS_MAX: Final = 256  # of derived lines: scopes in scopes; deeper ones are left out
@@ -61,6 +64,9 @@ REQUEST_ID_BYTES_MAX: Final = 128
 RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB
 RPC_CHUNK_BYTES: Final = 512 * 1024
 IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
+IMPORT_IDLE_SECONDS: Final = 60.0  # between two messages of an import: a stalled one holds a slot and disk
+IMPORTS_MAX: Final = 32  # at once: each holds a file on the store's disk and a message in memory
+IMPORTS_PER_UID_MAX: Final = 4
 TOKEN_LIFETIME_SECONDS: Final = 300
 METRICS_CONNECTIONS_MAX: Final = 32  # at once; the oldest is closed for one more
 METRICS_FAULT_LOG_SECONDS: Final = 60.0  # between lines of the log about connections that went wrong
@@ -77,7 +83,7 @@ INGEST_THREADS_MAX: Final = 65_536  # streams of chunks (queues of threads) in o
 INGEST_GAPS_MAX: Final = 4096  # chunks of one incarnation that others have overtaken and that may still come
 INGEST_LOSSES_MAX: Final = 64  # entries of one Finish
 INGEST_JOURNAL_BYTES_MAX: Final = 4 * GiB  # of one target of one capture
-INGEST_FREE_BYTES_MIN: Final = 256 * MiB  # of the journal's filesystem; below it nothing more is taken
+INGEST_TRACE_FACTOR: Final = 4  # so many times its bytes are kept free for the trace it becomes: 2.8 for plain ranges
 INGEST_PUSHED_MAX: Final = 16  # streams at once that no capture asked for: each holds a file on the store's disk
 INGEST_PUSHED_PER_UID_MAX: Final = 8
 INGEST_PUSHED_BYTES_MAX: Final = 1 * GiB  # of one of them
@@ -93,6 +99,9 @@ STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, J
 # Workers
 WORKER_MEMORY_BYTES: Final = 4 * GiB
 WORKER_JOB_SECONDS: Final = 900
+DECODE_CPU_SECONDS_MIN: Final = 60.0  # of a worker's CPU to store a trace, however small
+DECODE_CPU_SECONDS_PER_MIB: Final = 4.0  # of its inputs more: gzip holds some 20 MiB of JSON in one, which take 0.4 s
+DECODE_CPU_LOOK_SECONDS: Final = 1.0
 
 # Audit log
 AUDIT_INTERVAL_SECONDS: Final = 60.0  # one summary of a uid, at most, of what got no line of its own
@@ -111,7 +120,13 @@ AUDIT_COPIES_WAITING_MAX: Final = 1024  # lines that journald or syslog has not 
 # Store
 STORE_BYTES_DEFAULT: Final = 20 * GiB
 STORE_SHARE_DEFAULT: Final = 0.10  # of the filesystem, where that is less
-DISK_FREE_SHARE_MIN: Final = 0.05  # below it new captures are refused
+DISK_FREE_SHARE_MIN: Final = 0.05  # below it nothing new is begun, and imports end
+DISK_FREE_BYTES_MIN: Final = 256 * MiB  # or that share, where it is less: captures that run end before it is touched
+DISK_UID_SHARE: Final = 0.5  # of what may be written: the most that one user's unfinished work may hold or be promised
+DISK_STEP_BYTES: Final = 16 * MiB  # promised ahead of what writes on and on
+DISK_LOOK_SECONDS: Final = 0.5  # between two looks at what workers and other programs have written
+PINS_PER_UID_MAX: Final = 100  # traces
+PINNED_SHARE_MAX: Final = 0.5  # of the store, for all pins; and of a user's equal share of it, for theirs
 META_BYTES_MAX: Final = 128 * MiB  # meta.json of one trace
 RECORD_BYTES_MAX: Final = 16 * MiB  # one durable record (a capture, pins and shares of a trace)
 CAPTURES_KEPT_MAX: Final = 5_000  # records of ended captures; the oldest go first
@@ -128,6 +143,9 @@ KINETO_PROCESSES_MAX: Final = 4096
 KINETO_PROCESSES_PER_UID_MAX: Final = 1024
 KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period libkineto can be given is 1 s
 KINETO_CONFIG_BYTES_MAX: Final = 16 * 1024  # far below the sender's SO_SNDBUF
+PICKUP_BYTES_MAX: Final = 4 * GiB  # of data in a file that a target wrote; more is cut off
+PICKUP_ESTIMATES_MAX: Final = 16  # or so many times what it was estimated to be, within TRACE_FILE_BYTES_MAX
+PICKUP_PIECES_MAX: Final = 10_000  # between holes, of such a file: a real one has none
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
 
 # Agents of attached processes (untrusted packets and descriptors)

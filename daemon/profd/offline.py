@@ -22,6 +22,7 @@ empty means the latest. A trace is an object with the fields of
     timeline  {"id", "lines": [kind, …], "rules"}               JSON lines as of `profctl timeline --json`
     diff      {"id", "other", "by"}                             JSON as of `profctl diff --json`
     sql       {"id", "sql", "limit"}                            JSON as of `profctl sql --json`
+    evictions {"bytes"}                                         JSON as of `profctl store evictions --json`
     import    {"path", "format", "dialect"}                     trace
     rm        {"id"}                                            {"id"}
     pin       {"id"}                                            trace
@@ -198,6 +199,20 @@ async def _sql(library: Library, me: Caller, request: Request) -> None:
     await library.sql(me, request.text("id"), request.text("sql"), _STDOUT, limit=request.number("limit"))
 
 
+async def _evictions(library: Library, me: Caller, request: Request) -> object:
+    preview, gone = await library.evictions(me, request.number("bytes"))
+    return {
+        "limit_bytes": preview.limit,
+        "stored_bytes": preview.stored,
+        "share_bytes": preview.share,
+        "own_bytes": preview.own,
+        "own_pinned_bytes": preview.own_pinned,
+        "traces": [_trace(record) for record in gone],
+        "others": len(preview.gone) - len(gone),
+        "refusal": preview.refusal,
+    }
+
+
 async def _import(library: Library, me: Caller, request: Request) -> object:
     path = Path(request.text("path"))
     form = format_of(request.text("dialect")) or request.text("format")
@@ -244,6 +259,7 @@ _READING: Final[dict[str, Verb]] = {
     "timeline": _timeline,
     "diff": _diff,
     "sql": _sql,
+    "evictions": _evictions,
 }
 _WRITING: Final[dict[str, Verb]] = {
     "import": _import,
@@ -277,7 +293,7 @@ def _open(root: Path, verb: str) -> Store:
     if verb != "import" and not (root / "traces").is_dir():
         raise NotFound(f"There is no store in {root}: name the daemon's state directory, or import a file first.")
     root.mkdir(mode=0o750, parents=True, exist_ok=True)
-    return Store(root, StoreLimits(free_share_min=0.0), StoreLock(root, "offline", OFFLINE_WAIT_SECONDS))
+    return Store(root, StoreLimits(free_share_min=0.0, uid_share=1.0), StoreLock(root, "offline", OFFLINE_WAIT_SECONDS))
 
 
 def run(verb: str, root: Path, request: Request) -> object:

@@ -13,7 +13,7 @@ import socket
 import struct
 import tempfile
 import zlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +28,7 @@ from profd.rpc.guard import Guard
 from profd.rpc.ingest import IngestServicer
 from profd.rpc.server import RpcServer
 from profd.store.catalog import TraceRecord
+from profd.store.space import Claim, Space
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens
@@ -38,6 +39,11 @@ from tests.support import arena_writer as writer
 INCARNATION, EPOCH = 0xABCDEF, 7
 LONG = 60.0  # a busy machine; nothing waits so long when all is well
 HEADER = struct.Struct("<IHBBIIQIIQQQqIIIIIIQ")
+
+
+def claim_of(free: Callable[[], int]) -> Claim:
+    """A claim on a disk of which so much is free; all of it may be one user's."""
+    return Space(Path("/"), uid_share=2.0, measure=lambda: (free(), 0)).claim(0, "the file")
 
 
 class Audit:
@@ -52,9 +58,13 @@ class Shelf:
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, str, bytes, list[Loss], list[str]]] = []
+        self._space = Space(Path(tempfile.gettempdir()))
 
     def spool(self) -> BinaryIO:
         return tempfile.TemporaryFile()
+
+    def claim(self, caller: Caller, what: str) -> Claim:
+        return self._space.claim(caller.uid, what)
 
     async def import_stream(
         self, caller: Caller, fd: int, label: str, lost: Sequence[Loss], warnings: Sequence[str]

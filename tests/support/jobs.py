@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -53,6 +54,11 @@ def hang(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, 
         os.write(fds[0], b"x")
     threading.Event().wait()
     return {}
+
+
+def spin(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Use the CPU for ever, in code that hears no signal."""
+    return {"sum": sum(itertools.repeat(1))}
 
 
 def hoard(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from profclient.errors import UsageError
 _NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _NS |= {"m": 60 * _NS["s"], "min": 60 * _NS["s"], "h": 3600 * _NS["s"]}
 _STEPS = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?")
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,3})?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h)")
 
 
@@ -40,6 +41,15 @@ def parse_window_ns(text: str) -> tuple[int | None, int | None]:
     if from_ns is not None and to_ns is not None and to_ns <= from_ns:
         raise UsageError(f"the window {text!r} ends before it begins.")
     return from_ns, to_ns
+
+
+def parse_size(text: str) -> int:
+    """`500MB`, `2GiB` or plain bytes → bytes."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"{text!r} is not a size; write it like 500MB or 2GiB.")
+    number, prefix, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** (" KMGT".index(prefix.upper()) if prefix else 0))
 
 
 def parse_hertz(text: str) -> float:

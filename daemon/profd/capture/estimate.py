@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profd.capture.model import Options
-from profd.limits import DISK_FREE_SHARE_MIN, MiB
+from profd.errors import Exhausted
+from profd.limits import MiB
 from profd.sources.base import Plan
+from profd.store.space import Space
 from profd.targets.memory import Memory
 from profd.targets.process import ProcessId
 
@@ -32,8 +33,8 @@ class Headroom:
 class HostHeadroom:
     """Reads headroom from /proc, the target's cgroups and the filesystem of the state directory."""
 
-    def __init__(self, state_dir: Path, memory: Memory | None = None) -> None:
-        self._state_dir = state_dir
+    def __init__(self, state_dir: Path, memory: Memory | None = None, space: Space | None = None) -> None:
+        self._space = space or Space(state_dir)
         self._memory = memory or Memory()
 
     def of(self, process: ProcessId) -> Headroom:
@@ -41,13 +42,11 @@ class HostHeadroom:
         return Headroom(memory_bytes=self._memory.left(process.pid), disk_bytes=self.disk())
 
     def disk(self) -> int | None:
-        """Bytes that may be written before the reserve is touched; negative below it."""
+        """Bytes that may be written before the reserve is touched, less what is promised; negative below it."""
         try:
-            info = os.statvfs(self._state_dir)
-        except OSError:
+            return self._space.left()
+        except Exhausted:
             return None
-        reserve = int(info.f_blocks * info.f_frsize * DISK_FREE_SHARE_MIN)
-        return info.f_bavail * info.f_frsize - reserve
 
 
 def over_limit(plan: Plan, options: Options, find_headroom: Callable[[], Headroom]) -> str:

@@ -7,7 +7,7 @@ import os
 from typing import Final
 
 from profd.capture.model import Reason
-from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
+from profd.errors import BadTrace, DiskFull, Exhausted, JobFailed, ProfdError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -18,6 +18,8 @@ def reason_of(error: OSError | ProfdError) -> Reason:
         return Reason.UNREADABLE
     if isinstance(error, JobFailed):
         return Reason.WORKER_DIED
+    if isinstance(error, DiskFull):
+        return Reason.DISK_FULL
     system = error if isinstance(error, OSError) else error.__cause__
     if isinstance(system, OSError):
         return Reason.DISK_FULL if system.errno in _FULL else Reason.STORE_UNAVAILABLE

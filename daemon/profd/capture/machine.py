@@ -60,7 +60,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Somebody wants the recording to end now: CANCELLED_BY_USER, CLIENT_GONE or TIMEOUT."""
+    """Somebody wants the recording to end now: CANCELLED_BY_USER, CLIENT_GONE, DISK_FULL or TIMEOUT."""
 
     reason: Reason
     message: str
@@ -312,6 +312,9 @@ class Machine:
         if stop.reason is Reason.TIMEOUT and recording.reason is Reason.NONE:
             recording.reason = Reason.TIMEOUT
             recording.message = "the recording was cut off at its deadline"
+        elif stop.reason is Reason.DISK_FULL and self.can_stop:
+            if recording.reason is Reason.NONE:
+                recording.reason, recording.message = stop.reason, f"ended early: {stop.message}; what there is is kept"
         elif self.can_stop and not (self._open_ended and stop.reason is Reason.CANCELLED_BY_USER):
             # A trace that was cut short is whole, but its reader must know.
             self.target.warnings.append(f"ended before its window: {stop.message}")

@@ -204,7 +204,7 @@ class CaptureManager:
             return
         target.not_honoured = list(choice.plan.not_honoured)
         target.risks = list(choice.plan.risks)
-        order = Order(choice.source, process, record.options)
+        order = Order(choice.source, process, record.options, choice.plan.trace_bytes)
         deadline_ns = self._deadline_ns(record.options, choice.plan)
         self._new_run(record, target).begin(order, deadline_ns, choice.plan.stop_ns)
 
@@ -282,6 +282,13 @@ class CaptureManager:
     def _abandon_runs(self, record: CaptureRecord, reason: Reason, message: str) -> None:
         for run in list(self._runs.get(record.id, {}).values()):
             run.abandon(reason, message)
+
+    def end_all(self, reason: Reason, message: str) -> None:
+        """Ask every live target to end now, keeping what it has: the host cannot bear it."""
+        for capture in list(self._runs):
+            record = self._book.get(capture)
+            if record is not None:
+                self._stop_runs(record, reason, message)
 
     # --- what callers do with theirs ---
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from profd.capture.model import Options, RawFile, Recording
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.store.space import Claim
 from profd.targets.process import Process, ProcessId
 
 
@@ -100,6 +101,10 @@ class Journal(Protocol):
 
     def directory(self, capture: str, process: ProcessId) -> Path:
         """The same directory; made if absent. Raises ProfdError or OSError."""
+        ...
+
+    def claim(self, uid: int) -> Claim:
+        """Of room for the raw files of one target. Touches nothing."""
         ...
 
     def remove(self, capture: str, process: ProcessId) -> None:

@@ -20,6 +20,7 @@ from profd.capture.model import Options, RawFile, Reason, Recording, State
 from profd.capture.ports import BeginBeside, Ended, Journal, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
+from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
 from profd.sources.base import Session, Source
 from profd.targets.process import Process
 
@@ -44,6 +45,13 @@ class Order:
     source: Source
     process: Process
     options: Options
+    trace_bytes: int | None = None  # that the target was estimated to write
+
+    @property
+    def file_bytes_max(self) -> int:
+        """The data of one file that is taken over from the target: some times the estimate, within the limits."""
+        estimated = PICKUP_ESTIMATES_MAX * (self.trace_bytes or 0)
+        return min(TRACE_FILE_BYTES_MAX, max(PICKUP_BYTES_MAX, estimated))
 
 
 class TargetRun:
@@ -171,7 +179,13 @@ class TargetRun:
         source, journal = order.source, self._parts.journal
         key = self._capture.id, self.target.process
         making = asyncio.ensure_future(asyncio.to_thread(journal.directory, *key))
-        self._session = Session(self._capture.id, journal.path(*key), asyncio.Event(), self._report, keep=self._keep)
+        claim = journal.claim(self._capture.owner_uid)
+        self._session = Session(
+            *(self._capture.id, journal.path(*key), asyncio.Event(), self._report),
+            keep=self._keep,
+            claim=claim,
+            file_bytes_max=order.file_bytes_max,
+        )
         if source.lets_go:
             made = asyncio.shield(making)  # who gives up waiting does not end the making
             made.add_done_callback(_seen)
@@ -197,6 +211,7 @@ class TargetRun:
             await self._hear_of_death(recording)
             self.send(m.Recorded(recording))
         finally:
+            claim.close()
             if beside is not None:
                 beside.drop()
 

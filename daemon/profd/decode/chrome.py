@@ -145,7 +145,7 @@ class ChromeDecoder:
         for piece in Slices(self._file, self._slice_bytes):
             scanner.feed(piece, False)
             members.update((key, loads(text)) for key, text in scanner.take()["members"])
-            if scanner.fault:
+            if scanner.fault or scanner.done:
                 break
         self._file.seek(position)
         return members

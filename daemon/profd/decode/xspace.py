@@ -20,6 +20,7 @@ from profd import limits
 from profd._scan import xspace_events
 from profd.decode import xspace_kinds as kinds
 from profd.decode.batch import Batch, Findings
+from profd.decode.xspace_cost import check, check_cost
 from profd.decode.xspace_plane import NAME, Plane
 from profd.decode.xspace_stats import Arguments, PlaneStats
 from profd.decode.xspace_tracks import PlaneTrack
@@ -81,6 +82,7 @@ class XSpaceDecoder:
         # Tracks of earlier files, of which each plane may continue one.
         self._first_process = len(self.tracks.processes)
         self._identities = {str(process["id"]): number for number, process in enumerate(self.tracks.processes)}
+        self._namesakes: dict[str, int] = {}  # by what planes call themselves: the number of the last one
         self._continued: set[int] = set()
 
     def batches(self) -> Iterator[Batch]:
@@ -90,6 +92,7 @@ class XSpaceDecoder:
         spans = self._outline(wire)
         if not spans:
             raise BadTrace("the file has no XPlane in it: it is no XSpace, or an empty one", 0)
+        check_cost(wire, spans)
         self._find_session(wire, spans)
         for span in spans:
             yield from self._plane(wire, span)
@@ -103,6 +106,7 @@ class XSpaceDecoder:
                 continue
             if number == _PLANES:
                 planes.append(value)
+                check(len(planes), limits.XSPACE_PLANES_MAX, "planes")
             elif len(kept := texts.setdefault(_TEXTS[number], [])) < _TEXTS_MAX:
                 kept.append(wire.text(value)[:4096])
         self.findings.warnings += texts.get("errors", []) + texts.get("warnings", [])
@@ -166,14 +170,20 @@ class XSpaceDecoder:
             raise Exhausted(f"The XSpace has more than {limits.TRACKS_MAX} planes.")
         identity: Any = self._pid if plane.name == "/host:CPU" and self._pid is not None else plane.name
         session = [self._hostname, self._pid or 0]
-        wanted, number = identity, 1
+        wanted = identity
+        # From the last one of that name on: to ask after all of them would take a file of equal names forever.
+        number = self._namesakes.get(str(wanted), 1)
+        if number > 1:
+            identity = f"{wanted}#{number}"
         while (known := self._identities.get(str(identity))) is not None:
             process = self.tracks.processes[known]
             if known < self._first_process and known not in self._continued and process.get("session") == session:
                 self._continued.add(known)
+                self._namesakes[str(wanted)] = number
                 return PlaneTrack(self.tracks, known, plane)
             number += 1
             identity = f"{wanted}#{number}"
+        self._namesakes[str(wanted)] = number
         if number > 1:
             count(self.findings, "duplicate_plane")
         self._identities[str(identity)] = len(self.tracks.processes)

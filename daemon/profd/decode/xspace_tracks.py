@@ -24,6 +24,7 @@ class PlaneTrack:
         self._tracks = tracks
         self._earlier = {_content(entry): entry["id"] for entry in self.record.get("event_metadata", ())}
         self._ids = set(self._earlier.values())
+        self._unused_from = 0  # of the numbers that were looked at, all before it are taken
         self._free: dict[tuple[Any, str], list[int]] = {}
         if self.record:
             for thread, track in enumerate(tracks.threads):
@@ -36,8 +37,11 @@ class PlaneTrack:
         number: int | None = self._earlier.get(_content(entry))
         if number is None:
             number = int(entry["id"])
-            while number in self._ids:
-                number += 1
+            if number in self._ids:
+                number = max(number, self._unused_from)
+                while number in self._ids:
+                    number += 1
+                self._unused_from = number + 1
             self._ids.add(number)
         return number
 

@@ -16,6 +16,7 @@ from profd.ingest.ledger import Ledger
 from profd.ingest.sink import Rejected, Sink
 from profd.ingest.writer import Syncer, Writer
 from profd.limits import INGEST_EXPECTED_MAX, INGEST_LOSSES_MAX, TRACE_EVENTS_MAX
+from profd.store.space import Space
 from profd.trust.caller import Caller
 
 FILE_NAME: Final = "chunks.pfc"
@@ -151,7 +152,9 @@ class IngestStatistics:
 class Ingest:
     """All intakes of the daemon, and the threads they share."""
 
-    def __init__(self) -> None:
+    def __init__(self, space: Space | None = None) -> None:
+        """`space`: of the filesystem that journals are on, where others write as well."""
+        self._space = space
         self.writer = Writer()
         self.syncer = Syncer()
         self._expected: dict[tuple[int, int], Intake] = {}
@@ -174,7 +177,9 @@ class Ingest:
 
         The file is opened in a thread: a disk may take its time.
         """
-        opening = asyncio.ensure_future(asyncio.to_thread(JournalFile, directory / FILE_NAME))
+        path = directory / FILE_NAME
+        claim = self._space.claim(uid, "the journal of this capture", urgent=True) if self._space is not None else None
+        opening = asyncio.ensure_future(asyncio.to_thread(JournalFile, path, claim=claim))
         try:
             file = await asyncio.shield(opening)
         except asyncio.CancelledError:

@@ -2,7 +2,8 @@
 
 Chunks lie in it one after the other, as they were sent. A write that fails
 half-way (a full disk) is taken back, so the file always ends with a whole
-chunk, whoever looks.
+chunk, whoever looks. Some times as much as is in it is kept free for the trace
+that it becomes: a file that ends because the disk runs short can still be stored.
 """
 
 from __future__ import annotations
@@ -16,22 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from profd.errors import Exhausted
 from profd.ingest.chunk import Chunk, split_untrusted
-from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_FREE_BYTES_MIN, INGEST_JOURNAL_BYTES_MAX, MiB
+from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_JOURNAL_BYTES_MAX, INGEST_TRACE_FACTOR
 from profd.store.files import disk
+from profd.store.space import Claim, alone
 
-_FREE_EVERY_BYTES: Final = 16 * MiB  # between two looks at the free space
 _WINDOW_BYTES: Final = 8 * INGEST_CHUNK_BYTES_MAX  # read at a time when a file is recovered
 
 log = logging.getLogger("profd.ingest")
-
-FreeBytes = Callable[[int], int]
-
-
-def free_bytes(fd: int) -> int:
-    """What an ordinary user may still write on the filesystem of `fd`."""
-    found = os.fstatvfs(fd)
-    return found.f_bavail * found.f_frsize
 
 
 class JournalFull(Exception):
@@ -45,17 +39,18 @@ class JournalFile:
         self,
         path: Path,
         bytes_max: int = INGEST_JOURNAL_BYTES_MAX,
-        free_min: int = INGEST_FREE_BYTES_MIN,
-        free: FreeBytes = free_bytes,
+        claim: Claim | None = None,
         fd: int | None = None,
     ) -> None:
-        """Open or make it, mode 0600, or take an open descriptor over. Raises Exhausted when the disk refuses."""
+        """Open or make it, mode 0600, or take an open descriptor over. Raises Exhausted when the disk refuses.
+
+        `claim` becomes its own; without one nobody else writes to that filesystem.
+        """
         self.path = path
         self._bytes_max = bytes_max
-        self._free_min = free_min
-        self._free = free
+        self._claim = claim or alone()
         self._lock = threading.Lock()
-        self._look_again_at = 0  # bytes at which the free space is looked at again
+        self._look_again_at = 0  # bytes at which room is asked for again
         with disk(path, "Opening"):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(path, flags, 0o600) if fd is None else fd
@@ -119,17 +114,18 @@ class JournalFile:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+                self._claim.close()
 
     def _check_room(self, more: int) -> None:
         if self.bytes + more > self._bytes_max:
             raise JournalFull(f"{self.path} has reached its limit of {self._bytes_max} bytes")
         if self.bytes + more > self._look_again_at:
-            free = self._free(self._fd)
-            if free - more < self._free_min:
-                raise JournalFull(
-                    f"the filesystem of {self.path} has {free} bytes free; nothing is written below {self._free_min}"
-                )
-            self._look_again_at = self.bytes + min(_FREE_EVERY_BYTES, free - self._free_min)
+            least = more + INGEST_TRACE_FACTOR * (self.bytes + more)
+            try:
+                kept = self._claim.hold(self.bytes, least)
+            except Exhausted as error:
+                raise JournalFull(str(error)) from error
+            self._look_again_at = self.bytes + more + (kept - least) // (1 + INGEST_TRACE_FACTOR)
 
     def _write(self, data: memoryview) -> None:
         at = self.bytes

@@ -26,6 +26,7 @@ from profd.limits import (
     INGEST_PUSHED_PER_UID_MAX,
 )
 from profd.store.catalog import TraceRecord
+from profd.store.space import Claim
 from profd.trust.caller import Caller
 
 UNFINISHED_SECONDS: Final = 15.0
@@ -41,6 +42,10 @@ class Shelf(Protocol):
 
     def spool(self) -> BinaryIO:
         """A nameless file. Blocks. Raises ProfdError without room."""
+        ...
+
+    def claim(self, caller: Caller, what: str) -> Claim:
+        """Of the room for it."""
         ...
 
     async def import_stream(
@@ -143,7 +148,8 @@ class Pushed:
     def _begin(self, caller: Caller, incarnation: int, epoch: int, label: str, file: BinaryIO) -> Push:
         def journal() -> JournalFile:
             name = Path(f"the stream {label!r}")
-            return JournalFile(name, INGEST_PUSHED_BYTES_MAX, fd=os.dup(file.fileno()))
+            claim = self._shelf.claim(caller, str(name))
+            return JournalFile(name, INGEST_PUSHED_BYTES_MAX, claim, os.dup(file.fileno()))
 
         try:
             self._check_room(caller)

@@ -17,7 +17,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,9 @@ from typing import Final
 from profd.capture.model import RawFile
 from profd.errors import BadInput
 from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
+from profd.store.eviction import Held, victims
 from profd.store.files import disk
+from profd.store.space import Claim, Space, alone
 from profd.targets.process import ProcessId
 
 NOTE: Final = ".recording.json"
@@ -54,8 +56,11 @@ class Journal:
     Captures begin and end on threads of their own: what one of them looks at another may have removed.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, space: Space | None = None) -> None:
+        """`space`: of its filesystem, where others write as well."""
         self._root = root
+        self._space = space
+        self.owner_of: Callable[[str], int] = lambda capture: 0  # uid, whose raw data goes first where it is most
         self._parents = threading.Lock()  # a capture's own directory is made or removed
         with disk(root, "Creating"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,6 +73,10 @@ class Journal:
             with disk(path, "Creating"), self._parents:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
+
+    def claim(self, uid: int) -> Claim:
+        """Of room for the raw files of one target. Touches nothing."""
+        return self._space.claim(uid, "the raw data of this capture", urgent=True) if self._space else alone()
 
     def files(self, capture: str, process: ProcessId) -> list[Path]:
         """The whole regular files of one target, by name; names with a leading dot are not whole yet."""
@@ -120,21 +129,22 @@ class Journal:
         bytes_max: int = JOURNAL_BYTES_MAX,
         now_ns: int | None = None,
     ) -> list[Survivor]:
-        """Delete what is too old, then the oldest until the rest fits; returns what went.
+        """Delete what is too old, then until the rest fits the oldest of whoever has the most; returns what went.
 
         What changed within JOURNAL_SETTLED_SECONDS may belong to a live capture: it counts, but stays.
         """
         now = time.time_ns() if now_ns is None else now_ns
         found = self.survivors()
-        total = sum(survivor.bytes for survivor in found)
-        gone = []
-        for survivor in found:
-            age = (now - survivor.changed_ns) / 1e9
-            if age > seconds_max or (total > bytes_max and age > JOURNAL_SETTLED_SECONDS):
-                self.remove(survivor.capture, survivor.process)
-                log.info("raw data dropped", extra={"capture": survivor.capture, "bytes": survivor.bytes})
-                total -= survivor.bytes
-                gone.append(survivor)
+        gone = [survivor for survivor in found if now - survivor.changed_ns > seconds_max * 1e9]
+        kept = {str(survivor.directory): survivor for survivor in found if survivor not in gone}
+        held = (
+            Held(name, self.owner_of(one.capture), one.bytes, now - one.changed_ns <= JOURNAL_SETTLED_SECONDS * 1e9)
+            for name, one in kept.items()
+        )
+        gone += [kept[victim.id] for victim in victims(held, bytes_max)]
+        for survivor in gone:
+            self.remove(survivor.capture, survivor.process)
+            log.info("raw data dropped", extra={"capture": survivor.capture, "bytes": survivor.bytes})
         return gone
 
     def path(self, capture: str, process: ProcessId) -> Path:
@@ -161,6 +171,7 @@ def _survivor(directory: Path, process: ProcessId) -> Survivor:
     for entry in inside:
         with contextlib.suppress(FileNotFoundError):  # a live source renames its files
             found = os.lstat(entry)
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+            data = min(found.st_size, found.st_blocks * 512)  # what a target wrote may be mostly holes
+            size += data if stat.S_ISREG(found.st_mode) else 0
             changed = max(changed, found.st_mtime_ns)
     return Survivor(directory.parent.name, process, directory, size, changed)

@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, Final, Protocol
 
 from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
-from profd.errors import BadInput, BadTrace
-from profd.limits import IMPORT_BYTES_MAX
+from profd.errors import BadInput
+from profd.rpc.imports import Slots, received
 from profd.rpc.stream import streamed
 from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
@@ -23,8 +23,6 @@ from profd.store.library import Library
 from profd.trust import caller as callers
 
 LIST_MAX: Final = 1000
-IMPORTS_AT_ONCE: Final = 4  # each holds a file on the store's disk
-LABEL_CHARS_MAX: Final = 255
 
 _INTEGERS: Final = (
     "count",
@@ -59,7 +57,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         self._library = library
         self._audit = audit
         self._streams = asyncio.Semaphore(streams_max)
-        self._imports = asyncio.Semaphore(IMPORTS_AT_ONCE)
+        self._imports = Slots()
 
     async def ListTraces(self, request: pb.ListTracesRequest, context: object) -> pb.ListTracesResponse:
         if request.limit < 0:
@@ -189,11 +187,27 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
 
     async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
         caller = callers.current()
-        async with self._imports:
-            with contextlib.closing(await asyncio.to_thread(self._library.spool)) as file:
-                label, dialect = await _received(request, file)
-                record = await self._library.import_file(caller, file.fileno(), label, format_of(dialect))
+        with (
+            self._imports.held_by(caller),
+            self._library.claim(caller, "this import") as claim,
+            contextlib.closing(await asyncio.to_thread(self._library.spool)) as file,
+        ):
+            label, dialect = await received(request, file, claim)
+            record = await self._library.import_file(caller, file.fileno(), label, format_of(dialect))
         return pb.ImportResponse(trace=trace_message(record))
+
+    async def Evictions(self, request: pb.EvictionsRequest, context: object) -> pb.EvictionsResponse:
+        preview, gone = await self._library.evictions(callers.current(), request.bytes)
+        return pb.EvictionsResponse(
+            limit_bytes=preview.limit,
+            stored_bytes=preview.stored,
+            share_bytes=preview.share,
+            own_bytes=preview.own,
+            own_pinned_bytes=preview.own_pinned,
+            traces=[trace_message(record) for record in gone],
+            others=len(preview.gone) - len(gone),
+            refusal=preview.refusal,
+        )
 
     async def _chunks(
         self, produce: Callable[[int], Coroutine[Any, Any, object]]
@@ -241,21 +255,3 @@ def _average_message(row: dict[str, Any]) -> pb.KeyAverage:
         if row.get(name) is not None:
             setattr(message, name, row[name])
     return message
-
-
-async def _received(chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO) -> tuple[str, str]:
-    """Write a streamed file down; its label and dialect. Raises BadTrace when it is empty, BadInput when too large."""
-    label, dialect, size = "", "", 0
-    async for chunk in chunks:
-        label = label or text(chunk.filename)[:LABEL_CHARS_MAX]
-        if chunk.dialect:
-            dialect = chunk.dialect
-            format_of(dialect)  # before the whole file has come
-        size += len(chunk.data)
-        if size > IMPORT_BYTES_MAX:
-            raise BadInput(f"the file is larger than {IMPORT_BYTES_MAX} bytes, the limit of one import")
-        await asyncio.to_thread(file.write, chunk.data)
-    if not size:
-        raise BadTrace("the file is empty")
-    await asyncio.to_thread(file.seek, 0)  # flushes, too
-    return label or "import", dialect

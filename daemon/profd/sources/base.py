@@ -18,6 +18,8 @@ from typing import ClassVar
 
 from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
 from profd.gpu.leases import Held
+from profd.limits import PICKUP_BYTES_MAX
+from profd.store.space import Claim, alone
 from profd.targets.process import Process
 
 
@@ -81,6 +83,8 @@ class Session:
     phases: list[Phase] = field(default_factory=list)
     keep: Callable[[list[RawFile]], None] = lambda files: None
     """Files that are being written and are of use whatever happens to the daemon: `profctl retry` finds them."""
+    claim: Claim = field(default_factory=alone)  # of room on the journal's disk, for files that are taken over
+    file_bytes_max: int = PICKUP_BYTES_MAX  # of data in one that the target wrote
     made: Awaitable[object] | None = None
     """Of a source that `lets_go`: to be awaited before the directory is used. Raises OSError and ProfdError."""
 

@@ -19,6 +19,7 @@ import msgspec
 from profd.capture.model import Loss
 from profd.decodable import decodable
 from profd.errors import Exhausted, ProfdError, Unavailable
+from profd.store.eviction import Held
 from profd.store.files import disk
 from profd.store.meta import TraceMeta, decode_struct, encode_struct
 
@@ -166,11 +167,11 @@ class Catalog:
         found = self._records("WHERE owner_uid = ? ORDER BY created_ns DESC, id DESC LIMIT 1", (uid,))
         return found[0] if found else None
 
-    def evictable(self) -> list[tuple[str, int]]:
-        """(id, bytes) of unpinned traces, oldest first."""
+    def held(self) -> list[Held]:
+        """All traces, oldest first, as eviction sees them."""
         with self._transaction() as db:
-            query = "SELECT id, bytes FROM traces WHERE NOT pinned ORDER BY created_ns, id"
-            return list(db.execute(query).fetchall())
+            query = "SELECT id, owner_uid, bytes, pinned FROM traces ORDER BY created_ns, id"
+            return [Held(trace, uid, size, bool(pinned)) for trace, uid, size, pinned in db.execute(query)]
 
     def totals(self) -> tuple[int, int, int]:
         """(traces, bytes, bytes of pinned ones). Asked at every scrape, counted after changes only."""

@@ -41,7 +41,7 @@ def verified(staging: Path, meta: TraceMeta) -> TraceMeta:
         if entry.name not in allowed or not stat.S_ISREG(mode.st_mode) or mode.st_nlink != 1:
             raise BadInput(f"The worker left {entry.name!r}, which is no file of a trace: it was not stored.")
         found.add(entry.name)
-        size += mode.st_size if entry.name != META_FILE else 0
+        size += mode.st_size  # the description, too: it may have more in it than the events
     missing = {info.file for info in meta.segments} - found
     if missing:
         raise BadInput(f"The worker did not write {', '.join(sorted(missing))}: the trace was not stored.")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
@@ -16,9 +17,10 @@ import msgspec
 
 from profd.capture.model import Phase
 from profd.errors import BadInput, ProfdError
-from profd.limits import TRACE_FILE_BYTES_MAX
+from profd.limits import DISK_LOOK_SECONDS, DISK_STEP_BYTES, TRACE_FILE_BYTES_MAX
 from profd.store.catalog import TraceRecord
 from profd.store.meta import TraceMeta
+from profd.store.space import Claim
 from profd.store.store import Store
 
 log = logging.getLogger("profd.store")
@@ -94,15 +96,43 @@ async def ingest(
     meta.created_ns = meta.created_ns or time.time_ns()
     meta.title = _printable(meta.title)
     staging = await asyncio.to_thread(store.staging)
+    with store.space.claim(meta.owner_uid, "the trace of this", urgent=bool(meta.capture)) as claim:
+        try:
+            started = time.perf_counter_ns()
+            fds = [file.fd for file in inputs]
+            raw = sum(os.fstat(fd).st_blocks * 512 for fd in fds)
+            claim.hold(0, min(raw, DISK_STEP_BYTES), raw)
+            job = run_job("store_trace", _arguments(inputs, staging, meta), fds, on_progress)
+            result = await _within(claim, staging, job)
+            meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
+        except BaseException:
+            await _to_the_end(store.discard, staging)
+            raise
+        return await _to_the_end(_settle, store, staging, meta), result
+
+
+async def _within(claim: Claim, staging: Path, job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """The result of a job that writes to `staging`; it is ended when the disk runs short. Raises what `hold` does."""
+    task = asyncio.ensure_future(job)
     try:
-        started = time.perf_counter_ns()
-        fds = [file.fd for file in inputs]
-        result = await run_job("store_trace", _arguments(inputs, staging, meta), fds, on_progress)
-        meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
-    except BaseException:
-        await _to_the_end(store.discard, staging)
-        raise
-    return await _to_the_end(_settle, store, staging, meta), result
+        while not (await asyncio.wait({task}, timeout=DISK_LOOK_SECONDS))[0]:
+            await asyncio.to_thread(lambda: claim.hold(_written(staging), 1))
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # seen, whatever is raised instead
+
+
+def _written(staging: Path) -> int:
+    """Bytes on the disk; what a worker has just removed has none."""
+    found = 0
+    for folder, _, files in os.walk(staging):
+        for name in files:
+            with contextlib.suppress(OSError):
+                found += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return found
 
 
 def _settle(store: Store, staging: Path, meta: TraceMeta) -> TraceRecord:

@@ -13,9 +13,11 @@ from profd.capture.model import Loss
 from profd.errors import BadInput, Denied, NotFound
 from profd.store.access import may_read, require_owner
 from profd.store.catalog import TraceRecord
+from profd.store.eviction import Preview
 from profd.store.ids import is_id
 from profd.store.ingest import Input, OnProgress, RunJob, check_raw, ingest
 from profd.store.meta import TraceMeta
+from profd.store.space import Claim
 from profd.store.store import Store
 from profd.trust.caller import Caller
 
@@ -58,9 +60,17 @@ class Library:
         return await asyncio.to_thread(self.store.meta, record.id)
 
     async def pin(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
-        """Keep it from being evicted, or not any more. Owner and admins."""
+        """Keep it from being evicted, or not any more. Owner, within limits, and admins."""
         record = await self._owned(caller, trace, "pin" if pinned else "unpin")
-        return await asyncio.to_thread(self.store.pin, record.id, pinned)
+        return await asyncio.to_thread(self.store.pin, record.id, pinned, limited=not caller.admin)
+
+    async def evictions(self, caller: Caller, size: int) -> tuple[Preview, Sequence[TraceRecord]]:
+        """What would go were a trace of the caller's of this size stored now, and those of it that they may see."""
+        if size < 0:
+            raise BadInput(f"A trace has no {size} bytes.")
+        preview = await asyncio.to_thread(self.store.preview, caller.uid, size)
+        gone = [trace.id for trace in preview.gone if caller.admin or trace.uid == caller.uid]
+        return preview, await asyncio.to_thread(lambda: [self.store.get(trace) for trace in gone])
 
     async def share(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
         """Let exactly these users (names or uids) read it beside its owner; "*" = everybody. Owner and admins."""
@@ -213,6 +223,10 @@ class Library:
         record = await self.get(caller, trace)
         self._on_use(f"trace.{verb}", caller, record)
         return record
+
+    def claim(self, caller: Caller, what: str) -> Claim:
+        """Of room on the store's disk for what a caller sends."""
+        return self.store.space.claim(caller.uid, what)
 
     async def _owned(self, caller: Caller, trace: str, what: str) -> TraceRecord:
         record = await self.get(caller, trace)

@@ -19,21 +19,31 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from profd.errors import BadInput, Exhausted, NotFound
-from profd.limits import DISK_FREE_SHARE_MIN, SHARES_MAX, STORE_BYTES_DEFAULT, STORE_SHARE_DEFAULT
+from profd.limits import (
+    DISK_FREE_SHARE_MIN,
+    DISK_UID_SHARE,
+    PINNED_SHARE_MAX,
+    PINS_PER_UID_MAX,
+    SHARES_MAX,
+    STORE_BYTES_DEFAULT,
+    STORE_SHARE_DEFAULT,
+)
 from profd.store import rebuild
 from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
+from profd.store.eviction import Held, Preview, victims
 from profd.store.files import disk, sync, write_atomic
 from profd.store.handover import hand_to_workers, let_workers_pass, merged, verified
 from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
 from profd.store.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.store.records import Records
+from profd.store.space import Space
 from profd.workers import identity
 
 log = logging.getLogger("profd.store")
@@ -46,6 +56,7 @@ class StoreLimits:
     bytes: int = STORE_BYTES_DEFAULT
     share: float = STORE_SHARE_DEFAULT
     free_share_min: float = DISK_FREE_SHARE_MIN  # below it new captures are refused
+    uid_share: float = DISK_UID_SHARE  # of what may be written, to the unfinished work of one user
 
 
 @dataclass(slots=True)
@@ -73,6 +84,8 @@ class Store:
         """Open, or create, the store in `root`; sweeps leftovers and puts the catalog right."""
         self.root = root
         self.limits = limits or StoreLimits()
+        self.on_evicted: Callable[[Held], None] = lambda trace: None
+        self.space = Space(root, self.limits.free_share_min, self.limits.uid_share)
         self.traces = root / "traces"
         self._staging = root / "staging"
         self._trash = root / "trash"
@@ -134,7 +147,7 @@ class Store:
         with disk(staging, "Storing"):
             identity.make_readable(staging)
             written = verified(staging, read_meta(staging))
-            self._check_fits(written.bytes)
+            self._check_fits(written.bytes, meta.owner_uid)
             for entry in staging.iterdir():
                 sync(entry)
             final = merged(written, meta)
@@ -180,14 +193,43 @@ class Store:
             found = os.statvfs(self.root)
         return min(self.limits.bytes, int(found.f_blocks * found.f_frsize * self.limits.share))
 
-    def _check_fits(self, size: int) -> None:
+    def _check_fits(self, size: int, uid: int) -> None:
         limit = self.limit_bytes()
-        _, _, pinned = self._catalog.totals()
+        _, total, pinned = self._catalog.totals()
         if size + pinned > limit:
             raise Exhausted(
                 f"The trace has {size} bytes, pinned traces hold {pinned} of the {limit} that {self.root} may take: "
                 "unpin or remove some, or raise the limit, then try again."
             )
+        if total + size <= limit:
+            return
+        held = [*self._catalog.held(), Held("", uid, size)]
+        if any(not trace.id for trace in victims(held, limit)):
+            users = len({trace.uid for trace in held})
+            raise Exhausted(
+                f"The trace has {size} bytes, and {users} users share the {limit} that {self.root} may take, "
+                f"{limit // users} each: record for a shorter time, or let somebody remove some (`profctl rm`), "
+                "then try again."
+            )
+
+    def preview(self, uid: int, size: int) -> Preview:
+        """What would go were a trace of this user and size stored now; nothing does."""
+        limit, held = self.limit_bytes(), self._catalog.held()
+        refusal = ""
+        try:
+            self._check_fits(size, uid)
+        except Exhausted as error:
+            refusal = str(error)
+        own = [trace for trace in held if trace.uid == uid]
+        return Preview(
+            limit=limit,
+            stored=sum(trace.bytes for trace in held),
+            share=limit // len({uid, *(trace.uid for trace in held)}),
+            own=sum(trace.bytes for trace in own),
+            own_pinned=sum(trace.bytes for trace in own if trace.pinned),
+            gone=[] if refusal else victims([*held, Held("", uid, size)], limit),
+            refusal=refusal,
+        )
 
     # -- asking --------------------------------------------------------------
 
@@ -240,10 +282,37 @@ class Store:
 
     # -- changing ------------------------------------------------------------
 
-    def pin(self, trace: str, pinned: bool) -> TraceRecord:
-        """Keep a trace from being evicted, or not any more."""
+    def pin(self, trace: str, pinned: bool, *, limited: bool = True) -> TraceRecord:
+        """Keep a trace from being evicted, or not any more. Exhausted above the limits of its owner and of all pins.
+
+        Those of its owner do not hold where it is not `limited`.
+        """
         with self._changing:
-            return self._mark(trace, pinned, self.get(trace).readers)
+            record = self.get(trace)
+            if pinned and not record.pinned:
+                self._check_pin(record, limited)
+            return self._mark(trace, pinned, record.readers)
+
+    def _check_pin(self, record: TraceRecord, limited: bool) -> None:
+        held = self._catalog.held()
+        most = int(self.limit_bytes() * PINNED_SHARE_MAX)
+        pins = [trace for trace in held if trace.pinned]
+        all_bytes = sum(trace.bytes for trace in pins)
+        if all_bytes + record.bytes > most:
+            raise Exhausted(
+                f"All pinned traces hold {all_bytes} bytes, this one has {record.bytes}, and {most} may be pinned in "
+                f"{self.root}: unpin or remove some (`profctl unpin`), then try again."
+            )
+        if not limited:
+            return
+        own = [trace.bytes for trace in pins if trace.uid == record.owner_uid]
+        share = most // len({trace.uid for trace in held})
+        if len(own) >= PINS_PER_UID_MAX or sum(own) + record.bytes > share:
+            raise Exhausted(
+                f"{record.owner or record.owner_uid} has pinned {len(own)} traces of {sum(own)} bytes, this one has "
+                f"{record.bytes}, and {PINS_PER_UID_MAX} of {share} bytes may be pinned by one user now: unpin or "
+                "remove some (`profctl unpin`), then try again."
+            )
 
     def share(self, trace: str, names: Sequence[str]) -> TraceRecord:
         """Let these users read it, and nobody else beside its owner; "*" is everybody. BadInput for who is none."""
@@ -281,19 +350,17 @@ class Store:
         shutil.rmtree(doomed, ignore_errors=True)  # what stays is swept at the next start
 
     def enforce(self) -> list[str]:
-        """Evict the oldest unpinned traces until the store is within its limit; returns their ids."""
+        """Evict (`eviction.py`) until the store is within its limit; returns the ids."""
         limit = self.limit_bytes()
         _, total, _ = self._catalog.totals()
         gone: list[str] = []
-        for trace, size in self._catalog.evictable():
-            if total <= limit:
-                break
-            self._remove(trace)
-            total -= size
-            gone.append(trace)
+        for trace in victims(self._catalog.held(), limit) if total > limit else ():
+            self._remove(trace.id)
+            gone.append(trace.id)
             self._counts.evicted += 1
-            self._counts.evicted_bytes += size
-            log.info("evicted a trace", extra={"trace": trace, "bytes": size})
+            self._counts.evicted_bytes += trace.bytes
+            log.info("evicted a trace", extra={"trace": trace.id, "uid": trace.uid, "bytes": trace.bytes})
+            self.on_evicted(trace)
         return gone
 
     def rebuild(self) -> tuple[int, list[str]]:

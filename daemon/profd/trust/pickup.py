@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Collection
@@ -26,13 +25,13 @@ from pathlib import Path
 from typing import Final
 
 from profd import limits
+from profd.errors import Exhausted
+from profd.store.space import Claim, alone
 from profd.targets.identity import Accepted
+from profd.trust.copying import Room, copy
 
 _SYS_OPENAT2: Final = 437  # the same on every architecture
 _RESOLVE: Final = 0x02 | 0x04 | 0x10  # NO_MAGICLINKS | NO_SYMLINKS | IN_ROOT
-_FICLONE: Final = 0x40049409
-_COPY_BYTES: Final = 16 << 20
-_DESTINATION_SPARE_BYTES: Final = 64 << 20
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -85,8 +84,9 @@ class Taken:
 
     path: Path
     inode: Inode
-    bytes: int
+    bytes: int  # of data: holes take nothing
     changed_ns: int
+    cut: str = ""  # a sentence where it is not all that the target wrote
 
 
 class _OpenHow(ctypes.Structure):
@@ -210,11 +210,14 @@ class TargetDirectory:
             info.st_ctime_ns,
         )
 
-    def take(self, name: str, destination: Path) -> Taken | Refused:
+    def take(
+        self, name: str, destination: Path, claim: Claim | None = None, data_max: int = limits.PICKUP_BYTES_MAX
+    ) -> Taken | Refused:
         """Copy a file of the target to `destination` (must not exist; gets mode 0600).
 
-        The copy enters by rename, so it is whole or not there. The target's
-        file stays; `remove` takes it away. Blocks for as long as copying takes.
+        What is copied is the data that the file had when it was looked at, `data_max` bytes of it at most and no
+        more than `claim` is promised; holes stay holes. The copy enters by rename, so that much of it is there or
+        nothing. The target's file stays; `remove` takes it away. Blocks for as long as copying takes.
         """
         shown = f"{self.path}/{name}"
         try:
@@ -233,7 +236,9 @@ class TargetDirectory:
         finally:
             os.close(looked)
         try:
-            return self._copy(name, source, info, destination)
+            return self._copy(name, source, info, destination, claim or alone(), data_max)
+        except Exhausted as error:
+            return Refused(Refusal.NO_SPACE, f"no room for {shown}: {error}")
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 return Refused(Refusal.NO_SPACE, f"no space for {shown} in the daemon's journal")
@@ -267,49 +272,29 @@ class TargetDirectory:
             return Refused(Refusal.TOO_LARGE, f"{shown} has {info.st_size} bytes, above the limit")
         return None
 
-    def _copy(self, name: str, source: int, info: os.stat_result, destination: Path) -> Taken | Refused:
+    def _copy(
+        self, name: str, source: int, info: os.stat_result, destination: Path, claim: Claim, data_max: int
+    ) -> Taken | Refused:
         inode = Inode(info.st_dev, info.st_ino)
-        spare = os.statvfs(destination.parent)
-        if spare.f_bavail * spare.f_frsize < info.st_size + _DESTINATION_SPARE_BYTES:
-            return Refused(Refusal.NO_SPACE, f"{destination.parent} has no room for {info.st_size} bytes of trace")
+        before = claim.written
+        data = min(info.st_blocks * 512, info.st_size, data_max)
+        claim.hold(before, data, data)
         part = destination.with_name(destination.name + ".part")
         target = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            copied = _copy_bytes(source, target, info.st_size)
+            room: Room = lambda copied, more: claim.hold(before + copied, more, max(more, data - copied))  # noqa: E731
+            copied, why = copy(source, target, info.st_size, data_max, room)
+            claim.wrote(before + copied)
             after = os.fstat(source)
             seen = self.look(name)
             if seen is None or seen.inode != inode or after.st_nlink != 1 or after.st_uid != self.uid:
                 return Refused(Refusal.SWAPPED, f"{self.path}/{name} was replaced while it was read")
+            if not why and after.st_size != info.st_size:
+                why = f"it had {info.st_size} bytes at first and {after.st_size} when they had been copied"
             os.rename(part, destination)
         finally:
             os.close(target)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part)
-        return Taken(destination, inode, copied, info.st_ctime_ns)
-
-
-def _copy_bytes(source: int, target: int, size: int) -> int:
-    """Share the blocks where the filesystem can, else copy at most `size` bytes inside the kernel."""
-    # Never by renaming the target's file: the target may keep a descriptor and write on.
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(target, _FICLONE, source)
-        os.ftruncate(target, min(size, os.fstat(target).st_size))
-        return os.fstat(target).st_size
-    copied = 0
-    in_kernel = True
-    while copied < size:
-        want = min(_COPY_BYTES, size - copied)
-        try:
-            done = os.copy_file_range(source, target, want) if in_kernel else os.sendfile(target, source, None, want)
-        except OSError as error:
-            if not in_kernel or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-                raise
-            in_kernel = False  # another filesystem, or one that cannot
-            continue
-        if done == 0:
-            if in_kernel and copied == 0:  # some filesystems answer 0 instead of refusing
-                in_kernel = False
-                continue
-            break
-        copied += done
-    return copied
+        cut = f"{self.path}/{name} is cut off: {why}; what was taken is kept" if why else ""
+        return Taken(destination, inode, copied, info.st_ctime_ns, cut)

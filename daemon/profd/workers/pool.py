@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from profd.errors import Exhausted, JobFailed, Unavailable
 from profd.limits import WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.workers import cpu
 from profd.workers import identity as identities
 from profd.workers.child import Child, Settings, WorkerGone
 from profd.workers.jobs import JOBS
@@ -185,7 +186,8 @@ class WorkerPool:
         seconds = self._job_seconds if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds) as limit:
-                return await worker.run(job, args, fds, on_progress)
+                running = worker.run(job, args, fds, on_progress)
+                return await cpu.within(cpu.allowed(job, fds), worker.pid, running)
         except TimeoutError:
             if not limit.expired():
                 raise

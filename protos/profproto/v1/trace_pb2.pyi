@@ -240,3 +240,29 @@ class ImportResponse(_message.Message):
     TRACE_FIELD_NUMBER: _ClassVar[int]
     trace: Trace
     def __init__(self, trace: _Optional[_Union[Trace, _Mapping]] = ...) -> None: ...
+
+class EvictionsRequest(_message.Message):
+    __slots__ = ("bytes",)
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    def __init__(self, bytes: _Optional[int] = ...) -> None: ...
+
+class EvictionsResponse(_message.Message):
+    __slots__ = ("limit_bytes", "stored_bytes", "share_bytes", "own_bytes", "own_pinned_bytes", "traces", "others", "refusal")
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHARE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OWN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OWN_PINNED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    limit_bytes: int
+    stored_bytes: int
+    share_bytes: int
+    own_bytes: int
+    own_pinned_bytes: int
+    traces: _containers.RepeatedCompositeFieldContainer[Trace]
+    others: int
+    refusal: str
+    def __init__(self, limit_bytes: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., share_bytes: _Optional[int] = ..., own_bytes: _Optional[int] = ..., own_pinned_bytes: _Optional[int] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., others: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...

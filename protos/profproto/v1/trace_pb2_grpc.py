@@ -109,6 +109,11 @@ class TraceServiceStub(object):
                 request_serializer=profproto_dot_v1_dot_trace__pb2.ImportChunk.SerializeToString,
                 response_deserializer=profproto_dot_v1_dot_trace__pb2.ImportResponse.FromString,
                 _registered_method=True)
+        self.Evictions = channel.unary_unary(
+                '/profd.v1.TraceService/Evictions',
+                request_serializer=profproto_dot_v1_dot_trace__pb2.EvictionsRequest.SerializeToString,
+                response_deserializer=profproto_dot_v1_dot_trace__pb2.EvictionsResponse.FromString,
+                _registered_method=True)
 
 
 class TraceServiceServicer(object):
@@ -210,6 +215,12 @@ class TraceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Evictions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TraceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -287,6 +298,11 @@ def add_TraceServiceServicer_to_server(servicer, server):
                     servicer.Import,
                     request_deserializer=profproto_dot_v1_dot_trace__pb2.ImportChunk.FromString,
                     response_serializer=profproto_dot_v1_dot_trace__pb2.ImportResponse.SerializeToString,
+            ),
+            'Evictions': grpc.unary_unary_rpc_method_handler(
+                    servicer.Evictions,
+                    request_deserializer=profproto_dot_v1_dot_trace__pb2.EvictionsRequest.FromString,
+                    response_serializer=profproto_dot_v1_dot_trace__pb2.EvictionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -694,6 +710,33 @@ class TraceService(object):
             '/profd.v1.TraceService/Import',
             profproto_dot_v1_dot_trace__pb2.ImportChunk.SerializeToString,
             profproto_dot_v1_dot_trace__pb2.ImportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Evictions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/profd.v1.TraceService/Evictions',
+            profproto_dot_v1_dot_trace__pb2.EvictionsRequest.SerializeToString,
+            profproto_dot_v1_dot_trace__pb2.EvictionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

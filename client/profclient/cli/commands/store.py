@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
-from profclient.cli.output import counted, printable, say
+from profclient.cli.backend import traces
+from profclient.cli.options import json_option
+from profclient.cli.output import counted, emit_json, printable, say
+from profclient.cli.units import parse_size, size
 from profclient.errors import UsageError
 
 
@@ -31,3 +34,29 @@ def rebuild(ctx: click.Context) -> None:
     for sentence in result["damaged"]:
         say(f"damaged: {printable(sentence)}")
     ctx.exit(6 if result["damaged"] else 0)
+
+
+@store.command()
+@click.option("--size", "wanted", default="0", show_default=True, metavar="SIZE", help="Of the trace: 500MB, 2GiB.")
+@json_option
+def evictions(wanted: str, as_json: bool) -> None:
+    """Show which traces would go were one of yours of a SIZE stored now. Nothing does.
+
+    The oldest of whoever has stored the most go first; pinned ones stay.
+    """
+    with traces() as source:
+        found = source.evictions(parse_size(wanted))
+    if as_json:
+        emit_json(found)
+        return
+    for trace in found["traces"]:
+        click.echo(f"{trace['id']}  {size(trace['bytes'])}  {printable(trace['owner'])}  {printable(trace['title'])}")
+    if found["refusal"]:
+        say(f"it would not be stored: {printable(found['refusal'])}")
+    else:
+        more = f" and {found['others']} of other users" if found["others"] else ""
+        say(f"{counted(len(found['traces']), 'trace')}{more} would go.")
+    say(
+        f"stored: {size(found['stored_bytes'])} of {size(found['limit_bytes'])}; yours: {size(found['own_bytes'])} "
+        f"({size(found['own_pinned_bytes'])} pinned), an equal share is {size(found['share_bytes'])}."
+    )

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from profproto.profiler import profiler_pb2 as pb
 
 from profd.capture.model import Cost, Options, Phase, RawFile, Reason, Recording, State
+from profd.errors import Exhausted
 from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
 from profd.sources.base import Session
 from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows
@@ -185,8 +186,13 @@ class Recorder:
         self._check()
         collected_ns = time.time_ns()
         path = self._session.directory / name
+        try:
+            self._session.claim.hold(self._bytes, len(answer), len(answer))
+        except Exhausted as error:
+            raise ServiceFailed(Failure.NO_ROOM, str(error)) from error
         size = await asyncio.to_thread(write, answer, path)
         self._bytes += size
+        self._session.claim.wrote(self._bytes)
         return Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)
 
     def _check(self) -> None:
@@ -250,6 +256,8 @@ class Recorder:
                     f"{self._name} did not hand over its window in time and may still be collecting "
                     "(other captures of it are refused meanwhile); ask for a shorter --duration",
                 )
+            case Failure.NO_ROOM:
+                return self._ended(Reason.DISK_FULL, str(error))
             case Failure.UNKNOWN_METHOD if self._cut.last_ns:
                 return Recording(
                     State.REFUSED,

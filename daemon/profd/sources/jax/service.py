@@ -35,6 +35,7 @@ class Failure(Enum):
     TOO_LARGE = auto()
     TIMEOUT = auto()
     UNKNOWN_METHOD = auto()  # this server is older, or leaves it out
+    NO_ROOM = auto()  # for its answer, on our disk
     OTHER = auto()  # what the server says of itself
 
 

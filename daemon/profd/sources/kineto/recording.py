@@ -290,9 +290,9 @@ class Recorder:
             recording.warnings.append("kineto opened its window late: the process was held up")
         if seen.empty:
             recording.warnings.append("kineto recorded nothing: no operator ran in the window")
-        if not seen.complete:
+        if taken.cut or not seen.complete:
             recording.reason = Reason.TRUNCATED
-            recording.message = "the trace file has no end; what is readable is kept"
+            recording.message = taken.cut or "the trace file has no end; what is readable is kept"
         if self._lifetime.ended:
             recording.warnings.append("the process ended right after it wrote the trace")
         await self._check_iterations(recording, taken.path)
@@ -337,10 +337,12 @@ class Recorder:
             recording.state = State.DRAINING
             recording.files = [RawFile(str(taken.path), "chrome")]
             recording.message += "; what was written until then is kept"
+            recording.warnings += [taken.cut] if taken.cut else []
         return recording
 
     def _bring(self, name: str) -> Taken | Refused:
-        return self._directory.take(name, self._session.directory / "trace.json")
+        session = self._session
+        return self._directory.take(name, session.directory / "trace.json", session.claim, session.file_bytes_max)
 
     async def _clear(self, attempt: Attempt, taken: Taken | None) -> None:
         """Remove what is ours to remove in the target's directory."""

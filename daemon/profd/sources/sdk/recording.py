@@ -67,6 +67,7 @@ class Recorder:
         self._mark_ns = self._ordered_ns = time.monotonic_ns()
         limit = options.max_overhead
         self._guard = None if limit is None else Guard(limit, kinds(options, agent.hello))
+        self._cut = ""  # why the file of torch's own profiler is not all that it wrote
         self.status = Status()  # the last one
         self.events = 0  # that arrived
 
@@ -150,6 +151,8 @@ class Recorder:
                 stacks=self._options.stacks,
             )
             explain(recording, facts)
+            if self._cut and recording.reason is Reason.NONE:
+                recording.reason, recording.message = Reason.TRUNCATED, self._cut
             self._meet_gpu(recording)
             return recording
 
@@ -157,8 +160,11 @@ class Recorder:
         """What torch's own profiler recorded, where it did."""
         if arm.stopped is None or not arm.status.file:
             return None
-        directory = self._session.directory
-        return await asyncio.to_thread(torch_file.take, arm.status.file, self._accepted, directory)
+        taken = await asyncio.to_thread(torch_file.take, arm.status.file, self._accepted, self._session)
+        if isinstance(taken, Refused):
+            return taken
+        file, self._cut = taken
+        return file
 
     def _order(self) -> ArmOrder:
         return ArmOrder(

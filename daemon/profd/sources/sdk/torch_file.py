@@ -11,23 +11,24 @@ from pathlib import Path
 from typing import Final
 
 from profd.capture.model import RawFile
+from profd.sources.base import Session
 from profd.targets.identity import Accepted
 from profd.trust.pickup import Refused, TargetDirectory
 
 _NAME: Final = "torch.json"
 
 
-def take(path: str, accepted: Accepted, directory: Path) -> RawFile | Refused:
-    """Copy it into the journal; the target's own is removed. Blocks for as long as copying takes."""
+def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile, str] | Refused:
+    """Copy it into the journal, and a sentence if that is not all of it; the target's own is removed. Blocks."""
     opened = TargetDirectory.of(accepted, posixpath.dirname(path))
     if isinstance(opened, Refused):
         return opened
     try:
         name = posixpath.basename(path)
-        taken = opened.take(name, directory / _NAME)
+        taken = opened.take(name, session.directory / _NAME, session.claim, session.file_bytes_max)
         if isinstance(taken, Refused):
             return taken
         opened.remove(name, taken.inode)
-        return RawFile(str(taken.path), "chrome")
+        return RawFile(str(taken.path), "chrome"), taken.cut
     finally:
         opened.close()

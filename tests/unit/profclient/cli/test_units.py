@@ -67,6 +67,19 @@ def test_shares(text: str, share: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("500MB", 500_000_000), ("2GiB", 2 << 30), (" 1.5 k ", 1500), ("12B", 12)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert units.parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1 XB", "GiB", "1e9"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        units.parse_size(text)
+
+
+@pytest.mark.parametrize(
     ("text", "hertz"), [("100hz", 100), ("100", 100), (" 2.5 Hz ", 2.5), ("1", 1), ("1000HZ", 1000)]
 )
 def test_rates(text: str, hertz: float) -> None:

@@ -30,7 +30,7 @@ async def test_a_file_that_is_opened_too_late_is_closed_again(
     asked, answers = threading.Event(), threading.Event()
     opened: list[JournalFile] = []
 
-    def slow(path: Path) -> JournalFile:
+    def slow(path: Path, claim: object) -> JournalFile:
         asked.set()
         assert answers.wait(PATIENCE_SECONDS)
         opened.append(JournalFile(path))
@@ -51,7 +51,7 @@ async def test_a_file_of_what_is_expected_already_is_closed_again(
     ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[JournalFile] = []
-    monkeypatch.setattr(module, "JournalFile", lambda path: opened.append(JournalFile(path)) or opened[-1])
+    monkeypatch.setattr(module, "JournalFile", lambda path, claim: opened.append(JournalFile(path)) or opened[-1])
     await ingest.expect(1, 2, 1000, tmp_path)
     with pytest.raises(BadInput, match="recorded already"):
         await ingest.expect(1, 2, 1000, tmp_path)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from profd.errors import Exhausted
 from profd.ingest.chunk import Chunk
 from profd.ingest.journal_file import JournalFile, JournalFull
+from profd.store.space import Space
 
-from tests.support.ingest import chunk_bytes, names_of
+from tests.support.ingest import chunk_bytes, claim_of, names_of
 
 
 def append(file: JournalFile, data: bytes) -> None:
@@ -75,14 +76,25 @@ def test_limit_of_one_capture(tmp_path: Path) -> None:
 
 
 def test_little_space_left(tmp_path: Path) -> None:
-    free = [1000]
-    file = JournalFile(tmp_path / "f", free_min=500, free=lambda _fd: free[0])
-    append(file, chunk_bytes(body=b""))
-    free[0] = 550
-    append(file, chunk_bytes(body=bytes(200)))  # within what was seen to be free
-    with pytest.raises(JournalFull, match="550 bytes free"):
-        append(file, chunk_bytes(body=bytes(200)))
+    """Four times what the file has stays free: its trace needs it."""
+    free = [2000]
+    file = JournalFile(tmp_path / "f", claim=claim_of(lambda: free[0]))
+    append(file, chunk_bytes(body=bytes(304)))  # 400 bytes
+    free[0] = 2080
+    append(file, chunk_bytes(body=b""))  # 96, and 4 * 496
+    with pytest.raises(JournalFull, match="2080 may be written"):
+        append(file, chunk_bytes(body=b""))
     file.close()
+    assert (tmp_path / "f").stat().st_size == 496
+
+
+def test_what_was_promised_is_given_back(tmp_path: Path) -> None:
+    space = Space(tmp_path, measure=lambda: (1 << 30, 0))
+    file = JournalFile(tmp_path / "f", claim=space.claim(1, "f"))
+    append(file, chunk_bytes())
+    assert space.left() < 1 << 30
+    file.close()
+    assert space.left() == 1 << 30
 
 
 def test_write_that_fails_midway_leaves_no_trace(tmp_path: Path) -> None:
@@ -92,7 +104,7 @@ import resource, signal, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from profd.ingest.journal_file import JournalFile, JournalFull
-from tests.support.ingest import chunk_bytes
+from tests.support.ingest import claim_of, chunk_bytes
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 file = JournalFile(Path({str(tmp_path / "f")!r}))
@@ -162,7 +174,7 @@ import sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from profd.ingest.journal_file import JournalFile
-from tests.support.ingest import chunk_bytes
+from tests.support.ingest import claim_of, chunk_bytes
 file = JournalFile(Path({str(tmp_path / "f")!r}))
 file.recover(lambda chunk: True)
 sequence = 0

@@ -13,7 +13,7 @@ from profd.ingest.journal_file import JournalFile
 from profd.ingest.ledger import Ledger
 from profd.ingest.sink import Sink
 
-from tests.support.ingest import EPOCH, INCARNATION, chunk_bytes, names_of
+from tests.support.ingest import EPOCH, INCARNATION, chunk_bytes, claim_of, names_of
 
 names = st.tuples(st.integers(0, 3), st.integers(0, 9))
 sound = st.tuples(st.just("sound"), names, st.integers(0, 50))
@@ -45,7 +45,7 @@ class SinkMachine(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.file = JournalFile(self.path, free_min=0, free=lambda _fd: self.free)
+        self.file = JournalFile(self.path, claim=claim_of(lambda: self.free))
         self.sink = Sink(self.file, Ledger(INCARNATION, EPOCH), lambda _file: None)
         self.again, self.refused, self.full = 0, {}, False
 
@@ -79,7 +79,7 @@ class SinkMachine(RuleBasedStateMachine):
         assert self.sink.take(memoryview(build("sound", name, 5))) == [(0, Refusal.JOURNAL_FULL)]
         self.count(Refusal.JOURNAL_FULL, 5)
         self.full, self.met = True, {name}
-        assert "bytes free" in self.sink.full
+        assert "may be written" in self.sink.full
 
     @rule(torn=st.binary(max_size=200), cut=st.integers(0, 95))
     def killed_and_started_again(self, torn: bytes, cut: int) -> None:

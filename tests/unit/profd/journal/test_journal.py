@@ -85,6 +85,15 @@ def test_sweep_bounds_age_and_bytes_and_spares_what_may_be_live(journal):
     assert [one.capture for one in journal.survivors()] == ["c5"]
 
 
+def test_raw_data_of_others_is_not_pushed_out(journal):
+    """Whoever has the most of it loses theirs, however old that of others is."""
+    for number in range(4):
+        put(journal, f"c{number}", ONE, 100, hours=number)
+    journal.owner_of = {"c0": 1, "c1": 2, "c2": 2, "c3": 2}.__getitem__
+    gone = journal.sweep(seconds_max=1e9, bytes_max=250, now_ns=10 * HOUR_NS)
+    assert [one.capture for one in gone] == ["c1", "c2"]
+
+
 def test_a_new_capture_takes_the_place_of_old_data(journal):
     old = put(journal, "c1", ONE, 1, hours=1)
     journal.directory("c2", TWO)

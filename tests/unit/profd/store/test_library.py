@@ -12,6 +12,7 @@ from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
 from profd.store.library import Library
 from profd.store.store import Store, StoreLimits
 
+from tests.support.small_disk import free_bytes, small_disk
 from tests.unit.profd.store.stored import ANN, BOB, ROOT, add, run_job, whole_traces
 
 
@@ -47,6 +48,33 @@ async def test_failed_job_leaves_nothing(library, raw):
         await Library(library.store, dies).import_file(ANN, raw, "t.json")
     assert not list((library.store.root / "staging").iterdir())
     assert await library.list(ROOT) == []
+
+
+async def test_a_job_that_fills_the_disk_is_ended_and_another_goes_on(tmp_path, raw, monkeypatch):
+    """What a worker writes is looked at while it writes; the disk of a few MiB is real."""
+    monkeypatch.setattr("profd.store.ingest.DISK_LOOK_SECONDS", 0.01)
+    ended = []
+
+    async def hostile(job, args, fds=(), on_progress=None):
+        try:
+            with open(f"{args['staging']}/segment-00000.parquet", "wb") as file:
+                while True:
+                    file.write(bytes(1 << 16))
+                    await asyncio.sleep(0.005)
+        finally:
+            ended.append(args["staging"])
+
+    with small_disk(tmp_path, "4m"):
+        store = Store(tmp_path / "state", StoreLimits(share=1.0))
+        free = store.space.left()
+        with pytest.raises(Exhausted, match=r"of the .* that one user may hold"):
+            await Library(store, hostile).import_file(ANN, raw, "t.json")
+        assert len(ended) == 1
+        assert not list((store.root / "staging").iterdir())
+        assert free_bytes(tmp_path) > free
+        assert (await Library(store, run_job).import_file(BOB, raw, "t.json")).events == 50
+        assert store.space.left() <= free
+        store.close()
 
 
 @pytest.mark.parametrize("failing", [False, True])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from profd import limits
-from profd.trust import pickup
+from profd.store.space import Claim, Space
+from profd.trust import copying, pickup
+from profd.trust.copying import Room
 from profd.trust.pickup import Refusal, Refused, Taken, TargetDirectory
 
 
@@ -150,26 +152,126 @@ def test_too_large(directory: TargetDirectory, traces: Path, tmp_path: Path, mon
     assert refusal(directory.take("t", tmp_path / "copy")) is Refusal.TOO_LARGE
 
 
-def test_no_space_is_said_before_it_runs_out(
+def claim(free: int) -> Claim:
+    """On a disk that has so much free before anything is written."""
+    space = Space(Path("/"), uid_share=2.0, measure=lambda: (free - claimed.written, 0))
+    claimed = space.claim(1, "the raw data of this capture")
+    return claimed
+
+
+def test_no_space_is_said_before_it_runs_out(directory: TargetDirectory, traces: Path, tmp_path: Path) -> None:
+    (traces / "t").write_bytes(os.urandom(100_000))
+    found = directory.take("t", tmp_path / "copy", claim(99_999))
+    assert refusal(found) is Refusal.NO_SPACE
+    assert isinstance(found, Refused)
+    assert "may be written" in found.message
+    assert not (tmp_path / "copy").exists()
+    assert (traces / "t").exists()
+
+
+def sparse(path: Path, size: int, *pieces: tuple[int, bytes]) -> None:
+    with path.open("wb") as file:
+        for at, data in pieces:
+            file.seek(at)
+            file.write(data)
+        file.truncate(size)
+
+
+def test_holes_are_not_copied(directory: TargetDirectory, traces: Path, tmp_path: Path) -> None:
+    """32 GiB that cost its owner nothing cost us nothing: not of the disk, not of what was promised."""
+    size = limits.TRACE_FILE_BYTES_MAX
+    sparse(traces / "t", size, (0, b"begin"), (size // 2, b"middle"))
+    own = claim(1 << 20)
+    taken = directory.take("t", tmp_path / "copy", own)
+    assert isinstance(taken, Taken)
+    assert not taken.cut
+    found = (tmp_path / "copy").stat()
+    assert found.st_size == size
+    assert max(taken.bytes, found.st_blocks * 512, own.written) <= 1 << 20
+    with (tmp_path / "copy").open("rb") as file:
+        for at, data in ((0, b"begin"), (size // 2, b"middle")):
+            file.seek(at)
+            assert file.read(len(data)) == data
+
+
+def test_a_file_of_nothing_but_a_hole(directory: TargetDirectory, traces: Path, tmp_path: Path) -> None:
+    sparse(traces / "t", 1 << 30)
+    taken = directory.take("t", tmp_path / "copy", claim(1000))
+    assert isinstance(taken, Taken)
+    assert taken.bytes == (tmp_path / "copy").stat().st_blocks == 0
+
+
+def test_a_file_of_too_many_holes(directory: TargetDirectory, traces: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(copying, "PICKUP_PIECES_MAX", 3)
+    sparse(traces / "t", 1 << 20, *((number << 16, b"x" * 4096) for number in range(5)))
+    taken = directory.take("t", tmp_path / "copy")
+    assert isinstance(taken, Taken)
+    assert "more than 3 holes" in taken.cut
+    assert taken.bytes == 3 * 4096
+
+
+def test_more_data_than_is_taken_is_cut_off(directory: TargetDirectory, traces: Path, tmp_path: Path) -> None:
+    content = os.urandom(300_000)
+    (traces / "t").write_bytes(content)
+    taken = directory.take("t", tmp_path / "copy", data_max=200_000)
+    assert isinstance(taken, Taken)
+    assert "is cut off: it holds more than 200000 bytes" in taken.cut
+    assert (tmp_path / "copy").read_bytes() == content[:200_000]
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
+    """Let a target do this while its file is copied: when that has been looked at, before the first byte."""
+    copy = pickup.copy
+
+    def meanwhile(source: int, target: int, size: int, data_max: int, room: Room) -> tuple[int, str]:
+        change()
+        return copy(source, target, size, data_max, room)
+
+    monkeypatch.setattr(pickup, "copy", meanwhile)
+
+
+def test_a_file_that_grows_is_cut_where_it_was(
     directory: TargetDirectory, traces: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    with (traces / "t").open("wb") as file:
-        file.truncate(1 << 20)
-    monkeypatch.setattr(pickup, "_DESTINATION_SPARE_BYTES", 1 << 62)
-    assert refusal(directory.take("t", tmp_path / "copy")) is Refusal.NO_SPACE
-    assert not (tmp_path / "copy").exists()
+    (traces / "t").write_bytes(b"x" * 5000)
+
+    def grow() -> None:
+        with (traces / "t").open("ab") as file:
+            file.write(b"y" * 100_000)
+
+    changing(monkeypatch, grow)
+    taken = directory.take("t", tmp_path / "copy", claim(5000))
+    assert isinstance(taken, Taken)
+    assert "it had 5000 bytes at first and 105000 when" in taken.cut
+    assert (tmp_path / "copy").read_bytes() == b"x" * 5000
+
+
+def test_holes_that_are_filled_meanwhile_take_no_more_than_there_is_room_for(
+    directory: TargetDirectory, traces: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """What it held when it was looked at was promised; what comes after that is asked for piece by piece."""
+    monkeypatch.setattr(copying, "_PIECE_BYTES", 64 << 10)
+    sparse(traces / "t", 1 << 20, (0, b"x"))
+
+    def fill() -> None:
+        (traces / "t").write_bytes(b"x" * (1 << 20))
+
+    changing(monkeypatch, fill)
+    taken = directory.take("t", tmp_path / "copy", claim(256 << 10))
+    assert isinstance(taken, Taken)
+    assert "is cut off" in taken.cut
+    assert "may be written" in taken.cut
+    assert (tmp_path / "copy").stat().st_size == taken.bytes <= 256 << 10
 
 
 def test_swapped_while_it_is_read(directory: TargetDirectory, traces: Path, tmp_path: Path, monkeypatch) -> None:
     (traces / "t").write_text("first")
-    copy = pickup._copy_bytes
 
-    def swap(source: int, target: int, size: int) -> int:
+    def swap() -> None:
         (traces / "new").write_text("other")
         os.rename(traces / "new", traces / "t")
-        return copy(source, target, size)
 
-    monkeypatch.setattr(pickup, "_copy_bytes", swap)
+    changing(monkeypatch, swap)
     assert refusal(directory.take("t", tmp_path / "copy")) is Refusal.SWAPPED
     assert [entry.name for entry in tmp_path.iterdir()] == ["root"]
     assert (traces / "t").read_text() == "other"

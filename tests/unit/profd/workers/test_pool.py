@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
+from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB
+from profd.workers import cpu
 from profd.workers import pool as pool_module
 from profd.workers.pool import WorkerPool
 
@@ -52,6 +54,26 @@ async def test_arguments_that_cannot_be_sent(pool: WorkerPool) -> None:
     with pytest.raises(JobFailed, match="descriptors"):
         await pool.run("echo", {}, fds=[0] * 129)
     assert (await pool.run("echo", {}))["pid"] == pool.pids[0]
+
+
+async def test_a_trace_that_is_too_dear_for_its_size_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small it is; what a job waits for does not count, and the next one has a worker."""
+    monkeypatch.setattr("profd.workers.cpu.DECODE_CPU_LOOK_SECONDS", 0.05)
+    pool = WorkerPool(1, known={"store_trace": "tests.support.jobs:spin", "echo": JOBS["echo"]})
+    await pool.open()
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(1 << 20))
+        file.flush()
+        file.truncate(1 << 30)  # holes buy no time
+        assert cpu.allowed("store_trace", [file.fileno()]) == DECODE_CPU_SECONDS_MIN + DECODE_CPU_SECONDS_PER_MIB
+        monkeypatch.setattr("profd.workers.cpu.DECODE_CPU_SECONDS_MIN", 0.3)
+        monkeypatch.setattr("profd.workers.cpu.DECODE_CPU_SECONDS_PER_MIB", 0.0)
+        with pytest.raises(Exhausted, match="of CPU, the most for a file of its size"):
+            await pool.run("store_trace", {}, [file.fileno()])
+    assert cpu.allowed("echo", []) is None
+    assert (await pool.run("echo", {}))["pid"] in pool.pids
+    assert pool.statistics().workers_killed == 1
+    await pool.close()
 
 
 async def test_descriptors_are_the_callers_still(pool: WorkerPool) -> None:

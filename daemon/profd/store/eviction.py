@@ -1,0 +1,57 @@
+"""Which traces go when the store is over its limit. Pure.
+
+Whoever has stored the most goes on paying until all is within the limit: their oldest trace goes, and so on. A user
+who stays below an equal share of the store is not touched by what others store. Pinned traces stay, and count.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A trace, as far as this matters."""
+
+    id: str
+    uid: int
+    bytes: int
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What storing a trace would mean. Bytes."""
+
+    limit: int
+    stored: int
+    share: int  # an equal one for each user with traces
+    own: int
+    own_pinned: int
+    gone: list[Held]  # in this order
+    refusal: str  # why it would not be stored; empty if it would
+
+
+def victims(oldest_first: Iterable[Held], limit: int) -> list[Held]:
+    """Those to remove, in this order, so that the rest is within the limit as far as pins allow."""
+    used: dict[int, int] = defaultdict(int)
+    loose: dict[int, deque[tuple[int, Held]]] = defaultdict(deque)
+    for age, trace in enumerate(oldest_first):
+        used[trace.uid] += trace.bytes
+        if not trace.pinned:
+            loose[trace.uid].append((age, trace))
+    over = sum(used.values()) - limit
+    most = [(-used[uid], traces[0][0], uid) for uid, traces in loose.items()]  # of equals, who has the oldest
+    heapq.heapify(most)
+    gone: list[Held] = []
+    while over > 0 and most:
+        minus_used, _, uid = heapq.heappop(most)
+        _, trace = loose[uid].popleft()
+        gone.append(trace)
+        over -= trace.bytes
+        if loose[uid]:
+            heapq.heappush(most, (minus_used + trace.bytes, loose[uid][0][0], uid))
+    return gone

@@ -1,0 +1,138 @@
+"""Who may still write how much on the filesystem of the store.
+
+A ledger of what is being written there and of what has been promised: everything whose size a user has a say in
+(imports, pushed streams, journals of captures, files picked up from targets, what workers write) has a claim, asks
+before it writes, and says what it has written. So no two writers are promised the same bytes, nobody fills the disk,
+and no user holds more than a share of it. What lies in the store is the store's quota's affair, not this one's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from profd.errors import DiskFull, Exhausted
+from profd.limits import DISK_FREE_BYTES_MIN, DISK_FREE_SHARE_MIN, DISK_STEP_BYTES, DISK_UID_SHARE
+from profd.store.files import disk
+
+_STEPS: Final = 64
+
+Measure = Callable[[], tuple[int, int]]  # free bytes for ordinary users, bytes in all
+
+
+class Claim:
+    """What one writer has written and may write. Close it when its files are gone, or somebody else's."""
+
+    def __init__(self, space: Space, uid: int, what: str, *, urgent: bool) -> None:
+        self.uid = uid
+        self.what = what
+        self.urgent = urgent
+        self.written = 0
+        self.ahead = 0
+        self._space = space
+
+    def hold(self, written: int, least: int, most: int | None = None) -> int:
+        """So much is written, and at least `least` bytes more are wanted; how many are promised.
+
+        `most` of them if there are as many, or a step beyond the least, so that not each write asks. Raises
+        DiskFull, or Exhausted above the share of one user; what was promised before holds no longer then.
+        """
+        return self._space.settle(self, written, least, most)
+
+    def wrote(self, written: int) -> None:
+        """So much is written, and no more is wanted."""
+        self._space.note(self, written)
+
+    def close(self) -> None:
+        """Give back what was promised. Safe to repeat."""
+        self._space.forget(self)
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Space:
+    """All claims on one filesystem. From any thread; nothing blocks but a statvfs."""
+
+    def __init__(
+        self,
+        directory: Path,
+        free_share_min: float = DISK_FREE_SHARE_MIN,
+        uid_share: float = DISK_UID_SHARE,
+        measure: Measure | None = None,
+    ) -> None:
+        self._directory = directory
+        self._free_share_min = free_share_min
+        self._uid_share = uid_share
+        self._measure = measure or self._statvfs
+        self._claims: set[Claim] = set()
+        self._lock = threading.Lock()
+
+    def claim(self, uid: int, what: str, *, urgent: bool = False) -> Claim:
+        """A claim of nothing yet. `what` is named in refusals; urgent ones, captures that run, may use the reserve."""
+        return Claim(self, uid, what, urgent=urgent)
+
+    def left(self, *, urgent: bool = False) -> int:
+        """Bytes that nobody has been promised; negative below what is to stay free."""
+        with self._lock:
+            return self._left(urgent, None)
+
+    def settle(self, claim: Claim, written: int, least: int, most: int | None) -> int:
+        """See Claim.hold."""
+        with self._lock:
+            claim.written, claim.ahead = written, 0
+            self._claims.add(claim)
+            left = self._left(claim.urgent, claim)
+            if least > left:
+                raise DiskFull(
+                    f"{claim.what} needs {least} more bytes on the filesystem of {self._directory}, where "
+                    f"{max(0, left)} may be written: free space (`profctl list`, `profctl rm`), then try again"
+                )
+            theirs = sum(other.written + other.ahead for other in self._claims if other.uid == claim.uid)
+            share = int(self._uid_share * (left + self._being_written()))
+            if theirs + least > share:
+                raise Exhausted(
+                    f"{claim.what} needs {least} more bytes, and your unfinished imports and captures hold {theirs} of "
+                    f"the {share} that one user may hold on the filesystem of {self._directory}: wait for them to end"
+                )
+            if most is None:  # of a small disk a small step: what one has and does not use others lack
+                most = least + min(DISK_STEP_BYTES, left // _STEPS)
+            claim.ahead = max(least, min(most, left, share - theirs))
+            return claim.ahead
+
+    def note(self, claim: Claim, written: int) -> None:
+        """See Claim.wrote."""
+        with self._lock:
+            claim.written, claim.ahead = written, 0
+            self._claims.add(claim)
+
+    def forget(self, claim: Claim) -> None:
+        """See Claim.close."""
+        with self._lock:
+            self._claims.discard(claim)
+
+    def _being_written(self) -> int:
+        return sum(claim.written + claim.ahead for claim in self._claims)
+
+    def _left(self, urgent: bool, claim: Claim | None) -> int:
+        free, size = self._measure()
+        floor = int(size * self._free_share_min)
+        if urgent:
+            floor = min(floor, DISK_FREE_BYTES_MIN)
+        return free - floor - sum(other.ahead for other in self._claims if other is not claim)
+
+    def _statvfs(self) -> tuple[int, int]:
+        with disk(self._directory, "Reading"):
+            found = os.statvfs(self._directory)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def alone(what: str = "the file") -> Claim:
+    """Of a writer that shares its disk with nobody and asks nobody: the disk itself says when it is full."""
+    return Space(Path("/"), uid_share=1.0, measure=lambda: (1 << 62, 0)).claim(os.geteuid(), what)

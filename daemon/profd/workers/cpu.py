@@ -1,0 +1,71 @@
+"""How much CPU a job may use: a small file that is made to be dear is not to hold a worker for long.
+
+Counted from outside: a worker that was taken over could raise a limit of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from profd.errors import Exhausted
+from profd.limits import (
+    DECODE_CPU_LOOK_SECONDS,
+    DECODE_CPU_SECONDS_MIN,
+    DECODE_CPU_SECONDS_PER_MIB,
+    PICKUP_PIECES_MAX,
+    MiB,
+)
+from profd.trust.copying import data_of
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_UTIME: Final = 11  # in /proc/PID/stat, behind the name; stime is the next
+
+
+def allowed(job: str, fds: Sequence[int]) -> float | None:
+    """Seconds of CPU for a job with these inputs; None where only its time is bounded."""
+    if job != "store_trace":
+        return None
+    data = sum(end - begin for fd in fds for begin, end in _data(fd))
+    return DECODE_CPU_SECONDS_MIN + DECODE_CPU_SECONDS_PER_MIB * data / MiB
+
+
+def _data(fd: int) -> Iterator[tuple[int, int]]:
+    """What a file holds between its holes, of which it may say that it has as many as its owner likes."""
+    position = os.lseek(fd, 0, os.SEEK_CUR)
+    yield from itertools.islice(data_of(fd, os.fstat(fd).st_size), PICKUP_PIECES_MAX)
+    os.lseek(fd, position, os.SEEK_SET)
+
+
+async def within(seconds: float | None, pid: int, job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """What the job of this process answers. Raises what it raises, and Exhausted when it uses more."""
+    if seconds is None:
+        return await job
+    task = asyncio.ensure_future(job)
+    before = _used(pid)
+    try:
+        while not (await asyncio.wait({task}, timeout=DECODE_CPU_LOOK_SECONDS))[0]:
+            if _used(pid) - before > seconds:
+                raise Exhausted(
+                    f"decoding it took more than {seconds:.0f} s of CPU, the most for a file of its size, and was "
+                    "ended: capture a shorter window, or import the file in parts"
+                )
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # seen, whatever is raised instead
+
+
+def _used(pid: int) -> float:
+    """CPU seconds of a process with all its threads; none of one that has gone."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[_UTIME]) + int(fields[_UTIME + 1])) / _TICKS

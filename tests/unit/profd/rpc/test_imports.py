@@ -1,0 +1,79 @@
+"""Imports as they arrive: a stalled one is given up, one user has not all slots, the disk is asked first."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from profd.errors import BadTrace, DiskFull, Exhausted
+from profd.limits import IMPORTS_MAX, IMPORTS_PER_UID_MAX
+from profd.rpc.imports import Slots, received
+from profd.store.space import Claim, Space
+from profd.trust.caller import Caller
+from profproto.v1 import trace_pb2 as pb
+
+
+def caller(uid: int, *, admin: bool = False) -> Caller:
+    return Caller(uid=uid, gid=uid, user=str(uid), admin=admin, pid=1)
+
+
+def claim(free: int = 1 << 30) -> Claim:
+    return Space(Path("/"), uid_share=2.0, measure=lambda: (free, 0)).claim(1, "this import")
+
+
+async def sent(*pieces: bytes) -> AsyncIterator[pb.ImportChunk]:
+    yield pb.ImportChunk(filename="t.json")
+    for piece in pieces:
+        yield pb.ImportChunk(data=piece)
+
+
+async def test_what_came_is_written() -> None:
+    file = io.BytesIO()
+    assert await received(sent(b"ab", b"c"), file, claim()) == ("t.json", "")
+    assert file.read() == b"abc"
+    with pytest.raises(BadTrace, match="empty"):
+        await received(sent(), file, claim())
+
+
+async def test_one_that_stalls_is_given_up() -> None:
+    async def stalling() -> AsyncIterator[pb.ImportChunk]:
+        yield pb.ImportChunk(data=b"a")
+        await asyncio.Event().wait()
+
+    with pytest.raises(Exhausted, match=r"nothing came of this import for 0\.01 s"):
+        await received(stalling(), io.BytesIO(), claim(), idle_seconds=0.01)
+
+
+async def test_nothing_is_written_that_there_is_no_room_for() -> None:
+    file = io.BytesIO()
+    with pytest.raises(DiskFull, match="this import needs 60 more bytes"):
+        await received(sent(bytes(50), bytes(60)), file, claim(100 - 50))
+    assert len(file.getvalue()) == 50
+
+
+async def test_one_user_does_not_have_all_slots() -> None:
+    slots = Slots()
+    held = [slots.held_by(caller(1)) for _ in range(IMPORTS_PER_UID_MAX)]
+    for slot in held:
+        slot.__enter__()
+    with pytest.raises(Exhausted, match=f"{IMPORTS_PER_UID_MAX} imports of yours"), slots.held_by(caller(1)):
+        pass
+    with slots.held_by(caller(2)):
+        pass
+
+
+async def test_slots_end_and_root_still_has_one() -> None:
+    slots = Slots()
+    held = [slots.held_by(caller(100 + number // IMPORTS_PER_UID_MAX)) for number in range(IMPORTS_MAX)]
+    for slot in held:
+        slot.__enter__()
+    with pytest.raises(Exhausted, match="running on this host"), slots.held_by(caller(1)):
+        pass
+    with slots.held_by(caller(0, admin=True)):
+        pass
+    held[0].__exit__(None, None, None)
+    with slots.held_by(caller(1)):
+        pass
