@@ -69,6 +69,7 @@ from profd.trust.audit import AuditLog
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens
 from profd.workers import identity
+from profd.workers.asked import Asked
 from profd.workers.pool import WorkerPool
 
 CALLS_GRACE_SECONDS: Final = 10.0  # for calls that still run when everything else has ended
@@ -123,7 +124,7 @@ class Daemon:
         metrics = self._bind_metrics()
         self._pool = await self._start_workers()
         self._store = await self._open_store()
-        self._library = Library(self._store, self._pool.run, socket.gethostname())
+        self._library = Library(self._store, Asked(self._pool), socket.gethostname())
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
@@ -195,7 +196,7 @@ class Daemon:
         identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
         if identity.current().why_same and not self._config.user:
             log.warning("workers keep the daemon's uid", extra={"why": identity.current().why_same})
-        pool = WorkerPool(self._config.workers)
+        pool = WorkerPool(self._config.workers, on_refusal=self._metrics.refused)
         self._closing.push_async_callback(pool.close)
         log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
         return pool
@@ -223,7 +224,7 @@ class Daemon:
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
-            storing=Recordings(self._store, self._pool.run),
+            storing=Recordings(self._store, Asked(self._pool, captures=True)),
             journal=await asyncio.to_thread(Journal, state_dir / "journal"),
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
@@ -356,8 +357,6 @@ class Daemon:
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         pushed = Pushed(self._ingest, self._library)
         self._closing.callback(pushed.close)
-        # One worker stays free for what captures bring, whatever exports are being read.
-        streams = max(1, self._pool.size - 1)
         return {
             "profd.v1.CaptureService": (
                 capture_pb2_grpc.add_CaptureServiceServicer_to_server,
@@ -365,7 +364,7 @@ class Daemon:
             ),
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,
-                TraceServicer(self._library, self._audit, streams),
+                TraceServicer(self._library, self._audit, self._pool.crowded),
             ),
             "profd.v1.IngestService": (
                 ingest_pb2_grpc.add_IngestServiceServicer_to_server,

@@ -23,7 +23,6 @@ from profd.store.library import Library
 from profd.trust import caller as callers
 
 LIST_MAX: Final = 1000
-IMPORTS_AT_ONCE: Final = 4  # each holds a file on the store's disk
 LABEL_CHARS_MAX: Final = 255
 
 _INTEGERS: Final = (
@@ -53,13 +52,12 @@ class Audit(Protocol):
 
 
 class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
-    """All calls of the service. `streams_max` bounds how many workers exports may hold at once."""
+    """All calls of the service. `crowded` says whether others than this uid wait for a worker."""
 
-    def __init__(self, library: Library, audit: Audit, streams_max: int) -> None:
+    def __init__(self, library: Library, audit: Audit, crowded: Callable[[int], bool]) -> None:
         self._library = library
         self._audit = audit
-        self._streams = asyncio.Semaphore(streams_max)
-        self._imports = asyncio.Semaphore(IMPORTS_AT_ONCE)
+        self._crowded = crowded
 
     async def ListTraces(self, request: pb.ListTracesRequest, context: object) -> pb.ListTracesResponse:
         if request.limit < 0:
@@ -189,17 +187,17 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
 
     async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
         caller = callers.current()
-        async with self._imports:
-            with contextlib.closing(await asyncio.to_thread(self._library.spool)) as file:
-                label, dialect = await _received(request, file)
-                record = await self._library.import_file(caller, file.fileno(), label, format_of(dialect))
+        with contextlib.closing(await asyncio.to_thread(self._library.spool)) as file:
+            label, dialect = await _received(request, file)
+            record = await self._library.import_file(caller, file.fileno(), label, format_of(dialect))
         self._audit.write("trace.import", caller.uid, trace=record.id, events=record.events)
         return pb.ImportResponse(trace=trace_message(record))
 
     async def _chunks(
         self, produce: Callable[[int], Coroutine[Any, Any, object]]
     ) -> AsyncGenerator[pb.DataChunk, None]:
-        async with self._streams, contextlib.aclosing(streamed(produce)) as chunks:
+        uid = callers.current().uid
+        async with contextlib.aclosing(streamed(produce, crowded=lambda: self._crowded(uid))) as chunks:
             async for chunk in chunks:
                 yield pb.DataChunk(data=chunk)
 
