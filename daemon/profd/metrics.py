@@ -71,13 +71,9 @@ class Metrics:
             registry=registry,
         )
         self.rpc = Counter("profd_rpcs_total", "Calls answered.", ["method", "code"], registry=registry)
-        self._refusals = Counter(
-            "profd_refusals_total", "Requests beyond a share of a user or the host.", ["kind"], registry=registry
+        self.refusals = Counter(
+            "profd_refusals_total", "Calls beyond a share of their user or the host.", ["kind"], registry=registry
         )
-
-    def refused(self, kind: str) -> None:
-        """Count a request that was beyond a share; kinds are those of trust/shares.py and trust/rates.py."""
-        self._refusals.labels(kind).inc()
 
     def count_losses(self, losses: list[Loss]) -> None:
         """Add the losses of one trace; unknown stages and reasons are counted as `other`."""

@@ -11,9 +11,8 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from profd import limits
-from profd.errors import Exhausted
 from profd.trust.rates import Rate, Rates
-from profd.trust.shares import Holder, OnRefusal, Share, Shares, unobserved
+from profd.trust.shares import Holder, Refused, Share, Shares
 
 _CALLS: Final = Share(
     "calls", "calls", limits.CALLS_PER_UID_MAX, limits.CALLS_MAX, limits.CALLS_RESERVED, retry_seconds=5
@@ -49,13 +48,9 @@ _LOOKING: Final = frozenset(
 class Calls:
     """What is open of our own services, by whom."""
 
-    def __init__(self, on_refusal: OnRefusal = unobserved) -> None:
-        self._calls, self._ingest, self._imports, self._looks = (
-            Shares(share, on_refusal) for share in (_CALLS, _INGEST, _IMPORTS, _LOOKS)
-        )
-        self._call_rate, self._look_rate, self._start_rate = (
-            Rates(rate, on_refusal) for rate in (_CALL_RATE, _LOOK_RATE, _START_RATE)
-        )
+    def __init__(self) -> None:
+        self._calls, self._ingest, self._imports, self._looks = map(Shares, (_CALLS, _INGEST, _IMPORTS, _LOOKS))
+        self._call_rate, self._look_rate, self._start_rate = map(Rates, (_CALL_RATE, _LOOK_RATE, _START_RATE))
 
     def enter(self, method: str, holder: Holder) -> None:
         """Count the call of this task until it has been answered. Raises Refused."""
@@ -80,8 +75,7 @@ class Calls:
 class Unproved:
     """Calls that need no token. So few that they cannot crowd out ours, and none can keep the others out."""
 
-    def __init__(self, on_refusal: OnRefusal = unobserved) -> None:
-        self._on_refusal = on_refusal
+    def __init__(self) -> None:
         self._open: dict[asyncio.Task[Any], None] = {}  # oldest first
         self._ended: set[asyncio.Task[Any]] = set()  # for others
 
@@ -92,20 +86,19 @@ class Unproved:
             oldest = next(iter(self._open))
             del self._open[oldest]
             self._ended.add(oldest)
-            self._on_refusal("unproved_calls")
             oldest.cancel()
         self._open[task] = None
         task.add_done_callback(self._left)
 
     def check(self) -> None:
-        """Where a call was cancelled. Raises Exhausted if that was for others, not because its client went away."""
+        """Where a call was cancelled. Raises Refused if that was for others, not because its client went away."""
         task = current_task()
         if task not in self._ended:
             return
         task.uncancel()
-        raise Exhausted(
-            f"{limits.UNPROVED_CALLS_MAX} calls without a token are open at once, and others came; ask again"
-        )
+        most = limits.UNPROVED_CALLS_MAX
+        why = f"{most} calls without a token are open at once, and another came; try again in 1 s"
+        raise Refused(why, "unproved_calls", most, most, retry_seconds=1)
 
     def _left(self, task: asyncio.Task[Any]) -> None:
         self._open.pop(task, None)

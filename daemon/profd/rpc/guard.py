@@ -22,7 +22,7 @@ from profd.metrics import Metrics
 from profd.rpc.calls import Calls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
 from profd.trust import caller as callers
-from profd.trust.shares import Holder
+from profd.trust.shares import Holder, Refused
 from profd.trust.token import Tokens, Unidentified
 
 TOKEN_KEY: Final = "profd-token"  # noqa: S105 - the name of a metadata key
@@ -59,8 +59,8 @@ class Guard(_Interceptor):
         self._tokens = tokens
         self._audit = audit
         self._metrics = metrics
-        self._calls = Calls(metrics.refused)
-        self.unproved = Unproved(metrics.refused)
+        self._calls = Calls()
+        self.unproved = Unproved()
         self.draining = False
 
     async def intercept_service(
@@ -99,6 +99,8 @@ class Guard(_Interceptor):
             log.error("call failed", extra={"method": method}, exc_info=error)
         if isinstance(ours, Denied | Unidentified):
             self._audit.write("denied", _uid(ours), method=method, why=str(ours))
+        if isinstance(ours, Refused):
+            self._metrics.refusals.labels(ours.kind).inc()
         self._metrics.rpc.labels(method.removeprefix(OURS), status_code(ours).name).inc()
         return ours
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from profd.limits import RATES_USERS_MAX
-from profd.trust.shares import Holder, OnRefusal, Refused, unobserved
+from profd.trust.shares import Holder, Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
     """A thing that is asked for: so often a second for long, `burst` at once."""
 
-    kind: str  # for the metrics
+    kind: str
     what: str  # completes "… a second"
     per_second: float
     burst: int
@@ -23,11 +23,8 @@ class Rate:
 class Rates:
     """The buckets of one rate. Who runs the host, or this daemon, is not limited."""
 
-    def __init__(
-        self, rate: Rate, on_refusal: OnRefusal = unobserved, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
-        self._on_refusal = on_refusal
         self._clock = clock
         self._buckets: dict[int, tuple[float, float]] = {}  # uid -> tokens at a time; the longest untouched first
 
@@ -47,7 +44,6 @@ class Rates:
 
     def _refuse(self, seconds: float) -> None:
         rate = self._rate
-        self._on_refusal(rate.kind)
         raise Refused(
             f"one user may have {rate.per_second:g} {rate.what} a second ({rate.burst} at once after a pause), and "
             f"yours are used up; try again in {seconds:.1f} s",

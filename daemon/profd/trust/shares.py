@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 from profd.errors import Exhausted
 
-OnRefusal = Callable[[str], None]
-"""Told the kind of every refusal, for the metrics."""
-
-
-def unobserved(kind: str) -> None:
-    """Where nobody counts refusals."""
-
 
 class Refused(Exhausted):
-    """A share is used up: which, how much of it is used, and when to ask again."""
+    """A share is used up: which (for the metrics), how much of it is used, and when to ask again."""
 
     def __init__(
         self, message: str, kind: str = "", limit: float = 0, use: float = 0, retry_seconds: float = 0
@@ -67,7 +60,7 @@ class Holder:
 class Share:
     """A thing that is held: `each` by one user, `host` by all of them, and `reserved` beside for who runs the host."""
 
-    kind: str  # for the metrics
+    kind: str
     what: str  # completes "… at once"
     each: int
     host: int
@@ -78,9 +71,8 @@ class Share:
 class Shares:
     """Counts the holders of one thing. Used on the event loop's thread."""
 
-    def __init__(self, share: Share, on_refusal: OnRefusal = unobserved) -> None:
+    def __init__(self, share: Share) -> None:
         self._share = share
-        self._on_refusal = on_refusal
         self._held: Counter[int] = Counter()
         self._reserve = 0
 
@@ -110,7 +102,6 @@ class Shares:
 
     def _refuse(self, limit: int, use: int, whose: str) -> None:
         share = self._share
-        self._on_refusal(share.kind)
         raise Refused(
             f"{use} of {limit} {share.what} at once ({whose}) are in use; wait for one to end, or try again in "
             f"{share.retry_seconds:g} s",

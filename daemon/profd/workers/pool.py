@@ -17,7 +17,7 @@ from typing import Any, Final
 from profd import limits
 from profd.errors import JobFailed
 from profd.limits import WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
-from profd.trust.shares import OnRefusal, Share, Shares, unobserved
+from profd.trust.shares import Share, Shares
 from profd.workers import identity as identities
 from profd.workers.child import Child, Settings, WorkerGone
 from profd.workers.jobs import JOBS
@@ -60,7 +60,6 @@ class WorkerPool:
         job_seconds: float = WORKER_JOB_SECONDS,
         jobs_per_worker: int = JOBS_PER_WORKER,
         known: Mapping[str, str] = JOBS,
-        on_refusal: OnRefusal = unobserved,
     ) -> None:
         self.size = size
         self._job_seconds = job_seconds
@@ -68,7 +67,7 @@ class WorkerPool:
         self._settings = Settings(identity or identities.current(), memory_bytes, known)
         # None stands for a place whose worker could not be started; the next job tries again.
         self._turns: Turns[Child | None] = Turns(size)
-        self._jobs = Shares(_JOBS, on_refusal)
+        self._jobs = Shares(_JOBS)
         self._live: set[Child] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
