@@ -65,6 +65,7 @@ IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
 TOKEN_LIFETIME_SECONDS: Final = 300
 CONTROL_CONNECTIONS_MAX: Final = 1024
 CONTROL_CONNECTIONS_PER_UID_MAX: Final = 128
+CONTROL_CONNECTIONS_RESERVED: Final = 256  # for root
 
 # Fair shares: of one user, of the host, and kept beside for root and admins (docs/security.md)
 CALLS_PER_UID_MAX: Final = 128  # open at once, watches included
