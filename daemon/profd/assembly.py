@@ -43,6 +43,7 @@ from profd.notify import Notifier
 from profd.observe import LiveCollector, ObservedAudit, Reading
 from profd.observers.observers import Observers
 from profd.rpc.captures import CaptureServicer
+from profd.rpc.connections import look
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
 from profd.rpc.ingest import IngestServicer
@@ -289,6 +290,7 @@ class Daemon:
 
         await serve()
         self._sockets.add("grpc", path, lambda: self._anew(path, serve))
+        self._sockets.also = lambda: look(path.parent)
         self._closing.push_async_callback(server.refuse)
         return server
 

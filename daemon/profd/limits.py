@@ -68,6 +68,7 @@ CONTROL_CONNECTIONS_PER_UID_MAX: Final = 128
 CONTROL_CONNECTIONS_RESERVED: Final = 256  # for root
 
 # Fair shares: of one user, of the host, and kept beside for root and admins (docs/security.md)
+CONNECTIONS_PER_UID_MAX: Final = 256  # to the gRPC socket
 CALLS_PER_UID_MAX: Final = 128  # open at once, watches included
 CALLS_MAX: Final = 1024
 CALLS_RESERVED: Final = 512
@@ -78,7 +79,7 @@ INGEST_CALLS_MAX: Final = 2048
 IMPORTS_PER_UID_MAX: Final = 4  # each holds a file on the store's disk
 IMPORTS_MAX: Final = 16
 IMPORTS_RESERVED: Final = 8
-LOOKS_PER_UID_MAX: Final = 8  # calls that look at every process of the host, at once
+LOOKS_PER_UID_MAX: Final = 4  # calls that look at every process of the host, at once: each holds a thread
 LOOKS_MAX: Final = 32
 LOOKS_RESERVED: Final = 32
 LOOKS_PER_SECOND: Final = 5.0

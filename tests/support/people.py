@@ -111,6 +111,20 @@ async def main():
 asyncio.run(main())
 """
 
+CONNECTIONS = """
+found = []
+for _ in range(int(rest[0])):
+    found.append(socket.socket(socket.AF_UNIX))
+    found[-1].connect(address.removeprefix("unix:"))
+say("open")
+ended = 0
+for sock in reversed(found):  # gRPC greets, and then says nothing until it ends one
+    while sock.recv(4096):
+        pass
+    ended += 1
+    say(ended)
+"""
+
 PROFCTL = "app.main(rest)"
 
 SPIN = """

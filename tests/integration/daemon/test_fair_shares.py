@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from profd.limits import CONNECTIONS_PER_UID_MAX
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 
 from tests.integration.daemon.test_work import ROWS, chrome_json, chunks, workers_of
@@ -72,6 +73,15 @@ def stopped_workers(daemon: RunningDaemon) -> Iterator[None]:
 def test_idle_calls_of_one_user(daemon: RunningDaemon) -> None:
     with people.doing(ALICE, people.IDLE_CALLS, daemon.directory, 1100) as calls:
         assert line(calls) == "refused"
+        everybody_lists(daemon)
+
+
+def test_connections_of_one_user(daemon: RunningDaemon) -> None:
+    beyond = 100
+    with people.doing(ALICE, people.CONNECTIONS, daemon.directory, CONNECTIONS_PER_UID_MAX + beyond) as connections:
+        assert line(connections) == "open"
+        for number in range(beyond):
+            assert line(connections) == str(number + 1)
         everybody_lists(daemon)
 
 
