@@ -16,7 +16,6 @@ _BECOME = """
 import asyncio, json, os, socket, sys
 import grpc, grpc.aio
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
-from profclient.cli import app
 uid, control, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 rest = sys.argv[4:]
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
@@ -126,6 +125,12 @@ for sock in reversed(found):  # gRPC greets, and then says nothing until it ends
 """
 
 PROFCTL = "app.main(rest)"
+_LOAD_PROFCTL = """
+import importlib, unicodedata
+from profclient.cli import app
+for module, _, _ in app.COMMANDS.values():
+    importlib.import_module(f"profclient.cli.commands.{module}")
+"""
 
 SPIN = """
 say(os.getpid())
@@ -137,7 +142,9 @@ while True:
 def command(uid: int, program: str, directory: Path, *arguments: object) -> list[str]:
     """To run a program of this module as that uid, at the daemon whose sockets are in this directory."""
     where = (str(directory / "control.sock"), f"unix:{directory / 'profd.sock'}")
-    return [sys.executable, "-c", _BECOME + program, str(uid), *where, *map(str, arguments)]
+    # What it imports later it may not be able to read.
+    text = (_LOAD_PROFCTL if program is PROFCTL else "") + _BECOME + program
+    return [sys.executable, "-c", text, str(uid), *where, *map(str, arguments)]
 
 
 def profctl(uid: int, directory: Path, *arguments: object, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:

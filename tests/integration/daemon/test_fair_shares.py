@@ -109,7 +109,7 @@ def test_questions_of_one_user_fail_no_capture_of_another(daemon: RunningDaemon)
                 *("--detach", "--json"),
             )
             assert started.returncode == 0, started.stderr
-            capture = json.loads(started.stdout)["id"]
+            capture = json.loads(started.stdout)["capture"]
             # THEN what it has recorded waits for a worker, or would have failed by now
             until(lambda: state_of(daemon, capture) >= capture_pb2.STATE_COLLATING, "it has recorded")
         done = people.profctl(BOB, daemon.directory, "wait", capture)
