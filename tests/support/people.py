@@ -111,17 +111,15 @@ asyncio.run(main())
 """
 
 CONNECTIONS = """
-found = []
-for _ in range(int(rest[0])):
-    found.append(socket.socket(socket.AF_UNIX))
-    found[-1].connect(address.removeprefix("unix:"))
-say("open")
-ended = 0
-for sock in reversed(found):  # gRPC greets, and then says nothing until it ends one
-    while sock.recv(4096):
-        pass
-    ended += 1
-    say(ended)
+async def main():
+    apart = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+    channels = [grpc.aio.insecure_channel(address, options=apart) for _ in range(int(rest[0]))]
+    await asyncio.gather(*(channel.channel_ready() for channel in channels))
+    while sum(channel.get_state() is grpc.ChannelConnectivity.READY for channel in channels) > int(rest[1]):
+        await asyncio.sleep(0.05)
+    say("cut off")
+    await asyncio.Event().wait()
+asyncio.run(main())
 """
 
 PROFCTL = "app.main(rest)"
