@@ -66,7 +66,8 @@ def token(control: Path) -> tuple[str, float]:
                 f"no profd answers at {control} ({error}).\nIs it running? Start one with `profd --user`."
             ) from error
     if "token" not in answer:
-        raise DeniedError(str(answer.get("error", f"{control} gave no token")))
+        kind = BusyError if "retry_s" in answer else DeniedError
+        raise kind(str(answer.get("error", f"{control} gave no token")))
     return str(answer["token"]), float(answer.get("expires_s", TOKEN_SECONDS))
 
 

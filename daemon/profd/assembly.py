@@ -45,6 +45,7 @@ from profd.notify import Notifier
 from profd.observe import LiveCollector, ObservedAudit, Reading
 from profd.observers.observers import Observers
 from profd.rpc.captures import CaptureServicer
+from profd.rpc.connections import look
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
 from profd.rpc.ingest import IngestServicer
@@ -72,6 +73,7 @@ from profd.trust.audit_copy import copier
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens
 from profd.workers import identity
+from profd.workers.asked import Asked
 from profd.workers.pool import WorkerPool
 
 CALLS_GRACE_SECONDS: Final = 10.0  # for calls that still run when everything else has ended
@@ -126,7 +128,7 @@ class Daemon:
         metrics = self._bind_metrics()
         self._pool = await self._start_workers()
         self._store = await self._open_store()
-        self._library = Library(self._store, self._pool.run, socket.gethostname(), self._audit.used)
+        self._library = Library(self._store, Asked(self._pool), socket.gethostname(), self._audit.used)
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
@@ -228,7 +230,7 @@ class Daemon:
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
-            storing=Recordings(self._store, self._pool.run),
+            storing=Recordings(self._store, Asked(self._pool, captures=True)),
             journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
@@ -297,6 +299,7 @@ class Daemon:
 
         await serve()
         self._sockets.add("grpc", path, lambda: self._anew(path, serve))
+        self._sockets.also = lambda: look(path.parent)
         self._closing.push_async_callback(server.refuse)
         return server
 
@@ -365,8 +368,6 @@ class Daemon:
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         pushed = Pushed(self._ingest, self._library)
         self._closing.callback(pushed.close)
-        # One worker stays free for what captures bring, whatever exports are being read.
-        streams = max(1, self._pool.size - 1)
         return {
             "profd.v1.CaptureService": (
                 capture_pb2_grpc.add_CaptureServiceServicer_to_server,
@@ -374,7 +375,7 @@ class Daemon:
             ),
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,
-                TraceServicer(self._library, self._audit, streams),
+                TraceServicer(self._library, self._audit, self._pool.crowded),
             ),
             "profd.v1.IngestService": (
                 ingest_pb2_grpc.add_IngestServiceServicer_to_server,

@@ -68,6 +68,9 @@ class Metrics:
             registry=registry,
         )
         self.rpc = Counter("profd_rpcs_total", "Calls answered.", ["method", "code"], registry=registry)
+        self.refusals = Counter(
+            "profd_refusals_total", "Calls beyond a share of their user or the host.", ["kind"], registry=registry
+        )
 
     def count_losses(self, losses: list[Loss]) -> None:
         """Add the losses of one trace; unknown stages and reasons are counted as `other`."""

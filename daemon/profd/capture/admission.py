@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from profd.capture.model import Options
+from profd.capture.ports import Identity
 from profd.errors import BadInput
-from profd.limits import CAPTURE_ITERATIONS_MAX, CAPTURE_WINDOW_MAX_NS, JAX_LAST_NS_MAX, REQUEST_ID_BYTES_MAX
+from profd.limits import (
+    CAPTURE_ITERATIONS_MAX,
+    CAPTURE_WINDOW_MAX_NS,
+    CAPTURES_ACTIVE_MAX,
+    CAPTURES_ACTIVE_PER_UID_MAX,
+    CAPTURES_ACTIVE_RESERVED,
+    JAX_LAST_NS_MAX,
+    REQUEST_ID_BYTES_MAX,
+)
+from profd.trust.shares import Refused
 
 SAMPLE_HZ_MAX = 1000.0
 OVERHEAD_MIN = 0.001
@@ -14,6 +25,7 @@ TORCH_RECORDERS = ("", "auto", "observer", "profiler")
 PORT_MAX = (1 << 16) - 1
 COLLECT_MAX_NS = 3600 * 1_000_000_000
 LAST_MIN_NS = 100_000_000
+RETRY_SECONDS = 10.0
 START_AHEAD_MAX_NS = 3600 * 1_000_000_000
 """A window may begin this far ahead: its targets are held until then."""
 
@@ -57,6 +69,25 @@ def _check_window(options: Options, *, open_ended: bool) -> None:
         raise BadInput("--last keeps seconds, not iterations: give --duration, or stop it when it has happened")
     if open_ended and options.iterations:
         raise BadInput("an open-ended capture has no iterations; leave one of the two out")
+
+
+def check_active(caller: Identity, live: Counter[int]) -> None:
+    """Refused where as many captures run (by uid) as one user, or the host, may have."""
+    own, total = live[caller.uid], live.total()
+    most = CAPTURES_ACTIVE_MAX + CAPTURES_ACTIVE_RESERVED * caller.admin
+    if own >= CAPTURES_ACTIVE_PER_UID_MAX and not caller.admin:
+        raise Refused(
+            f"{own} captures of yours are running, the most that one user may have; wait for one to end "
+            "(`profctl captures`), or name several processes in one capture",
+            *("captures", CAPTURES_ACTIVE_PER_UID_MAX, own, RETRY_SECONDS),
+        )
+    # Those who have least are not shut out by those who have most.
+    fair = CAPTURES_ACTIVE_RESERVED if caller.admin else CAPTURES_ACTIVE_MAX // len({*live, caller.uid})
+    if total >= most and own >= fair:
+        raise Refused(
+            f"{total} captures are running on this host, which takes {most}; wait for one to end",
+            *("captures", most, total, RETRY_SECONDS),
+        )
 
 
 def check_untrusted_request_id(request_id: str) -> None:

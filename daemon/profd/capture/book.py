@@ -17,7 +17,7 @@ from profd.capture.ports import Identity, Journal, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key
 from profd.errors import BadInput, NotFound, ProfdError
-from profd.limits import CAPTURES_KEPT_MAX
+from profd.limits import CAPTURES_KEPT_MAX, CAPTURES_KEPT_PER_UID_MAX
 from profd.targets.process import ProcessId
 
 log = logging.getLogger("profd.capture")
@@ -176,21 +176,19 @@ class Book:
 
     async def _forget_old(self) -> None:
         """Bound the number of records, at the cost of whoever has most; the journal bounds itself."""
-        while len(self._by_id) > CAPTURES_KEPT_MAX:
-            record = self._oldest_of_most()
-            if record is None:
+        if len(self._by_id) <= min(CAPTURES_KEPT_PER_UID_MAX, CAPTURES_KEPT_MAX):
+            return
+        ended = Counter(record.owner_uid for record in self._by_id.values() if record.terminal)
+        while ended:
+            [(most, count)] = ended.most_common(1)
+            if count <= CAPTURES_KEPT_PER_UID_MAX and len(self._by_id) <= CAPTURES_KEPT_MAX:
                 return
+            # Nobody's can be pushed out by others.
+            record = next(r for r in self._by_id.values() if r.terminal and r.owner_uid == most)
+            ended[most] -= 1
             del self._by_id[record.id]
             self._by_request.pop((record.owner_uid, record.request_id), None)
             await self._in_thread(self._disk.remove, record.id)
-
-    def _oldest_of_most(self) -> CaptureRecord | None:
-        """The oldest ended capture of the user with the most of them: nobody's can be pushed out by others."""
-        ended = [record for record in self._by_id.values() if record.terminal]
-        if not ended:
-            return None
-        [(most, _)] = Counter(record.owner_uid for record in ended).most_common(1)
-        return next(record for record in ended if record.owner_uid == most)
 
     async def _drop(self, capture: str, process: ProcessId) -> None:
         try:

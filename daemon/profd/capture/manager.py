@@ -30,7 +30,7 @@ from profd.capture.run import Order, Parts, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import Lease, Watchers
 from profd.errors import Denied, Exhausted, Unavailable
-from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX, CAPTURES_ACTIVE_PER_UID_MAX
+from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Plan, Source
 from profd.targets.process import ProcessId
 
@@ -164,15 +164,7 @@ class CaptureManager:
         self.switch.check()
 
     def _check_limits(self, caller: Identity) -> None:
-        live = self._live()
-        if len(live) >= CAPTURES_ACTIVE_MAX:
-            raise Exhausted(f"{CAPTURES_ACTIVE_MAX} captures are running on this host; wait for one to end")
-        own = sum(record.owner_uid == caller.uid for record in live)
-        if own >= CAPTURES_ACTIVE_PER_UID_MAX and not caller.admin:
-            raise Exhausted(
-                f"{own} captures of yours are running, the most that one user may have; wait for one to end "
-                "(`profctl captures`), or name several processes in one capture"
-            )
+        admission.check_active(caller, Counter(record.owner_uid for record in self._live()))
         disk = self._headroom.disk()
         if disk is not None and disk <= 0:
             raise Exhausted(

@@ -2,7 +2,8 @@
 
 The status message is the sentence; trailing metadata `profd-error` repeats it
 as JSON `{"kind", "message"}` (kind is the class's name), so that a client can
-tell types apart without parsing prose.
+tell types apart without parsing prose. Where a share is used up it has `share`,
+`limit`, `use` and `retry_s`, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 import grpc
 
 from profd.errors import Exhausted, ProfdError
+from profd.trust.shares import Refused
 
 METADATA_KEY: Final = "profd-error"
 # gRPC peers refuse metadata above 8 kB. The message travels twice: percent-encoded, and as escaped JSON.
@@ -52,8 +54,15 @@ def status_code(error: ProfdError) -> grpc.StatusCode:
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ProfdError) -> None:
     """End the call with this error; never returns."""
     message = _fitting(str(error))
-    detail = json.dumps({"kind": type(error).__name__, "message": message})
+    detail = json.dumps({"kind": type(error).__name__, "message": message, **_numbers(error)})
     await context.abort(status_code(error), message, ((METADATA_KEY, detail),))
+
+
+def _numbers(error: ProfdError) -> dict[str, float | str]:
+    """What a client may decide by when to ask again."""
+    if not isinstance(error, Refused):
+        return {}
+    return {"share": error.kind, "limit": error.limit, "use": error.use, "retry_s": round(error.retry_seconds, 3)}
 
 
 def _fitting(message: str) -> str:

@@ -1,22 +1,28 @@
-"""What stands between a call and its servicer: identity, then errors, audit and counts.
+"""What stands between a call and its servicer: identity and shares, then errors, audit and counts.
 
 Our own services need a token; health and reflection do not (they tell nothing
-of anybody, and probes have no way to get one).
+of anybody, and probes have no way to get one): theirs is a small pool.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from profd.errors import Denied, ProfdError
+from profd.errors import BadInput, Denied, ProfdError
+from profd.limits import RECEIVE_SECONDS
 from profd.metrics import Metrics
+from profd.rpc.calls import Calls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
 from profd.trust import caller as callers
+from profd.trust.shares import Holder, Refused
 from profd.trust.token import Tokens, Unidentified
 
 TOKEN_KEY: Final = "profd-token"  # noqa: S105 - the name of a metadata key
@@ -47,12 +53,14 @@ class Audit(Protocol):
 
 
 class Guard(_Interceptor):
-    """Identifies callers, turns our errors into statuses, audits denials."""
+    """Identifies and admits callers, turns our errors into statuses, audits denials."""
 
     def __init__(self, tokens: Tokens, audit: Audit, metrics: Metrics) -> None:
         self._tokens = tokens
         self._audit = audit
         self._metrics = metrics
+        self._calls = Calls()
+        self.unproved = Unproved()
         self.draining = False
 
     async def intercept_service(
@@ -60,22 +68,27 @@ class Guard(_Interceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """Wrap handlers of our services; others pass."""
+        """Wrap every handler."""
         handler: Handler | None = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(OURS):
-            return handler  # type: ignore[return-value]  # None: nobody implements it; the stubs do not know
+        if handler is None:
+            return handler  # type: ignore[return-value]  # nobody implements it; the stubs do not know
         metadata = dict(handler_call_details.invocation_metadata or ())
         call = _Call(self, handler_call_details.method, str(metadata.get(TOKEN_KEY, "")))
         return call.wrapped(handler)
 
     def admit(self, method: str, token: str) -> None:
-        """Set the caller of this call. Raises Unidentified or Draining."""
+        """Set the caller of this call, and count it. Raises Unidentified, Refused or Draining."""
+        if not method.startswith(OURS):
+            self.unproved.enter()
+            return
         if not token:
             raise Unidentified(
                 "this call carries no token. Connect to control.sock beside the gRPC socket (SOCK_SEQPACKET), "
                 f"read one JSON message and send its `token` as metadata {TOKEN_KEY!r}; profctl does that by itself."
             )
-        callers.enter(self._tokens.verify(token))
+        caller = self._tokens.verify(token)
+        callers.enter(caller)
+        self._calls.enter(method, Holder.of(caller))
         if self.draining and method in _REFUSED_WHILE_DRAINING:
             raise Draining("profd is shutting down; try again when it is back")
 
@@ -86,6 +99,8 @@ class Guard(_Interceptor):
             log.error("call failed", extra={"method": method}, exc_info=error)
         if isinstance(ours, Denied | Unidentified):
             self._audit.write("denied", _uid(ours), method=method, why=str(ours))
+        if isinstance(ours, Refused):
+            self._metrics.refusals.labels(ours.kind).inc()
         self._metrics.rpc.labels(method.removeprefix(OURS), status_code(ours).name).inc()
         return ours
 
@@ -95,12 +110,17 @@ class Guard(_Interceptor):
 
 
 class _Call:
-    """One call of one method; `wrapped` has the arity of what it wraps."""
+    """One call of one method.
+
+    Every handler is wrapped in one whose request is a stream: gRPC itself would read a single request before it asks
+    us, and wait for it for ever.
+    """
 
     def __init__(self, guard: Guard, method: str, token: str) -> None:
         self._guard = guard
         self._method = method
         self._token = token
+        self._single = False  # it takes one request
         self._inner: Callable[[Any, Any], Any]
 
     def wrapped(self, handler: Handler) -> Handler:
@@ -108,36 +128,54 @@ class _Call:
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,
         }
-        if handler.unary_unary is not None:
-            self._inner = handler.unary_unary
-            return grpc.unary_unary_rpc_method_handler(self._one, **serialisers)
-        if handler.unary_stream is not None:
-            self._inner = handler.unary_stream
-            return grpc.unary_stream_rpc_method_handler(self._many, **serialisers)
-        if handler.stream_unary is not None:
-            self._inner = handler.stream_unary
+        self._single = not handler.request_streaming
+        inner: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        self._inner = inner
+        if not handler.response_streaming:
             return grpc.stream_unary_rpc_method_handler(self._one, **serialisers)
-        if handler.stream_stream is not None:
-            self._inner = handler.stream_stream
-            return grpc.stream_stream_rpc_method_handler(self._many, **serialisers)
-        raise Fault(f"{self._method} has no handler")
+        if inspect.iscoroutinefunction(self._inner):  # it writes to the context
+            return grpc.stream_stream_rpc_method_handler(self._one, **serialisers)
+        return grpc.stream_stream_rpc_method_handler(self._many, **serialisers)
 
-    async def _one(self, request: Any, context: Context) -> Any:
-        try:
+    async def _one(self, requests: Any, context: Context) -> Any:
+        async with self._answering(context):
             self._guard.admit(self._method, self._token)
-            answer = await self._inner(request, context)
-        except Exception as error:
-            return await abort(context, self._guard.failed(self._method, error))
-        self._guard.succeeded(self._method)
-        return answer
+            return await self._inner(await self._received(requests), context)
 
-    async def _many(self, request: Any, context: Context) -> AsyncIterator[Any]:
-        try:
+    async def _many(self, requests: Any, context: Context) -> AsyncIterator[Any]:
+        async with self._answering(context):
             self._guard.admit(self._method, self._token)
             # Closed at once when the call ends early, not when the collector finds it: it may hold a worker.
-            async with contextlib.aclosing(self._inner(request, context)) as answers:
+            async with contextlib.aclosing(self._inner(await self._received(requests), context)) as answers:
                 async for answer in answers:
                     yield answer
+
+    async def _received(self, requests: Any) -> Any:
+        """The request; where it is a stream, its handler has deadlines of its own."""
+        if not self._single:
+            return requests
+        try:
+            async with asyncio.timeout(RECEIVE_SECONDS):
+                request = await anext(requests, None)
+        except TimeoutError:
+            raise BadInput(f"no request came within {RECEIVE_SECONDS:g} s of the call") from None
+        except DecodeError as error:
+            raise BadInput(f"the request is none of {self._method}") from error
+        if request is None:
+            raise BadInput("the call ended without a request")
+        return request
+
+    @contextlib.asynccontextmanager
+    async def _answering(self, context: Context) -> AsyncIterator[None]:
+        """Count how the block ends; an error becomes the status of the call."""
+        try:
+            try:
+                yield
+            except asyncio.CancelledError:
+                self._guard.unproved.check()
+                raise
+        except grpc.aio.AbortError:  # its handler has said it
+            raise
         except Exception as error:
             await abort(context, self._guard.failed(self._method, error))
         else:

@@ -1,47 +1,20 @@
-"""Files that callers stream to us: how many at once, how long they may stall, and how much of the disk they take."""
+"""Files that callers stream to us: how long they may stall, and how much of the disk they take."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import BinaryIO, Final
 
 from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput, BadTrace, Exhausted
-from profd.limits import IMPORT_BYTES_MAX, IMPORT_IDLE_SECONDS, IMPORTS_MAX, IMPORTS_PER_UID_MAX
+from profd.limits import IMPORT_BYTES_MAX, IMPORT_IDLE_SECONDS
 from profd.rpc.translate import text
 from profd.store.ingest import format_of
 from profd.store.space import Claim
-from profd.trust.caller import Caller
 
 LABEL_CHARS_MAX: Final = 255
-
-
-class Slots:
-    """Imports that run, from their first message to their trace. On the event loop."""
-
-    def __init__(self) -> None:
-        self._held: Counter[int] = Counter()  # by uid
-
-    @contextlib.contextmanager
-    def held_by(self, caller: Caller) -> Iterator[None]:
-        """A slot for as long as it lasts. Raises Exhausted."""
-        if self._held[caller.uid] >= IMPORTS_PER_UID_MAX:
-            raise Exhausted(
-                f"{self._held[caller.uid]} imports of yours are running, the most that one user may have: "
-                "wait for one to end, then try again"
-            )
-        if self._held.total() >= IMPORTS_MAX and not caller.admin:
-            raise Exhausted(f"{IMPORTS_MAX} imports are running on this host, the most there may be; try again later")
-        self._held[caller.uid] += 1
-        try:
-            yield
-        finally:
-            self._held[caller.uid] -= 1
-            self._held += Counter()  # forget who has none
 
 
 async def received(

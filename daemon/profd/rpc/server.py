@@ -17,12 +17,16 @@ from profd.instance import clear_socket, remove_socket
 from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.rpc.guard import Guard
 
-CALLS_MAX: Final = 1024  # at once, watches included; gRPC answers more with RESOURCE_EXHAUSTED
+_STREAMS_MAX: Final = 1024  # of one connection: more than a user may have, so that who asks for more is told so
 _CALL_SECONDS_MAX: Final = 3600.0  # no client waits for longer
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", RPC_MESSAGE_BYTES_MAX),
     ("grpc.max_metadata_size", 32 * 1024),  # a token of a caller in many groups
     ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", _STREAMS_MAX),
+    # Calls that the event loop has not seen yet: gRPC would refuse anybody's beyond a thousand.
+    ("grpc.server.max_pending_requests", 8 * _STREAMS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", 8 * _STREAMS_MAX),
     # Watches idle for long; a client that vanished without a word is noticed.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -94,7 +98,8 @@ class RpcServer:
         leaving.add_done_callback(lambda _done: self._leaving.pop(server))
 
     def _built(self) -> grpc.aio.Server:
-        server = grpc.aio.server(interceptors=(self.guard,), options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        # Without maximum_concurrent_rpcs, which counts everybody's calls together: the guard admits them.
+        server = grpc.aio.server(interceptors=(self.guard,), options=_OPTIONS)
         for add, servicer in self._servicers.values():
             add(servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -2,7 +2,8 @@
 
 The pipe holds a bounded amount; when it is full the worker waits, when the
 client does not take a chunk the pipe stays full. A client that takes nothing
-for long loses its stream, because it holds a worker meanwhile.
+for long loses its stream, because it holds a worker meanwhile: sooner where
+others wait for that.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from profd.errors import Exhausted
-from profd.limits import RPC_CHUNK_BYTES
+from profd.limits import RPC_CHUNK_BYTES, STREAM_STALL_SECONDS, STREAM_STALLS_CROWDED_SECONDS
 
-STALL_SECONDS: Final = 60.0  # without the client taking a chunk
+_LOOK_SECONDS: Final = 0.5  # between looks whether a stalled stream is in somebody's way
 
 
 class Pipe:
@@ -60,35 +61,73 @@ class Pipe:
 
 
 async def streamed(
-    produce: Callable[[int], Coroutine[Any, Any, object]], stall_seconds: float = STALL_SECONDS
+    produce: Callable[[int], Coroutine[Any, Any, object]],
+    stall_seconds: float = STREAM_STALL_SECONDS,
+    crowded: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[bytes, None]:
     """What `produce(fd)` writes, in chunks, then whatever it raises.
 
     Closing the generator early cancels it. Raises Exhausted when nobody takes
-    a chunk for `stall_seconds`.
+    a chunk for `stall_seconds`, or, while `crowded`, chunks have waited for
+    STREAM_STALLS_CROWDED_SECONDS together.
     """
     pipe = Pipe()
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(produce(pipe.writer))
+    task = asyncio.get_running_loop().create_task(produce(pipe.writer))
     task.add_done_callback(lambda _task: pipe.close_writer())
-    stalled = False
-
-    def stall() -> None:
-        nonlocal stalled
-        stalled = True
-        task.cancel()
-
+    patience = _Patience(stall_seconds, crowded, task)
     try:
         while chunk := await pipe.read():
-            timer = loop.call_later(stall_seconds, stall)
-            try:
+            with patience.waiting():
                 yield chunk
-            finally:
-                timer.cancel()
-            if stalled:
-                raise Exhausted(f"nothing was read from this stream for {stall_seconds:g} s, so it was given up")
+            patience.check()
         await task
     finally:
         task.cancel()
         await asyncio.wait({task})
         pipe.close()
+
+
+class _Patience:
+    """How long a client may leave chunks lying; then the job is cancelled."""
+
+    def __init__(self, seconds: float, crowded: Callable[[], bool], job: asyncio.Task[object]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._crowded = crowded
+        self._job = job
+        self._waited = self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._why = ""
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the client is to take a chunk."""
+        self._since = self._loop.time()
+        self._look_later()
+        try:
+            yield
+        finally:
+            self._waited += self._loop.time() - self._since
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def check(self) -> None:
+        """Raise Exhausted once patience has ended."""
+        if self._why:
+            raise Exhausted(f"{self._why}, so it was given up; ask again, and read faster")
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(min(_LOOK_SECONDS, self._seconds), self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time() - self._since
+        if now >= self._seconds:
+            self._why = f"nothing was read from this stream for {self._seconds:g} s"
+        elif self._waited + now >= STREAM_STALLS_CROWDED_SECONDS and self._crowded():
+            self._why = (
+                f"this stream waited for its reader for {STREAM_STALLS_CROWDED_SECONDS:g} s and others for its worker"
+            )
+        if self._why:
+            self._job.cancel()
+        else:
+            self._look_later()

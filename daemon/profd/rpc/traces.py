@@ -14,7 +14,7 @@ from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
-from profd.rpc.imports import Slots, received
+from profd.rpc.imports import received
 from profd.rpc.stream import streamed
 from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
@@ -51,13 +51,12 @@ class Audit(Protocol):
 
 
 class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
-    """All calls of the service. `streams_max` bounds how many workers exports may hold at once."""
+    """All calls of the service. `crowded` says whether others than this uid wait for a worker."""
 
-    def __init__(self, library: Library, audit: Audit, streams_max: int) -> None:
+    def __init__(self, library: Library, audit: Audit, crowded: Callable[[int], bool]) -> None:
         self._library = library
         self._audit = audit
-        self._streams = asyncio.Semaphore(streams_max)
-        self._imports = Slots()
+        self._crowded = crowded
 
     async def ListTraces(self, request: pb.ListTracesRequest, context: object) -> pb.ListTracesResponse:
         if request.limit < 0:
@@ -188,7 +187,6 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
         caller = callers.current()
         with (
-            self._imports.held_by(caller),
             self._library.claim(caller, "this import") as claim,
             contextlib.closing(await asyncio.to_thread(self._library.spool)) as file,
         ):
@@ -212,7 +210,8 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     async def _chunks(
         self, produce: Callable[[int], Coroutine[Any, Any, object]]
     ) -> AsyncGenerator[pb.DataChunk, None]:
-        async with self._streams, contextlib.aclosing(streamed(produce)) as chunks:
+        uid = callers.current().uid
+        async with contextlib.aclosing(streamed(produce, crowded=lambda: self._crowded(uid))) as chunks:
             async for chunk in chunks:
                 yield pb.DataChunk(data=chunk)
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from profd.limits import CAPTURES_KEPT_MAX
 from profd.store.records import Records
 
 
 class CaptureRecords:
-    """One JSON object per capture, in `records/captures/`. Blocking: a write is synced when it returns.
+    """One JSON object per capture, in `records/captures/`. Blocking: a write is synced when it returns."""
 
-    At most CAPTURES_KEPT_MAX ended captures are kept; `all` drops the oldest beyond.
-    """
-
-    def __init__(self, root: Path, kept_max: int = CAPTURES_KEPT_MAX) -> None:
+    def __init__(self, root: Path) -> None:
         self._records = Records(root / "records" / "captures")
         self._records.sweep()
-        self._kept_max = kept_max
 
     def put(self, capture: str, record: dict[str, Any]) -> None:
         """Write or replace one, crash-safe. Exhausted when the disk refuses it."""
@@ -30,12 +25,7 @@ class CaptureRecords:
 
     def all(self) -> list[dict[str, Any]]:
         """All of them, oldest first; damaged ones are left out and logged."""
-        found = sorted(self._records.items(), key=lambda item: _created(item[1]))
-        ended = [name for name, record in found if record.get("finished_ns") is not None]
-        dropped = set(ended[: max(0, len(ended) - self._kept_max)])
-        for name in dropped:
-            self._records.remove(name)
-        return [record for name, record in found if name not in dropped]
+        return [record for _, record in sorted(self._records.items(), key=lambda item: _created(item[1]))]
 
     def names(self) -> list[str]:
         """The captures that have one, also a damaged one."""

@@ -11,19 +11,27 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from profd import __version__
-from profd.limits import CONTROL_CONNECTIONS_MAX
+from profd.limits import CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_UID_MAX, CONTROL_CONNECTIONS_RESERVED
 from profd.trust.caller import Caller
-from profd.trust.identify import peer
+from profd.trust.identify import peer, peer_uid
+from profd.trust.shares import Holder, Refused, Share, Shares
 from profd.trust.token import Tokens
 
 _ACCEPT_BATCH: Final = 64  # per wake-up, so that a flood of connections cannot hold the loop
+_CONNECTIONS: Final = Share(
+    *("tokens", "requests for a token", CONTROL_CONNECTIONS_PER_UID_MAX, CONTROL_CONNECTIONS_MAX),
+    reserved=CONTROL_CONNECTIONS_RESERVED,
+    retry_seconds=1,
+)
 
 log = logging.getLogger("profd.trust")
 
@@ -46,7 +54,7 @@ class ControlServer:
         self._admin_group = admin_group
         self._only_uid = only_uid
         self._on_denied = on_denied
-        self._open = 0  # connections that wait for a name
+        self._waiting = Shares(_CONNECTIONS)  # for a name
         self.refused = 0  # because too many were open
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
         self._names = ThreadPoolExecutor(1, "profd-names")
@@ -75,25 +83,25 @@ class ControlServer:
                 connection, _ = self._listener.accept()
             except OSError:  # nothing more, or the peer is gone already
                 return
-            if self._open >= CONTROL_CONNECTIONS_MAX:
+            try:
+                self._admit(connection)
+            except Refused as error:
                 self.refused += 1
-                connection.close()
-                continue
-            self._open += 1
-            future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
-            future.add_done_callback(lambda _done: self._finished())
+                with connection, suppress(OSError):
+                    _tell(connection, {"error": str(error), "retry_s": error.retry_seconds, "version": __version__})
 
-    def _finished(self) -> None:
-        self._open -= 1
+    def _admit(self, connection: socket.socket) -> None:
+        """Have the peer identified. Raises Refused where too many of its user wait for that."""
+        uid, held = peer_uid(connection), ExitStack()
+        held.enter_context(self._waiting.take(Holder(uid, uid in (0, os.geteuid()))))
+        future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
+        future.add_done_callback(lambda _done: held.close())
 
     def _identify(self, connection: socket.socket) -> None:
         """In the names thread: one answer, then the end of the connection."""
         with connection:
-            # A peer that does not read must not hold the thread.
-            connection.setblocking(False)
             try:
-                answer = self._answer(peer(connection, self._admin_group))
-                connection.send(json.dumps(answer).encode(), socket.MSG_NOSIGNAL)
+                _tell(connection, self._answer(peer(connection, self._admin_group)))
             except OSError as error:
                 log.debug("a caller left", extra={"why": str(error)})
 
@@ -108,3 +116,9 @@ class ControlServer:
             "grpc": str(self._grpc_path),
             "version": __version__,
         }
+
+
+def _tell(connection: socket.socket, answer: dict[str, Any]) -> None:
+    """Raises OSError; a peer that does not read must not hold us."""
+    connection.setblocking(False)
+    connection.send(json.dumps(answer).encode(), socket.MSG_NOSIGNAL)

@@ -1,4 +1,4 @@
-"""A few pre-started worker processes; one job each at a time.
+"""A few pre-started worker processes; one job each at a time, in the order of `turns.py`.
 
 Hostile bytes are decoded only there. A worker that dies, outstays its time or
 outgrows its memory costs exactly the job it had, with a reason; the pool puts
@@ -14,16 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from profd.errors import Exhausted, JobFailed, Unavailable
+from profd import limits
+from profd.errors import JobFailed
 from profd.limits import WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.trust.shares import Share, Shares
 from profd.workers import cpu
 from profd.workers import identity as identities
 from profd.workers.child import Child, Settings, WorkerGone
 from profd.workers.jobs import JOBS
+from profd.workers.turns import OURS, Kind, Turn, Turns
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
 RSS_RECYCLE_BYTES: Final = 1024 * MiB  # after a job; above it the worker is replaced
-WAITING_MAX: Final = 256  # jobs that wait for a worker; above it they are refused
+_JOBS: Final = Share(
+    "jobs", "questions and imports", limits.JOBS_PER_UID_MAX, limits.JOBS_MAX, limits.JOBS_RESERVED, retry_seconds=5
+)
 
 log = logging.getLogger("profd.workers")
 
@@ -62,20 +67,21 @@ class WorkerPool:
         self._jobs_per_worker = jobs_per_worker
         self._settings = Settings(identity or identities.current(), memory_bytes, known)
         # None stands for a place whose worker could not be started; the next job tries again.
-        self._places: asyncio.Queue[Child | None] = asyncio.Queue()
+        self._turns: Turns[Child | None] = Turns(size)
+        self._jobs = Shares(_JOBS)
         self._live: set[Child] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._quiet = asyncio.Event()  # no job runs
         self._quiet.set()
-        self._waiting = self._running = 0
+        self._running = 0
         self._done = self._failed = self._started = self._killed = self._died = 0
 
     async def open(self) -> list[str]:
         """Start all workers; returns what holds for them. Raises JobFailed if none can run."""
         workers = await asyncio.gather(*(self._start() for _ in range(self.size)))
         for worker in workers:
-            self._places.put_nowait(worker)
+            self._turns.put(worker)
         return workers[0].confinement
 
     async def run(
@@ -85,16 +91,34 @@ class WorkerPool:
         fds: Sequence[int] = (),
         on_progress: OnProgress | None = None,
         timeout: float | None = None,
+        turn: Turn = OURS,
     ) -> dict[str, Any]:
         """One job in one worker; its result.
 
         `fds` are duplicated into the worker and stay the caller's. `timeout`
         (seconds, None: WORKER_JOB_SECONDS) counts from the start of the job,
         not of the wait for a worker. Raises the ProfdError that the job
-        raised, JobFailed for every other end, Exhausted when too many wait,
-        Unavailable when the pool is closed. Cancelling kills the worker.
+        raised, JobFailed for every other end, Refused when too many of a user
+        wait, Unavailable when the pool is closed. Cancelling kills the worker.
         """
-        worker = await self._take(job)
+        # What a capture has recorded is never refused: captures are bounded where they begin.
+        with contextlib.nullcontext() if turn.kind is Kind.CAPTURE else self._jobs.take(turn.holder):
+            return await self._in_turn(turn, job, args, fds, on_progress, timeout)
+
+    def crowded(self, uid: int) -> bool:
+        """Whether a job of another user waits."""
+        return self._turns.crowded(uid)
+
+    async def _in_turn(
+        self,
+        turn: Turn,
+        job: str,
+        args: dict[str, Any],
+        fds: Sequence[int],
+        on_progress: OnProgress | None,
+        timeout: float | None,
+    ) -> dict[str, Any]:
+        worker = await self._take(turn, job)
         self._running += 1
         self._quiet.clear()
         kept: Child | None = None
@@ -111,11 +135,13 @@ class WorkerPool:
             self._running -= 1
             if not self._running:
                 self._quiet.set()
+            self._turns.done(turn)
             self._give_back(worker, kept)
 
     async def close(self) -> None:
         """End all workers at once. Jobs that run fail; callers drain before."""
         self._closed = True
+        self._turns.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -125,17 +151,14 @@ class WorkerPool:
         await self._quiet.wait()
         await asyncio.gather(*(worker.kill() for worker in self._live))
         self._live.clear()
-        while self._waiting:  # each waiter wakes up, finds the pool closed and says so
-            self._places.put_nowait(None)
-            await asyncio.sleep(0)
 
     def statistics(self) -> PoolStatistics:
         """What the pool has done and holds now."""
         return PoolStatistics(
             self.size,
-            self._places.qsize(),
+            self._turns.free,
             self._running,
-            self._waiting,
+            self._turns.waiting,
             self._done,
             self._failed,
             self._started,
@@ -148,31 +171,21 @@ class WorkerPool:
         """The pids of the workers that live now."""
         return sorted(worker.pid for worker in self._live)
 
-    async def _take(self, job: str) -> Child:
-        self._check_open()
-        if self._places.empty() and self._waiting >= WAITING_MAX:
-            raise Exhausted(f"{self._waiting} jobs wait for a worker already; try again later")
-        self._waiting += 1
+    async def _take(self, turn: Turn, job: str) -> Child:
+        worker = await self._turns.get(turn)
         try:
-            worker = await self._places.get()
-        finally:
-            self._waiting -= 1
-        try:
-            self._check_open()
+            self._turns.check_open()
             if worker is not None and worker.alive:
                 return worker
             if worker is not None:
                 await self._bury(worker)
             return await self._start()
         except BaseException as error:
-            self._places.put_nowait(None)
+            self._turns.done(turn)
+            self._turns.put(None)
             if isinstance(error, JobFailed):
                 raise JobFailed(f"the job {job!r} could not be run: {error}") from error
             raise
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Unavailable("profd is shutting down; ask again when it is back")
 
     async def _attempt(
         self,
@@ -203,7 +216,7 @@ class WorkerPool:
 
     def _give_back(self, worker: Child, kept: Child | None) -> None:
         if kept is not None and not self._closed:
-            self._places.put_nowait(kept)
+            self._turns.put(kept)
             return
         if self._closed:
             return
@@ -222,7 +235,7 @@ class WorkerPool:
         except JobFailed as error:
             log.error("no new worker", extra={"why": str(error)})
         finally:
-            self._places.put_nowait(fresh)
+            self._turns.put(fresh)
 
     async def _start(self) -> Child:
         worker = await Child.start(self._settings)

@@ -17,12 +17,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from profd import limits
 from profd.sources.kineto import wire
 from profd.sources.kineto.endpoints import SO_TIMESTAMPNS, Endpoint
+from profd.sources.kineto.floods import Floods
 from profd.sources.kineto.registry import Drop, Peer, Pending, Registered, Registry
 from profd.targets import procfs
 from profd.targets.process import ProcessId
@@ -34,6 +35,7 @@ _TIMESPEC: Final = struct.Struct("=qq")
 # Room for exactly these two: descriptors that a peer attaches find none and are closed by the kernel.
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_TIMESPEC.size)
 _BATCH: Final = 64
+_FLOOD: Final = f"dropped.{Drop.FLOOD}"
 _SWITCH_SECONDS: Final = 0.001
 _COMPLAINTS_MAX: Final = 1024
 
@@ -44,6 +46,7 @@ class SocketThread:
     def __init__(self) -> None:
         self._endpoints: dict[int, Endpoint] = {}
         self._registry = Registry()
+        self._floods = Floods()
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._complained: set[tuple[int, str]] = set()
@@ -140,8 +143,11 @@ class SocketThread:
                 )
             except BlockingIOError:
                 break
-            self._count("received")
+            self._counts["received"] += 1  # by this thread alone; others only read
             sender = _ancillary(ancillary)
+            if self._floods.beyond(sender.pid, sender.uid, time.monotonic_ns()):
+                self._counts[_FLOOD] += 1
+                continue
             taken = _untrusted(endpoint, data, sender, flags, address)
             if isinstance(taken, str):
                 self._count(f"dropped.{taken}")
@@ -213,22 +219,21 @@ class _Sender:
 
 
 def _ancillary(ancillary: list[tuple[int, int, bytes]]) -> _Sender:
-    sender = _Sender()
+    pid, uid, gid, sent_ns, attached = 0, -1, -1, 0, False
     for level, kind, data in ancillary:
         if level != socket.SOL_SOCKET:
             continue
         if kind == socket.SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
             pid, uid, gid = _CREDENTIALS.unpack(data)
-            sender = replace(sender, pid=pid, uid=uid, gid=gid)
         elif kind == SO_TIMESTAMPNS and len(data) == _TIMESPEC.size:
             seconds, nanoseconds = _TIMESPEC.unpack(data)
-            sender = replace(sender, sent_ns=seconds * 1_000_000_000 + nanoseconds)
+            sent_ns = seconds * 1_000_000_000 + nanoseconds
         elif kind == socket.SCM_RIGHTS:
-            sender = replace(sender, attached=True)
+            attached = True
             for offset in range(0, len(data) - 3, 4):
                 with contextlib.suppress(OSError):
                     os.close(struct.unpack_from("=i", data, offset)[0])
-    return sender
+    return _Sender(pid, uid, gid, sent_ns, attached)
 
 
 def _untrusted(

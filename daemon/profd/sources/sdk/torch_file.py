@@ -7,7 +7,6 @@ must be a regular file of the target's uid (`trust/pickup.py`).
 from __future__ import annotations
 
 import posixpath
-from pathlib import Path
 from typing import Final
 
 from profd.capture.model import RawFile

@@ -17,7 +17,12 @@ from profd.capture.model import Options, Reason, Recording, State
 from profd.capture.planner import Request
 from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFound, Unavailable
-from profd.limits import CAPTURE_WINDOW_MAX_NS, CAPTURES_ACTIVE_MAX, CAPTURES_ACTIVE_PER_UID_MAX
+from profd.limits import (
+    CAPTURE_WINDOW_MAX_NS,
+    CAPTURES_ACTIVE_MAX,
+    CAPTURES_ACTIVE_PER_UID_MAX,
+    CAPTURES_ACTIVE_RESERVED,
+)
 from profd.sources.base import Offer
 from profd.targets.selector import Selector
 
@@ -192,12 +197,15 @@ class TestStart:
             await manager.start(ALICE, request(100))
 
     async def test_limits(self, rig: Rig, manager: CaptureManager) -> None:
-        for number in range(CAPTURES_ACTIVE_MAX):
+        most = CAPTURES_ACTIVE_MAX + CAPTURES_ACTIVE_RESERVED
+        for number in range(most):
             pid = 1000 + number
             rig.table.processes[pid] = process(pid)
             await manager.start(ROOT, request(pid))
-        with pytest.raises(Exhausted, match=str(CAPTURES_ACTIVE_MAX)):
-            await manager.start(ALICE, request(100))
+        with pytest.raises(Exhausted, match=str(most)):
+            await manager.start(ROOT, request(101))
+        # Who has none is not shut out.
+        assert not (await manager.start(ALICE, request(100))).terminal
 
     async def test_no_user_may_fill_the_host(self, rig: Rig, manager: CaptureManager) -> None:
         for number in range(CAPTURES_ACTIVE_PER_UID_MAX):

@@ -108,6 +108,20 @@ async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pyt
         assert len(manager.list(ROOT, 10)) == 3
 
 
+async def test_one_user_has_so_many_records(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.capture.book.CAPTURES_KEPT_PER_UID_MAX", 2)
+    async with rig.running() as manager:
+        for _ in range(4):
+            last = await manager.start(ALICE, request(100))
+            await rig.source.started(100)
+            rig.source.finish(100)
+            await ended(manager, last.id)
+    async with rig.running() as manager:
+        kept = manager.list(ROOT, 10)
+        assert len(kept) == 2
+        assert kept[0].id == last.id
+
+
 async def test_a_daemon_that_dies_before_its_record_says_so_finds_what_was_being_written(rig: Rig) -> None:
     """Of a source whose processes do not come back."""
     async with rig.running() as manager:

@@ -1,4 +1,4 @@
-"""Imports as they arrive: a stalled one is given up, one user has not all slots, the disk is asked first."""
+"""Imports as they arrive: a stalled one is given up, the disk is asked first."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from pathlib import Path
 
 import pytest
 from profd.errors import BadTrace, DiskFull, Exhausted
-from profd.limits import IMPORTS_MAX, IMPORTS_PER_UID_MAX
-from profd.rpc.imports import Slots, received
+from profd.rpc.imports import received
 from profd.store.space import Claim, Space
-from profd.trust.caller import Caller
 from profproto.v1 import trace_pb2 as pb
-
-
-def caller(uid: int, *, admin: bool = False) -> Caller:
-    return Caller(uid=uid, gid=uid, user=str(uid), admin=admin, pid=1)
 
 
 def claim(free: int = 1 << 30) -> Claim:
@@ -52,28 +46,3 @@ async def test_nothing_is_written_that_there_is_no_room_for() -> None:
     with pytest.raises(DiskFull, match="this import needs 60 more bytes"):
         await received(sent(bytes(50), bytes(60)), file, claim(100 - 50))
     assert len(file.getvalue()) == 50
-
-
-async def test_one_user_does_not_have_all_slots() -> None:
-    slots = Slots()
-    held = [slots.held_by(caller(1)) for _ in range(IMPORTS_PER_UID_MAX)]
-    for slot in held:
-        slot.__enter__()
-    with pytest.raises(Exhausted, match=f"{IMPORTS_PER_UID_MAX} imports of yours"), slots.held_by(caller(1)):
-        pass
-    with slots.held_by(caller(2)):
-        pass
-
-
-async def test_slots_end_and_root_still_has_one() -> None:
-    slots = Slots()
-    held = [slots.held_by(caller(100 + number // IMPORTS_PER_UID_MAX)) for number in range(IMPORTS_MAX)]
-    for slot in held:
-        slot.__enter__()
-    with pytest.raises(Exhausted, match="running on this host"), slots.held_by(caller(1)):
-        pass
-    with slots.held_by(caller(0, admin=True)):
-        pass
-    held[0].__exit__(None, None, None)
-    with slots.held_by(caller(1)):
-        pass

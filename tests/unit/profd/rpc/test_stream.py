@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from profd.errors import BadInput, Exhausted
 from profd.limits import RPC_CHUNK_BYTES
+from profd.rpc import stream
 from profd.rpc.stream import Pipe, streamed
 
 
@@ -115,3 +116,22 @@ async def test_pipe_reports_its_end() -> None:
     pipe.close_writer()
     assert [await pipe.read(), await pipe.read()] == [b"x", b""]
     pipe.close()
+
+
+async def test_a_slow_reader_is_given_up_sooner_where_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STREAM_STALLS_CROWDED_SECONDS", 0.01)
+    monkeypatch.setattr(stream, "_LOOK_SECONDS", 0.005)
+    cancelled = asyncio.Event()
+
+    async def produce(fd: int) -> None:
+        os.write(fd, b"x")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with contextlib.aclosing(streamed(produce, crowded=lambda: True)) as chunks:
+        await anext(chunks)
+        await cancelled.wait()
+        with pytest.raises(Exhausted, match="others for its worker"):
+            await anext(chunks)

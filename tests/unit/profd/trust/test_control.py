@@ -10,15 +10,19 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.limits import CONTROL_CONNECTIONS_PER_UID_MAX
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
 from profd.trust.identify import peer, start_ticks
 from profd.trust.token import Tokens, Unidentified
+
+from tests.support.waiting import eventually
 
 
 class Control:
@@ -74,6 +78,32 @@ async def test_many_callers_at_once(folder: Path) -> None:
     answers = await asyncio.gather(*(asyncio.to_thread(ask, control.path) for _ in range(50)))
     assert all("token" in answer for answer in answers)
     assert control.server.refused == 0
+    control.server.close()
+
+
+FLOOD = """
+import os, socket, sys
+os.setgid(4321); os.setuid(4321)
+open_ = []
+for _ in range(int(sys.argv[2])):
+    open_.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)); open_[-1].connect(sys.argv[1])
+print(sum(b"retry_s" in s.recv(65536) for s in open_[-10:]))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: Path) -> None:
+    control, go = Control(folder / "c"), threading.Event()
+    control.server._names.submit(go.wait)  # as a name service that does not answer
+    count = str(CONTROL_CONNECTIONS_PER_UID_MAX + 10)
+    command = [sys.executable, "-c", FLOOD, str(control.path), count]
+    flood = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    said, _ = await flood.communicate()
+    assert said == b"10\n"
+    mine = asyncio.create_task(asyncio.to_thread(ask, control.path))
+    await eventually(lambda: control.server._waiting._reserve == 1)
+    go.set()
+    assert "token" in await mine
     control.server.close()
 
 

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
-from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB
+from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, JOBS_MAX, JOBS_PER_UID_MAX
+from profd.trust.shares import Holder, Refused
 from profd.workers import cpu
-from profd.workers import pool as pool_module
 from profd.workers.pool import WorkerPool
+from profd.workers.turns import Kind, Turn
 
 from tests.support.jobs import JOBS
 
@@ -221,22 +222,39 @@ async def test_worker_is_replaced_after_its_jobs() -> None:
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
-async def test_too_many_waiting_are_refused(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "WAITING_MAX", 1)
-    running = asyncio.create_task(pool.run("hang", {}))
-    waiting = asyncio.create_task(pool.run("echo", {}))
-    while pool.statistics().waiting != 1:
+async def test_who_has_too_many_jobs_is_refused_and_no_capture_is(pool: WorkerPool) -> None:
+    question = Turn(Holder(1000, reserved=False), Kind.QUESTION)
+    running = asyncio.create_task(pool.run("hang", {}, turn=question))
+    waiting = [asyncio.create_task(pool.run("echo", {}, turn=question)) for _ in range(JOBS_PER_UID_MAX - 1)]
+    captures = [asyncio.create_task(pool.run("echo", {})) for _ in range(2 * JOBS_MAX)]
+    while pool.statistics().waiting != len(waiting) + len(captures):
         await asyncio.sleep(0)
-    with pytest.raises(Exhausted):
-        await pool.run("echo", {})
+    with pytest.raises(Refused, match="try again"):
+        await pool.run("echo", {}, turn=question)
     await pool.close()
     with pytest.raises(JobFailed):
         await running
-    with pytest.raises(Unavailable):
-        await waiting
+    for job in (*waiting, *captures):
+        with pytest.raises(Unavailable):
+            await job
     with pytest.raises(Unavailable):
         await pool.run("echo", {})
     assert pool.pids == []
+
+
+async def test_a_capture_is_stored_before_the_questions_that_came_first(pool: WorkerPool) -> None:
+    ended: list[str] = []
+
+    async def ask(name: str, turn: Turn) -> None:
+        await pool.run("echo", {}, turn=turn)
+        ended.append(name)
+
+    turns = [(f"question {n}", Turn(Holder(1000, reserved=False), Kind.QUESTION)) for n in range(5)]
+    turns.append(("other", Turn(Holder(1001, reserved=False), Kind.LONG)))
+    turns.append(("capture", Turn(Holder(1002, reserved=False), Kind.CAPTURE)))
+    await asyncio.gather(*(ask(*each) for each in turns))
+    # The first had the worker before anybody else asked.
+    assert ended == ["question 0", "capture", "question 1", "other", *(f"question {n}" for n in (2, 3, 4))]
 
 
 async def test_worker_has_no_rights(pool: WorkerPool) -> None:

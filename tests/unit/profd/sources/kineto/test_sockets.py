@@ -201,6 +201,17 @@ async def test_flood_by_another_process_does_not_starve_others(polls, client, fo
         flooder.wait()
 
 
+async def test_what_one_process_says_too_often_is_not_looked_at(polls, client) -> None:
+    sent = 4 * limits.KINETO_DATAGRAMS_PER_SECOND_MAX
+    client.socket.setblocking(True)
+    for _ in range(sent):
+        client.send(b"x")
+    await eventually(lambda: polls.counts().get("received", 0) == sent)
+    counts = polls.counts()
+    assert counts["dropped.flood"] > 0
+    assert counts["dropped.flood"] + counts["dropped.short"] == sent
+
+
 def test_name_held_by_another_daemon_is_said(folder, endpoint) -> None:
     with pytest.raises(ModeOff, match=rf"held by pid {os.getpid()} \("):
         DirectoryEndpoint.open(folder)

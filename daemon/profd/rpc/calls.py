@@ -1,0 +1,113 @@
+"""Which calls are admitted: shares of what is open at once, and rates.
+
+gRPC counts all calls together (`maximum_concurrent_rpcs`) and hides who is at the other end of a connection, so it
+counts none of ours: a call is admitted by its token, before its request is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import Any, Final
+
+from profd import limits
+from profd.trust.rates import Rate, Rates
+from profd.trust.shares import Holder, Refused, Share, Shares
+
+_CALLS: Final = Share(
+    "calls", "calls", limits.CALLS_PER_UID_MAX, limits.CALLS_MAX, limits.CALLS_RESERVED, retry_seconds=5
+)
+_INGEST: Final = Share(
+    *("ingest_calls", "streams of events", limits.INGEST_CALLS_PER_UID_MAX, limits.INGEST_CALLS_MAX),
+    reserved=limits.INGEST_CALLS_PER_UID_MAX,
+    retry_seconds=1,
+)
+_IMPORTS: Final = Share(
+    "imports", "imports", limits.IMPORTS_PER_UID_MAX, limits.IMPORTS_MAX, limits.IMPORTS_RESERVED, retry_seconds=10
+)
+_LOOKS: Final = Share(
+    *("looks", "looks at the host's processes", limits.LOOKS_PER_UID_MAX, limits.LOOKS_MAX, limits.LOOKS_RESERVED),
+    retry_seconds=1,
+)
+_CALL_RATE: Final = Rate("call_rate", "calls", limits.CALLS_PER_SECOND, limits.CALLS_BURST)
+_LOOK_RATE: Final = Rate("look_rate", "looks at the host's processes", limits.LOOKS_PER_SECOND, limits.LOOKS_BURST)
+_START_RATE: Final = Rate("start_rate", "starts of captures", limits.STARTS_PER_SECOND, limits.STARTS_BURST)
+
+_STREAM: Final = "/profd.v1.IngestService/Stream"
+_IMPORT: Final = "/profd.v1.TraceService/Import"
+_STARTS: Final = frozenset(f"/profd.v1.CaptureService/{name}" for name in ("StartCapture", "RetryCapture"))
+_LOOKING: Final = frozenset(
+    f"/profd.v1.{name}"
+    for name in (
+        *("HostService/GetHostStatus", "CaptureService/ListTargets"),
+        *("CaptureService/EstimateCapture", "CaptureService/Where"),
+    )
+)
+
+
+class Calls:
+    """What is open of our own services, by whom."""
+
+    def __init__(self) -> None:
+        self._calls, self._ingest, self._imports, self._looks = map(Shares, (_CALLS, _INGEST, _IMPORTS, _LOOKS))
+        self._call_rate, self._look_rate, self._start_rate = map(Rates, (_CALL_RATE, _LOOK_RATE, _START_RATE))
+
+    def enter(self, method: str, holder: Holder) -> None:
+        """Count the call of this task until it has been answered. Raises Refused."""
+        with ExitStack() as held:
+            if method == _STREAM:  # a streamer's: the job that it serves must not wait for what its user asks
+                held.enter_context(self._ingest.take(holder))
+            else:
+                self._call_rate.take(holder)
+                held.enter_context(self._calls.take(holder))
+            if method == _IMPORT:
+                held.enter_context(self._imports.take(holder))
+            if method in _STARTS:
+                self._start_rate.take(holder)
+            if method in _LOOKING:
+                self._look_rate.take(holder)
+                held.enter_context(self._looks.take(holder))
+            # Not when its handler returns: an answer that nobody reads is memory, too.
+            let_go = held.pop_all().close
+            current_task().add_done_callback(lambda _done: let_go())
+
+
+class Unproved:
+    """Calls that need no token. So few that they cannot crowd out ours, and none can keep the others out."""
+
+    def __init__(self) -> None:
+        self._open: dict[asyncio.Task[Any], None] = {}  # oldest first
+        self._ended: set[asyncio.Task[Any]] = set()  # for others
+
+    def enter(self) -> None:
+        """Count the call of this task until it has been answered; the oldest ends where there are too many."""
+        task = current_task()
+        if len(self._open) >= limits.UNPROVED_CALLS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            self._ended.add(oldest)
+            oldest.cancel()
+        self._open[task] = None
+        task.add_done_callback(self._left)
+
+    def check(self) -> None:
+        """Where a call was cancelled. Raises Refused if that was for others, not because its client went away."""
+        task = current_task()
+        if task not in self._ended:
+            return
+        task.uncancel()
+        most = limits.UNPROVED_CALLS_MAX
+        why = f"{most} calls without a token are open at once, and another came; try again in 1 s"
+        raise Refused(why, "unproved_calls", most, most, retry_seconds=1)
+
+    def _left(self, task: asyncio.Task[Any]) -> None:
+        self._open.pop(task, None)
+        self._ended.discard(task)
+
+
+def current_task() -> asyncio.Task[Any]:
+    """Of the call: it ends when the answer has been handed to the kernel."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call has no task")
+    return task

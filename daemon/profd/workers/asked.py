@@ -1,0 +1,39 @@
+"""Jobs in the turn of whoever asks for them: the caller of the RPC that runs now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from profd.trust import caller as callers
+from profd.trust.shares import Holder
+from profd.workers.pool import OnProgress, WorkerPool
+from profd.workers.turns import OURS, Kind, Turn
+
+_SHORT: Final = frozenset(("summary", "top"))  # they last as long as the trace is large, and no reader holds them
+
+
+class Asked:
+    """`WorkerPool.run` for questions and imports, or for what captures bring."""
+
+    def __init__(self, pool: WorkerPool, captures: bool = False) -> None:
+        self._pool = pool
+        self._captures = captures
+
+    async def __call__(
+        self, job: str, args: dict[str, Any], fds: Sequence[int] = (), on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """Run a job of `workers/jobs.py`; raises ProfdError."""
+        return await self._pool.run(job, args, fds, on_progress, turn=Turn(_holder(), self._kind(job)))
+
+    def _kind(self, job: str) -> Kind:
+        if self._captures:
+            return Kind.CAPTURE
+        return Kind.QUESTION if job in _SHORT else Kind.LONG
+
+
+def _holder() -> Holder:
+    try:
+        return Holder.of(callers.current())
+    except LookupError:  # what an earlier daemon left
+        return OURS.holder

@@ -1,0 +1,153 @@
+"""Whose turn it is when a worker is free: captures first, and users by turns.
+
+What a capture brought waits for nobody's questions, and one user's questions and imports leave a worker to the
+others. Of those that last as long as somebody reads or as a file is large, all users' together do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Generic, TypeVar
+
+from profd.errors import Unavailable
+from profd.trust.shares import Holder
+
+Place = TypeVar("Place")
+
+
+class Kind(Enum):
+    """What a worker is wanted for."""
+
+    CAPTURE = auto()
+    QUESTION = auto()
+    LONG = auto()  # an answer that is streamed, or an import
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """For whom, and for what."""
+
+    holder: Holder
+    kind: Kind
+
+
+OURS: Final = Turn(Holder(0, reserved=True), Kind.CAPTURE)
+_Waiting = OrderedDict[int, "deque[tuple[Turn, asyncio.Future[Place]]]"]  # by uid; whose turn is next, first
+
+
+class Turns(Generic[Place]):
+    """The free places of a pool, and who waits for one. Used on the event loop's thread."""
+
+    def __init__(self, size: int) -> None:
+        self._most = max(1, size - 1)
+        self._free: deque[Place] = deque()
+        self._captures: _Waiting[Place] = OrderedDict()
+        self._others: _Waiting[Place] = OrderedDict()
+        self._running: Counter[int] = Counter()  # by uid, captures not counted
+        self._long = 0
+        self._closed = False
+
+    @property
+    def free(self) -> int:
+        """Places that nobody has."""
+        return len(self._free)
+
+    @property
+    def waiting(self) -> int:
+        """Those whose turn has not come."""
+        return sum(map(len, (*self._captures.values(), *self._others.values())))
+
+    def crowded(self, uid: int) -> bool:
+        """Whether somebody else waits."""
+        return any(other != uid for other in (*self._captures, *self._others))
+
+    async def get(self, turn: Turn) -> Place:
+        """A place when it is their turn; `done` and `put` when they have had it. Raises Unavailable."""
+        self.check_open()
+        queue = self._captures if turn.kind is Kind.CAPTURE else self._others
+        waiter: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        queue.setdefault(turn.holder.uid, deque()).append((turn, waiter))
+        self._hand_out()
+        try:
+            return await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.done(turn)
+                self.put(waiter.result())
+            elif not self._closed:
+                _leave(queue, turn, waiter)
+            raise
+
+    def done(self, turn: Turn) -> None:
+        """A job has ended; its place may come back later."""
+        if turn.kind is not Kind.CAPTURE:
+            self._count(turn, -1)
+        self._hand_out()
+
+    def put(self, place: Place) -> None:
+        """A place is free."""
+        self._free.append(place)
+        self._hand_out()
+
+    def close(self) -> None:
+        """Tell whoever waits."""
+        self._closed = True
+        for queue in (self._captures, self._others):
+            for _, waiter in [entry for entries in queue.values() for entry in entries]:
+                if not waiter.done():
+                    waiter.set_exception(_closed())
+            queue.clear()
+
+    def check_open(self) -> None:
+        """Raise Unavailable once it is closed."""
+        if self._closed:
+            raise _closed()
+
+    def _hand_out(self) -> None:
+        while self._free and not self._closed:
+            entry = _next(self._captures, lambda turn: True) or _next(self._others, self._may)
+            if entry is None:
+                return
+            turn, waiter = entry
+            if turn.kind is not Kind.CAPTURE:
+                self._count(turn, 1)
+            waiter.set_result(self._free.popleft())
+
+    def _may(self, turn: Turn) -> bool:
+        if turn.kind is Kind.LONG and self._long >= self._most:
+            return False
+        return self._running[turn.holder.uid] < self._most
+
+    def _count(self, turn: Turn, by: int) -> None:
+        self._running[turn.holder.uid] += by
+        if not self._running[turn.holder.uid]:
+            del self._running[turn.holder.uid]
+        if turn.kind is Kind.LONG:
+            self._long += by
+
+
+def _next(queue: _Waiting[Place], may: Callable[[Turn], bool]) -> tuple[Turn, asyncio.Future[Place]] | None:
+    """Take the first that may from the user whose turn it is; theirs comes again after everybody else's."""
+    for uid, entries in queue.items():
+        for turn, waiter in entries:
+            if not waiter.done() and may(turn):
+                _leave(queue, turn, waiter)
+                if uid in queue:
+                    queue.move_to_end(uid)
+                return turn, waiter
+    return None
+
+
+def _leave(queue: _Waiting[Place], turn: Turn, waiter: asyncio.Future[Place]) -> None:
+    entries = queue[turn.holder.uid]
+    entries.remove((turn, waiter))
+    if not entries:
+        del queue[turn.holder.uid]
+
+
+def _closed() -> Unavailable:
+    return Unavailable("profd is shutting down; ask again when it is back")

@@ -1,0 +1,145 @@
+"""One user does all they can to a daemon as root; another, and root, work on."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from profd.limits import CONNECTIONS_PER_UID_MAX
+from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
+
+from tests.integration.daemon.test_work import ROWS, chrome_json, chunks, workers_of
+from tests.support import people
+from tests.support.captures import needs_ptrace
+from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")]
+
+ALICE, BOB = 4321, 4322
+SECONDS = 120.0
+
+
+@pytest.fixture
+def daemon() -> Iterator[RunningDaemon]:
+    with running_daemon(user=False) as daemon:
+        yield daemon
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """What it says next."""
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], SECONDS)[0], "it says nothing"
+    said = process.stdout.readline().strip()
+    assert said, "it has ended"
+    return said
+
+
+def import_for_all(daemon: RunningDaemon) -> str:
+    """A trace of root's that everybody may read."""
+    stub = daemon.stub(trace_pb2_grpc.TraceServiceStub)
+    trace = stub.Import(chunks(chrome_json()), metadata=daemon.metadata(), timeout=SECONDS).trace
+    asked = trace_pb2.ShareTraceRequest(id=trace.id)
+    getattr(asked, "with").append("*")
+    stub.ShareTrace(asked, metadata=daemon.metadata(), timeout=SECONDS)
+    return str(trace.id)
+
+
+def everybody_lists(daemon: RunningDaemon) -> None:
+    stub = daemon.stub(trace_pb2_grpc.TraceServiceStub)
+    stub.ListTraces(trace_pb2.ListTracesRequest(), metadata=daemon.metadata(), timeout=SECONDS)
+    done = people.profctl(BOB, daemon.directory, "list")
+    assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def stopped_workers(daemon: RunningDaemon) -> Iterator[None]:
+    """So that every job waits until the block ends."""
+    pids = workers_of(daemon.process.pid)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_idle_calls_of_one_user(daemon: RunningDaemon) -> None:
+    with people.doing(ALICE, people.IDLE_CALLS, daemon.directory, 1100) as calls:
+        assert line(calls) == "refused"
+        everybody_lists(daemon)
+
+
+def test_connections_of_one_user(daemon: RunningDaemon) -> None:
+    most = CONNECTIONS_PER_UID_MAX
+    with people.doing(ALICE, people.CONNECTIONS, daemon.directory, most + 100, most) as connections:
+        assert line(connections) == "cut off"
+        everybody_lists(daemon)
+
+
+def test_calls_that_need_no_token(daemon: RunningDaemon) -> None:
+    with people.doing(ALICE, people.WATCHES_WITHOUT_A_TOKEN, daemon.directory, 1100) as watches:
+        assert line(watches) == "refused"
+        everybody_lists(daemon)
+        health = health_pb2_grpc.HealthStub(daemon.channel())
+        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@needs_ptrace
+def test_questions_of_one_user_fail_no_capture_of_another(daemon: RunningDaemon) -> None:
+    trace = import_for_all(daemon)
+    with (
+        people.doing(BOB, people.SPIN, daemon.directory) as job,
+        people.doing(ALICE, people.TOPS, daemon.directory, 300, trace) as tops,
+    ):
+        pid = line(job)
+        with stopped_workers(daemon):
+            assert line(tops) == "refused"
+            started = people.profctl(
+                *(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy"),
+                *("--detach", "--json"),
+            )
+            assert started.returncode == 0, started.stderr
+            capture = json.loads(started.stdout)["capture"]
+            # THEN what it has recorded waits for a worker, or would have failed by now
+            until(lambda: state_of(daemon, capture) >= capture_pb2.STATE_COLLATING, "it has recorded")
+        done = people.profctl(BOB, daemon.directory, "wait", capture)
+        assert done.returncode == 0, done.stderr
+
+
+def state_of(daemon: RunningDaemon, capture: str) -> int:
+    stub = daemon.stub(capture_pb2_grpc.CaptureServiceStub)
+    return int(stub.GetCapture(capture_pb2.CaptureRef(id=capture), metadata=daemon.metadata(), timeout=SECONDS).state)
+
+
+def test_streams_that_nobody_reads(daemon: RunningDaemon) -> None:
+    trace = import_for_all(daemon)
+    with people.doing(ALICE, people.SQLS_THAT_NOBODY_READS, daemon.directory, 100, trace) as sqls:
+        assert line(sqls) == "refused"
+        done = people.profctl(BOB, daemon.directory, "sql", trace, "SELECT count(*) AS n FROM events")
+        assert done.returncode == 0, done.stderr
+        assert str(ROWS) in done.stdout
+
+
+@needs_ptrace
+def test_starts_of_one_user(daemon: RunningDaemon) -> None:
+    with (
+        people.doing(BOB, people.SPIN, daemon.directory) as job,
+        people.doing(ALICE, people.STARTS, daemon.directory) as starts,
+    ):
+        pid = line(job)
+        assert line(starts) == "again"
+        refused = people.profctl(ALICE, daemon.directory, "start", "--pid", starts.pid, "--duration", "1s")
+        assert refused.returncode == 5, (refused.stdout, refused.stderr)
+        assert "try again in" in refused.stderr
+        done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy")
+        assert done.returncode == 0, (done.stdout, done.stderr)

@@ -1,0 +1,162 @@
+"""Programs that are somebody else: what one user does to a daemon that serves others, too.
+
+They begin as root, because the interpreter of a checkout may not be theirs to run, and become their uid before they
+connect. Each says a line when what it does holds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_BECOME = """
+import asyncio, json, os, socket, sys
+import grpc, grpc.aio
+from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
+uid, control, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+rest = sys.argv[4:]
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+os.environ["PROFD_ADDRESS"] = address
+OPTIONS = [("grpc.default_authority", "localhost")]
+
+def token():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(control)
+        return (("profd-token", json.loads(sock.recv(65536))["token"]),)
+
+def say(what):
+    print(what, flush=True)
+
+async def flood(ask, count):
+    # As many in flight as it may; one line when the first is refused.
+    told = False
+    async def one():
+        nonlocal told
+        try:
+            await ask()
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not told:
+                told = True
+                say("refused")
+    await asyncio.gather(*(one() for _ in range(count)))
+    say("over")
+    await asyncio.Event().wait()
+
+async def silent():
+    await asyncio.Event().wait()
+    yield b""
+"""
+
+IDLE_CALLS = """
+async def main():
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        metadata = token()
+        get = channel.stream_unary("/profd.v1.CaptureService/GetCapture")
+        async def ask():
+            await get(silent(), metadata=metadata)
+        await flood(ask, int(rest[0]))
+asyncio.run(main())
+"""
+
+WATCHES_WITHOUT_A_TOKEN = """
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+async def main():
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        async def ask():
+            async for _ in stub.Watch(health_pb2.HealthCheckRequest()):
+                pass
+        await flood(ask, int(rest[0]))
+asyncio.run(main())
+"""
+
+TOPS = """
+async def main():
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        stub, metadata = trace_pb2_grpc.TraceServiceStub(channel), token()
+        async def ask():
+            await stub.KeyAverages(trace_pb2.KeyAveragesRequest(id=rest[1]), metadata=metadata)
+        await flood(ask, int(rest[0]))
+asyncio.run(main())
+"""
+
+SQLS_THAT_NOBODY_READS = """
+async def main():
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        stub, metadata = trace_pb2_grpc.TraceServiceStub(channel), token()
+        asked = trace_pb2.SqlRequest(id=rest[1], sql="SELECT a.*, b.* FROM events a, events b", limit=1_000_000)
+        async def ask():
+            call = stub.Sql(asked, metadata=metadata)
+            await call.read()
+            await call.code()
+            await call.read()
+        await flood(ask, int(rest[0]))
+asyncio.run(main())
+"""
+
+STARTS = """
+async def main():
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        stub, metadata = capture_pb2_grpc.CaptureServiceStub(channel), token()
+        start = capture_pb2.StartCaptureRequest(selector=capture_pb2.Selector(pids=[os.getpid()]))
+        start.options.duration_ns = 10**9
+        while True:
+            asked = [stub.StartCapture(start, metadata=metadata) for _ in range(30)]
+            await asyncio.gather(*asked, return_exceptions=True)
+            say("again")
+asyncio.run(main())
+"""
+
+CONNECTIONS = """
+async def main():
+    apart = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+    channels = [grpc.aio.insecure_channel(address, options=apart) for _ in range(int(rest[0]))]
+    await asyncio.gather(*(channel.channel_ready() for channel in channels))
+    while sum(channel.get_state() is grpc.ChannelConnectivity.READY for channel in channels) > int(rest[1]):
+        await asyncio.sleep(0.05)
+    say("cut off")
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+PROFCTL = "app.main(rest)"
+_LOAD_PROFCTL = """
+import importlib, unicodedata
+from profclient.cli import app
+for module, _, _ in app.COMMANDS.values():
+    importlib.import_module(f"profclient.cli.commands.{module}")
+"""
+
+SPIN = """
+say(os.getpid())
+while True:
+    sum(range(1000))
+"""
+
+
+def command(uid: int, program: str, directory: Path, *arguments: object) -> list[str]:
+    """To run a program of this module as that uid, at the daemon whose sockets are in this directory."""
+    where = (str(directory / "control.sock"), f"unix:{directory / 'profd.sock'}")
+    # What it imports later it may not be able to read.
+    text = (_LOAD_PROFCTL if program is PROFCTL else "") + _BECOME + program
+    return [sys.executable, "-c", text, str(uid), *where, *map(str, arguments)]
+
+
+def profctl(uid: int, directory: Path, *arguments: object, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """`profctl` of that user, to its end."""
+    asked = command(uid, PROFCTL, directory, *arguments)
+    return subprocess.run(asked, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+@contextmanager
+def doing(uid: int, program: str, directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs, from its first line on, which is read with `readline`; killed with the block."""
+    process = subprocess.Popen(command(uid, program, directory, *arguments), stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
