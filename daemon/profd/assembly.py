@@ -366,7 +366,8 @@ class Daemon:
         path.chmod(0o600 if self._config.user else 0o660 if group else 0o666)
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
-        pushed = Pushed(self._ingest, self._library)
+        # What was streamed to us is on disk: as of a capture, storing it is not refused.
+        pushed = Pushed(self._ingest, Library(self._store, Asked(self._pool, captures=True), socket.gethostname()))
         self._closing.callback(pushed.close)
         return {
             "profd.v1.CaptureService": (
