@@ -26,7 +26,7 @@ from tests.support.small_disk import free_bytes, small_disk
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk and be two users")
 
-ANN, BOB = 4321, 4322
+ANN, BOB = 4731, 4732
 LONG = 120.0
 FAST = COUNT.replace("time.sleep(0.002)", "pass")
 TRACE = json.dumps({"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}).encode()
