@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import platform
 import re
 import shutil
 import signal
@@ -142,7 +141,7 @@ async def spawn(
     `output`: a descriptor that it keeps, for its file; the one way for it to write any. Raises OSError.
     """
     secret = os.urandom(calls.SECRET_BYTES)
-    machine = platform.machine()
+    machine = os.uname().machine
     steps = calls.build(machine, confinement.target, secret, native=confinement.native, warden=confinement.warden)
     if steps is None:
         raise OSError(errno.ENOSYS, f"it cannot be confined, since profd does not know the system calls of {machine}")

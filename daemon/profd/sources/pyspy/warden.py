@@ -11,9 +11,10 @@ What is asked is a sampler's, so a hostile program's word: a path serves only to
 inode that it stands for, and nothing else is ever handed over.
 """
 
+# It has to be there before the sampler is: nothing here needs typing or contextlib.
+
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import fcntl
@@ -22,26 +23,26 @@ import select
 import signal
 import stat
 import struct
-from typing import Any, Final
+from collections.abc import Callable
 
 from profd.sources.pyspy.launch import permitted, set_capabilities
 
-_RIGHTS: Final = 1 << 19 | 1 << 2  # CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
-_PATH_BYTES_MAX: Final = 4096
-_MAPS_BYTES_MAX: Final = 16 << 20
-_PAGE: Final = 4096
-_PR_SET_PDEATHSIG: Final = 1
-_SYS_PIDFD_GETFD: Final = 438
-_SYS_OPENAT2: Final = 437
-_PTRACE: Final = {"x86_64": 101, "aarch64": 117}
-_OPENS: Final = {"x86_64": {2: 0, 257: 1}, "aarch64": {56: 1}}  # the call -> where its path is: open, openat
-_STATS: Final = {"x86_64": {4: 0, 262: 1}, "aarch64": {79: 1}}  # stat, newfstatat; then the buffer
-_RECEIVE: Final = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV
-_SEND: Final = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND
-_ADD: Final = 0x40182103  # SECCOMP_IOCTL_NOTIF_ADDFD
-_VALID: Final = 0x40082102  # SECCOMP_IOCTL_NOTIF_ID_VALID
-_CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
-_RESOLVE: Final = 0x02 | 0x10  # RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT
+_RIGHTS = 1 << 19 | 1 << 2  # CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
+_PATH_BYTES_MAX = 4096
+_MAPS_BYTES_MAX = 16 << 20
+_PAGE = 4096
+_PR_SET_PDEATHSIG = 1
+_SYS_PIDFD_GETFD = 438
+_SYS_OPENAT2 = 437
+_PTRACE = {"x86_64": 101, "aarch64": 117}
+_OPENS = {"x86_64": {2: 0, 257: 1}, "aarch64": {56: 1}}  # the call -> where its path is: open, openat
+_STATS = {"x86_64": {4: 0, 262: 1}, "aarch64": {79: 1}}  # stat, newfstatat; then the buffer
+_RECEIVE = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV
+_SEND = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND
+_ADD = 0x40182103  # SECCOMP_IOCTL_NOTIF_ADDFD
+_VALID = 0x40082102  # SECCOMP_IOCTL_NOTIF_ID_VALID
+_CONTINUE = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_RESOLVE = 0x02 | 0x10  # RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.process_vm_readv.restype = _libc.process_vm_writev.restype = ctypes.c_ssize_t
@@ -95,9 +96,10 @@ class Warden:
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         while not any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll()):
-            with contextlib.suppress(FileNotFoundError):  # who asked is gone
-                question = Question(fcntl.ioctl(self._listener, _RECEIVE, bytes(80)))
-                self._decide(question)
+            try:
+                self._decide(Question(fcntl.ioctl(self._listener, _RECEIVE, bytes(80))))
+            except FileNotFoundError:  # who asked is gone
+                continue
 
     def _decide(self, question: Question) -> None:
         if question.call == self._ptrace:
@@ -200,7 +202,7 @@ def _put(process: int, address: int, what: bytes) -> None:
     _move(_libc.process_vm_writev, process, address, ctypes.create_string_buffer(what, len(what)))
 
 
-def _move(call: Any, process: int, address: int, here: ctypes.Array[ctypes.c_char]) -> int:
+def _move(call: Callable[..., int], process: int, address: int, here: ctypes.Array[ctypes.c_char]) -> int:
     local = struct.pack("@PN", ctypes.addressof(here), len(here))
     remote = struct.pack("@PN", address % (1 << 64), len(here))
     one = ctypes.c_ulong(1)
