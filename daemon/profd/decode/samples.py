@@ -305,7 +305,8 @@ class SampleDecoder:
                     self._rows.append((frame.code, frame.start, until, frame.track, thread.process, frame.depth))
             thread.stack.clear()
         if self._zero_ns is None and not self.findings.truncated and not self.findings.lost:
-            self.findings.warnings.append("No stack was sampled: no thread ran Python code in the window.")
+            why = "no thread ran Python code in the window" if self._same_us is None else "it ended too soon"
+            self.findings.warnings.append(f"No stack was sampled: {why}.")
 
     def _batch(self) -> Batch:
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, 6)

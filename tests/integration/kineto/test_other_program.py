@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,7 @@ def test_what_was_left_over_is_removed_by_what_its_program_sees(
     leftovers = Leftovers(tmp_path)
     name = "profd-0123_1.json"
     (traces / name).touch()
+    os.chown(traces / name, NOBODY, NOBODY)
     item = Leftover(process.id.pid, process.id.start_ticks, NOBODY, str(traces), name, 0.0)
     leftovers.add(item)
     target.say("setuid")

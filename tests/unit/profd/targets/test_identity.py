@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from profd.targets import procfs
 from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process, ProcessId
 from profd.trust.pickup import Refusal, Refused, TargetDirectory
@@ -98,6 +101,31 @@ def test_exec_by_its_own_user() -> None:
         assert process_of(job).id == found.process
         assert found.standing() is Standing.CHANGED
         assert "another program" in found.moved_on()
+
+
+@pytest.mark.skipif(shutil.which("setarch") is None, reason="needs util-linux")
+def test_exec_where_the_layout_is_always_the_same() -> None:
+    again = "import os, sys; print('ready', flush=True); input(); os.execv(sys.executable, sys.orig_argv)"
+    command = ["setarch", "-R", sys.executable, "-c", again]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
+        assert job.stdin is not None
+        assert job.stdout is not None
+        job.stdout.readline()
+        layouts = []
+        for _ in range(2):  # setarch names the program in other words than it does itself
+            stat = procfs.stat_of(job.pid)
+            assert stat is not None
+            layouts.append(stat.layout)
+            with accepted(process_of(job)) as found:
+                assert found.same
+                job.stdin.write(b"\n")
+                job.stdin.flush()
+                job.stdout.readline()
+                assert found.standing() is Standing.CHANGED
+        stat = procfs.stat_of(job.pid)
+        assert stat is not None
+        assert layouts[-1] == stat.layout
+        job.kill()
 
 
 @needs_setuid
@@ -191,14 +219,15 @@ def test_not_dumpable_any_more() -> None:
 
 
 @needs_setuid
-def test_without_the_right_nothing_is_held(target: Target) -> None:
+def test_without_the_right_nothing_is_held() -> None:
     """As in a container without CAP_SYS_PTRACE: root's own process, looked at by nobody."""
     ended = os.fork()
     if not ended:
         os.setresuid(NOBODY, NOBODY, NOBODY)
         with contextlib.closing(Accepted(ProcessId(os.getppid(), _start_ticks(os.getppid())), 0)) as found:
-            why = found.hold()
-            os._exit(0 if found.same and "CAP_SYS_PTRACE" in why else 1)
+            why, opened = found.hold(), TargetDirectory.of(found, "/tmp")
+            refused = isinstance(opened, Refused) and opened.message == why and "CAP_SYS_PTRACE" in why
+            os._exit(0 if found.same and refused else 1)
     assert os.waitpid(ended, 0)[1] == 0
 
 
