@@ -27,7 +27,7 @@ from profd.limits import DISK_FREE_SHARE_MIN, SHARES_MAX, STORE_BYTES_DEFAULT, S
 from profd.store import rebuild
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.files import disk, sync, write_atomic
-from profd.store.handover import hand_to_workers, let_workers_pass, merged, verified
+from profd.store.handover import hand_to_workers, merged, verified
 from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
 from profd.store.meta import META_FILE, TraceMeta, encode_struct, read_meta
@@ -305,14 +305,11 @@ class Store:
     # -- opening -------------------------------------------------------------
 
     def _make_folders(self) -> None:
-        for path in (self.traces, self._staging):
+        for path in (self.traces, self._staging, self._trash):
             with disk(path, "Creating"):
-                path.mkdir(mode=0o750, exist_ok=True)
-        with disk(self._trash, "Creating"):
-            self._trash.mkdir(mode=0o700, exist_ok=True)
-        for path in (self.root, self.traces, self._staging):
-            with disk(path, "Preparing"):
-                let_workers_pass(path)
+                path.mkdir(mode=0o700, exist_ok=True)
+                if path.stat().st_mode & 0o077:  # of earlier versions; what workers need is at their gates now
+                    path.chmod(0o700)
 
     def _sweep(self) -> None:
         for folder in (self._staging, self._trash):

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import Exhausted, JobFailed, Unavailable
-from profd.limits import WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.workers import gate
 from profd.workers import identity as identities
 from profd.workers.child import Child, Settings, WorkerGone
 from profd.workers.jobs import JOBS
@@ -55,11 +57,13 @@ class WorkerPool:
         job_seconds: float = WORKER_JOB_SECONDS,
         jobs_per_worker: int = JOBS_PER_WORKER,
         known: Mapping[str, str] = JOBS,
+        gates: Path | None = None,
     ) -> None:
+        """`gates`: a directory of the pool's own on the store's filesystem. Jobs that name a trace need it."""
         self.size = size
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
-        self._settings = Settings(identity or identities.current(), memory_bytes, known)
+        self._settings = Settings(identity or identities.current(), memory_bytes, known, gates)
         # None stands for a place whose worker could not be started; the next job tries again.
         self._places: asyncio.Queue[Child | None] = asyncio.Queue()
         self._live: set[Child] = set()
@@ -72,6 +76,8 @@ class WorkerPool:
 
     async def open(self) -> list[str]:
         """Start all workers; returns what holds for them. Raises JobFailed if none can run."""
+        if self._settings.gates:
+            await asyncio.to_thread(gate.prepare, self._settings.gates, self._settings.identity)
         workers = await asyncio.gather(*(self._start() for _ in range(self.size)))
         for worker in workers:
             self._places.put_nowait(worker)
@@ -184,19 +190,20 @@ class WorkerPool:
     ) -> dict[str, Any]:
         seconds = self._job_seconds if timeout is None else timeout
         try:
-            async with asyncio.timeout(seconds) as limit:
-                return await worker.run(job, args, fds, on_progress)
+            async with _admitted(worker.gate, args) as own, asyncio.timeout(seconds) as limit:
+                return await worker.run(job, own, fds, on_progress)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise JobFailed(f"the job {job!r} took longer than {seconds:g} s and was stopped") from None
         except WorkerGone as error:
             self._died += 1
-            log.warning("worker died", extra={"job": job, "how": str(error)})
+            log.warning("worker died", extra={"job": job, "how": str(error), "stderr": worker.said()[-2000:]})
             raise JobFailed(f"the worker running {job!r} {error}; `profctl retry` may help") from error
 
     def _good(self, worker: Child) -> bool:
         worn = worker.jobs >= self._jobs_per_worker or worker.rss_bytes > RSS_RECYCLE_BYTES
+        worn = worn or worker.cpu_seconds > WORKER_CPU_SECONDS / 2
         return worker.alive and not worn and not worker.exhausted
 
     def _give_back(self, worker: Child, kept: Child | None) -> None:
@@ -232,3 +239,18 @@ class WorkerPool:
         self._live.discard(worker)
         with contextlib.suppress(OSError):
             await worker.kill()
+
+
+@contextlib.asynccontextmanager
+async def _admitted(own: gate.Gate | None, args: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    """The job's arguments as its worker sees them, and what they name within its reach."""
+    if own is None:
+        yield args
+        return
+    admitting = asyncio.ensure_future(asyncio.to_thread(own.admit, args))
+    try:
+        yield await asyncio.shield(admitting)
+    finally:
+        # Who is cancelled twice leaves the rest to the end of the worker.
+        await asyncio.wait([admitting])
+        await asyncio.to_thread(own.dismiss)

@@ -152,8 +152,8 @@ def test_a_question_that_needs_too_much_memory(trace: Path) -> None:
 
 
 @pytest.fixture
-async def pool() -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool(1)
+async def pool(tmp_path: Path) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(1, gates=tmp_path / "gates")
     await pool.open()
     yield pool
     await pool.close()

@@ -81,8 +81,8 @@ def test_ordinary_user_has_nothing_to_drop(monkeypatch: pytest.MonkeyPatch) -> N
 def test_root_of_a_container_that_dropped_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(identity, "_missing_capabilities", lambda: ["CAP_SETUID"])
-    assert not identity.choose().separate
-    assert "CAP_SETUID" in identity.choose().why_same
+    with pytest.raises(BadInput, match="never as root; but the daemon has no CAP_SETUID"):
+        identity.choose()
 
 
 def test_capabilities_are_read_from_the_kernel(tmp_path: Path) -> None:
@@ -106,20 +106,37 @@ def test_user_that_cannot_read_python_is_not_taken(tmp_path: Path, monkeypatch: 
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     monkeypatch.syspath_prepend(str(private))
-    assert not identity.choose().separate
-    assert "cannot read" in identity.choose().why_same
+    with pytest.raises(BadInput, match=r"cannot read .*Install profd"):
+        identity.choose()
+
+
+@as_root
+def test_the_worker_user_is_not_root() -> None:
+    if identity._missing_capabilities():
+        pytest.skip("root without capabilities")
+    with pytest.raises(BadInput, match="worker_user is root"):
+        identity.choose("root")
+
+
+def test_without_any_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(identity, "_missing_capabilities", list)
+    monkeypatch.setattr(identity, "WORKER_USERS", ("no-such-user",))
+    with pytest.raises(BadInput, match="useradd"):
+        identity.choose()
 
 
 @as_root
 @pytest.mark.slow
 async def test_worker_of_another_user() -> None:
-    chosen = identity.choose()
-    if not chosen.separate:
-        pytest.skip(chosen.why_same)
+    try:
+        chosen = identity.choose()
+    except BadInput as error:
+        pytest.skip(str(error))
     pool = WorkerPool(1, chosen, known=JOBS)
     await pool.open()
     try:
         who = await pool.run("who", {})
     finally:
         await pool.close()
-    assert (who["uid"], who["groups"], int(who["effective"], 16)) == (chosen.uid, [], 0)
+    assert (who["uid"], who["gid"]) == (chosen.uid, chosen.gid)
