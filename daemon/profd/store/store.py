@@ -1,7 +1,7 @@
 """The store of one host: a directory of immutable traces, bounded, safe against kill -9.
 
     traces/<id>/       whole traces; a directory is here, or it does not exist
-    staging/<random>/  where workers write; never seen by readers
+    staging/<random>/  where workers write, once moved to their gate (workers/gate.py); never seen by readers
     trash/             on its way out
     records/           pins and shares, captures
     catalog.sqlite     an index of all that
@@ -106,7 +106,7 @@ class Store:
         return trace
 
     def staging(self) -> Path:
-        """A fresh, empty directory that workers may write. Exhausted when the disk is nearly full."""
+        """A fresh, empty directory that a worker may write at its gate. Exhausted when the disk is nearly full."""
         self.check_space()
         path = self._staging / secrets.token_hex(8)
         with disk(path, "Creating"):

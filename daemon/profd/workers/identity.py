@@ -9,6 +9,8 @@ mode workers keep the daemon's uid, and both helpers do nothing.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pwd
 import stat
@@ -119,8 +121,21 @@ def _take_over(path: Path) -> None:
         if _current.separate:
             os.fchown(fd, os.geteuid(), _gid())
             os.fchmod(fd, 0o750 if directory else 0o640)
+            if not directory:
+                _check_nobody_writes(fd, path)
     finally:
         os.close(fd)
+
+
+def _check_nobody_writes(fd: int, path: Path) -> None:
+    """BadInput while a worker holds the file open for writing: it could change what others believe."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # to be had only then
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise BadInput(f"{path} is not a file a worker may leave: it is still open for writing") from error
+        return  # a filesystem without leases
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 def _entries(path: Path) -> Iterator[Path]:

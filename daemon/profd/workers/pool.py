@@ -75,13 +75,15 @@ class WorkerPool:
         self._done = self._failed = self._started = self._killed = self._died = 0
 
     async def open(self) -> list[str]:
-        """Start all workers; returns what holds for them. Raises JobFailed if none can run."""
+        """Start all workers; returns what holds for them. Raises JobFailed if one cannot run."""
         if self._settings.gates:
             await asyncio.to_thread(gate.prepare, self._settings.gates, self._settings.identity)
-        workers = await asyncio.gather(*(self._start() for _ in range(self.size)))
-        for worker in workers:
+        started = await asyncio.gather(*(self._start() for _ in range(self.size)), return_exceptions=True)
+        for worker in started:
+            if isinstance(worker, BaseException):
+                raise worker  # `close()` ends the others
             self._places.put_nowait(worker)
-        return workers[0].confinement
+        return next(iter(self._live)).confinement
 
     async def run(
         self,

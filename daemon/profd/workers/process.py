@@ -25,6 +25,7 @@ from profd.workers import confine, frames, gate, jobs, landlock
 _SYSTEM: Final = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"),
     *("/usr/share/zoneinfo", "/etc/localtime", "/sys/devices/system/cpu"),
+    *("/sys/kernel/mm/transparent_hugepage/enabled", "/proc/sys/vm/overcommit_memory"),  # allocators
 )
 # DuckDB asks for its own limits, and does not survive files that are there and cannot be opened.
 _CGROUP: Final = "/proc/self/cgroup"

@@ -73,6 +73,14 @@ def test_what_no_worker_may_leave(tmp_path: Path, kind: str) -> None:
     assert mode_of(outside) == before
 
 
+@as_root
+@pytest.mark.usefixtures("other")
+def test_a_file_that_is_still_written_is_not_taken(tmp_path: Path) -> None:
+    with (tmp_path / "segment").open("wb"), pytest.raises(BadInput, match="open for writing"):
+        identity.make_readable(tmp_path)
+    identity.make_readable(tmp_path)
+
+
 def test_ordinary_user_has_nothing_to_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert identity.choose("whoever") == SAME
