@@ -15,7 +15,7 @@ from profd.workers.jobs import Progress
 
 JOBS = {
     name: f"tests.support.jobs:{name}"
-    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "reach", "who", "garble")
+    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "reach", "garble")
 }
 
 
@@ -105,7 +105,3 @@ def garble(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str
     os.write(int(sys.argv[1]), bytes.fromhex(args["hex"]))
     threading.Event().wait()
     return {}
-
-
-def who(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    return {"uid": os.getuid(), "gid": os.getgid()}

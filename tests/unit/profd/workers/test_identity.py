@@ -10,9 +10,6 @@ import pytest
 from profd.errors import BadInput
 from profd.workers import identity
 from profd.workers.identity import SAME, WorkerIdentity
-from profd.workers.pool import WorkerPool
-
-from tests.support.jobs import JOBS
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 OTHER = WorkerIdentity(uid=4321, gid=4322, name="worker")
@@ -132,19 +129,3 @@ def test_without_any_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "WORKER_USERS", ("no-such-user",))
     with pytest.raises(BadInput, match="useradd"):
         identity.choose()
-
-
-@as_root
-@pytest.mark.slow
-async def test_worker_of_another_user() -> None:
-    try:
-        chosen = identity.choose()
-    except BadInput as error:
-        pytest.skip(str(error))
-    pool = WorkerPool(1, chosen, known=JOBS)
-    await pool.open()
-    try:
-        who = await pool.run("who", {})
-    finally:
-        await pool.close()
-    assert (who["uid"], who["gid"]) == (chosen.uid, chosen.gid)
