@@ -22,7 +22,7 @@ from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
 from profd.limits import WORKER_STDERR_BYTES, MiB
 from profd.rights import received_descriptors
 from profd.workers import confine, frames
-from profd.workers.gate import Gate, scratch
+from profd.workers.gate import Gate
 from profd.workers.identity import WorkerIdentity
 from profd.workers.unknown_calls import UnknownCalls
 
@@ -70,6 +70,8 @@ class Settings:
                 "gid": self.identity.gid,
                 "jobs": dict(self.jobs),
                 "gate": str(gate.path) if gate else None,
+                "read": [str(gate.incoming)] if gate else [],
+                "change": [str(gate.outgoing)] if gate else [],
             }
         )
 
@@ -330,5 +332,5 @@ def _environment(gate: Gate | None) -> dict[str, str]:
     code = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONDONTWRITEBYTECODE": "1"}  # no place to
     # Each worker is one job on one core: native pools would only add arenas and threads.
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
-    temporary = {"TMPDIR": scratch(str(gate.path))} if gate else {}
+    temporary = {"TMPDIR": str(gate.scratch)} if gate else {}
     return {**kept, **threads, **code, **ALLOCATOR, **temporary}

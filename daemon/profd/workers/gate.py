@@ -26,21 +26,6 @@ _TRACES: Final = ("trace_dir", "other_dir")  # arguments of jobs that name a dir
 _STAGING: Final = "staging"  # and the one to write
 
 
-def incoming(own: str) -> str:
-    """The directory that a worker may read."""
-    return os.path.join(own, "in")
-
-
-def outgoing(own: str) -> str:
-    """The directory that a worker may change."""
-    return os.path.join(own, "out")
-
-
-def scratch(own: str) -> str:
-    """For temporary files."""
-    return os.path.join(own, "out", "tmp")
-
-
 def prepare(root: Path, who: WorkerIdentity) -> None:
     """An empty directory for gates, and a way there for workers. Raises Exhausted when the disk refuses.
 
@@ -68,11 +53,13 @@ class Gate:
         """`root`: what `prepare` has made."""
         self._who = who
         self.path = root / secrets.token_hex(8)
-        self._in, self._out, self._tmp = (Path(of(str(self.path))) for of in (incoming, outgoing, scratch))
+        self.incoming = self.path / "in"  # its worker may read
+        self.outgoing = self.path / "out"  # its worker may change
+        self.scratch = self.outgoing / "tmp"
         self._staging: tuple[Path, Path] | None = None  # where it was, where it is
         self._changing = threading.Lock()
         with disk(self.path, "Creating"):
-            for path in (self.path, self._in, self._out):
+            for path in (self.path, self.incoming, self.outgoing):
                 path.mkdir(mode=0o700)
                 _let_pass(path, who, 0o710)
             self._make_tmp()
@@ -87,7 +74,7 @@ class Gate:
             admitted = dict(args)
             for name in _TRACES:
                 if name in args:
-                    admitted[name] = str(self._link(Path(args[name]), self._in / name))
+                    admitted[name] = str(self._link(Path(args[name]), self.incoming / name))
             if _STAGING in args:
                 admitted[_STAGING] = str(self._move(Path(args[_STAGING])))
             return admitted
@@ -115,7 +102,7 @@ class Gate:
         return link
 
     def _move(self, staging: Path) -> Path:
-        here = self._out / staging.name
+        here = self.outgoing / staging.name
         staging.rename(here)
         self._staging = (staging, here)
         return here
@@ -129,17 +116,17 @@ class Gate:
 
     def _clear(self) -> None:
         self._take_back()
-        for left in (*self._in.iterdir(), *self._out.iterdir()):
-            if left != self._tmp or not _is_empty(left):
+        for left in (*self.incoming.iterdir(), *self.outgoing.iterdir()):
+            if left != self.scratch or not _is_empty(left):
                 _remove(left)
         self._make_tmp()
 
     def _make_tmp(self) -> None:
-        if self._tmp.exists():
+        if self.scratch.exists():
             return
-        self._tmp.mkdir(mode=0o700)
+        self.scratch.mkdir(mode=0o700)
         if self._who.uid is not None and self._who.gid is not None:
-            os.chown(self._tmp, self._who.uid, self._who.gid, follow_symlinks=False)
+            os.chown(self.scratch, self._who.uid, self._who.gid, follow_symlinks=False)
 
 
 def _is_empty(path: Path) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from profd.errors import ProfdError
-from profd.workers import confine, frames, gate, jobs, landlock
+from profd.workers import confine, frames, jobs, landlock
 
 # What native libraries and the C library read after they are loaded.
 _SYSTEM: Final = (
@@ -72,10 +72,7 @@ def _confine(settings: dict[str, Any]) -> tuple[list[str], int | None]:
         # The kernel forgets the death signal when the identity changes.
         confine.die_with_parent(settings["parent"])
     held += confine.drop_privileges()
-    own = settings["gate"]
-    held += landlock.restrict(
-        [*_code(own), *([gate.incoming(own)] if own else ())], [gate.outgoing(own)] if own else []
-    )
+    held += landlock.restrict([*_code(settings["gate"]), *settings["read"]], settings["change"])
     allowed, listener = confine.allow_system_calls()
     return held + allowed, listener
 
