@@ -1,9 +1,9 @@
 # syntax=docker/dockerfile:1
 # profd for one host. To reach processes of the host it needs its pid namespace and the capabilities of
-# docs/security.md; without them it serves what it can see.
+# docs/security.md. CHOWN, SETGID and SETUID are for its workers: without one of them it does not start.
 #
-#   docker run --pid=host --cap-drop=ALL --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH \
-#     --cap-add=SETUID --cap-add=SETGID --cap-add=KILL \
+#   docker run --pid=host --cap-drop=ALL --cap-add=CHOWN --cap-add=SETGID --cap-add=SETUID --cap-add=KILL \
+#     --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH --cap-add=DAC_OVERRIDE --cap-add=FOWNER \
 #     -v /run/profd:/run/profd -v /var/lib/profd:/var/lib/profd profd
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*

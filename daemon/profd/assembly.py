@@ -198,9 +198,7 @@ class Daemon:
 
     async def _start_workers(self) -> WorkerPool:
         identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
-        if identity.current().why_same and not self._config.user:
-            log.warning("workers keep the daemon's uid", extra={"why": identity.current().why_same})
-        pool = WorkerPool(self._config.workers)
+        pool = WorkerPool(self._config.workers, gates=self._config.state_dir / "gates")
         self._closing.push_async_callback(pool.close)
         log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
         return pool

@@ -128,6 +128,11 @@ STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, J
 # Workers
 WORKER_MEMORY_BYTES: Final = 4 * GiB
 WORKER_JOB_SECONDS: Final = 900
+WORKER_CPU_SECONDS: Final = 2 * 3600  # of one worker, on all its threads; after half of it another takes its place
+WORKER_FILE_BYTES_MAX: Final = TRACE_INFLATED_BYTES_MAX  # one file that a worker writes
+WORKER_CALLS_ASKED_MAX: Final = 64  # unknown system calls of one worker that the daemon answers; then the kernel does
+WORKER_CALLS_LOGGED_MAX: Final = 256  # different ones, a line each
+WORKER_STDERR_BYTES: Final = 64 * 1024  # of one worker that are kept: a pipe's
 DECODE_CPU_SECONDS_MIN: Final = 60.0  # of a worker's CPU to store a trace, however small
 DECODE_CPU_SECONDS_PER_MIB: Final = 4.0  # of its inputs more: gzip holds some 20 MiB of JSON in one, which take 0.4 s
 DECODE_CPU_LOOK_SECONDS: Final = 1.0

@@ -24,6 +24,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from tests.support import readable
+
 READY_SECONDS = 120.0  # CI runs under load
 STOP_SECONDS = 60.0
 
@@ -120,7 +122,7 @@ def start_daemon(
     """
     command = [sys.executable, "-m", "profd.main", "--state-dir", str(directory / "state")]
     command += ["--socket", str(directory / "profd.sock"), "--metrics", "off", "--no-kineto-abstract"]
-    command += ["--user"] if user else []
+    command = [*command, "--user"] if user else readable.command(*command)
     notify = directory / "notify"
     notify.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, (directory / "log").open("ab") as log:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import stat
 from pathlib import Path
 from typing import Final
@@ -59,18 +58,6 @@ def merged(written: TraceMeta, meta: TraceMeta) -> TraceMeta:
         if written.source not in _RECORDERS:
             values["source"] = meta.source
     return TraceMeta(**values)
-
-
-def let_workers_pass(path: Path) -> None:
-    """Workers reach what is theirs to read or write by path; they cannot list the folders above it.
-
-    A folder that everybody may pass stays as it is. Raises OSError.
-    """
-    workers = identity.current()
-    if workers.gid is None or path.stat().st_mode & stat.S_IXOTH:
-        return
-    os.chown(path, -1, workers.gid, follow_symlinks=False)
-    path.chmod(0o710)
 
 
 def hand_to_workers(trace: Path) -> None:

@@ -1,7 +1,7 @@
 """The store of one host: a directory of immutable traces, bounded, safe against kill -9.
 
     traces/<id>/       whole traces; a directory is here, or it does not exist
-    staging/<random>/  where workers write; never seen by readers
+    staging/<random>/  where workers write, once moved to their gate (workers/gate.py); never seen by readers
     trash/             on its way out
     records/           pins and shares, captures
     catalog.sqlite     an index of all that
@@ -38,7 +38,7 @@ from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.eviction import Held, Preview, victims
 from profd.store.files import disk, sync, write_atomic
-from profd.store.handover import hand_to_workers, let_workers_pass, merged, verified
+from profd.store.handover import hand_to_workers, merged, verified
 from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
 from profd.store.meta import META_FILE, TraceMeta, encode_struct, read_meta
@@ -122,7 +122,7 @@ class Store:
         return trace
 
     def staging(self) -> Path:
-        """A fresh, empty directory that workers may write. Exhausted when the disk is nearly full."""
+        """A fresh, empty directory that a worker may write at its gate. Exhausted when the disk is nearly full."""
         self.check_space()
         path = self._staging / secrets.token_hex(8)
         with disk(path, "Creating"):
@@ -376,14 +376,11 @@ class Store:
     # -- opening -------------------------------------------------------------
 
     def _make_folders(self) -> None:
-        for path in (self.traces, self._staging):
+        for path in (self.traces, self._staging, self._trash):
             with disk(path, "Creating"):
-                path.mkdir(mode=0o750, exist_ok=True)
-        with disk(self._trash, "Creating"):
-            self._trash.mkdir(mode=0o700, exist_ok=True)
-        for path in (self.root, self.traces, self._staging):
-            with disk(path, "Preparing"):
-                let_workers_pass(path)
+                path.mkdir(mode=0o700, exist_ok=True)
+                if path.stat().st_mode & 0o077:  # of earlier versions; what workers need is at their gates now
+                    path.chmod(0o700)
 
     def _sweep(self) -> None:
         for folder in (self._staging, self._trash):

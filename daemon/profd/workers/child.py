@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import json
@@ -13,13 +14,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from profd import errors
-from profd.errors import BadTrace, JobFailed, ProfdError
-from profd.limits import MiB
-from profd.workers import frames
+from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
+from profd.limits import WORKER_STDERR_BYTES, MiB
+from profd.rights import received_descriptors
+from profd.workers import confine, frames
+from profd.workers.gate import Gate
 from profd.workers.identity import WorkerIdentity
+from profd.workers.unknown_calls import UnknownCalls
 
 # glibc gives arrays of megabytes back to the kernel one by one, and each fault to get them again costs
 # more than filling them: up to this much stays with a worker, Arrow's memory included.
@@ -47,8 +52,15 @@ class Settings:
     identity: WorkerIdentity
     memory_bytes: int
     jobs: Mapping[str, str]  # name -> "module:function"
+    gates: Path | None = None  # where workers get their gates; without one they reach no file of the store
 
-    def argument(self) -> str:
+    @property
+    def required(self) -> set[str]:
+        """What has to hold: with uid 0, nothing else keeps a worker from the host's files."""
+        root = self.identity.uid is None and os.geteuid() == 0
+        return {confine.SYSTEM_CALLS, confine.FILES} if root else set()
+
+    def argument(self, gate: Gate | None) -> str:
         """What the worker reads on its command line."""
         return json.dumps(
             {
@@ -57,6 +69,9 @@ class Settings:
                 "uid": self.identity.uid,
                 "gid": self.identity.gid,
                 "jobs": dict(self.jobs),
+                "gate": str(gate.path) if gate else None,
+                "read": [str(gate.incoming)] if gate else [],
+                "change": [str(gate.outgoing)] if gate else [],
             }
         )
 
@@ -64,51 +79,75 @@ class Settings:
 class Child:
     """A running worker. One job at a time; `kill()` ends it whatever it does."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, stderr: int, gate: Gate | None) -> None:
         self._process = process
         self._sock = sock
+        self._stderr: int | None = stderr
+        self._unknown_calls: UnknownCalls | None = None
+        self.gate = gate
         self.pid = process.pid
         self.idle = True  # no job is half-done: the socket is at a frame boundary
         self.jobs = 0
         self.rss_bytes = 0
+        self.cpu_seconds = 0.0
         self.exhausted = False  # it ran out of memory once; its heap is not to be trusted
         self.confinement: list[str] = []
 
     @classmethod
     async def start(cls, settings: Settings) -> Child:
         """Start a process and wait until it has confined itself. Raises JobFailed."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)
-        try:
-            with theirs:
-                # Popen without preexec_fn uses vfork and runs no atfork handler of gRPC's.
-                process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "profd.workers.process",
-                        str(theirs.fileno()),
-                        settings.argument(),
-                    ],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    cwd="/",
-                    env=_environment(),
-                )
-        except OSError as error:
-            ours.close()
-            raise JobFailed(f"a worker process could not be started: {error}") from error
-        child = cls(process, ours)
+        child = cls._spawn(settings)
         try:
             async with asyncio.timeout(START_SECONDS):
-                child.confinement = [str(word) for word in (await child._receive())["ready"]]
-        except (WorkerGone, TimeoutError, KeyError, TypeError) as error:
+                child.confinement = await child._ready()
+        except (WorkerGone, TimeoutError, frames.FrameError, KeyError, TypeError) as error:
+            why = f"it {error or 'did not answer'}"
+            if said := child.said().strip():
+                why += f" ({said.splitlines()[-1]})"
             await child.kill()
-            raise JobFailed(f"a worker process did not start: it {error or 'did not answer'}") from error
+            raise JobFailed(f"a worker process did not start: {why}") from error
         except BaseException:
             await child.kill()
             raise
+        if missing := settings.required.difference(child.confinement):
+            await child.kill()
+            raise JobFailed(
+                f"workers with uid 0 need a kernel that gives them {' and '.join(sorted(missing))}: "
+                "run profd --user as another user than root"
+            )
         return child
+
+    @classmethod
+    def _spawn(cls, settings: Settings) -> Child:
+        """In the thread of the event loop: the kernel ends a worker with the thread that started it."""
+        with contextlib.ExitStack() as undo:
+            gate = _gate(settings)
+            if gate:
+                undo.callback(gate.remove)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            undo.callback(ours.close)
+            ours.setblocking(False)
+            # Not the daemon's own, which is its log. Nobody has to read a pipe that drops what does not fit.
+            said, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            undo.callback(os.close, said)
+            try:
+                # Popen without preexec_fn uses vfork and runs no atfork handler of gRPC's.
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "profd.workers.process", str(theirs.fileno()), settings.argument(gate)],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    cwd="/",
+                    env=_environment(gate),
+                )
+            except OSError as error:
+                raise JobFailed(f"a worker process could not be started: {error}") from error
+            finally:
+                theirs.close()
+                os.close(stderr)
+            undo.pop_all()
+        return cls(process, ours, said, gate)
 
     @property
     def alive(self) -> bool:
@@ -149,7 +188,37 @@ class Child:
         """SIGKILL, reaped, socket closed. No `run()` may be in progress. Safe to repeat."""
         self.end()
         self._sock.close()
+        if self._unknown_calls is not None:
+            self._unknown_calls.close()
         await self._exited()
+        if self._stderr is not None:
+            os.close(self._stderr)
+            self._stderr = None
+        if self.gate is not None:
+            await asyncio.to_thread(self.gate.remove)
+
+    def said(self) -> str:
+        """What it wrote to stderr since the last call, as far as the pipe holds it."""
+        try:
+            data = os.read(self._stderr, WORKER_STDERR_BYTES) if self._stderr is not None else b""
+        except OSError:  # nothing
+            data = b""
+        return "".join(
+            letter if letter.isprintable() or letter == "\n" else "?" for letter in data.decode(errors="replace")
+        )
+
+    async def _ready(self) -> list[str]:
+        """What holds for a worker that has confined itself; from now on it may ask for unknown calls."""
+        await _readable(self._sock)
+        space = socket.CMSG_SPACE(array.array("i").itemsize)
+        head, ancillary, _, _ = self._sock.recvmsg(frames.HEADER.size, space, socket.MSG_CMSG_CLOEXEC)
+        fds = received_descriptors(ancillary)
+        if fds:
+            self._unknown_calls = UnknownCalls(fds[0])
+        if not head:
+            raise WorkerGone(await self._how_it_ended())
+        length, _ = frames.decode_header(head + await self._exactly(frames.HEADER.size - len(head)))
+        return [str(word) for word in frames.decode_body(await self._exactly(length))["ready"]]
 
     async def _send(self, frame: bytes, fds: Sequence[int]) -> None:
         try:
@@ -202,6 +271,8 @@ class Child:
     def _outcome(self, job: str, answer: dict[str, Any]) -> dict[str, Any]:
         rss = answer.get("rss_bytes")
         self.rss_bytes = rss if isinstance(rss, int) else 0
+        cpu = answer.get("cpu_seconds")
+        self.cpu_seconds = cpu if isinstance(cpu, float) else 0.0
         self.exhausted = bool(answer.get("exhausted"))
         if "traceback" in answer:
             log.error("job failed", extra={"job": job, "traceback": str(answer["traceback"])})
@@ -238,9 +309,28 @@ def _raised(job: str, described: Any) -> ProfdError:
     return kind(message)
 
 
-def _environment() -> dict[str, str]:
+def _gate(settings: Settings) -> Gate | None:
+    try:
+        return Gate(settings.gates, settings.identity) if settings.gates else None
+    except Exhausted as error:
+        raise JobFailed(f"a worker process could not be started: {error}") from error
+
+
+async def _readable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sock, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sock)
+
+
+def _environment(gate: Gate | None) -> dict[str, str]:
     """Nothing of ours but what Python needs to find itself; one thread per native pool."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ") if name in os.environ}
+    code = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONDONTWRITEBYTECODE": "1"}  # no place to
     # Each worker is one job on one core: native pools would only add arenas and threads.
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
-    return {**kept, **threads, **ALLOCATOR, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    temporary = {"TMPDIR": str(gate.scratch)} if gate else {}
+    return {**kept, **threads, **code, **ALLOCATOR, **temporary}

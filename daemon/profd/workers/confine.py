@@ -10,40 +10,29 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import resource
 import signal
 import struct
 from typing import Final
 
+from profd.limits import WORKER_CPU_SECONDS, WORKER_FILE_BYTES_MAX
+from profd.workers import calls, landlock
+
+# Without these two nobody's bytes are read with uid 0.
+SYSTEM_CALLS: Final = "system calls by allow-list"
+FILES: Final = landlock.FILES
+
 _PR_SET_PDEATHSIG: Final = 1
-_PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
-_SECCOMP_MODE_FILTER: Final = 2
+# seccomp(2), by machine: its number, an operation, a flag
+_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER: Final = 1
+_NEW_LISTENER: Final = 8
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAPABILITIES: Final = 64
-
-# pidfd_send_signal pidfd_open pidfd_getfd: the same numbers everywhere
-_PIDFD: Final = (424, 434, 438)
-
-# (audit architecture, system calls that end in EPERM). Sockets, io_uring (it
-# can open sockets by itself), new programs, other processes, namespaces.
-_FORBIDDEN: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
-    # socket connect accept accept4 bind listen socketpair | execve execveat | ptrace process_vm_*
-    # | mount unshare setns | io_uring_setup bpf perf_event_open | kill tkill pidfd_*
-    "x86_64": (
-        0xC000003E,
-        (41, 42, 43, 288, 49, 50, 53, 59, 322, 101, 310, 311, 165, 272, 308, 425, 321, 298, 62, 200),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        (198, 203, 202, 242, 200, 201, 199, 221, 281, 117, 270, 271, 40, 97, 268, 425, 280, 241, 129, 130),
-    ),
-}
-_X32_BIT: Final = 0x40000000  # the x32 numbers of x86_64 would walk round the list
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -56,13 +45,15 @@ def die_with_parent(parent: int) -> None:
 
 
 def lower(memory_bytes: int, nice: int = 5) -> None:
-    """Own session (the terminal's Ctrl-C is the daemon's), lower weight, bounded memory, no core files."""
+    """Own session (the terminal's Ctrl-C is the daemon's), lower weight, bounded memory, files and CPU, no cores."""
     with contextlib.suppress(OSError):
         os.setsid()
     with contextlib.suppress(OSError):
         os.nice(nice)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, memory_bytes)
+    _limit(resource.RLIMIT_FSIZE, WORKER_FILE_BYTES_MAX)
+    _limit(resource.RLIMIT_CPU, WORKER_CPU_SECONDS)
     # Under pressure the kernel is to take a worker, never the daemon or the job.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
@@ -89,40 +80,27 @@ def drop_privileges() -> list[str]:
     return held
 
 
-def forbid_system_calls() -> list[str]:
-    """No sockets, no new programs, no other processes; returns what holds now."""
-    known = _FORBIDDEN.get(platform.machine())
-    if known is None:
-        return []
-    architecture, numbers = known
-    program = _filter(architecture, (*numbers, *_PIDFD))
+def allow_system_calls() -> tuple[list[str], int | None]:
+    """Leave this thread, and all it starts, the calls of `calls.py`; what holds now, and the listener.
+
+    The listener is asked about every other call, and must go to the daemon. None where the kernel gives none
+    (before 5.0, or below another listener): the calls end in ENOSYS then, and nobody is told.
+    """
+    if not calls.known():
+        return [], None
+    listener = _install(calls.program(os.getpid(), ask=True), _NEW_LISTENER)
+    if listener >= 0:
+        return [SYSTEM_CALLS], listener
+    if _install(calls.program(os.getpid(), ask=False), 0) == 0:
+        return [SYSTEM_CALLS, "unknown calls are not logged"], None
+    return [], None
+
+
+def _install(program: bytes, flags: int) -> int:
     buffer = ctypes.create_string_buffer(program)
-    argument = ctypes.create_string_buffer(
-        struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer)), struct.calcsize("@HP")
-    )
-    if _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(argument)):
-        return ["no sockets", "no exec"]
-    return []
-
-
-def _filter(architecture: int, forbidden: tuple[int, ...]) -> bytes:
-    """A classic BPF program: other architecture or forbidden number -> EPERM, else allow."""
-
-    def step(code: int, true: int, false: int, k: int) -> bytes:
-        return struct.pack("=HBBI", code, true, false, k)
-
-    load, equal, at_least, ret = 0x20, 0x15, 0x35, 0x06
-    deny, allow = 0x00050000 | 1, 0x7FFF0000  # SECCOMP_RET_ERRNO|EPERM, SECCOMP_RET_ALLOW
-    checks = len(forbidden)
-    steps = [
-        step(load, 0, 0, 4),  # seccomp_data.arch
-        step(equal, 0, checks + 3, architecture),
-        step(load, 0, 0, 0),  # seccomp_data.nr
-        step(at_least, checks + 1, 0, _X32_BIT),
-    ]
-    steps += [step(equal, checks - index, 0, number) for index, number in enumerate(forbidden)]
-    steps += [step(ret, 0, 0, allow), step(ret, 0, 0, deny)]
-    return b"".join(steps)
+    argument = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    words = [ctypes.c_long(word) for word in (_SECCOMP[os.uname().machine], _SET_MODE_FILTER, flags)]
+    return int(_libc.syscall(*words, ctypes.create_string_buffer(argument, len(argument))))
 
 
 def _limit(what: int, value: int) -> None:

@@ -1,14 +1,16 @@
 """Who the workers are, and what they may therefore read and write in the store.
 
-As root, workers run as an unprivileged user. The store stays root's: a worker
-may write only into a staging directory that was prepared for it, and may read
-(by group) what the store has adopted, never change it. In `--user` mode, and
-where that user could not run our interpreter, workers keep the daemon's uid
-without its capabilities, and both helpers do nothing.
+As root, workers run as an unprivileged user, and never as root: where they
+cannot, the daemon does not start. The store stays root's: a worker may write
+only into a staging directory that was prepared for it, and may read (by group)
+what the store has adopted and lies at its gate, never change it. In `--user`
+mode workers keep the daemon's uid, and both helpers do nothing.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pwd
 import stat
@@ -32,7 +34,6 @@ class WorkerIdentity:
     uid: int | None = None
     gid: int | None = None
     name: str = ""
-    why_same: str = ""  # a sentence when the workers keep the daemon's uid
 
     @property
     def separate(self) -> bool:
@@ -40,7 +41,7 @@ class WorkerIdentity:
         return self.uid is not None
 
 
-SAME: Final = WorkerIdentity(why_same="the daemon has no privileges to drop")
+SAME: Final = WorkerIdentity()
 
 _current = SAME
 
@@ -57,19 +58,34 @@ def current() -> WorkerIdentity:
 
 
 def choose(name: str = "") -> WorkerIdentity:
-    """The identity workers can have here. Raises BadInput if a configured user does not exist."""
+    """The identity workers can have here. Raises BadInput, with what to do, where root would have to read for them."""
     if os.geteuid() != 0:
         return SAME
-    missing = _missing_capabilities()
-    if missing:  # a container that dropped them, for example
-        return WorkerIdentity(why_same=f"the daemon is root without {', '.join(missing)}")
+    if missing := _missing_capabilities():  # a container that dropped them, for example
+        raise _never_root(
+            f"the daemon has no {', '.join(missing)}",
+            "Give it these (docker run --cap-add, CapabilityBoundingSet=), or start `profd --user` as the user whose "
+            "processes it is for",
+        )
     entry = _user(name)
     if entry is None:
-        return WorkerIdentity(why_same=f"none of the users {', '.join(WORKER_USERS)} exists")
-    path = unreadable(entry.pw_uid, entry.pw_gid)
-    if path:
-        return WorkerIdentity(why_same=f"user {entry.pw_name} cannot read {path}, which workers need to run")
+        raise _never_root(
+            f"none of the users {', '.join(WORKER_USERS)} exists",
+            f"Create one: useradd --system --no-create-home --shell /usr/sbin/nologin {WORKER_USERS[0]}",
+        )
+    if entry.pw_uid == 0:
+        raise _never_root(f"worker_user is {entry.pw_name}", "Name another user with worker_user")
+    if path := unreadable(entry.pw_uid, entry.pw_gid):
+        raise _never_root(
+            f"user {entry.pw_name} cannot read {path}, which they need to run",
+            "Install profd, and the Python it runs on, where every user can read it (for example below /opt), or "
+            "name with worker_user a user who can read it there",
+        )
     return WorkerIdentity(entry.pw_uid, entry.pw_gid, entry.pw_name)
+
+
+def _never_root(why: str, fix: str) -> BadInput:
+    return BadInput(f"Workers read what strangers wrote, and never as root; but {why}. {fix}.")
 
 
 def prepare_staging(path: Path) -> None:
@@ -105,8 +121,21 @@ def _take_over(path: Path) -> None:
         if _current.separate:
             os.fchown(fd, os.geteuid(), _gid())
             os.fchmod(fd, 0o750 if directory else 0o640)
+            if not directory:
+                _check_nobody_writes(fd, path)
     finally:
         os.close(fd)
+
+
+def _check_nobody_writes(fd: int, path: Path) -> None:
+    """BadInput while a worker holds the file open for writing: it could change what others believe."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # to be had only then
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise BadInput(f"{path} is not a file a worker may leave: it is still open for writing") from error
+        return  # a filesystem without leases
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 def _entries(path: Path) -> Iterator[Path]:

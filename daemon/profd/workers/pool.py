@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from profd import limits
 from profd.errors import JobFailed
-from profd.limits import WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
 from profd.trust.shares import Share, Shares
-from profd.workers import cpu
+from profd.workers import cpu, gate
 from profd.workers import identity as identities
 from profd.workers.child import Child, Settings, WorkerGone
 from profd.workers.jobs import JOBS
@@ -61,11 +62,13 @@ class WorkerPool:
         job_seconds: float = WORKER_JOB_SECONDS,
         jobs_per_worker: int = JOBS_PER_WORKER,
         known: Mapping[str, str] = JOBS,
+        gates: Path | None = None,
     ) -> None:
+        """`gates`: a directory of the pool's own on the store's filesystem. Jobs that name a trace need it."""
         self.size = size
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
-        self._settings = Settings(identity or identities.current(), memory_bytes, known)
+        self._settings = Settings(identity or identities.current(), memory_bytes, known, gates)
         # None stands for a place whose worker could not be started; the next job tries again.
         self._turns: Turns[Child | None] = Turns(size)
         self._jobs = Shares(_JOBS)
@@ -78,11 +81,15 @@ class WorkerPool:
         self._done = self._failed = self._started = self._killed = self._died = 0
 
     async def open(self) -> list[str]:
-        """Start all workers; returns what holds for them. Raises JobFailed if none can run."""
-        workers = await asyncio.gather(*(self._start() for _ in range(self.size)))
-        for worker in workers:
+        """Start all workers; returns what holds for them. Raises JobFailed if one cannot run."""
+        if self._settings.gates:
+            await asyncio.to_thread(gate.prepare, self._settings.gates, self._settings.identity)
+        started = await asyncio.gather(*(self._start() for _ in range(self.size)), return_exceptions=True)
+        for worker in started:
+            if isinstance(worker, BaseException):
+                raise worker  # `close()` ends the others
             self._turns.put(worker)
-        return workers[0].confinement
+        return next(iter(self._live)).confinement
 
     async def run(
         self,
@@ -198,8 +205,8 @@ class WorkerPool:
     ) -> dict[str, Any]:
         seconds = self._job_seconds if timeout is None else timeout
         try:
-            async with asyncio.timeout(seconds) as limit:
-                running = worker.run(job, args, fds, on_progress)
+            async with _admitted(worker.gate, args) as own, asyncio.timeout(seconds) as limit:
+                running = worker.run(job, own, fds, on_progress)
                 return await cpu.within(cpu.allowed(job, fds), worker.pid, running)
         except TimeoutError:
             if not limit.expired():
@@ -207,11 +214,12 @@ class WorkerPool:
             raise JobFailed(f"the job {job!r} took longer than {seconds:g} s and was stopped") from None
         except WorkerGone as error:
             self._died += 1
-            log.warning("worker died", extra={"job": job, "how": str(error)})
+            log.warning("worker died", extra={"job": job, "how": str(error), "stderr": worker.said()[-2000:]})
             raise JobFailed(f"the worker running {job!r} {error}; `profctl retry` may help") from error
 
     def _good(self, worker: Child) -> bool:
         worn = worker.jobs >= self._jobs_per_worker or worker.rss_bytes > RSS_RECYCLE_BYTES
+        worn = worn or worker.cpu_seconds > WORKER_CPU_SECONDS / 2
         return worker.alive and not worn and not worker.exhausted
 
     def _give_back(self, worker: Child, kept: Child | None) -> None:
@@ -247,3 +255,18 @@ class WorkerPool:
         self._live.discard(worker)
         with contextlib.suppress(OSError):
             await worker.kill()
+
+
+@contextlib.asynccontextmanager
+async def _admitted(own: gate.Gate | None, args: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    """The job's arguments as its worker sees them, and what they name within its reach."""
+    if own is None:
+        yield args
+        return
+    admitting = asyncio.ensure_future(asyncio.to_thread(own.admit, args))
+    try:
+        yield await asyncio.shield(admitting)
+    finally:
+        # Who is cancelled twice leaves the rest to the end of the worker.
+        await asyncio.wait([admitting])
+        await asyncio.to_thread(own.dismiss)

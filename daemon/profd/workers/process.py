@@ -19,8 +19,20 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from profd.errors import ProfdError
-from profd.workers import confine, frames, jobs
+from profd.workers import confine, frames, jobs, landlock
 
+# What native libraries and the C library read after they are loaded.
+_SYSTEM: Final = (
+    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"),
+    *("/usr/share/zoneinfo", "/etc/localtime", "/sys/devices/system/cpu"),
+    *("/sys/kernel/mm/transparent_hugepage/enabled", "/proc/sys/vm/overcommit_memory"),  # allocators
+)
+# DuckDB asks for its own limits, and does not survive files that are there and cannot be opened.
+_CGROUP: Final = "/proc/self/cgroup"
+_CGROUP_LIMITS: Final = (
+    *("/sys/fs/cgroup{}/memory.max", "/sys/fs/cgroup/memory{}/memory.limit_in_bytes", "/sys/fs/cgroup{}/cpu.max"),
+    *("/sys/fs/cgroup/cpu{}/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu{}/cpu.cfs_period_us"),
+)
 PROGRESS_SECONDS: Final = 0.05  # between two progress frames of one job
 TRACEBACK_CHARS_MAX: Final = 16_384
 
@@ -29,17 +41,27 @@ def main(argv: list[str]) -> int:
     """Confine, say `ready`, then serve jobs until the daemon closes the socket."""
     sock = socket.socket(fileno=int(argv[1]))
     settings: dict[str, Any] = json.loads(argv[2])
-    sock.sendall(frames.encode({"ready": _confine(settings)}))
+    memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)  # soon /proc is out of reach
+    os.open(_CGROUP, os.O_PATH | os.O_CLOEXEC)  # for good: Landlock's rule is for this inode, which is kept so
+    _tell(sock, *_confine(settings))
     known: dict[str, str] = settings["jobs"]
     _preload(known)
     while (request := frames.receive(sock)) is not None:
         message, fds = request
-        sock.sendall(_answer(sock, known, message, fds))
+        sock.sendall(_answer(sock, known, message, fds, memory))
     return 0
 
 
-def _confine(settings: dict[str, Any]) -> list[str]:
-    """Give up what a worker does not need; the words that hold now."""
+def _tell(sock: socket.socket, held: list[str], listener: int | None) -> None:
+    """`ready`, with the listener. Who kept it could let through whatever this process asks for."""
+    fds = [] if listener is None else [listener]
+    sock.sendmsg([frames.encode({"ready": held}, len(fds))], frames.rights(fds))
+    for fd in fds:
+        os.close(fd)
+
+
+def _confine(settings: dict[str, Any]) -> tuple[list[str], int | None]:
+    """Give up what a worker does not need; the words that hold now, and the listener of `allow_system_calls`."""
     confine.die_with_parent(settings["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.lower(settings["memory_bytes"])
@@ -50,7 +72,31 @@ def _confine(settings: dict[str, Any]) -> list[str]:
         # The kernel forgets the death signal when the identity changes.
         confine.die_with_parent(settings["parent"])
     held += confine.drop_privileges()
-    return held + confine.forbid_system_calls()
+    held += landlock.restrict([*_code(settings["gate"]), *settings["read"]], settings["change"])
+    allowed, listener = confine.allow_system_calls()
+    return held + allowed, listener
+
+
+def _code(own: str | None) -> list[str]:
+    """Where Python and the libraries of this process lie, and nothing that holds the workers' gates as well."""
+    places = [*sys.path, os.path.dirname(os.__file__), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
+    places += [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
+    real = {os.path.realpath(place) for place in places if place}
+    around = {"/", *_parents(os.path.realpath(own))} if own else {"/"}
+    return [*_SYSTEM, _CGROUP, *_limits(), *sorted(real - around)]
+
+
+def _limits() -> Iterator[str]:
+    with open(_CGROUP, encoding="utf-8", errors="surrogateescape") as file:
+        own = {line.rstrip("\n").split(":", 2)[-1] for line in file}
+    for path in sorted({"" if path == "/" else path for path in own}):
+        yield from (form.format(path) for form in _CGROUP_LIMITS)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path != "/":
+        yield path
+        path = os.path.dirname(path)
 
 
 def _preload(known: dict[str, str]) -> None:
@@ -60,7 +106,7 @@ def _preload(known: dict[str, str]) -> None:
             importlib.import_module(target.partition(":")[0])
 
 
-def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any], fds: list[int]) -> bytes:
+def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any], fds: list[int], memory: int) -> bytes:
     with _closing(fds):
         try:
             job = jobs.find(message["job"], known)
@@ -74,12 +120,12 @@ def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any],
         except Exception as error:
             answer = {"error": {"type": "JobFailed", "message": f"{type(error).__name__}: {error}"}}
             answer["traceback"] = traceback.format_exc()[-TRACEBACK_CHARS_MAX:]
-    answer["rss_bytes"] = _rss_bytes()
+    spent = {"rss_bytes": _rss_bytes(memory), "cpu_seconds": time.process_time()}
     try:
-        return frames.encode(answer)
+        return frames.encode({**answer, **spent})
     except frames.FrameError as error:
         why = f"its result cannot be sent: {error}"
-        return frames.encode({"error": {"type": "JobFailed", "message": why}, "rss_bytes": _rss_bytes()})
+        return frames.encode({"error": {"type": "JobFailed", "message": why}, **spent})
 
 
 def _described(error: ProfdError) -> dict[str, Any]:
@@ -121,9 +167,8 @@ def _inode(fd: int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _rss_bytes() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _rss_bytes(statm: int) -> int:
+    return int(os.pread(statm, 256, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

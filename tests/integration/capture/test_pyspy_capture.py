@@ -45,7 +45,7 @@ class Parts:
 @contextlib.asynccontextmanager
 async def real_parts(root: Path) -> AsyncIterator[Parts]:
     table = ProcessTable()
-    pool = WorkerPool(1)
+    pool = WorkerPool(1, gates=root / "gates")
     await pool.open()
     store = Store(root)
     source = PySpySource()

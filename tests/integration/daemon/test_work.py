@@ -120,7 +120,7 @@ def test_bad_imports(daemon: RunningDaemon, data: bytes, code: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         import_trace(daemon, data)
     assert caught.value.code().name == code
-    assert not list((daemon.state_dir / "staging").iterdir())
+    assert not staged(daemon)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,12 @@ def wait_for(what: Any, seconds: float = SECONDS) -> Any:
     return found
 
 
+def staged(daemon: RunningDaemon) -> list[Path]:
+    """Directories that are to become traces, at a worker's gate or not."""
+    found = (*(daemon.state_dir / "staging").iterdir(), *(daemon.state_dir / "gates").glob("*/out/*"))
+    return [path for path in found if path.name != "tmp"]
+
+
 def test_killed_worker_fails_one_import_and_harms_no_other() -> None:
     with running_daemon() as daemon:
         workers = workers_of(daemon.process.pid)
@@ -220,8 +226,7 @@ def test_killed_worker_fails_one_import_and_harms_no_other() -> None:
 
         thread = threading.Thread(target=try_it)
         thread.start()
-        staging = daemon.state_dir / "staging"
-        wait_for(lambda: list(staging.iterdir()))
+        wait_for(lambda: staged(daemon))
         pidfds = [os.pidfd_open(pid) for pid in workers]
         for pidfd in pidfds:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -235,7 +240,7 @@ def test_killed_worker_fails_one_import_and_harms_no_other() -> None:
             assert ended.code() is grpc.StatusCode.INTERNAL
             assert "SIGKILL" in ended.details()
         assert import_trace(daemon).events == ROWS
-        assert not list(staging.iterdir())
+        assert not staged(daemon)
 
 
 AS_SOMEBODY_ELSE = """

@@ -152,8 +152,8 @@ def test_a_question_that_needs_too_much_memory(trace: Path) -> None:
 
 
 @pytest.fixture
-async def pool() -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool(1)
+async def pool(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(1, gates=tmp_path_factory.mktemp("state") / "gates")
     await pool.open()
     yield pool
     await pool.close()

@@ -1,4 +1,4 @@
-"""Workers of another uid may write what is staged and read what is stored, and nothing else."""
+"""Workers of another uid reach what is at their gate, and nothing else of the store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from profd.errors import NotFound
 from profd.store.store import Store, StoreLimits
 from profd.workers import identity
+from profd.workers.gate import Gate, prepare
 
 from tests.unit.profd.store.stored import add
 
@@ -41,20 +43,70 @@ def may(*command: str | Path) -> bool:
     return done.returncode == 0
 
 
-def test_workers_read_traces_and_write_staging_only(root, workers):
+def gate_in(root) -> Gate:
+    prepare(root / "gates", identity.current())
+    return Gate(root / "gates", identity.current())
+
+
+def test_the_store_is_closed_to_workers(root, workers):
     store = Store(root, LIMITS)
+    gate = gate_in(root)
     trace = store.directory(add(store).id)
-    assert may("cat", trace / "meta.json")
-    assert may("cat", trace / "segment-00000.parquet")
-    assert not may("touch", trace / "segment-00000.parquet")
-    assert not may("touch", trace / "new")
-    assert not may("ls", store.traces)
-    assert not may("cat", root / "catalog.sqlite")
-    assert not may("ls", root / "records")
     staging = store.staging()
-    assert may("touch", staging / "segment-00000.parquet")
+    assert not may("cat", trace / "meta.json")
+    assert not may("touch", staging / "segment-00000.parquet")
+    assert not may("cat", root / "catalog.sqlite")
+    for folder in (store.traces, root, root / "records", root / "gates", gate.path):
+        assert not may("ls", folder)
+    store.close()
+
+
+def test_a_trace_is_at_the_gate_while_its_job_runs(root, workers):
+    store = Store(root, LIMITS)
+    gate = gate_in(root)
+    trace = store.directory(add(store).id)
+    admitted = gate.admit({"trace_dir": str(trace), "limit": 1})
+    there = Path(admitted["trace_dir"])
+    assert admitted["limit"] == 1
+    assert may("cat", there / "meta.json", there / "segment-00000.parquet")
+    assert not may("touch", there / "segment-00000.parquet")
+    assert not may("touch", there / "new")
+    gate.dismiss()
+    assert not there.exists()
+    assert (trace / "meta.json").stat().st_nlink == 1
+    with pytest.raises(NotFound, match="just been removed"):
+        gate.admit({"trace_dir": str(store.directory("gone"))})
+    store.close()
+
+
+def test_staging_is_at_the_gate_while_its_job_runs(root, workers):
+    store = Store(root, LIMITS)
+    gate = gate_in(root)
+    staging = store.staging()
+    there = Path(gate.admit({"staging": str(staging)})["staging"])
+    assert may("touch", there / "segment-00000.parquet", there.parent / "tmp" / "left")
+    assert not staging.exists()
+    gate.dismiss()
+    assert [path.name for path in staging.iterdir()] == ["segment-00000.parquet"]
+    assert not may("touch", staging / "more")
+    assert not [*(gate.path / "out" / "tmp").iterdir()]
     store.discard(staging)
     assert not staging.exists()
+    store.close()
+
+
+def test_a_gate_that_was_left_full_is_cleared_for_the_next_job(root, workers):
+    store = Store(root, LIMITS)
+    gate = gate_in(root)
+    staging = store.staging()
+    trace = store.directory(add(store).id)
+    gate.admit({"staging": str(staging), "trace_dir": str(trace), "other_dir": str(trace)})
+    gate.admit({})
+    assert staging.is_dir()
+    assert not [*(gate.path / "in").iterdir()]
+    gate.remove()
+    prepare(root / "gates", identity.current())
+    assert not [*(root / "gates").iterdir()]
     store.close()
 
 
@@ -63,11 +115,13 @@ def test_traces_of_another_time_are_handed_over(root):
     store = Store(root, LIMITS)
     trace = store.directory(add(store).id)
     store.close()
-    assert not may("cat", trace / "meta.json")
     try:
         identity.use(identity.WorkerIdentity(NOBODY, NOBODY, "nobody"))
+        gate = gate_in(root)
+        assert not may("cat", Path(gate.admit({"trace_dir": str(trace)})["trace_dir"]) / "meta.json")
+        gate.dismiss()
         Store(root, LIMITS).close()
-        assert may("cat", trace / "meta.json")
+        assert may("cat", Path(gate.admit({"trace_dir": str(trace)})["trace_dir"]) / "meta.json")
     finally:
         identity.use(before)
 

@@ -10,9 +10,6 @@ import pytest
 from profd.errors import BadInput
 from profd.workers import identity
 from profd.workers.identity import SAME, WorkerIdentity
-from profd.workers.pool import WorkerPool
-
-from tests.support.jobs import JOBS
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 OTHER = WorkerIdentity(uid=4321, gid=4322, name="worker")
@@ -73,6 +70,14 @@ def test_what_no_worker_may_leave(tmp_path: Path, kind: str) -> None:
     assert mode_of(outside) == before
 
 
+@as_root
+@pytest.mark.usefixtures("other")
+def test_a_file_that_is_still_written_is_not_taken(tmp_path: Path) -> None:
+    with (tmp_path / "segment").open("wb"), pytest.raises(BadInput, match="open for writing"):
+        identity.make_readable(tmp_path)
+    identity.make_readable(tmp_path)
+
+
 def test_ordinary_user_has_nothing_to_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert identity.choose("whoever") == SAME
@@ -81,8 +86,8 @@ def test_ordinary_user_has_nothing_to_drop(monkeypatch: pytest.MonkeyPatch) -> N
 def test_root_of_a_container_that_dropped_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(identity, "_missing_capabilities", lambda: ["CAP_SETUID"])
-    assert not identity.choose().separate
-    assert "CAP_SETUID" in identity.choose().why_same
+    with pytest.raises(BadInput, match="never as root; but the daemon has no CAP_SETUID"):
+        identity.choose()
 
 
 def test_capabilities_are_read_from_the_kernel(tmp_path: Path) -> None:
@@ -106,20 +111,21 @@ def test_user_that_cannot_read_python_is_not_taken(tmp_path: Path, monkeypatch: 
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     monkeypatch.syspath_prepend(str(private))
-    assert not identity.choose().separate
-    assert "cannot read" in identity.choose().why_same
+    with pytest.raises(BadInput, match=r"cannot read .*Install profd"):
+        identity.choose()
 
 
 @as_root
-@pytest.mark.slow
-async def test_worker_of_another_user() -> None:
-    chosen = identity.choose()
-    if not chosen.separate:
-        pytest.skip(chosen.why_same)
-    pool = WorkerPool(1, chosen, known=JOBS)
-    await pool.open()
-    try:
-        who = await pool.run("who", {})
-    finally:
-        await pool.close()
-    assert (who["uid"], who["groups"], int(who["effective"], 16)) == (chosen.uid, [], 0)
+def test_the_worker_user_is_not_root() -> None:
+    if identity._missing_capabilities():
+        pytest.skip("root without capabilities")
+    with pytest.raises(BadInput, match="worker_user is root"):
+        identity.choose("root")
+
+
+def test_without_any_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(identity, "_missing_capabilities", list)
+    monkeypatch.setattr(identity, "WORKER_USERS", ("no-such-user",))
+    with pytest.raises(BadInput, match="useradd"):
+        identity.choose()

@@ -1,0 +1,149 @@
+"""Which system calls a worker may make, and the seccomp filter that says so.
+
+A list of what is allowed: a call that a new kernel or a new libc brings is not
+on it, ends in ENOSYS, and its caller does without, or the job fails. The daemon
+is told (`unknown_calls.py`) and logs it once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+# name, number on x86_64, number on aarch64 (-1: there is none). The most frequent first: kernels before 5.11
+# walk the filter at every call.
+_TABLE: Final = """
+read 0 63  write 1 64  futex 202 98  mmap 9 222  munmap 11 215  madvise 28 233  pread64 17 67  lseek 8 62
+mprotect 10 226  brk 12 214  mremap 25 216  rt_sigprocmask 14 135  sched_yield 24 124  clock_nanosleep 230 115
+pwrite64 18 68  readv 19 65  writev 20 66  preadv 295 69  pwritev 296 70  sendfile 40 71  copy_file_range 326 285
+open 2 -1  openat 257 56  close 3 57  dup 32 23  stat 4 -1  fstat 5 80  lstat 6 -1  newfstatat 262 79
+statx 332 291  statfs 137 43  fstatfs 138 44  access 21 -1  faccessat 269 48  faccessat2 439 439
+readlink 89 -1  readlinkat 267 78  getdents64 217 61  getcwd 79 17  mkdir 83 -1  mkdirat 258 34  rmdir 84 -1
+unlink 87 -1  unlinkat 263 35  rename 82 -1  renameat 264 38  renameat2 316 276  ftruncate 77 46
+fallocate 285 47  fsync 74 82  fdatasync 75 83  fadvise64 221 223
+poll 7 -1  ppoll 271 73  select 23 -1  pselect6 270 72
+recvfrom 45 207  recvmsg 47 212  sendmsg 46 211
+exit 60 93  exit_group 231 94  set_robust_list 273 99  set_tid_address 218 96  rseq 334 293
+rt_sigaction 13 134  rt_sigreturn 15 139  sigaltstack 131 132  restart_syscall 219 128
+getpid 39 172  getppid 110 173  gettid 186 178  getuid 102 174  geteuid 107 175  getgid 104 176  getegid 108 177
+uname 63 160  sysinfo 99 179  getrusage 98 165  times 100 153  getcpu 309 168  getrandom 318 278
+sched_getaffinity 204 123  clock_gettime 228 113  clock_getres 229 114  nanosleep 35 101
+gettimeofday 96 169  time 201 -1
+"""
+
+# Calls whose arguments are looked at.
+_CHECKED: Final = """
+tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167
+clone 56 220  sendto 44 206
+"""
+
+# What libraries ask for and do without: nobody is told. clone3's flags lie in memory, which no filter reads; libc
+# goes back to clone. OpenBLAS asks for mbind.
+_WITHOUT: Final = """
+clone3 435 435  mbind 237 235
+"""
+
+# Not F_SETOWN, F_SETSIG, F_NOTIFY: they send signals. Not F_SETLEASE.
+# DUPFD GETFD SETFD GETFL SETFL GETLK SETLK SETLKW, of open file descriptions, DUPFD_CLOEXEC
+_FCNTL: Final = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)
+# TCGETS (isatty) FIONREAD FIONBIO FIONCLEX FIOCLEX. Not what seccomp's own descriptors answer to: who holds the
+# descriptor of `listener()` can let the calls of this process through.
+_IOCTL: Final = (0x5401, 0x541B, 0x5421, 0x5450, 0x5451)
+_PRCTL: Final = (15, 16, 0x53564D41)  # SET_NAME, GET_NAME, SET_VMA: names of threads and of memory
+# What pthread_create asks for: VM FS FILES SIGHAND THREAD SYSVSEM SETTLS PARENT_SETTID CHILD_CLEARTID
+_THREAD: Final = 0x003D0F00
+_DETACHED: Final = 0x00400000  # musl adds it; it means nothing
+
+# AUDIT_ARCH of each machine, and its column of the tables
+_MACHINES: Final = {"x86_64": (0xC000003E, 1), "aarch64": (0xC00000B7, 2)}
+
+_ALLOW: Final = 0x7FFF0000
+_ASK: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
+_ERRNO: Final = 0x00050000
+_LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+
+
+def known(machine: str = "") -> bool:
+    """There are tables for this machine."""
+    return (machine or os.uname().machine) in _MACHINES
+
+
+def allowed(machine: str = "") -> dict[str, int]:
+    """The calls that may pass, by name; some of them not with every argument."""
+    _, column = _MACHINES[machine or os.uname().machine]
+    return {**_column(_TABLE, column), **_column(_CHECKED, column)}
+
+
+def program(pid: int, *, ask: bool, machine: str = "") -> bytes:
+    """The filter for process `pid` (it may send signals to itself alone) as classic BPF.
+
+    `ask`: calls that are on no list are put to a listener; otherwise they end in ENOSYS at once.
+    """
+    architecture, column = _MACHINES[machine or os.uname().machine]
+    unknown = _return(_ERRNO | errno.ENOSYS)
+    steps = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, architecture, true=1),
+        unknown,  # 32-bit calls: other numbers
+        _step(_LOAD, _NUMBER),
+    ]
+    for number in _column(_TABLE, column).values():
+        steps += _if(number, [_return(_ALLOW)])
+    checked = _column(_CHECKED, column)
+    for name, body in _bodies(pid).items():
+        steps += _if(checked[name], body)
+    for number in _column(_WITHOUT, column).values():
+        steps += _if(number, [unknown])
+    steps.append(_return(_ASK) if ask else unknown)
+    return b"".join(steps)
+
+
+def _bodies(pid: int) -> dict[str, list[bytes]]:
+    deny = _return(_ERRNO | errno.EPERM)
+    thread = [_step(_AND, ~_DETACHED & 0xFFFFFFFF), _step(_EQUAL, _THREAD, false=1), _return(_ALLOW), deny]
+    nobody = [_step(_EQUAL, 0, true=1), deny]
+    return {
+        "tgkill": _one_of(0, (pid,)),
+        "prlimit64": _one_of(0, (0, pid)),
+        "fcntl": _one_of(1, _FCNTL),
+        "ioctl": _one_of(1, _IOCTL),
+        "prctl": _one_of(0, _PRCTL),
+        "clone": [_argument(0), *thread],
+        # To the other end of the socket, not to an address.
+        "sendto": [_argument(4), *nobody, _argument(4, high=True), *nobody, _return(_ALLOW)],
+    }
+
+
+def _one_of(index: int, values: Sequence[int]) -> list[bytes]:
+    """EPERM unless an argument, of which the kernel takes 32 bits, is one of these."""
+    steps = [_argument(index)]
+    for value in values:
+        steps += [_step(_EQUAL, value, false=1), _return(_ALLOW)]
+    return [*steps, _return(_ERRNO | errno.EPERM)]
+
+
+def _if(number: int, body: list[bytes]) -> list[bytes]:
+    """`body`, which returns on every way, for this call."""
+    return [_step(_EQUAL, number, false=len(body)), *body]
+
+
+def _argument(index: int, *, high: bool = False) -> bytes:
+    return _step(_LOAD, _ARGUMENTS + 8 * index + 4 * high)  # both machines are little-endian
+
+
+def _return(what: int) -> bytes:
+    return _step(_RETURN, what)
+
+
+def _step(code: int, value: int, *, true: int = 0, false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, true, false, value)
+
+
+def _column(table: str, column: int) -> dict[str, int]:
+    words = table.split()
+    numbers = zip(words[::3], map(int, words[column::3]), strict=True)
+    return {name: number for name, number in numbers if number >= 0}

@@ -1,0 +1,141 @@
+"""What one worker can reach of the store: two directories of its own.
+
+    gates/<random>/in/<n>/   links to the files of the traces that its job is about, for as long as that runs
+    gates/<random>/out/      the staging directory of its job, moved here meanwhile, and `tmp/`
+
+A worker serves jobs of everybody, and its Landlock rules cannot change; so what a job needs comes to the worker.
+Everything else of the store is closed to workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from profd.errors import NotFound
+from profd.store.files import disk
+from profd.workers.identity import WorkerIdentity
+
+_TRACES: Final = ("trace_dir", "other_dir")  # arguments of jobs that name a directory to read
+_STAGING: Final = "staging"  # and the one to write
+
+
+def prepare(root: Path, who: WorkerIdentity) -> None:
+    """An empty directory for gates, and a way there for workers. Raises Exhausted when the disk refuses.
+
+    On the store's filesystem, or nothing can be linked into it. A parent that everybody may pass stays as it is.
+    """
+    with disk(root, "Preparing"):
+        if root.exists():  # an earlier daemon's
+            shutil.rmtree(root)
+        root.mkdir(mode=0o700)
+        for path in (root, root.parent):
+            if not path.stat().st_mode & stat.S_IXOTH:
+                _let_pass(path, who, 0o710)
+
+
+def _let_pass(path: Path, who: WorkerIdentity, mode: int) -> None:
+    if who.gid is not None:
+        os.chown(path, -1, who.gid, follow_symlinks=False)
+        path.chmod(mode)
+
+
+class Gate:
+    """The directories of one worker. Blocking; one job at a time. Raises Exhausted when the disk refuses."""
+
+    def __init__(self, root: Path, who: WorkerIdentity) -> None:
+        """`root`: what `prepare` has made."""
+        self._who = who
+        self.path = root / secrets.token_hex(8)
+        self.incoming = self.path / "in"  # its worker may read
+        self.outgoing = self.path / "out"  # its worker may change
+        self.scratch = self.outgoing / "tmp"
+        self._staging: tuple[Path, Path] | None = None  # where it was, where it is
+        self._changing = threading.Lock()
+        with disk(self.path, "Creating"):
+            for path in (self.path, self.incoming, self.outgoing):
+                path.mkdir(mode=0o700)
+                _let_pass(path, who, 0o710)
+            self._make_tmp()
+
+    def admit(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Lay out what a job needs; its arguments, with the paths that the worker is to use.
+
+        Raises NotFound when a trace has been removed.
+        """
+        with self._changing, disk(self.path, "Preparing"):
+            self._clear()
+            admitted = dict(args)
+            for name in _TRACES:
+                if name in args:
+                    admitted[name] = str(self._link(Path(args[name]), self.incoming / name))
+            if _STAGING in args:
+                admitted[_STAGING] = str(self._move(Path(args[_STAGING])))
+            return admitted
+
+    def dismiss(self) -> None:
+        """Take everything back."""
+        with self._changing, disk(self.path, "Clearing"):
+            self._clear()
+
+    def remove(self) -> None:
+        """The worker is gone."""
+        with self._changing:
+            self._take_back()
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _link(self, trace: Path, link: Path) -> Path:
+        link.mkdir(mode=0o700)
+        try:
+            for entry in os.scandir(trace):
+                if entry.is_file(follow_symlinks=False):
+                    os.link(entry.path, link / entry.name, follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise NotFound(f"Trace {trace.name} has just been removed.") from error
+        _let_pass(link, self._who, 0o750)
+        return link
+
+    def _move(self, staging: Path) -> Path:
+        here = self.outgoing / staging.name
+        staging.rename(here)
+        self._staging = (staging, here)
+        return here
+
+    def _take_back(self) -> None:
+        if self._staging is not None:
+            before, here = self._staging
+            self._staging = None
+            with contextlib.suppress(OSError):  # the job's own end says that its staging directory is gone
+                here.rename(before)
+
+    def _clear(self) -> None:
+        self._take_back()
+        for left in (*self.incoming.iterdir(), *self.outgoing.iterdir()):
+            if left != self.scratch or not _is_empty(left):
+                _remove(left)
+        self._make_tmp()
+
+    def _make_tmp(self) -> None:
+        if self.scratch.exists():
+            return
+        self.scratch.mkdir(mode=0o700)
+        if self._who.uid is not None and self._who.gid is not None:
+            os.chown(self.scratch, self._who.uid, self._who.gid, follow_symlinks=False)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        with contextlib.suppress(RecursionError):  # deeper than anything of ours: the next start sweeps it
+            shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
