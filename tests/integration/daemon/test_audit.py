@@ -43,7 +43,7 @@ traces.KeyAverages(trace_pb2.KeyAveragesRequest(id=shared), **asked)
 for _ in range(3):
     traces.Summary(trace_pb2.TraceRef(id=mine), **asked)
 fat = trace_pb2.ShareTraceRequest(id=mine)
-getattr(fat, "with").extend("x" * 256 for _ in range(60))
+getattr(fat, "with").extend(str(uid).zfill(256) for uid in range(60))
 for _ in range(int(flood)):
     traces.ShareTrace(fat, **asked)
 try:

@@ -224,7 +224,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
     library._on_use = lambda action, caller, record: told.append((action, caller.user, record.id))
     imported = await library.import_file(ANN, raw, "t.json")
     mine = add(library.store, ANN)
-    await library.share(ANN, mine.id, ["bob"])
+    await library.share(ANN, mine.id, [str(BOB.uid)])
     library._run_job = answer
     await library.summary(BOB, mine.id)
     await library.key_averages(BOB, mine.id)
