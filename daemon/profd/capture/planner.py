@@ -109,6 +109,7 @@ class Planner:
 
     async def _estimate(self, caller: Identity, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
         self._check_source(request.options.source)
+        snapshot = _as_seen_by(caller, snapshot)
         selection = self._select(caller, request.selector, snapshot)
         if len(selection.allowed) > CAPTURE_TARGETS_MAX:
             raise Exhausted(
@@ -190,7 +191,7 @@ class Planner:
 
     async def targets(self, caller: Identity, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
-        snapshot = await asyncio.to_thread(self._table.snapshot)
+        snapshot = _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot))
         found = self._found(caller, selector, snapshot).allowed
         shown = [p for p in found if everything or p.python or p.cuda or p.gpus]
         await self._prepare(shown)
@@ -199,7 +200,7 @@ class Planner:
 
     async def processes(self, caller: Identity, selector: Selector) -> selectors.Selection:
         """What a selector means; an empty one means all that the caller may profile."""
-        return self._found(caller, selector, await asyncio.to_thread(self._table.snapshot))
+        return self._found(caller, selector, _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot)))
 
     def _found(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:
@@ -213,6 +214,13 @@ class Planner:
         offers = [(source.name, offer) for source, offer in in_turn(process, self._sources)]
         launcher = is_launcher(process) and bool(self._traceable_below(process, families))
         return Sighting(process, offers, holder.id if holder else "", launcher)
+
+
+def _as_seen_by(caller: Identity, processes: Sequence[Process]) -> Sequence[Process]:
+    """To an admin none is private."""
+    if not caller.admin:
+        return processes
+    return [replace(process, private=False) if process.private else process for process in processes]
 
 
 def _needs_family(plan: TargetPlan) -> bool:

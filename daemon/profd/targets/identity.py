@@ -130,7 +130,7 @@ class Accepted:
 def _look(pid: int) -> _Look | None:
     stat, status = procfs.stat_of(pid), procfs.status_of(pid)
     try:
-        files_of = os.stat(f"/proc/{pid}/stat").st_uid
+        files_of = procfs.files_of(pid)
     except OSError:
         return None
     if stat is None or status is None:

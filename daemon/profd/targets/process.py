@@ -37,5 +37,6 @@ class Process:
     cuda: bool = False  # libcuda is mapped
     xla: bool = False  # libraries of JAX or TensorFlow are mapped, whatever else is
     namespace_pids: tuple[int, ...] = ()  # NSpid, outermost first
+    private: bool = False  # not dumpable: the kernel lets nobody but root look into it, not even its user
     stopped: bool = False  # T state
     zombie: bool = False

@@ -152,6 +152,12 @@ def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
     return None if raw is None else parse_status(raw)
 
 
+def files_of(pid: int, root: Path | str = "/proc") -> int:
+    """Whose the files of a process are: its user's, or root's where it is not dumpable. OSError if it has ended."""
+    # Not of the directory above it, which is the user's in any case.
+    return os.stat(f"{root}/{pid}/stat").st_uid
+
+
 def _numbers(raw: bytes, name: bytes) -> tuple[int, ...]:
     """Of one line of status; none where there is no such line. ValueError where they are no numbers."""
     # The kernel escapes newlines in the command name, which is the process's own choice.

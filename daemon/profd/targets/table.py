@@ -174,6 +174,7 @@ class ProcessTable:
             cuda=facts.mapped.cuda,
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
+            private=self._private(identity.pid, status.uid),
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
         )
@@ -222,6 +223,12 @@ class ProcessTable:
             or cgroup.kubernetes_pod(text)
             or environ.elastic_run(variables)
         )
+
+    def _private(self, pid: int, uid: int) -> bool:
+        try:
+            return procfs.files_of(pid, self._root) != uid
+        except OSError:
+            return True
 
     def _user(self, uid: int) -> str:
         name = self._users.get(uid)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from profd.capture.model import Options, Reason, Recording, State
-from profd.errors import NotFound
+from profd.errors import Denied, NotFound
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.recording import Recorder
@@ -17,7 +17,7 @@ from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.where import stacks
 
 from tests.support import other_program
-from tests.support.other_program import Target, needs_setuid
+from tests.support.other_program import NOBODY, Target, needs_setuid
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = needs_setuid
@@ -140,6 +140,24 @@ async def test_where_before_it_is_accepted(target: Target) -> None:
     target.say("setuid")
     with pytest.raises(NotFound, match="another program"):
         await stacks(process)
+
+
+async def test_a_setuid_program_that_has_given_its_rights_up(source: PySpySource, tmp_path: Path) -> None:
+    """It is nobody's by its ids, and by the kernel's rule not for nobody to look into: it may know what root knows."""
+    dropping = f"import os; os.setresgid({NOBODY}, {NOBODY}, {NOBODY}); os.setresuid({NOBODY}, {NOBODY}, {NOBODY})"
+    with other_program.target(f"{dropping}\n{other_program.SECRET}") as target:
+        target.say("setuid")
+        process = target.process()
+        assert (process.uid, process.private) == (NOBODY, True)
+        offer = source.offer(process)
+        assert (offer.can, offer.why_code) == (False, Reason.NOT_PERMITTED)
+        assert "not dumpable" in offer.reason
+        with pytest.raises(Denied, match="not dumpable"):
+            await stacks(process)
+        # A capture or a look of root's: capture/planner.py
+        seen = dataclasses.replace(process, private=False)
+        assert source.offer(seen).can
+        assert any(frame.function == "secrets" for thread in await stacks(seen) for frame in thread.frames)
 
 
 async def test_its_own_program_is_sampled(source: PySpySource, target: Target, tmp_path: Path) -> None:

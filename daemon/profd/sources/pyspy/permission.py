@@ -16,6 +16,7 @@ from typing import Final
 
 from profd.capture.model import Reason
 from profd.sources.base import Offer
+from profd.targets import procfs
 from profd.targets.process import Process
 
 _CAP_SYS_PTRACE: Final = 19
@@ -63,6 +64,12 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
             "run as another user, for they take the memory of others' processes apart.",
             f"Give it {'them' if len(rights.missing) > 1 else 'it'} (in a container: --cap-add).",
         )
+    if rights.capable and process.private:
+        return _denied(
+            f"{subject} is not dumpable (it has changed its identity, or asked for it), so that its user may not look "
+            "into it.",
+            "Ask root or a member of profd's admin group, or have it attach: profclient.attach().",
+        )
     if rights.capable:
         return Offer(True)
     if rights.uid == 0 == process.uid:
@@ -93,9 +100,9 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
 
 
 def dumpable(process: Process) -> bool:
-    """Is it? The kernel gives /proc/PID of a process that is not to root."""
+    """Is it? The kernel gives the files of a process that is not to root."""
     try:
-        return os.stat(f"/proc/{process.id.pid}/stat").st_uid == process.uid
+        return procfs.files_of(process.id.pid) == process.uid
     except OSError:
         return True  # it ended; somebody else says so
 
