@@ -1,7 +1,7 @@
 """What one worker can reach of the store: two directories of its own.
 
-    gates/<random>/in/<n>/   links to the files of the traces that its job is about, for as long as that runs
-    gates/<random>/out/      the staging directory of its job, moved here meanwhile, and `tmp/`
+    gates/<random>/in/<argument>/  links to the files of the traces that its job is about, for as long as that runs
+    gates/<random>/out/            the staging directory of its job, moved here meanwhile, and `tmp/`
 
 A worker serves jobs of everybody, and its Landlock rules cannot change; so what a job needs comes to the worker.
 Everything else of the store is closed to workers.

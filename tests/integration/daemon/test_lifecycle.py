@@ -162,6 +162,20 @@ def test_second_daemon_on_the_same_state_names_the_first(daemon: RunningDaemon) 
         start_daemon(elsewhere, "--state-dir", str(daemon.state_dir)).kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="workers of another uid take root")
+def test_root_does_not_start_where_its_workers_would_be_root(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "profd.main", "--state-dir", str(tmp_path / "state"), "--metrics", "off"]
+    command += ["--socket", str(tmp_path / "profd.sock"), "--no-kineto-abstract"]
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    environ = {**os.environ, "PYTHONPATH": str(closed)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "never as root; but user" in done.stderr
+    assert "Install profd" in done.stderr
+    assert not (tmp_path / "profd.sock").exists()
+
+
 def test_plain_asyncio_will_do(tmp_path: Path) -> None:
     """uvloop is an optimisation, not a need."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvloop'] = None\n")
