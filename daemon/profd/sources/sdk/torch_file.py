@@ -19,7 +19,7 @@ _NAME: Final = "torch.json"
 
 
 def take(path: str, process: Process, session: Session) -> tuple[RawFile, str] | Refused:
-    """Copy it into the journal, and a sentence if that is not all of it; the target's own is removed. Blocks."""
+    """Copy it into the journal, and a sentence if that is not all of it; else the target's own is removed. Blocks."""
     opened = TargetDirectory.open(posixpath.dirname(path), process.uid, Path("/proc", str(process.id.pid), "root"))
     if isinstance(opened, Refused):
         return opened
@@ -28,7 +28,9 @@ def take(path: str, process: Process, session: Session) -> tuple[RawFile, str] |
         taken = opened.take(name, session.directory / _NAME, session.claim, session.file_bytes_max)
         if isinstance(taken, Refused):
             return taken
+        if taken.cut:
+            return RawFile(str(taken.path), "chrome"), f"{taken.cut}; what was taken is kept, and the file stays"
         opened.remove(name, taken.inode)
-        return RawFile(str(taken.path), "chrome"), taken.cut
+        return RawFile(str(taken.path), "chrome"), ""
     finally:
         opened.close()
