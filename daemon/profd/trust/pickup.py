@@ -296,5 +296,5 @@ class TargetDirectory:
             os.close(target)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part)
-        cut = f"{self.path}/{name} is cut off: {why}; what was taken is kept" if why else ""
+        cut = f"{self.path}/{name} is cut off: {why}" if why else ""
         return Taken(destination, inode, copied, info.st_ctime_ns, cut)

@@ -17,6 +17,7 @@ import pytest
 from profd.capture.death import DeathWatch
 from profd.capture.model import Options, Reason, Recording, State
 from profd.gpu.lease_keeper import LeaseKeeper
+from profd.limits import TRACE_FILE_BYTES_MAX
 from profd.sources.kineto import recording, registry
 from profd.sources.kineto import source as kineto_source
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
@@ -163,6 +164,39 @@ async def test_file_without_an_end(source, client, process, traces, tmp_path) ->
 
     result = await record(source, client, process, tmp_path, behaviour)
     assert (result.state, result.reason) == (State.DRAINING, Reason.TRUNCATED)
+
+
+async def test_a_file_of_32_gib_of_nothing(source, client, process, traces, tmp_path) -> None:
+    """It costs its owner nothing, and the journal and what it was promised no more."""
+
+    def behaviour(_client: KinetoClient, config: dict[str, str]) -> None:
+        part = traces / "part"
+        part.write_bytes(trace_bytes(config))
+        os.truncate(part, TRACE_FILE_BYTES_MAX)
+        part.rename(trace_path(config))
+
+    result = await record(source, client, process, tmp_path, behaviour)
+    found = Path(result.files[0].path).stat()
+    assert (result.reason, found.st_size) == (Reason.TRUNCATED, TRACE_FILE_BYTES_MAX)
+    assert found.st_blocks * 512 < 1 << 20
+
+
+async def test_a_file_larger_than_is_taken_stays_where_it_is(source, client, process, traces, tmp_path) -> None:
+    def behaviour(_client: KinetoClient, config: dict[str, str]) -> None:
+        part = traces / "part"
+        part.write_bytes(trace_bytes(config, events=100))
+        part.rename(trace_path(config))
+
+    begun, _ = session(tmp_path)
+    begun.file_bytes_max = 5000
+    async with polling(client, behaviour), asyncio.timeout(PATIENCE):
+        result = await source.record(process, OPTIONS, begun)
+    assert (result.state, result.reason) == (State.DRAINING, Reason.TRUNCATED)
+    assert "more than 5000 bytes" in result.message
+    whole = trace_bytes(client.configs[0], events=100)
+    assert Path(result.files[0].path).read_bytes() == whole[:5000]
+    assert trace_path(client.configs[0]).read_bytes() == whole
+    assert source.statistics()["leftovers"] == 0
 
 
 async def test_trace_of_another_request(source, client, process, traces, tmp_path) -> None:

@@ -276,7 +276,10 @@ class Recorder:
         if seen.trace_id is not None and seen.trace_id != attempt.token:
             await asyncio.to_thread(taken.path.unlink)
             return failures.failed(Reason.FILE_REFUSED, "the file holds another request's trace")
-        await self._clear(attempt, taken)
+        if taken.cut:  # the rest is nowhere else
+            await asyncio.to_thread(self._leftovers.done, attempt.name)
+        else:
+            await self._clear(attempt, taken)
         missed = self._missed(attempt, seen)
         if missed and seen.empty:
             await asyncio.to_thread(taken.path.unlink)
@@ -290,9 +293,12 @@ class Recorder:
             recording.warnings.append("kineto opened its window late: the process was held up")
         if seen.empty:
             recording.warnings.append("kineto recorded nothing: no operator ran in the window")
-        if taken.cut or not seen.complete:
+        if taken.cut:
             recording.reason = Reason.TRUNCATED
-            recording.message = taken.cut or "the trace file has no end; what is readable is kept"
+            recording.message = f"{taken.cut}; what was taken is kept, and the file stays where it is"
+        elif not seen.complete:
+            recording.reason = Reason.TRUNCATED
+            recording.message = "the trace file has no end; what is readable is kept"
         if self._lifetime.ended:
             recording.warnings.append("the process ended right after it wrote the trace")
         await self._check_iterations(recording, taken.path)

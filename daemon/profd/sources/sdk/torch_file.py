@@ -18,7 +18,7 @@ _NAME: Final = "torch.json"
 
 
 def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile, str] | Refused:
-    """Copy it into the journal, and a sentence if that is not all of it; the target's own is removed. Blocks."""
+    """Copy it into the journal, and a sentence if that is not all of it; else the target's own is removed. Blocks."""
     opened = TargetDirectory.of(accepted, posixpath.dirname(path))
     if isinstance(opened, Refused):
         return opened
@@ -27,7 +27,9 @@ def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile, str]
         taken = opened.take(name, session.directory / _NAME, session.claim, session.file_bytes_max)
         if isinstance(taken, Refused):
             return taken
+        if taken.cut:
+            return RawFile(str(taken.path), "chrome"), f"{taken.cut}; what was taken is kept, and the file stays"
         opened.remove(name, taken.inode)
-        return RawFile(str(taken.path), "chrome"), taken.cut
+        return RawFile(str(taken.path), "chrome"), ""
     finally:
         opened.close()
