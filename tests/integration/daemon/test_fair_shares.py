@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")]
 
-ALICE, BOB = 4321, 4322
+ALICE, BOB = 5321, 5322
 SECONDS = 120.0
 
 
