@@ -297,9 +297,13 @@ class Daemon:
 
         await serve()
         self._sockets.add("grpc", path, lambda: self._anew(path, serve))
-        self._sockets.also = lambda: look(path.parent)
+        self._sockets.also = self._look_at_connections
         self._closing.push_async_callback(server.refuse)
         return server
+
+    async def _look_at_connections(self) -> None:
+        if cut := await look(self._config.socket.parent):
+            self._metrics.refusals.labels("connections").inc(cut)
 
     def _listen(self, path: Path) -> socket.socket:
         """A SEQPACKET socket of the daemon, for those who may connect; its file is removed at the end."""
@@ -350,6 +354,7 @@ class Daemon:
             config.admin_group,
             only_uid=os.geteuid() if config.user else None,
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
+            on_refused=lambda kind: self._metrics.refusals.labels(kind).inc(),
         )
         self._keep_listening("control", config.control, server)
 

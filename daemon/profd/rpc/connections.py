@@ -28,22 +28,24 @@ _DESCRIPTORS_MAX: Final = 1 << 17
 log = logging.getLogger("profd.rpc")
 
 
-async def look(directory: Path) -> None:
-    """Shut down what is beyond. Sockets that listen in this directory are ours."""
+async def look(directory: Path) -> int:
+    """Shut down what is beyond; how many. Sockets that listen in this directory are ours."""
     descriptors: Collection[int]
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:  # we have as many as we may, and a listing takes one
         descriptors = range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _DESCRIPTORS_MAX))
-    if len(descriptors) > CONNECTIONS_PER_UID_MAX:
-        await asyncio.to_thread(_cut_off, directory, descriptors)
+    if len(descriptors) <= CONNECTIONS_PER_UID_MAX:
+        return 0
+    return await asyncio.to_thread(_cut_off, directory, descriptors)
 
 
-def _cut_off(directory: Path, descriptors: Collection[int]) -> None:
+def _cut_off(directory: Path, descriptors: Collection[int]) -> int:
     found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for descriptor, inode, uid in _connections(directory, descriptors):
         if uid not in (0, os.geteuid()):
             found[uid].append((inode, descriptor))
+    cut = 0
     for uid, connections in found.items():
         # Inodes count up: who came last goes.
         beyond = sorted(connections)[CONNECTIONS_PER_UID_MAX:]
@@ -51,6 +53,8 @@ def _cut_off(directory: Path, descriptors: Collection[int]) -> None:
             _shut(descriptor, inode)
         if beyond:
             log.warning("connections of one user cut off", extra={"uid": uid, "count": len(beyond)})
+        cut += len(beyond)
+    return cut
 
 
 def _connections(directory: Path, descriptors: Collection[int]) -> Iterator[tuple[int, int, int]]:

@@ -47,6 +47,7 @@ class ControlServer:
         admin_group: str = "",
         only_uid: int | None = None,
         on_denied: Callable[[Caller, str], None] = lambda caller, why: None,
+        on_refused: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self._listener = listener
         self._tokens = tokens
@@ -54,8 +55,8 @@ class ControlServer:
         self._admin_group = admin_group
         self._only_uid = only_uid
         self._on_denied = on_denied
+        self._on_refused = on_refused
         self._waiting = Shares(_CONNECTIONS)  # for a name
-        self.refused = 0  # because too many were open
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
         self._names = ThreadPoolExecutor(1, "profd-names")
 
@@ -86,7 +87,7 @@ class ControlServer:
             try:
                 self._admit(connection)
             except Refused as error:
-                self.refused += 1
+                self._on_refused(error.kind)
                 with connection, suppress(OSError):
                     _tell(connection, {"error": str(error), "retry_s": error.retry_seconds, "version": __version__})
 

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")]
 
-ALICE, BOB = 4321, 4322
+ALICE, BOB = 5321, 5322
 SECONDS = 120.0
 
 
@@ -130,6 +130,12 @@ def test_streams_that_nobody_reads(daemon: RunningDaemon) -> None:
         assert str(ROWS) in done.stdout
 
 
+def is_refused(daemon: RunningDaemon, pid: int) -> bool:
+    """Whether Alice's next capture is beyond her rate, and `profctl` says so; now and then she has a start left."""
+    asked = people.profctl(ALICE, daemon.directory, "start", "--pid", pid, "--duration", "1s")
+    return asked.returncode == 5 and "starts of captures a second" in asked.stderr
+
+
 @needs_ptrace
 def test_starts_of_one_user(daemon: RunningDaemon) -> None:
     with (
@@ -138,8 +144,6 @@ def test_starts_of_one_user(daemon: RunningDaemon) -> None:
     ):
         pid = line(job)
         assert line(starts) == "again"
-        refused = people.profctl(ALICE, daemon.directory, "start", "--pid", starts.pid, "--duration", "1s")
-        assert refused.returncode == 5, (refused.stdout, refused.stderr)
-        assert "try again in" in refused.stderr
+        until(lambda: is_refused(daemon, starts.pid), "the rate is used up")
         done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy")
         assert done.returncode == 0, (done.stdout, done.stderr)

@@ -32,6 +32,7 @@ class Control:
         self.path = path
         self.tokens = Tokens()
         self.denied: list[tuple[int, str]] = []
+        self.refused: list[str] = []
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(path))
         path.chmod(0o666)
@@ -43,6 +44,7 @@ class Control:
             admin_group,
             only_uid,
             lambda caller, why: self.denied.append((caller.uid, why)),
+            self.refused.append,
         )
         self.server.open()
 
@@ -77,7 +79,7 @@ async def test_many_callers_at_once(folder: Path) -> None:
     control = Control(folder / "c")
     answers = await asyncio.gather(*(asyncio.to_thread(ask, control.path) for _ in range(50)))
     assert all("token" in answer for answer in answers)
-    assert control.server.refused == 0
+    assert control.refused == []
     control.server.close()
 
 
@@ -100,6 +102,7 @@ async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: 
     flood = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     said, _ = await flood.communicate()
     assert said == b"10\n"
+    assert control.refused == ["tokens"] * 10
     mine = asyncio.create_task(asyncio.to_thread(ask, control.path))
     await eventually(lambda: control.server._waiting._reserve == 1)
     go.set()

@@ -1,0 +1,79 @@
+"""Whose turn it is, without workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from profd.errors import Unavailable
+from profd.trust.shares import Holder
+from profd.workers.turns import Kind, Turn, Turns
+
+
+def turn(uid: int, kind: Kind) -> Turn:
+    return Turn(Holder(uid, reserved=False), kind)
+
+
+async def served(turns: Turns[str], *asked: Turn) -> list[bool]:
+    """Who has a place at once."""
+    tasks = [asyncio.ensure_future(turns.get(each)) for each in asked]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return [task.done() for task in tasks]
+
+
+def two() -> Turns[str]:
+    turns: Turns[str] = Turns(2)
+    turns.put("first")
+    turns.put("second")
+    return turns
+
+
+async def test_one_user_leaves_a_place_to_others() -> None:
+    questions = [turn(1, Kind.QUESTION), turn(1, Kind.QUESTION), turn(2, Kind.QUESTION)]
+    assert await served(two(), *questions) == [True, False, True]
+
+
+async def test_what_lasts_leaves_a_place_to_captures() -> None:
+    asked = [turn(1, Kind.LONG), turn(2, Kind.LONG), turn(3, Kind.CAPTURE)]
+    assert await served(two(), *asked) == [True, False, True]
+
+
+async def test_a_place_comes_back_to_whose_turn_it_is() -> None:
+    turns = two()
+    for uid in (1, 2):
+        await turns.get(turn(uid, Kind.QUESTION))
+    waiting = [asyncio.ensure_future(turns.get(turn(uid, Kind.QUESTION))) for uid in (1, 1, 3)]
+    capture = asyncio.ensure_future(turns.get(turn(1, Kind.CAPTURE)))
+    await asyncio.sleep(0)
+    assert turns.crowded(1)
+    for uid, place, then in ((1, "first", capture), (2, "second", waiting[0])):
+        turns.done(turn(uid, Kind.QUESTION))
+        turns.put(place)
+        assert await then == place
+    assert [task.done() for task in waiting] == [True, False, False]
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_who_goes_away_leaves_the_place(given: bool) -> None:
+    turns: Turns[str] = Turns(1)
+    gone = asyncio.ensure_future(turns.get(turn(1, Kind.QUESTION)))
+    await asyncio.sleep(0)
+    steps = [lambda: turns.put("one"), gone.cancel]
+    for step in steps if given else reversed(steps):
+        step()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert await turns.get(turn(1, Kind.QUESTION)) == "one"
+    assert not turns.crowded(2)
+
+
+async def test_all_are_told_when_it_is_closed() -> None:
+    turns: Turns[str] = Turns(1)
+    waiting = asyncio.ensure_future(turns.get(turn(1, Kind.LONG)))
+    await asyncio.sleep(0)
+    turns.close()
+    with pytest.raises(Unavailable):
+        await waiting
+    with pytest.raises(Unavailable):
+        await turns.get(turn(1, Kind.LONG))
