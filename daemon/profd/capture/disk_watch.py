@@ -10,10 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from profd.capture.model import Reason
 from profd.errors import ProfdError
 from profd.limits import DISK_LOOK_SECONDS
+
+_IDLE_LOOKS: Final = 4  # a daemon without captures wakes up more rarely
 
 log = logging.getLogger("profd.capture")
 
@@ -43,6 +46,7 @@ class DiskWatch:
         while True:
             await asyncio.sleep(DISK_LOOK_SECONDS)
             if not self._active():
+                await asyncio.sleep(_IDLE_LOOKS * DISK_LOOK_SECONDS)
                 continue
             try:
                 left = await asyncio.to_thread(self._left)

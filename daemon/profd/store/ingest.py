@@ -113,25 +113,27 @@ async def ingest(
 
 async def _within(claim: Claim, staging: Path, job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """The result of a job that writes to `staging`; it is ended when the disk runs short. Raises what `hold` does."""
+    folder = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # wherever it is moved meanwhile
     task = asyncio.ensure_future(job)
     try:
         while not (await asyncio.wait({task}, timeout=DISK_LOOK_SECONDS))[0]:
-            await asyncio.to_thread(lambda: claim.hold(_written(staging), 1))
+            await _to_the_end(lambda: claim.hold(_written(folder), 1))
         return task.result()
     finally:
+        os.close(folder)
         task.cancel()
         await asyncio.wait({task})
         if not task.cancelled():
             task.exception()  # seen, whatever is raised instead
 
 
-def _written(staging: Path) -> int:
-    """Bytes on the disk; what a worker has just removed has none."""
+def _written(folder: int) -> int:
+    """Bytes on the disk below an open directory; what a worker has just removed has none."""
     found = 0
-    for folder, _, files in os.walk(staging):
+    for _, _, files, place in os.fwalk(".", dir_fd=folder):
         for name in files:
             with contextlib.suppress(OSError):
-                found += os.lstat(os.path.join(folder, name)).st_blocks * 512
+                found += os.stat(name, dir_fd=place, follow_symlinks=False).st_blocks * 512
     return found
 
 

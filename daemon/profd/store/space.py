@@ -32,6 +32,7 @@ class Claim:
         self.urgent = urgent
         self.written = 0
         self.ahead = 0
+        self.closed = False
         self._space = space
 
     def hold(self, written: int, least: int, most: int | None = None) -> int:
@@ -86,8 +87,7 @@ class Space:
     def settle(self, claim: Claim, written: int, least: int, most: int | None) -> int:
         """See Claim.hold."""
         with self._lock:
-            claim.written, claim.ahead = written, 0
-            self._claims.add(claim)
+            self._set(claim, written)
             left = self._left(claim.urgent, claim)
             if least > left:
                 raise DiskFull(
@@ -109,13 +109,18 @@ class Space:
     def note(self, claim: Claim, written: int) -> None:
         """See Claim.wrote."""
         with self._lock:
-            claim.written, claim.ahead = written, 0
-            self._claims.add(claim)
+            self._set(claim, written)
 
     def forget(self, claim: Claim) -> None:
         """See Claim.close."""
         with self._lock:
+            claim.closed = True
             self._claims.discard(claim)
+
+    def _set(self, claim: Claim, written: int) -> None:
+        claim.written, claim.ahead = written, 0
+        if not claim.closed:  # a thread may ask on for a caller that has gone
+            self._claims.add(claim)
 
     def _being_written(self) -> int:
         return sum(claim.written + claim.ahead for claim in self._claims)

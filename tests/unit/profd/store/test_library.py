@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pwd
 import threading
 from dataclasses import replace
@@ -57,11 +58,13 @@ async def test_a_job_that_fills_the_disk_is_ended_and_another_goes_on(tmp_path, 
 
     async def hostile(job, args, fds=(), on_progress=None):
         try:
-            with open(f"{args['staging']}/segment-00000.parquet", "wb") as file:
+            os.rename(args["staging"], tmp_path / "elsewhere")
+            with open(tmp_path / "elsewhere" / "segment-00000.parquet", "wb") as file:
                 while True:
                     file.write(bytes(1 << 16))
                     await asyncio.sleep(0.005)
         finally:
+            os.rename(tmp_path / "elsewhere", args["staging"])
             ended.append(args["staging"])
 
     with small_disk(tmp_path, "4m"):

@@ -37,6 +37,15 @@ def test_what_one_is_promised_no_other_is() -> None:
     assert third.hold(0, 1, 100) == 100
 
 
+def test_a_claim_that_is_closed_holds_nothing_any_more() -> None:
+    """A thread cannot be stopped: it may ask on when its caller has gone."""
+    disk = Disk(1000)
+    late = disk.space.claim(1, "it")
+    late.close()
+    late.hold(100, 100)
+    assert disk.space.left() == 1000
+
+
 def test_one_user_has_half_and_is_told(tmp_path: Path) -> None:
     disk = Disk(1000)
     first, second = disk.space.claim(1, "an import"), disk.space.claim(1, "another")
