@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import pytest
 from profd.capture.model import Options, Reason, Recording, State
-from profd.sources.base import Session
+from profd.sources.base import Offer, Session
 from profd.sources.pyspy import filter as calls
+from profd.sources.pyspy import source as source_module
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import Confinement, confine
 from profd.sources.pyspy.source import PySpySource
@@ -240,7 +241,10 @@ async def sampled(process: Process, folder: Path, options: Options = SHORT) -> R
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("program", [SPIN, UNDUMPABLE + SPIN], ids=["dumpable", "not dumpable"])
-async def test_another_user_s_process_is_sampled(python: str, tmp_path: Path, program: str, native: bool) -> None:
+async def test_another_user_s_process_is_sampled(
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, native: bool
+) -> None:
+    monkeypatch.setattr(source_module, "permission", lambda *_: Offer(True))
     with job_of(NOBODY, python, "-c", program) as job:
         recording = await sampled(process_of(job), tmp_path, dataclasses.replace(SHORT, native=native))
     assert (recording.state, recording.reason, recording.message) == (State.DRAINING, Reason.NONE, "")
