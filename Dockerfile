@@ -3,7 +3,6 @@
 # docs/security.md; without them it serves what it can see.
 #
 #   docker run --pid=host --cap-drop=ALL --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH \
-#     --cap-add=SETUID --cap-add=SETGID --cap-add=KILL \
 #     -v /run/profd:/run/profd -v /var/lib/profd:/var/lib/profd profd
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*

@@ -297,10 +297,10 @@ UNIT: Final = sum(1 << CAPABILITIES.index(name) for name in CAPABILITIES if name
 EVERYTHING: Final = (1 << 41) - 1
 
 
-def with_less(folder: Path, held: int) -> list[str]:
+def with_less(folder: Path, held: int, *inside: str) -> list[str]:
     """What becomes of a capture of root's process by a daemon with these capabilities."""
     with running(SPIN) as job:
-        command = [sys.executable, "-c", LESS, str(job.pid), str(folder), str(held)]
+        command = [*inside, sys.executable, "-c", LESS, str(job.pid), str(folder), str(held)]
         return subprocess.check_output(command, text=True).splitlines()
 
 
@@ -361,3 +361,11 @@ def test_the_daemon_of_one_user(python: str) -> None:
     assert own == ["DRAINING", ""]
     assert another[0] == "REFUSED"
     assert "without CAP_SYS_PTRACE" in another[1]
+
+
+def test_a_daemon_in_a_user_namespace_with_one_user_refuses(tmp_path: Path) -> None:
+    if not runs("unshare", "--user", "--map-root-user", "true"):
+        pytest.skip("no user namespaces here")
+    (said, *_) = with_less(tmp_path, EVERYTHING, "unshare", "--user", "--map-root-user")
+    assert said.startswith("REFUSED NOT_PERMITTED")
+    assert "the sampler could not become uid" in said
