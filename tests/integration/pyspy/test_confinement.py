@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import pytest
 from profd.capture.model import Options, Reason, Recording, State
-from profd.sources.base import Session
+from profd.sources.base import Offer, Session
 from profd.sources.pyspy import filter as calls
+from profd.sources.pyspy import source as source_module
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import Confinement, confine
 from profd.sources.pyspy.source import PySpySource
@@ -240,7 +241,10 @@ async def sampled(process: Process, folder: Path, options: Options = SHORT) -> R
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("program", [SPIN, UNDUMPABLE + SPIN], ids=["dumpable", "not dumpable"])
-async def test_another_user_s_process_is_sampled(python: str, tmp_path: Path, program: str, native: bool) -> None:
+async def test_another_user_s_process_is_sampled(
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, native: bool
+) -> None:
+    monkeypatch.setattr(source_module, "permission", lambda *_: Offer(True))
     with job_of(NOBODY, python, "-c", program) as job:
         recording = await sampled(process_of(job), tmp_path, dataclasses.replace(SHORT, native=native))
     assert (recording.state, recording.reason, recording.message) == (State.DRAINING, Reason.NONE, "")
@@ -293,10 +297,10 @@ UNIT: Final = sum(1 << CAPABILITIES.index(name) for name in CAPABILITIES if name
 EVERYTHING: Final = (1 << 41) - 1
 
 
-def with_less(folder: Path, held: int) -> list[str]:
+def with_less(folder: Path, held: int, *inside: str) -> list[str]:
     """What becomes of a capture of root's process by a daemon with these capabilities."""
     with running(SPIN) as job:
-        command = [sys.executable, "-c", LESS, str(job.pid), str(folder), str(held)]
+        command = [*inside, sys.executable, "-c", LESS, str(job.pid), str(folder), str(held)]
         return subprocess.check_output(command, text=True).splitlines()
 
 
@@ -357,3 +361,11 @@ def test_the_daemon_of_one_user(python: str) -> None:
     assert own == ["DRAINING", ""]
     assert another[0] == "REFUSED"
     assert "without CAP_SYS_PTRACE" in another[1]
+
+
+def test_a_daemon_in_a_user_namespace_with_one_user_refuses(tmp_path: Path) -> None:
+    if not runs("unshare", "--user", "--map-root-user", "true"):
+        pytest.skip("no user namespaces here")
+    (said, *_) = with_less(tmp_path, EVERYTHING, "unshare", "--user", "--map-root-user")
+    assert said.startswith("REFUSED NOT_PERMITTED")
+    assert "the sampler could not become uid" in said

@@ -29,16 +29,17 @@ class Confinement:
     gid: int
     native: bool
     warden: bool
+    output: int | None = None  # a descriptor that it keeps, for its file; the one way for it to write any
 
 
-def confine(process: Process, native: bool) -> Confinement:
+def confine(process: Process, native: bool, output: int | None = None) -> Confinement:
     """As the target's user; for root's targets as nobody's. Looks at files, so not in the event loop."""
     rights = Rights.mine()
     uid, gid = (process.uid, process.gid) if rights.uid == 0 else (SAME, SAME)
     if uid == 0:
         uid = gid = next(_NOBODYS)
     warden = rights.capable and (native or (uid != SAME and not _reaches(process.id.pid, uid, gid)))
-    return Confinement(process.id.pid, uid, gid, native, warden)
+    return Confinement(process.id.pid, uid, gid, native, warden, output)
 
 
 def _reaches(pid: int, uid: int, gid: int) -> bool:

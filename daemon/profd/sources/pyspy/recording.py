@@ -79,8 +79,9 @@ class Recorder:
         started_ns = time.time_ns()
         with Spout(self._file, FILE_BYTES_MAX) as spout:
             try:
-                confinement = await asyncio.to_thread(confine, self._target.process, self._sampling.native)
-                pyspy = await tool.spawn(self._program, self._arguments(spout), confinement, spout.writing)
+                process, native = self._target.process, self._sampling.native
+                confinement = await asyncio.to_thread(confine, process, native, spout.writing)
+                pyspy = await tool.spawn(self._program, self._arguments(spout), confinement)
             except OSError as error:
                 return Recording(State.FAILED, Reason.SOURCE_FAILED, f"py-spy could not be started: {error}.")
             spout.start()

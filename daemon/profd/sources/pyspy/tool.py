@@ -133,19 +133,17 @@ def explain(said: Iterable[str]) -> tuple[Reason, str]:
     return Reason.SOURCE_FAILED, f"py-spy: {words.rstrip('.')}."
 
 
-async def spawn(
-    program: Path, arguments: list[str], confinement: Confinement, output: int | None = None
-) -> asyncio.subprocess.Process:
+async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
     """Start py-spy confined, with bounded memory, interrupted when the daemon dies. Both outputs are pipes.
 
-    `output`: a descriptor that it keeps, for its file; the one way for it to write any. Raises OSError.
+    Raises OSError.
     """
     secret = os.urandom(calls.SECRET_BYTES)
     machine = os.uname().machine
     steps = calls.build(machine, confinement.target, secret, native=confinement.native, warden=confinement.warden)
     if steps is None:
         raise OSError(errno.ENOSYS, f"it cannot be confined, since profd does not know the system calls of {machine}")
-    kept = [] if output is None else [output]
+    kept = [] if confinement.output is None else [confinement.output]
     with contextlib.ExitStack() as opened:
         told = _pipe_with(secret + steps)
         opened.callback(os.close, told)
