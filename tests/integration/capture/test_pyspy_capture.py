@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,9 @@ from profd.targets.selector import Selector
 from profd.targets.table import ProcessTable
 from profd.workers.pool import WorkerPool
 
-from tests.support import python_jobs
+from tests.support import other_program, python_jobs
 from tests.support.captures import LONG, AuditList, Person, ended, needs_ptrace, open_ended, request, until
+from tests.support.other_program import NOBODY, needs_setuid
 
 ME = Person(os.geteuid(), "me", admin=False)
 
@@ -119,6 +121,25 @@ async def test_a_process_that_ends_is_told_in_a_terminal_state(parts: Parts) -> 
         record = await ended(parts.manager, record.id)
     assert record.state in (State.PARTIAL, State.FAILED)
     assert record.targets[0].reason is Reason.TARGET_ENDED
+
+
+@needs_setuid
+@pytest.mark.slow
+@pytest.mark.parametrize("native", [False, True])
+async def test_a_window_that_begins_later_is_of_the_program_that_was_accepted(parts: Parts, native: bool) -> None:
+    nobody = Person(NOBODY, "nobody")
+    with other_program.target() as target:
+        begins = time.time_ns() + 2_000_000_000
+        asked = request(target.job.pid, seconds=1, start_at_ns=begins, native=native)
+        record = await parts.manager.start(nobody, asked)
+        await asyncio.to_thread(target.say, "setuid")  # in its window, on a machine as slow as that
+        record = await ended(parts.manager, record.id)
+    target_record = record.targets[0]
+    assert (target_record.state, target_record.reason) == (State.FAILED, Reason.TARGET_ENDED)
+    assert "another program" in target_record.message
+    assert parts.store.newest_first() == []
+    await parts.manager._book.flush()
+    assert list((parts.root / "journal").iterdir()) == []
 
 
 @needs_ptrace

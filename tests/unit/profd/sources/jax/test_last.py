@@ -15,7 +15,9 @@ from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 from profd.targets.identity import Accepted
 
+from tests.support import other_program
 from tests.support.captures import LONG
+from tests.support.other_program import needs_setuid
 from tests.support.profiler_server import FakeProfiler, response, serving, whole
 from tests.support.waiting import eventually
 from tests.unit.profd.sources.jax.test_recording import Bench, Table
@@ -34,6 +36,25 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def numbered(fake: FakeProfiler, number: int) -> bytes:
     return response(f"snapshot {number}".encode())
+
+
+@needs_setuid
+async def test_another_program_is_neither_asked_nor_stopped(tmp_path: Path) -> None:
+    with other_program.target() as target:
+
+        def snapshots(fake: FakeProfiler, number: int) -> bytes:
+            if number == 2:
+                target.say("setuid")
+            return numbered(fake, number)
+
+        fake = FakeProfiler(whole, snapshots=snapshots)
+        with serving(fake) as port:
+            bench = Bench(tmp_path, port, job=target.process())
+            brought = await bench.record(LAST)
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.TARGET_ENDED)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["snapshot 1"]
+    assert fake.taken == 2
+    assert fake.continuous
 
 
 async def test_what_came_last_is_kept_and_the_rest_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
