@@ -139,6 +139,7 @@ class Daemon:
         self._serve_agents()
         self._serve_tokens()  # until the captures have ended: their streamers ask for one
         self._watch_sockets()
+        self._manager.go_on()
         # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
         self._closing.push_async_callback(self._manager.close)
         self._closing.push_async_callback(rpc.refuse)
@@ -308,13 +309,9 @@ class Daemon:
     def _listen(self, path: Path) -> socket.socket:
         """A SEQPACKET socket of the daemon, for those who may connect; its file is removed at the end."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
+        listener.bind(str(path))
         self._permit(path)
-        listener.listen(512)
+        listener.listen(512)  # before it, nobody can connect
         return listener
 
     def _serve_agents(self) -> None:

@@ -275,6 +275,7 @@ class Rig:
         """A manager that is opened and closed."""
         manager = self.manager()
         await manager.open()
+        manager.go_on()
         try:
             yield manager
         finally:

@@ -73,18 +73,27 @@ class CaptureManager:
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
         self._closing = False
         self._recovery = Recovery(settings.graces, ended)
+        self._unstored: list[TargetRun] = []
 
     async def open(self, returning: Collection[Key] = ()) -> None:
         """Read what an earlier daemon left. What it left unfinished ends here, with the reason, or goes on:
-        what had only to be stored, and what is `returning`, as `returned` and `recovered` will tell.
+        what had only to be stored with `go_on`, and what is `returning` as `returned` and `recovered` will tell.
         """
         for record, target in await self._book.open(returning):
             run = self._new_run(record, target)
             if target.state is State.COLLATING:
-                run.retry()
+                self._unstored.append(run)
                 continue
             self._held[target.process] = record
             self._recovery.expect((record.id, target.process), run)
+
+    def go_on(self) -> None:
+        """Store what an earlier daemon had at hand. Once the sockets are there: while gRPC binds, the umask of the
+        whole daemon is such that nobody could enter a directory that is made then.
+        """
+        for run in self._unstored:
+            run.retry()
+        self._unstored.clear()
 
     @property
     def active(self) -> int:

@@ -151,6 +151,17 @@ async def test_a_daemon_that_is_stopped_takes_over_who_has_come_back(killed: Kil
     assert record.state is State.PARTIAL
 
 
+async def test_what_was_being_stored_waits_for_the_daemons_sockets(killed: Killed) -> None:
+    [value] = killed.rig.records.kept.values()
+    value["targets"][0] |= {"state": State.COLLATING, "files": [{"path": "chunks.pfc", "format": "chunks"}]}
+    async with killed.next_daemon() as manager:
+        await asyncio.sleep(0)
+        assert not killed.rig.storing.begun.is_set()
+        assert manager.get(ALICE, killed.capture).state is State.COLLATING
+        manager.go_on()
+        assert (await killed.has_ended(manager))[0] is State.STORED
+
+
 async def test_what_nobody_waits_for_has_ended_at_once(killed: Killed) -> None:
     killed.rig.graces = Graces()
     async with killed.rig.running() as manager:
