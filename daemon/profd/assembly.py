@@ -64,6 +64,7 @@ from profd.sources.sdk.source import SdkSource
 from profd.store.captures import CaptureRecords
 from profd.store.library import Library
 from profd.store.recordings import Recordings
+from profd.store.space import Urgency
 from profd.store.store import Store, StoreLimits
 from profd.targets.look_ahead import LookAhead
 from profd.targets.memory import Memory
@@ -240,7 +241,7 @@ class Daemon:
         )
         journal.owner_of = lambda capture: record.owner_uid if (record := manager.record(capture)) else 0
         await manager.open(self._sdk.orphaned())
-        watch = DiskWatch(lambda: self._store.space.left(urgent=True), lambda: manager.active, manager.end_all)
+        watch = DiskWatch(lambda: self._store.space.left(Urgency.RECORDING), lambda: manager.active, manager.end_all)
         watch.open()
         self._closing.push_async_callback(watch.close)
         self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered

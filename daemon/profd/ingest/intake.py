@@ -16,7 +16,7 @@ from profd.ingest.ledger import Ledger
 from profd.ingest.sink import Rejected, Sink
 from profd.ingest.writer import Syncer, Writer
 from profd.limits import INGEST_EXPECTED_MAX, INGEST_LOSSES_MAX, TRACE_EVENTS_MAX
-from profd.store.space import Space
+from profd.store.space import Space, Urgency
 from profd.trust.caller import Caller
 
 FILE_NAME: Final = "chunks.pfc"
@@ -178,7 +178,7 @@ class Ingest:
         The file is opened in a thread: a disk may take its time.
         """
         path = directory / FILE_NAME
-        claim = self._space.claim(uid, "the journal of this capture", urgent=True) if self._space is not None else None
+        claim = self._space.claim(uid, "the journal of this capture", Urgency.RECORDING) if self._space else None
         opening = asyncio.ensure_future(asyncio.to_thread(JournalFile, path, claim=claim))
         try:
             file = await asyncio.shield(opening)

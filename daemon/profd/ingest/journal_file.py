@@ -95,6 +95,7 @@ class JournalFile:
     def refuse(self) -> None:
         """Take nothing more. Does not wait for a write that runs: a disk may hold it for long."""
         self.refusing = True
+        self._claim.close()  # its trace needs the room now
 
     def sync(self) -> None:
         """Fdatasync what has been written since the last time. Safe when closed. Raises OSError."""
@@ -114,7 +115,7 @@ class JournalFile:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
-                self._claim.close()
+        self._claim.close()
 
     def _check_room(self, more: int) -> None:
         if self.bytes + more > self._bytes_max:

@@ -27,7 +27,7 @@ from profd.errors import BadInput
 from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
 from profd.store.eviction import Held, victims
 from profd.store.files import disk
-from profd.store.space import Claim, Space, alone
+from profd.store.space import Claim, Space, Urgency, alone
 from profd.targets.process import ProcessId
 
 NOTE: Final = ".recording.json"
@@ -76,7 +76,7 @@ class Journal:
 
     def claim(self, uid: int) -> Claim:
         """Of room for the raw files of one target. Touches nothing."""
-        return self._space.claim(uid, "the raw data of this capture", urgent=True) if self._space else alone()
+        return self._space.claim(uid, "the raw data of this capture", Urgency.RECORDING) if self._space else alone()
 
     def files(self, capture: str, process: ProcessId) -> list[Path]:
         """The whole regular files of one target, by name; names with a leading dot are not whole yet."""

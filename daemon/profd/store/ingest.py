@@ -20,7 +20,7 @@ from profd.errors import BadInput, ProfdError
 from profd.limits import DISK_LOOK_SECONDS, DISK_STEP_BYTES, TRACE_FILE_BYTES_MAX
 from profd.store.catalog import TraceRecord
 from profd.store.meta import TraceMeta
-from profd.store.space import Claim
+from profd.store.space import Claim, Urgency
 from profd.store.store import Store
 
 log = logging.getLogger("profd.store")
@@ -95,8 +95,9 @@ async def ingest(
     meta.trace = await asyncio.to_thread(store.new_id)
     meta.created_ns = meta.created_ns or time.time_ns()
     meta.title = _printable(meta.title)
-    staging = await asyncio.to_thread(store.staging)
-    with store.space.claim(meta.owner_uid, "the trace of this", urgent=bool(meta.capture)) as claim:
+    urgency = Urgency.STORING if meta.capture else Urgency.NEW
+    staging = await asyncio.to_thread(store.staging, urgency)
+    with store.space.claim(meta.owner_uid, "the trace of this", urgency) as claim:
         try:
             started = time.perf_counter_ns()
             fds = [file.fd for file in inputs]

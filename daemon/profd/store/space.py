@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -20,16 +21,25 @@ from profd.store.files import disk
 
 _STEPS: Final = 64
 
+
+class Urgency(IntEnum):
+    """How far down the free space a writer may go."""
+
+    NEW = 0  # what can as well be done later leaves DISK_FREE_SHARE_MIN
+    RECORDING = 1  # captures that run, DISK_FREE_BYTES_MIN
+    STORING = 2  # what they have recorded, half of that: so they can still end with what they have
+
+
 Measure = Callable[[], tuple[int, int]]  # free bytes for ordinary users, bytes in all
 
 
 class Claim:
     """What one writer has written and may write. Close it when its files are gone, or somebody else's."""
 
-    def __init__(self, space: Space, uid: int, what: str, *, urgent: bool) -> None:
+    def __init__(self, space: Space, uid: int, what: str, urgency: Urgency) -> None:
         self.uid = uid
         self.what = what
-        self.urgent = urgent
+        self.urgency = urgency
         self.written = 0
         self.ahead = 0
         self.closed = False
@@ -75,20 +85,20 @@ class Space:
         self._claims: set[Claim] = set()
         self._lock = threading.Lock()
 
-    def claim(self, uid: int, what: str, *, urgent: bool = False) -> Claim:
-        """A claim of nothing yet. `what` is named in refusals; urgent ones, captures that run, may use the reserve."""
-        return Claim(self, uid, what, urgent=urgent)
+    def claim(self, uid: int, what: str, urgency: Urgency = Urgency.NEW) -> Claim:
+        """A claim of nothing yet. `what` is named in refusals."""
+        return Claim(self, uid, what, urgency)
 
-    def left(self, *, urgent: bool = False) -> int:
+    def left(self, urgency: Urgency = Urgency.NEW) -> int:
         """Bytes that nobody has been promised; negative below what is to stay free."""
         with self._lock:
-            return self._left(urgent, None)
+            return self._left(urgency, None)
 
     def settle(self, claim: Claim, written: int, least: int, most: int | None) -> int:
         """See Claim.hold."""
         with self._lock:
             self._set(claim, written)
-            left = self._left(claim.urgent, claim)
+            left = self._left(claim.urgency, claim)
             if least > left:
                 raise DiskFull(
                     f"{claim.what} needs {least} more bytes on the filesystem of {self._directory}, where "
@@ -96,6 +106,8 @@ class Space:
                 )
             theirs = sum(other.written + other.ahead for other in self._claims if other.uid == claim.uid)
             share = int(self._uid_share * (left + self._being_written()))
+            if claim.urgency is Urgency.STORING:  # it was within their share when it was recorded
+                share = theirs + left
             if theirs + least > share:
                 raise Exhausted(
                     f"{claim.what} needs {least} more bytes, and your unfinished imports and captures hold {theirs} of "
@@ -125,11 +137,11 @@ class Space:
     def _being_written(self) -> int:
         return sum(claim.written + claim.ahead for claim in self._claims)
 
-    def _left(self, urgent: bool, claim: Claim | None) -> int:
+    def _left(self, urgency: Urgency, claim: Claim | None) -> int:
         free, size = self._measure()
         floor = int(size * self._free_share_min)
-        if urgent:
-            floor = min(floor, DISK_FREE_BYTES_MIN)
+        if urgency is not Urgency.NEW:
+            floor = min(floor, DISK_FREE_BYTES_MIN) // urgency
         return free - floor - sum(other.ahead for other in self._claims if other is not claim)
 
     def _statvfs(self) -> tuple[int, int]:

@@ -43,7 +43,7 @@ from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
 from profd.store.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.store.records import Records
-from profd.store.space import Space
+from profd.store.space import Space, Urgency
 from profd.workers import identity
 
 log = logging.getLogger("profd.store")
@@ -121,9 +121,10 @@ class Store:
             pass
         return trace
 
-    def staging(self) -> Path:
-        """A fresh, empty directory that a worker may write at its gate. Exhausted when the disk is nearly full."""
-        self.check_space()
+    def staging(self, urgency: Urgency = Urgency.NEW) -> Path:
+        """A fresh, empty directory that a worker may write at its gate. Exhausted when the disk is nearly full for new things."""
+        if urgency is Urgency.NEW:
+            self.check_space()
         path = self._staging / secrets.token_hex(8)
         with disk(path, "Creating"):
             path.mkdir(mode=0o700)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from profd.capture.disk_watch import DiskWatch
 from profd.capture.model import Reason, State
-from profd.store.space import Space
+from profd.store.space import Space, Urgency
 
 from tests.support.captures import ALICE, FakeTable, Rig, ended, process, request
 from tests.support.small_disk import free_bytes, small_disk
@@ -21,13 +21,13 @@ async def test_a_capture_ends_early_and_says_why(tmp_path: Path, monkeypatch: py
         rig = Rig(tmp_path, FakeTable([process(100), process(101)]))
         space = Space(tmp_path)
         async with rig.running() as manager:
-            watch = DiskWatch(lambda: space.left(urgent=True), lambda: manager.active, manager.end_all)
+            watch = DiskWatch(lambda: space.left(Urgency.RECORDING), lambda: manager.active, manager.end_all)
             watch.open()
             captures = [await manager.start(ALICE, request(pid)) for pid in ((100,) if alone else (100, 101))]
             for capture in captures:
                 await rig.source.started(capture.targets[0].pid)
             with (tmp_path / "other").open("wb", buffering=0) as other:  # some program's, not ours
-                while space.left(urgent=True) >= 0:
+                while space.left(Urgency.RECORDING) >= 0:
                     other.write(bytes(1 << 16))
             for capture in captures:
                 (target,) = (await ended(manager, capture.id)).targets

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import DiskFull, Exhausted
 from profd.limits import DISK_FREE_BYTES_MIN
-from profd.store.space import Claim, Space
+from profd.store.space import Claim, Space, Urgency
 
 
 class Disk:
@@ -56,21 +56,33 @@ def test_one_user_has_half_and_is_told(tmp_path: Path) -> None:
     assert disk.space.claim(2, "it").hold(0, 500) == 500
 
 
+def test_what_was_recorded_can_be_stored_beyond_the_share() -> None:
+    disk = Disk(1000)
+    disk.write(disk.space.claim(1, "an import"), 400)
+    assert disk.space.claim(1, "its trace", Urgency.STORING).hold(0, 500) == 509
+    with pytest.raises(DiskFull):
+        disk.space.claim(1, "another", Urgency.STORING).hold(0, 200)
+
+
 def test_the_floor_is_left_and_urgent_ones_may_use_most_of_it() -> None:
     size = 100 * DISK_FREE_BYTES_MIN
     disk = Disk(size // 20 + 10, size)
     with pytest.raises(DiskFull):
         disk.space.claim(1, "an import").hold(0, 11)
-    urgent = disk.space.claim(1, "a capture", urgent=True)
+    urgent = disk.space.claim(1, "a capture", Urgency.RECORDING)
     assert urgent.hold(0, 11) > 11
     disk.free = DISK_FREE_BYTES_MIN
     with pytest.raises(DiskFull):
         urgent.hold(0, 1)
+    assert disk.space.claim(1, "its trace", Urgency.STORING).hold(0, 1) >= 1
+    disk.free = DISK_FREE_BYTES_MIN // 2
+    with pytest.raises(DiskFull):
+        disk.space.claim(1, "its trace", Urgency.STORING).hold(0, 1)
 
 
 def test_on_a_small_disk_the_reserve_of_captures_is_small_too() -> None:
     disk = Disk(500, 1000)
-    assert disk.space.left(urgent=True) == disk.space.left() == 450
+    assert disk.space.left(Urgency.RECORDING) == disk.space.left() == 450
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 400)), max_size=40))
