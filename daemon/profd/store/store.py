@@ -122,7 +122,7 @@ class Store:
         return trace
 
     def staging(self, urgency: Urgency = Urgency.NEW) -> Path:
-        """A fresh, empty directory that a worker may write at its gate. Exhausted when the disk is nearly full for new things."""
+        """A fresh, empty directory for a worker to fill. Exhausted when the disk is nearly full for new things."""
         if urgency is Urgency.NEW:
             self.check_space()
         path = self._staging / secrets.token_hex(8)
