@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check faults kindness fuzz fuzz-long bench sanitize protos clean
+.PHONY: help env demo test check faults hostile kindness fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,14 @@ FAULTS := tests/integration/sdk/test_{faults,daemon_faults,forks,killed_while_ar
   tests/integration/ingest/test_{streamer,service,hostile}.py tests/integration/daemon/test_removed_sockets.py
 faults: env ## what goes wrong around a recording (the list in sdk/test_faults.py), ROUNDS=10 times in a row
 	@for round in $$(seq $(ROUNDS)); do $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(FAULTS) || exit 1; done
+
+HOSTILE := tests/integration/{kineto,pyspy}/test_other_program.py tests/integration/pyspy/test_confinement.py \
+  tests/integration/daemon/test_{fair_shares,small_disk,audit}.py tests/integration/sdk/test_{daemon_faults,hostile_agent,hostile_client}.py \
+  tests/integration/ingest/test_hostile.py tests/integration/cli/test_export_commands.py \
+  tests/unit/profd/workers/test_{confinement,calls}.py tests/unit/profd/targets/test_identity.py tests/unit/profd/trust \
+  tests/unit/profd/{test_metrics_server,decode/test_xspace_cost,sources/kineto/test_floods}.py
+hostile: env ## hostile users: what was found in shared use, tried again (as root, to be somebody else)
+	@$(BIN)/python -m pytest -v -n 2 --dist loadgroup $(HOSTILE)
 
 MINUTES ?= 10
 SHARDS ?=
