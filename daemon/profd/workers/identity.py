@@ -79,7 +79,7 @@ def choose(name: str = "") -> WorkerIdentity:
         raise _never_root(
             f"user {entry.pw_name} cannot read {path}, which they need to run",
             "Install profd, and the Python it runs on, where every user can read it (for example below /opt), or "
-            "name with worker_user a user who can read it there",
+            "name with worker_user a user who can read it there; `profd --user` serves its own user's processes alone",
         )
     return WorkerIdentity(entry.pw_uid, entry.pw_gid, entry.pw_name)
 
