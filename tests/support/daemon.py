@@ -83,7 +83,9 @@ class RunningDaemon:
         return (("profd-token", self.token()),)
 
     def channel(self) -> grpc.Channel:
-        channel = grpc.insecure_channel(f"unix:{self.socket}", options=[("grpc.default_authority", "localhost")])
+        # A connection of its own: channels to one address share theirs, which may be the one of a server that stops.
+        options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
+        channel = grpc.insecure_channel(f"unix:{self.socket}", options=options)
         self._channels.append(channel)
         return channel
 

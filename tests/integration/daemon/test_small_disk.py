@@ -128,7 +128,7 @@ def test_imports_of_one_user_that_stall_keep_nobody_else_out(daemon: RunningDaem
     with user(daemon, ANN) as ann, user(daemon, BOB) as bob:
         calls = [ann.begin(stalling()) for _ in range(IMPORTS_PER_UID_MAX + 1)]
         refused = next(call for call in completed(calls))
-        assert f"{IMPORTS_PER_UID_MAX} imports of yours are running" in ann.fails(refused)
+        assert f"{IMPORTS_PER_UID_MAX} of {IMPORTS_PER_UID_MAX} imports at once" in ann.fails(refused)
         assert bob.imports()
         for call in calls:
             call.cancel()

@@ -368,4 +368,5 @@ def test_a_daemon_in_a_user_namespace_with_one_user_refuses(tmp_path: Path) -> N
         pytest.skip("no user namespaces here")
     (said, *_) = with_less(tmp_path, EVERYTHING, "unshare", "--user", "--map-root-user")
     assert said.startswith("REFUSED NOT_PERMITTED")
-    assert "the sampler could not become uid" in said
+    assert "may not be read" in said
+    assert "give it CAP_SYS_PTRACE" in said
