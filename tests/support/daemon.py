@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+import pytest
 
 from tests.support import readable
 
@@ -120,8 +121,11 @@ def start_daemon(
 ) -> RunningDaemon:
     """A daemon in this directory (again, after a `kill`); returns when it is ready.
 
-    Raises AssertionError with its log when it ends instead.
+    Skips the test of one for all users (not `user`) where there can be none. Raises AssertionError with its log when
+    it ends instead.
     """
+    if not user and (why := readable.why_not()):
+        pytest.skip(why)
     command = [sys.executable, "-m", "profd.main", "--state-dir", str(directory / "state")]
     command += ["--socket", str(directory / "profd.sock"), "--metrics", "off", "--no-kineto-abstract"]
     command = [*command, "--user"] if user else readable.command(*command)

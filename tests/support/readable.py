@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from profd.workers.identity import unreadable
@@ -29,19 +31,16 @@ exec "$@"
 """
 
 
-def possible() -> bool:
-    """A worker of another uid can be had here."""
-    return not why_not()
-
-
+@cache
 def why_not() -> str:
-    """A sentence, or empty."""
+    """Why no worker of another uid can be had here: a sentence, or empty."""
     if os.geteuid() != 0:
         return "another uid takes root"
     if not unreadable(NOBODY, NOBODY):
         return ""
-    if not shutil.which("unshare") or _closed() in (None, Path("/"), Path("/tmp")):
-        return f"uid {NOBODY} cannot read {unreadable(NOBODY, NOBODY)}"
+    tried = shutil.which("unshare") and _closed() not in (None, Path("/"), Path("/tmp"))
+    if not tried or subprocess.run(command("true"), capture_output=True, check=False).returncode:
+        return f"uid {NOBODY} cannot read {unreadable(NOBODY, NOBODY)}, and no mount namespace of ours can change that"
     return ""
 
 
