@@ -137,9 +137,9 @@ def attached(
 class Captures:
     """The capture service as a client sees it."""
 
-    def __init__(self, daemon: RunningDaemon) -> None:
+    def __init__(self, daemon: RunningDaemon, *, apart: bool = False) -> None:
         self._daemon = daemon
-        self._stub = daemon.stub(CaptureServiceStub)
+        self._stub = daemon.stub(CaptureServiceStub, apart=apart)
 
     def call(self, name: str, request: Any) -> Any:
         return getattr(self._stub, name)(request, metadata=self._daemon.metadata(), timeout=WAIT_SECONDS)

@@ -83,15 +83,15 @@ class RunningDaemon:
         """Fresh credentials of this process, for one call."""
         return (("profd-token", self.token()),)
 
-    def channel(self) -> grpc.Channel:
-        # A connection of its own: channels to one address share theirs, which may be the one of a server that stops.
-        options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
+    def channel(self, *, apart: bool = False) -> grpc.Channel:
+        """`apart`: on a connection of its own; others share one, which may be that of a server that stops."""
+        options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", int(apart))]
         channel = grpc.insecure_channel(f"unix:{self.socket}", options=options)
         self._channels.append(channel)
         return channel
 
-    def stub(self, kind: Callable[[grpc.Channel], Stub]) -> Stub:
-        return kind(self.channel())
+    def stub(self, kind: Callable[[grpc.Channel], Stub], *, apart: bool = False) -> Stub:
+        return kind(self.channel(apart=apart))
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""

@@ -60,7 +60,7 @@ def test_every_socket_comes_back_with_its_directory(tmp_path: Path) -> None:
             until(lambda: there(*sockets), "they are there again")
             job.counts_on()
             # THEN the call that watches it goes on, and a new client finds the daemon
-            [target] = Captures(daemon).stop(capture).targets
+            [target] = Captures(daemon, apart=True).stop(capture).targets
             assert target.state == pb.STATE_STORED, target.message
             assert whole(values(daemon, target.trace))
             job.check_results()
