@@ -87,7 +87,7 @@ def read_without_links(process_root: Path, path: str, limit: int) -> bytes | Non
     if fd is None:
         return None
     try:
-        return os.read(fd, limit) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        return os.read(fd, limit)
     except OSError:
         return None
     finally:
@@ -95,7 +95,7 @@ def read_without_links(process_root: Path, path: str, limit: int) -> bytes | Non
 
 
 def _open_without_links(root: Path, components: list[str]) -> int | None:
-    """Open root/a/b/c, refusing a link at any component but the root; None if that fails."""
+    """Open the regular file root/a/b/c, refusing a link at any component but the root; None if that fails."""
     if len(components) > _PATH_COMPONENTS or any(part in ("", ".", "..") for part in components):
         return None
     folder_flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -103,12 +103,22 @@ def _open_without_links(root: Path, components: list[str]) -> int | None:
         fd = os.open(root, folder_flags)
         for place, part in enumerate(components):
             last = place == len(components) - 1
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC if last else folder_flags
+            flags = os.O_PATH | os.O_CLOEXEC if last else folder_flags
             try:
                 inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=fd)
             finally:
                 os.close(fd)
             fd = inner
-        return fd
+        return _opened_if_regular(fd)
     except (OSError, ValueError):
         return None
+
+
+def _opened_if_regular(path_fd: int) -> int | None:
+    """The file behind an O_PATH descriptor, which is closed. Opening a device does something: it is looked at first."""
+    try:
+        if not stat.S_ISREG(os.fstat(path_fd).st_mode):
+            return None
+        return os.open(f"/proc/self/fd/{path_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(path_fd)

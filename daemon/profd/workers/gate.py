@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import stat
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +34,7 @@ def prepare(root: Path, who: WorkerIdentity) -> None:
     """
     with disk(root, "Preparing"):
         if root.exists():  # an earlier daemon's
-            shutil.rmtree(root)
+            _remove(root)
         root.mkdir(mode=0o700)
         for path in (root, root.parent):
             if not path.stat().st_mode & stat.S_IXOTH:
@@ -88,7 +89,7 @@ class Gate:
         """The worker is gone."""
         with self._changing:
             self._take_back()
-            shutil.rmtree(self.path, ignore_errors=True)
+            _remove(self.path)
 
     def _link(self, trace: Path, link: Path) -> Path:
         link.mkdir(mode=0o700)
@@ -134,8 +135,10 @@ def _is_empty(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        with contextlib.suppress(RecursionError):  # deeper than anything of ours: the next start sweeps it
-            shutil.rmtree(path, ignore_errors=True)
-    else:
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
+        return
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    except RecursionError:  # deeper than Python goes, and so nothing of ours; rm(1) goes as deep as there is
+        subprocess.run(["rm", "-rf", "--", path], stdin=subprocess.DEVNULL, capture_output=True, check=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.targets.mapped import parse_maps, torch_version
+from profd.targets.mapped import parse_maps, read_without_links, torch_version
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 
@@ -68,6 +69,16 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "own" / "torch" / "version.py").symlink_to(tmp_path / "env" / "torch" / "version.py")
     assert torch_version(tmp_path, "/linked/torch/lib/libtorch_cpu.so") == ""
     assert torch_version(tmp_path, "/own/torch/lib/libtorch_cpu.so") == ""
+
+
+def test_what_is_no_file_is_not_even_opened(tmp_path: Path) -> None:
+    """Opening a device does something: a watchdog's begins to count."""
+    os.mkfifo(tmp_path / "version.py")
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(libc.inotify_init1(os.O_NONBLOCK), "rb", buffering=0) as seen:
+        assert libc.inotify_add_watch(seen.fileno(), os.fsencode(tmp_path / "version.py"), 0x20) > 0  # IN_OPEN
+        assert read_without_links(tmp_path, "/version.py", 10) is None
+        assert seen.read(4096) is None
 
 
 def test_fifo_does_not_block(tmp_path: Path) -> None:
