@@ -76,6 +76,7 @@ from profd.trust.token import Tokens
 from profd.workers import identity
 from profd.workers.asked import Asked
 from profd.workers.pool import WorkerPool
+from profd.workers.turns import Kind
 
 CALLS_GRACE_SECONDS: Final = 10.0  # for calls that still run when everything else has ended
 
@@ -230,7 +231,7 @@ class Daemon:
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
-            storing=Recordings(self._store, Asked(self._pool, captures=True)),
+            storing=Recordings(self._store, Asked(self._pool, Kind.CAPTURE)),
             journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
@@ -367,8 +368,8 @@ class Daemon:
         path.chmod(0o600 if self._config.user else 0o660 if group else 0o666)
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
-        # What was streamed to us is on disk: as of a capture, storing it is not refused.
-        pushed = Pushed(self._ingest, Library(self._store, Asked(self._pool, captures=True), socket.gethostname()))
+        storing = Asked(self._pool, Kind.PUSHED)
+        pushed = Pushed(self._ingest, Library(self._store, storing, socket.gethostname(), self._audit.used))
         self._closing.callback(pushed.close)
         return {
             "profd.v1.CaptureService": (

@@ -14,11 +14,11 @@ _SHORT: Final = frozenset(("summary", "top"))  # they last as long as the trace 
 
 
 class Asked:
-    """`WorkerPool.run` for questions and imports, or for what captures bring."""
+    """`WorkerPool.run` for questions and imports, or for all that is of one `kind`."""
 
-    def __init__(self, pool: WorkerPool, captures: bool = False) -> None:
+    def __init__(self, pool: WorkerPool, kind: Kind | None = None) -> None:
         self._pool = pool
-        self._captures = captures
+        self._always = kind
 
     async def __call__(
         self, job: str, args: dict[str, Any], fds: Sequence[int] = (), on_progress: OnProgress | None = None
@@ -27,8 +27,8 @@ class Asked:
         return await self._pool.run(job, args, fds, on_progress, turn=Turn(_holder(), self._kind(job)))
 
     def _kind(self, job: str) -> Kind:
-        if self._captures:
-            return Kind.CAPTURE
+        if self._always is not None:
+            return self._always
         return Kind.QUESTION if job in _SHORT else Kind.LONG
 
 

@@ -109,7 +109,7 @@ class WorkerPool:
         wait, Unavailable when the pool is closed. Cancelling kills the worker.
         """
         # What a capture has recorded is never refused: captures are bounded where they begin.
-        with contextlib.nullcontext() if turn.kind is Kind.CAPTURE else self._jobs.take(turn.holder):
+        with contextlib.nullcontext() if turn.kind in (Kind.CAPTURE, Kind.PUSHED) else self._jobs.take(turn.holder):
             return await self._in_turn(turn, job, args, fds, on_progress, timeout)
 
     def crowded(self, uid: int) -> bool:

@@ -25,6 +25,10 @@ class Kind(Enum):
     CAPTURE = auto()
     QUESTION = auto()
     LONG = auto()  # an answer that is streamed, or an import
+    PUSHED = auto()  # the same, of what was streamed to us: it is on disk, and storing it is never refused
+
+
+_LASTING: Final = (Kind.LONG, Kind.PUSHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ class Turns(Generic[Place]):
             waiter.set_result(self._free.popleft())
 
     def _may(self, turn: Turn) -> bool:
-        if turn.kind is Kind.LONG and self._long >= self._most:
+        if turn.kind in _LASTING and self._long >= self._most:
             return False
         return self._running[turn.holder.uid] < self._most
 
@@ -126,7 +130,7 @@ class Turns(Generic[Place]):
         self._running[turn.holder.uid] += by
         if not self._running[turn.holder.uid]:
             del self._running[turn.holder.uid]
-        if turn.kind is Kind.LONG:
+        if turn.kind in _LASTING:
             self._long += by
 
 

@@ -34,8 +34,14 @@ async def test_one_user_leaves_a_place_to_others() -> None:
     assert await served(two(), *questions) == [True, False, True]
 
 
-async def test_what_lasts_leaves_a_place_to_captures() -> None:
-    asked = [turn(1, Kind.LONG), turn(2, Kind.LONG), turn(3, Kind.CAPTURE)]
+@pytest.mark.parametrize("kind", [Kind.LONG, Kind.PUSHED])
+async def test_what_lasts_leaves_a_place_to_captures(kind: Kind) -> None:
+    asked = [turn(1, kind), turn(2, kind), turn(3, Kind.CAPTURE)]
+    assert await served(two(), *asked) == [True, False, True]
+
+
+async def test_what_was_streamed_to_us_leaves_a_place_to_questions_of_others() -> None:
+    asked = [turn(1, Kind.PUSHED), turn(1, Kind.PUSHED), turn(2, Kind.QUESTION)]
     assert await served(two(), *asked) == [True, False, True]
 
 
