@@ -24,7 +24,7 @@ from profd.agents.agent import Agent, ArmOrder, NotArmed
 from profd.agents.protocol import Kind, encode
 from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
-from profd.limits import AGENT_PACKETS_PER_SECOND_MAX
+from profd.limits import AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
@@ -203,6 +203,18 @@ async def test_a_wrong_descriptor_ends_the_agent(served: Served, make: Callable[
     assert await fake.cut_off()
     assert served.registry.counts["hostile"] == 1
     fake.close()
+
+
+async def test_who_is_cut_off_again_and_again_does_not_fill_the_log(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(AGENT_LINES_BURST + 5):
+        fake = FakeAgent(served.path)
+        fake.send_raw(b"garbage")
+        assert await fake.cut_off()
+        fake.close()
+    assert served.registry.counts["hostile"] == AGENT_LINES_BURST + 5
+    assert len([line for line in caplog.records if "cut off" in line.message]) == AGENT_LINES_BURST
 
 
 async def test_armed_without_a_descriptor_ends_the_agent(served: Served) -> None:
