@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,9 +59,15 @@ class Job:
         self.pid = process.pid
 
     def line(self) -> str:
-        """The next line of its output."""
+        """The next line of its output; empty where it has ended, as one does that says nothing for too long."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().rstrip("\n")
+        silent = threading.Timer(TIMEOUT_SECONDS, self.process.kill)
+        silent.start()
+        try:
+            return self.process.stdout.readline().rstrip("\n")
+        finally:
+            silent.cancel()
+            silent.join()
 
     def say(self, text: str) -> None:
         """A line for its input."""

@@ -122,6 +122,9 @@ def test_a_child_that_is_forked_meanwhile_stops_them_for_itself(agents):
     link = agents.daemon.accept()
     os.close(link.arm("ranges,modules").fd)
     assert job.line().startswith("start")
+    # It says so within its hook, which a fork then would find half begun.
+    job.say("import time")
+    job.say("while not agent.hooks_begun(): time.sleep(0.001)")
     job.say("child = os.fork(); child or os._exit(0); os.waitpid(child, 0)")
     assert job.line().split()[0] == "stop"
     link.stop()
