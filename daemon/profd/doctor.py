@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from profd.capabilities import effective
 from profd.config import Config
 from profd.gpu import pm_sampling
 from profd.gpu.checks import GpuChecks
@@ -89,10 +90,7 @@ class Examiner:
         )
 
     def _has_ptrace(self) -> bool:
-        for line in _read(self.proc / "self/status").splitlines():
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
-        return False
+        return bool((effective(_read(self.proc / "self/status")) or 0) >> _CAP_SYS_PTRACE & 1)
 
     def _visible(self) -> Finding:
         pids = [name for name in os.listdir(self.proc) if name.isdigit()]

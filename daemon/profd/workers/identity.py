@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.capabilities import effective
 from profd.errors import BadInput, Exhausted
 
 WORKER_USERS: Final = ("profd-worker", "nobody")  # the first that exists, unless one is configured
@@ -162,11 +163,8 @@ def _user(name: str) -> pwd.struct_passwd | None:
 
 def _missing_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
     """What changing identity and handing files over needs and we do not have."""
-    for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("CapEff:"):
-            effective = int(line.split()[1], 16)
-            return [name for name, number in _NEEDED.items() if not effective >> number & 1]
-    return []
+    held = effective(status.read_text(encoding="ascii", errors="replace"))
+    return [] if held is None else [name for name, number in _NEEDED.items() if not held >> number & 1]
 
 
 def unreadable(uid: int, gid: int) -> str:

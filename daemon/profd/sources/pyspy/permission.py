@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.capabilities import effective
 from profd.capture.model import Reason
 from profd.sources.base import Offer
 from profd.targets import procfs
@@ -44,7 +45,7 @@ class Rights:
     @classmethod
     def mine(cls) -> Rights:
         """Those of this process now."""
-        held = _effective()
+        held = effective(Path("/proc/self/status").read_text("ascii", "replace")) or 0
         uid = os.geteuid()
         missing = tuple(name for name, number in _CHANGING.items() if uid == 0 and not held >> number & 1)
         return cls(uid, bool(held >> _CAP_SYS_PTRACE & 1), _scope(), missing)
@@ -109,13 +110,6 @@ def dumpable(process: Process) -> bool:
 
 def _denied(reason: str, fix: str) -> Offer:
     return Offer(False, reason, fix, Reason.NOT_PERMITTED)
-
-
-def _effective() -> int:
-    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
-        if line.startswith("CapEff:"):
-            return int(line.split()[1], 16)
-    return 0
 
 
 def _scope() -> int:
