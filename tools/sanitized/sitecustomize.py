@@ -13,7 +13,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-PACKAGES = {"_engine": "profd", "_scan": "profd", "_recorder": "profclient"}
+PACKAGES = {"_engine": "profd", "_host": "profd", "_scan": "profd", "_recorder": "profclient"}
 
 
 class SanitizedModules:

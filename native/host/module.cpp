@@ -1,0 +1,8 @@
+// The bindings of profd._host. Each part declares one bind_* function.
+#include <nanobind/nanobind.h>
+
+#include "bind.h"
+
+NB_MODULE(_host, m) {
+  m.doc() = "What the daemon asks of the kernel.";
+}
