@@ -1,1 +1,41 @@
 """What the daemon asks of the kernel, where Python would wait or be too slow (native/host)."""
+
+class Shares:
+    """Counts datagrams by process and by user, as the kernel names them, each second anew. Not thread-safe."""
+
+    def __init__(self, *, of_process: int, of_user: int, processes: int, users: int) -> None:
+        """`of_process`, `of_user`: datagrams a second; `processes`, `users`: so many are told apart in a second.
+
+        Of processes after them only the user is counted; users after them share one part.
+        """
+    def beyond(self, pid: int, uid: int, now_ns: int) -> bool:
+        """Count one more; whether it is one too many."""
+
+class DatagramDrain:
+    """Keeps the kernel's queue of datagram sockets empty, which holds few datagrams of all senders together.
+
+    One thread is in `run`, another in `take`. What is beyond its sender's share is dropped, with no Python run for it.
+    What is not waits here in a queue of bounded length; when that is full, whoever has most in it loses one. The
+    sockets have SO_PASSCRED and SO_TIMESTAMPNS set.
+    """
+
+    def __init__(
+        self, *, datagram_bytes: int, queued: int, of_process: int, of_user: int, processes: int, users: int
+    ) -> None:
+        """`datagram_bytes`: one byte more than that is read of each; the rest as for `Shares`."""
+    def run(self, sockets: list[int]) -> None:
+        """Receive until `stop`. RuntimeError if a descriptor is no socket."""
+    def take(self, about: int) -> list[tuple[int, bytes, int, int, int, int, bool, bool, bytes | str | None]]:
+        """Wait for datagrams, and take so many or a few more: users in turn, and all of one sender at once.
+
+        Each is the descriptor it came in at, its bytes, pid, uid and gid of the sender, when it was sent (Unix ns),
+        whether descriptors came with it (they are closed), whether it was longer than what was read, and the
+        address as Python's sockets give it. Zeros (uid and gid: 2**32 - 1) stand for what the kernel did not say.
+        Empty once stopped.
+        """
+    def stop(self) -> None:
+        """Let `run` and `take` return."""
+    def changed(self) -> None:
+        """A descriptor among those of `run` is another socket now."""
+    def counts(self) -> dict[str, int]:
+        """Datagrams dropped: `flood` beyond their sender's share, `backlog` because the queue was full."""

@@ -1,41 +1,32 @@
 """The thread that answers polls within 90 ms, whatever the event loop is doing.
 
-It owns the sockets; the registry is shared under one lock that nobody holds
+A second thread, native, takes datagrams from the sockets as they come
+(`_host.DatagramDrain`): their queue in the kernel is everybody's and short.
+This one answers what has passed there; the registry is shared under one lock that nobody holds
 across a system call other than a send that cannot block.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import select
-import socket
-import struct
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from profd import limits
+from profd import _host, limits
 from profd.sources.kineto import wire
-from profd.sources.kineto.endpoints import SO_TIMESTAMPNS, Endpoint
-from profd.sources.kineto.floods import Floods
+from profd.sources.kineto.endpoints import Endpoint
 from profd.sources.kineto.registry import Drop, Peer, Pending, Registered, Registry
 from profd.targets import procfs
 from profd.targets.process import ProcessId
 
 log = logging.getLogger(__name__)
 
-_CREDENTIALS: Final = struct.Struct("=iII")
-_TIMESPEC: Final = struct.Struct("=qq")
-# Room for exactly these two: descriptors that a peer attaches find none and are closed by the kernel.
-_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_TIMESPEC.size)
 _BATCH: Final = 64
-_FLOOD: Final = f"dropped.{Drop.FLOOD}"
 _SWITCH_SECONDS: Final = 0.001
 _COMPLAINTS_MAX: Final = 1024
 
@@ -46,14 +37,21 @@ class SocketThread:
     def __init__(self) -> None:
         self._endpoints: dict[int, Endpoint] = {}
         self._registry = Registry()
-        self._floods = Floods()
+        self._drain = _host.DatagramDrain(
+            datagram_bytes=limits.KINETO_DATAGRAM_BYTES_MAX,
+            queued=limits.KINETO_QUEUED_MAX,
+            of_process=limits.KINETO_DATAGRAMS_PER_SECOND_MAX,
+            of_user=limits.KINETO_DATAGRAMS_PER_UID_PER_SECOND_MAX,
+            processes=limits.KINETO_SENDERS_TOLD_APART,
+            users=limits.KINETO_USERS_TOLD_APART,
+        )
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._complained: set[tuple[int, str]] = set()
-        self._wake = -1
-        self._stopping = False
-        self._anew: deque[int] = deque()
-        self._thread = threading.Thread(target=self._run, name="kineto-polls", daemon=True)
+        self._threads = (
+            threading.Thread(target=self._receive, name="kineto-drain", daemon=True),
+            threading.Thread(target=self._run, name="kineto-polls", daemon=True),
+        )
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Begin to answer. Once.
@@ -64,20 +62,19 @@ class SocketThread:
         """
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
         self._endpoints = {endpoint.socket.fileno(): endpoint for endpoint in endpoints}
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Answer nobody any more; returns when the thread ended. The endpoints stay open."""
-        self._stopping = True
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        os.close(self._wake)
+        """Answer nobody any more; returns when the threads ended. The endpoints stay open."""
+        self._drain.stop()
+        for thread in self._threads:
+            thread.join()
 
     def bound_anew(self, endpoint: Endpoint) -> None:
         """The descriptor of this endpoint is another socket now: listen to it."""
-        self._anew.append(endpoint.socket.fileno())
-        os.eventfd_write(self._wake, 1)
+        del endpoint  # its descriptor is the one that it had
+        self._drain.changed()
 
     def get(self, process: ProcessId) -> Registered | None:
         """What is known of a process that polled."""
@@ -102,7 +99,12 @@ class SocketThread:
     def counts(self) -> dict[str, int]:
         """Datagrams since the start: `received`, `answered`, `configs`, and `dropped.<reason>`."""
         with self._lock:
-            return dict(self._counts)
+            counts = self._counts.copy()
+        for reason, dropped in self._drain.counts().items():
+            if dropped:
+                counts["received"] += dropped
+                counts[f"dropped.{reason}"] += dropped
+        return dict(counts)
 
     def forget_ended(self) -> int:
         """Drop processes that ended; how many. Reads /proc, so not from the thread that answers."""
@@ -114,50 +116,35 @@ class SocketThread:
                 self._registry.forget(process)
         return len(ended)
 
-    def _run(self) -> None:
-        with select.epoll() as poller:
-            poller.register(self._wake, select.EPOLLIN)
-            for descriptor in self._endpoints:
-                poller.register(descriptor, select.EPOLLIN)
-            while True:
-                for descriptor, _ in poller.poll():
-                    if descriptor == self._wake:
-                        os.eventfd_read(self._wake)
-                        if self._stopping:
-                            return
-                        while self._anew:  # the socket before is closed, and so no longer registered
-                            poller.register(self._anew.popleft(), select.EPOLLIN)
-                        continue
-                    try:
-                        self._drain(self._endpoints[descriptor])
-                    except Exception:  # one peer's datagram must not silence all others
-                        log.exception("kineto: a datagram could not be handled")
+    def _receive(self) -> None:
+        try:
+            self._drain.run(list(self._endpoints))
+        except Exception:
+            log.exception("kineto: datagrams are received no more")
 
-    def _drain(self, endpoint: Endpoint) -> None:
-        """Take everything that waits, then answer the newest request of each sender."""
-        newest: dict[bytes | str, tuple[Peer, wire.Poll | wire.Context, int]] = {}
-        for _ in range(_BATCH):
+    def _run(self) -> None:
+        while waiting := self._drain.take(_BATCH):
+            self._counts["received"] += len(waiting)  # by this thread alone; others only read
             try:
-                data, ancillary, flags, address = endpoint.socket.recvmsg(
-                    limits.KINETO_DATAGRAM_BYTES_MAX + 1, _ANCILLARY_BYTES, socket.MSG_DONTWAIT
-                )
-            except BlockingIOError:
-                break
-            self._counts["received"] += 1  # by this thread alone; others only read
-            sender = _ancillary(ancillary)
-            if self._floods.beyond(sender.pid, sender.uid, time.monotonic_ns()):
-                self._counts[_FLOOD] += 1
-                continue
-            taken = _untrusted(endpoint, data, sender, flags, address)
+                self._handle([_Datagram(*fields) for fields in waiting])
+            except Exception:  # one peer's datagram must not silence all others
+                log.exception("kineto: a datagram could not be handled")
+
+    def _handle(self, waiting: Sequence[_Datagram]) -> None:
+        """Answer the newest request of each sender. All that waits of a sender comes at once."""
+        newest: dict[tuple[int, bytes | str], tuple[Peer, wire.Poll | wire.Context, int]] = {}
+        for datagram in waiting:
+            taken = _untrusted(self._endpoints[datagram.descriptor], datagram)
             if isinstance(taken, str):
                 self._count(f"dropped.{taken}")
-                self._complain(sender.pid, taken)
+                self._complain(datagram.pid, taken)
                 continue
-            if newest.pop(taken[0].address, None) is not None:
+            sender = datagram.descriptor, taken[0].address
+            if newest.pop(sender, None) is not None:
                 self._count(f"dropped.{Drop.STALE}")
-            newest[taken[0].address] = taken
-        for peer, request, sent_ns in newest.values():
-            self._answer(endpoint, peer, request, sent_ns)
+            newest[sender] = taken
+        for (descriptor, _), (peer, request, sent_ns) in newest.items():
+            self._answer(self._endpoints[descriptor], peer, request, sent_ns)
 
     def _answer(self, endpoint: Endpoint, peer: Peer, request: wire.Poll | wire.Context, sent_ns: int) -> None:
         with self._lock:
@@ -208,56 +195,41 @@ class SocketThread:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sender:
-    """What the kernel says of a datagram; zeros where it said nothing."""
+class _Datagram:
+    """One that passed, and what the kernel says of it; zeros where it said nothing."""
 
-    pid: int = 0
-    uid: int = -1
-    gid: int = -1
-    sent_ns: int = 0  # Unix time
-    attached: bool = False  # descriptors came with it
-
-
-def _ancillary(ancillary: list[tuple[int, int, bytes]]) -> _Sender:
-    pid, uid, gid, sent_ns, attached = 0, -1, -1, 0, False
-    for level, kind, data in ancillary:
-        if level != socket.SOL_SOCKET:
-            continue
-        if kind == socket.SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
-            pid, uid, gid = _CREDENTIALS.unpack(data)
-        elif kind == SO_TIMESTAMPNS and len(data) == _TIMESPEC.size:
-            seconds, nanoseconds = _TIMESPEC.unpack(data)
-            sent_ns = seconds * 1_000_000_000 + nanoseconds
-        elif kind == socket.SCM_RIGHTS:
-            attached = True
-            for offset in range(0, len(data) - 3, 4):
-                with contextlib.suppress(OSError):
-                    os.close(struct.unpack_from("=i", data, offset)[0])
-    return _Sender(pid, uid, gid, sent_ns, attached)
+    descriptor: int  # of the socket that it came in at
+    data: bytes
+    pid: int
+    uid: int
+    gid: int
+    sent_ns: int  # Unix time
+    attached: bool  # descriptors came with it
+    truncated: bool
+    address: bytes | str | None
 
 
-def _untrusted(
-    endpoint: Endpoint, data: bytes, sender: _Sender, flags: int, address: Any
-) -> tuple[Peer, wire.Poll | wire.Context, int] | str:
+def _untrusted(endpoint: Endpoint, datagram: _Datagram) -> tuple[Peer, wire.Poll | wire.Context, int] | str:
     """Who sent what and when (Unix ns), or why that is not to be answered."""
-    if sender.attached or flags & socket.MSG_CTRUNC:
+    if datagram.attached:
         return "attached_descriptors"
-    if flags & socket.MSG_TRUNC:
+    if datagram.truncated:
         return wire.Malformed.OVERSIZED.value
-    if sender.pid <= 0:
+    if datagram.pid <= 0:
         return "other_pid_namespace"
-    if not sender.sent_ns:
+    if not datagram.sent_ns:
         return "no_timestamp"
-    if not endpoint.is_client(address):
+    if datagram.address is None or not endpoint.is_client(datagram.address):
         return "address"
-    request = wire.parse_untrusted(data)
+    request = wire.parse_untrusted(datagram.data)
     if isinstance(request, wire.Malformed):
         return request.value
-    start_ticks = _start_ticks(sender.pid)
+    start_ticks = _start_ticks(datagram.pid)
     if start_ticks is None:
         return "ended"
-    peer = Peer(ProcessId(sender.pid, start_ticks), sender.uid, sender.gid, address, endpoint.mode)
-    return peer, request, sender.sent_ns
+    process = ProcessId(datagram.pid, start_ticks)
+    peer = Peer(process, datagram.uid, datagram.gid, datagram.address, endpoint.mode)
+    return peer, request, datagram.sent_ns
 
 
 def _start_ticks(pid: int) -> int | None:
