@@ -13,12 +13,11 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from profd import limits
 from profd._host import DatagramDrain
 from profd.sources.kineto import wire
 from profd.sources.kineto.endpoints import SO_TIMESTAMPNS, AbstractEndpoint, DirectoryEndpoint
@@ -29,6 +28,8 @@ from tests.support.waiting import until
 
 PATIENCE = 60.0
 ALICE = 5321
+POLLS = 40
+TRIES = 10  # libkineto's, with pauses of 10 ms that double
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 # argv: uid, own address, daemon's address, datagram, how many to send (0: until stdin ends). Says how many were taken.
@@ -38,6 +39,7 @@ uid, own, daemon, message, count = sys.argv[1:]
 uid, message, count = int(uid), bytes.fromhex(message), int(count)
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind(own)
+s.settimeout(20)
 if uid != os.getuid():
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
 sent = 0
@@ -86,12 +88,16 @@ def draining(*sockets: socket.socket, queued: int = 1000, of_process: int = 1000
         thread.join()
 
 
-def sender(folder: Path, uid: int, message: bytes, count: int) -> subprocess.Popen[str]:
+@contextmanager
+def sender(folder: Path, uid: int, message: bytes, count: int) -> Iterator[subprocess.Popen[str]]:
     own = folder / f"{wire.CLIENT_PREFIX}{uuid.uuid4()}"
     arguments = [str(uid), str(own), str(folder / wire.DAEMON_NAME), message.hex(), str(count)]
-    return subprocess.Popen(
-        [sys.executable, "-c", SENDER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", SENDER, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def as_python_reads_it(sock: socket.socket) -> tuple[Any, ...]:
@@ -219,24 +225,15 @@ def test_senders_do_not_wait_for_python(endpoint, folder) -> None:
 def test_no_poll_is_lost_beside_floods_and_every_datagram_is_counted(endpoint, folder, flooders) -> None:
     thread = SocketThread()
     thread.start([endpoint])
-    floods = [sender(folder, ALICE, wire.poll(3, 0, (1,)), 0) for _ in range(flooders)]
-    with KinetoClient(folder) as client:
-        for flood in floods:
-            assert flood.stdout is not None
-            flood.stdout.readline()
+    with KinetoClient(folder) as client, ExitStack() as stack:
+        floods = [stack.enter_context(sender(folder, ALICE, wire.poll(3, 0, (1,)), 0)) for _ in range(flooders)]
+        until(lambda: thread.counts().get("dropped.flood"), "the flood is one")
         for _ in range(POLLS):
             poll_as_libkineto(client)
-        sent = POLLS + sum(int(flood.communicate("\n", timeout=PATIENCE)[0]) for flood in floods)
+        sent = POLLS + sum(int(flood.communicate("\n", timeout=PATIENCE)[0].split()[1]) for flood in floods)
         until(lambda: thread.counts()["received"] == sent, "all that was sent has come")
         until(lambda: settled(thread.counts()), "what came is answered or dropped")
     thread.stop()
-    assert thread.counts()["dropped.flood"] > 0
-    assert thread.get is not None
-    assert POLLS <= limits.KINETO_POLLS_PER_SECOND_MAX
-
-
-POLLS = 40
-TRIES = 10  # libkineto's, with pauses of 10 ms that double
 
 
 def poll_as_libkineto(client: KinetoClient) -> None:
