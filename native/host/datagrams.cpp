@@ -92,6 +92,9 @@ std::size_t Drain::receive(int socket, DatagramBatch& batch) {
 }
 
 std::vector<Datagram> Drain::take(std::size_t about) {
+  // A poll waits for both threads to be woken.
+  static thread_local const bool asked = (ask_for_short_slices(), true);
+  static_cast<void>(asked);
   std::unique_lock lock(mutex_);
   filled_.wait(lock, [this] { return !queue_.empty() || stopping_.load(std::memory_order_acquire); });
   if (stopping_.load(std::memory_order_acquire)) return {};
