@@ -68,11 +68,13 @@ IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
 IMPORT_IDLE_SECONDS: Final = 60.0  # between two messages of an import: a stalled one holds a slot and disk
 TOKEN_LIFETIME_SECONDS: Final = 300
 METRICS_CONNECTIONS_MAX: Final = 32  # at once; the oldest is closed for one more
-METRICS_FAULT_LOG_SECONDS: Final = 60.0  # between lines of the log about connections that went wrong
 METRICS_FAULT_CHARACTERS_MAX: Final = 200  # of what such a line says: some of it is the client's
 CONTROL_CONNECTIONS_MAX: Final = 1024
 CONTROL_CONNECTIONS_PER_UID_MAX: Final = 128
 CONTROL_CONNECTIONS_RESERVED: Final = 256  # for root
+
+# The daemon's log
+RARE_LINE_SECONDS: Final = 60.0  # between lines about what a fault, or a user, can cause all the time (rare_line.py)
 
 # Fair shares: of one user, of the host, and kept beside for root and admins (docs/security.md)
 CONNECTIONS_PER_UID_MAX: Final = 256  # to the gRPC socket
@@ -196,8 +198,7 @@ AGENT_PACKETS_WAITING_MAX: Final = 512  # of one agent, read at once: more than 
 AGENT_HELLO_SECONDS: Final = 30.0  # from connect() until it has said who it is
 AGENTS_MAX: Final = 4096
 AGENTS_PER_UID_MAX: Final = 1024
-AGENT_LINES_PER_SECOND: Final = 0.1  # of the log, about agents of one user that were cut off; the rest is counted
-AGENT_LINES_BURST: Final = 10
+AGENT_LINES_BURST: Final = 10  # of the log at once, about agents of one user that were cut off
 ARENA_BYTES_MIN: Final = 1 * MiB
 ARENA_BYTES_LEAST: Final = 2 * MiB  # that is asked for without --force: below it every burst loses events
 ARENA_BYTES_MAX: Final = 4 * GiB

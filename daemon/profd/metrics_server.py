@@ -15,8 +15,9 @@ from typing import Any, Final
 from prometheus_client import MetricsHandler
 
 from profd.errors import BadInput
-from profd.limits import METRICS_CONNECTIONS_MAX, METRICS_FAULT_CHARACTERS_MAX, METRICS_FAULT_LOG_SECONDS
+from profd.limits import METRICS_CONNECTIONS_MAX, METRICS_FAULT_CHARACTERS_MAX
 from profd.metrics import Metrics
+from profd.rare_line import RareLine
 
 _PAUSE_SECONDS: Final = 0.1
 
@@ -58,26 +59,16 @@ class MetricsServer:
 
 
 class _Faults:
-    """Counts what goes wrong; a line of the log tells of it at most every METRICS_FAULT_LOG_SECONDS."""
+    """Counts what goes wrong, and seldom tells of it."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._counter = metrics.scrape_faults
-        self._lock = threading.Lock()
-        self._untold = 0
-        self._quiet_until = 0.0
+        self._line = RareLine(log, "metrics were not served")
 
     def tell(self, why: str, error: BaseException | None = None) -> None:
         """`error` is told with its traceback."""
         self._counter.inc()
-        with self._lock:
-            self._untold += 1
-            now = time.monotonic()
-            if now < self._quiet_until:
-                return
-            count, self._untold = self._untold, 0
-            self._quiet_until = now + METRICS_FAULT_LOG_SECONDS
-        said = {"why": why[:METRICS_FAULT_CHARACTERS_MAX], "faults": count}
-        log.warning("metrics were not served", extra=said, exc_info=error)
+        self._line.tell(error=error, why=why[:METRICS_FAULT_CHARACTERS_MAX])
 
 
 class _Handler(MetricsHandler):
