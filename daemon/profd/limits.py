@@ -72,6 +72,9 @@ METRICS_FAULT_CHARACTERS_MAX: Final = 200  # of what such a line says: some of i
 CONTROL_CONNECTIONS_MAX: Final = 1024
 CONTROL_CONNECTIONS_PER_UID_MAX: Final = 128
 CONTROL_CONNECTIONS_RESERVED: Final = 256  # for root
+CONTROL_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user: each has its process looked at
+CONTROL_CONNECTIONS_BURST: Final = 200
+LISTEN_BACKLOG: Final = 65_535  # connections that nobody has accepted yet; the kernel cuts it to net.core.somaxconn
 
 # The daemon's log
 RARE_LINE_SECONDS: Final = 60.0  # between lines about what a fault, or a user, can cause all the time (rare_line.py)
