@@ -232,7 +232,7 @@ class Daemon:
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
-            storing=Recordings(self._store, Asked(self._pool, Kind.CAPTURE)),
+            storing=Recordings(self._store, lambda uid: Asked(self._pool, Kind.CAPTURE, uid)),
             journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
