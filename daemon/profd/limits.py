@@ -56,6 +56,7 @@ CAPTURE_TARGETS_MAX: Final = 256
 CAPTURES_ACTIVE_MAX: Final = 64
 CAPTURES_ACTIVE_PER_UID_MAX: Final = 16  # admins may have all
 CAPTURES_ACTIVE_RESERVED: Final = 16  # beyond CAPTURES_ACTIVE_MAX, for admins
+RECORDED_SECONDS_PER_HOUR: Final = 36_000  # of one user, each process counted: ten of them all the time
 CAPTURE_WINDOW_MAX_NS: Final = 10 * 60 * 1_000_000_000
 GPU_SAMPLES_MAX: Final = 8192  # of one target: 13 min at ten a second, then half as many; 1.6 kB each and GPU
 CAPTURE_ITERATIONS_MAX: Final = 10_000
