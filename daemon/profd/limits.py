@@ -69,6 +69,7 @@ IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
 IMPORT_IDLE_SECONDS: Final = 60.0  # between two messages of an import: a stalled one holds a slot and disk
 TOKEN_LIFETIME_SECONDS: Final = 300
 METRICS_CONNECTIONS_MAX: Final = 32  # at once; the oldest is closed for one more
+METRICS_KEPT_SECONDS: Final = 1.0  # that a page is served again
 METRICS_FAULT_CHARACTERS_MAX: Final = 200  # of what such a line says: some of it is the client's
 CONTROL_CONNECTIONS_MAX: Final = 1024
 CONTROL_CONNECTIONS_PER_UID_MAX: Final = 128
