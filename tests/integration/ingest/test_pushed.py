@@ -162,6 +162,7 @@ async def test_one_that_says_nothing_is_ended_and_what_came_is_stored(
     await sender.open("from afar")
     await empty.open(incarnation=99)
     await sender.send(chunk_bytes(0, 0))
+    assert (await sender.send(b"")).acked == 2  # says only that it is there
     async with asyncio.timeout(LONG):
         for call, said in ((sender.call, "had come is the trace t1"), (empty.call, "no event came")):
             assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
