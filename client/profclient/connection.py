@@ -6,8 +6,10 @@ our credentials and hands out a short-lived token that every call carries.
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,16 +52,27 @@ _BY_STATUS: dict[grpc.StatusCode, type[ClientError]] = {
 def token(control: Path) -> tuple[str, float]:
     """A token for this process from the daemon's control socket, and the seconds that it lasts.
 
-    Raises UnreachableError or DeniedError.
+    Raises UnreachableError, BusyError or DeniedError.
     """
+    deadline = time.monotonic() + CONTROL_TIMEOUT_SECONDS
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.settimeout(CONTROL_TIMEOUT_SECONDS)
         try:
-            sock.connect(str(control))
+            _connect(sock, str(control), deadline)
+            sock.settimeout(_left(deadline))
             answer = json.loads(sock.recv(65536) or b"{}")
         except PermissionError as error:
             raise DeniedError(
                 f"you may not connect to {control}; ask the operator which group may use profd."
+            ) from error
+        except BlockingIOError as error:
+            raise BusyError(
+                f"profd is busy: too many wait to connect to {control}, and none was let in for "
+                f"{CONTROL_TIMEOUT_SECONDS:g} s. Try again."
+            ) from error
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"profd is there, but has said nothing at {control} for {CONTROL_TIMEOUT_SECONDS:g} s. "
+                "Try again; where it stays so it is stuck, and its operator can restart it."
             ) from error
         except (OSError, ValueError) as error:
             raise UnreachableError(
@@ -69,6 +82,30 @@ def token(control: Path) -> tuple[str, float]:
         kind = BusyError if "retry_s" in answer else DeniedError
         raise kind(str(answer.get("error", f"{control} gave no token")))
     return str(answer["token"]), float(answer.get("expires_s", TOKEN_SECONDS))
+
+
+def _connect(sock: socket.socket, path: str, deadline: float) -> None:
+    """Connect by the deadline. Raises OSError: BlockingIOError where the daemon's queue stayed full.
+
+    Where it is full the kernel lets in those who wait for it, in their order: who tries without waiting may never find
+    room beside one who does nothing else.
+    """
+    while True:
+        seconds = _left(deadline)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
+        try:
+            sock.connect(path)
+            sock.getpeername()  # of a wait that a signal ended, Python says that it is connected
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.ENOTCONN) or time.monotonic() >= deadline:
+                raise
+        else:
+            return
+
+
+def _left(deadline: float) -> float:
+    """Seconds; never 0, which stands for no limit."""
+    return max(0.001, deadline - time.monotonic())
 
 
 def translated(error: grpc.RpcError) -> ClientError:

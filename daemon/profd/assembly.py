@@ -39,6 +39,7 @@ from profd.ingest.pushed import Pushed
 from profd.ingest.streamers import Streamers
 from profd.instance import Lock, clear_socket, make_directory, remove_socket
 from profd.journal.journal import Journal
+from profd.limits import LISTEN_BACKLOG
 from profd.metrics import Metrics
 from profd.metrics_server import MetricsServer
 from profd.notify import Notifier
@@ -231,7 +232,7 @@ class Daemon:
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
-            storing=Recordings(self._store, Asked(self._pool, Kind.CAPTURE)),
+            storing=Recordings(self._store, lambda uid: Asked(self._pool, Kind.CAPTURE, uid)),
             journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
@@ -313,7 +314,7 @@ class Daemon:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(path))
         self._permit(path)
-        listener.listen(512)  # before it, nobody can connect
+        listener.listen(LISTEN_BACKLOG)  # before it, nobody can connect
         return listener
 
     def _serve_agents(self) -> None:

@@ -8,17 +8,20 @@ import socket
 import sys
 import threading
 import time
-from http.server import HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 
-from prometheus_client import MetricsHandler
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 
 from profd.errors import BadInput
-from profd.limits import METRICS_CONNECTIONS_MAX, METRICS_FAULT_CHARACTERS_MAX, METRICS_FAULT_LOG_SECONDS
+from profd.limits import METRICS_CONNECTIONS_MAX, METRICS_FAULT_CHARACTERS_MAX, METRICS_KEPT_SECONDS
 from profd.metrics import Metrics
+from profd.rare_line import RareLine
 
 _PAUSE_SECONDS: Final = 0.1
+_OPENMETRICS: Final = "application/openmetrics-text"
 
 log = logging.getLogger("profd.metrics")
 
@@ -58,31 +61,52 @@ class MetricsServer:
 
 
 class _Faults:
-    """Counts what goes wrong; a line of the log tells of it at most every METRICS_FAULT_LOG_SECONDS."""
+    """Counts what goes wrong, and seldom tells of it."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._counter = metrics.scrape_faults
-        self._lock = threading.Lock()
-        self._untold = 0
-        self._quiet_until = 0.0
+        self._line = RareLine(log, "metrics were not served")
 
     def tell(self, why: str, error: BaseException | None = None) -> None:
         """`error` is told with its traceback."""
         self._counter.inc()
+        self._line.tell(error=error, why=why[:METRICS_FAULT_CHARACTERS_MAX])
+
+
+class _Pages:
+    """What there is to serve, in its two forms; kept for METRICS_KEPT_SECONDS, however often it is asked for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._lock = threading.Lock()  # one renders, those who ask meanwhile wait for it
+        self._kept: dict[str, tuple[float, bytes]] = {}  # by content type
+
+    def get(self, accept: str) -> tuple[str, bytes]:
+        """The content type for this header, and the page."""
+        # No more of the header: whoever asks would choose how many forms there are.
+        encode, content_type = choose_encoder(_OPENMETRICS if _OPENMETRICS in accept else "")
         with self._lock:
-            self._untold += 1
-            now = time.monotonic()
-            if now < self._quiet_until:
-                return
-            count, self._untold = self._untold, 0
-            self._quiet_until = now + METRICS_FAULT_LOG_SECONDS
-        said = {"why": why[:METRICS_FAULT_CHARACTERS_MAX], "faults": count}
-        log.warning("metrics were not served", extra=said, exc_info=error)
+            until, page = self._kept.get(content_type, (0.0, b""))
+            if time.monotonic() >= until:
+                page = encode(self._registry)
+                self._kept[content_type] = time.monotonic() + METRICS_KEPT_SECONDS, page
+        return content_type, page
 
 
-class _Handler(MetricsHandler):
+class _Handler(BaseHTTPRequestHandler):
     timeout = 10  # a scraper that stops reading must not hold its thread
     server: _Server
+
+    def do_GET(self) -> None:
+        """Everything, whatever the path."""
+        content_type, page = self.server.pages.get(self.headers.get("Accept", ""))
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing of those that were served."""
 
     def log_error(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's signature
         self.server.faults.tell(format % args)
@@ -97,7 +121,8 @@ class _Server(ThreadingMixIn, HTTPServer):
         self.faults = _Faults(metrics)
         self._connections: dict[socket.socket, None] = {}  # oldest first
         self._lock = threading.Lock()
-        super().__init__((host, port), _Handler.factory(metrics.registry))
+        self.pages = _Pages(metrics.registry)
+        super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
         # Without HTTPServer's getfqdn(), which asks the network for a name.

@@ -36,8 +36,8 @@ Stub = TypeVar("Stub")
 def control_answer(control: Path) -> dict[str, Any]:
     """The message of a control socket, as a client sees it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(str(control))  # waits where others fill the queue
         sock.settimeout(READY_SECONDS)
-        sock.connect(str(control))
         answer: dict[str, Any] = json.loads(sock.recv(65536))
     return answer
 

@@ -122,6 +122,17 @@ async def main():
 asyncio.run(main())
 """
 
+CONNECTS_AND_GOES = """
+say("begun")
+while True:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(rest[0])
+        except BlockingIOError:
+            pass
+"""
+
 PROFCTL = "app.main(rest)"
 _LOAD_PROFCTL = """
 import importlib, unicodedata

@@ -28,18 +28,15 @@ from profd.agents.protocol import (
 from profd.limits import (
     AGENT_HELLO_SECONDS,
     AGENT_LINES_BURST,
-    AGENT_LINES_PER_SECOND,
     AGENTS_MAX,
     AGENTS_PER_UID_MAX,
 )
+from profd.rare_line import RareLine
 from profd.targets.process import Process, ProcessId
 from profd.trust.identify import start_ticks
-from profd.trust.rates import Rate, Rates
-from profd.trust.shares import Holder, Refused
 
 _UCRED: Final = struct.Struct("=iII")
 _SO_PEERPIDFD: Final = 77  # Linux 6.5
-_LINES: Final = Rate("log_lines", "lines of the log", AGENT_LINES_PER_SECOND, AGENT_LINES_BURST)
 
 log = logging.getLogger("profd.agents")
 
@@ -81,8 +78,7 @@ class Registry:
         self._pidfds: dict[ProcessId, int] = {}
         self._by_uid: Counter[int] = Counter()  # connections
         self._greetings: set[_Greeting] = set()
-        self._lines = Rates(_LINES)
-        self._untold = 0  # that have no line
+        self._cut_off = RareLine(log, "an agent was cut off", burst=AGENT_LINES_BURST)
 
     def get(self, process: ProcessId) -> Agent | None:
         """The agent of this process, if one is connected."""
@@ -210,7 +206,7 @@ class Registry:
         self._leave(agent.uid)
         if why:
             self.counts["hostile"] += 1
-            self._tell("an agent was cut off", agent.uid, agent.process.pid, why)
+            self._cut_off.tell(agent.uid, pid=agent.process.pid, why=why)
 
     def _left(self, greeting: _Greeting, why: str) -> None:
         """A greeting that led to nothing."""
@@ -218,18 +214,7 @@ class Registry:
         self._leave(greeting.peer.uid)
         if why:
             self.counts["hostile"] += 1
-            self._tell("a connection was cut off", greeting.peer.uid, greeting.peer.process.pid, why)
-
-    def _tell(self, what: str, uid: int, pid: int, why: str) -> None:
-        """A line of the log, as long as this user has not had too many: connecting and being cut off costs nothing."""
-        try:
-            self._lines.take(Holder(uid, reserved=False))
-        except Refused:
-            self._untold += 1
-            return
-        said = {"uid": uid, "pid": pid, "why": why}
-        untold, self._untold = self._untold, 0
-        log.warning(what, extra=said | ({"untold": untold} if untold else {}))
+            self._cut_off.tell(greeting.peer.uid, pid=greeting.peer.process.pid, why=why)
 
     def _leave(self, uid: int) -> None:
         self._by_uid[uid] -= 1

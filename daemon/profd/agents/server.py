@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from typing import Final
 
 from profd.agents.registry import Registry
+from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_CONNECTIONS_PER_SECOND
+from profd.rare_line import RareLine
+from profd.trust.identify import peer_uid
+from profd.trust.rates import Rate, Rates
+from profd.trust.shares import Holder, Refused
 
 _PAUSE_SECONDS: Final = 1.0
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _ACCEPT_BATCH: Final = 64  # per wake-up, so that a flood of connections cannot hold the loop
+_RATE: Final = Rate("agent_rate", "connections of agents", AGENT_CONNECTIONS_PER_SECOND, AGENT_CONNECTIONS_BURST)
 
 log = logging.getLogger("profd.agents")
 
@@ -24,6 +31,8 @@ class AgentServer:
         self._listener = listener
         self._registry = registry
         self._resume: asyncio.TimerHandle | None = None
+        self._rate = Rates(_RATE)
+        self._too_often = RareLine(log, "agents of a user connect too often")
 
     def open(self) -> None:
         """Start serving on the running loop."""
@@ -56,7 +65,21 @@ class AgentServer:
                 if error.errno in _EXHAUSTED:
                     self._pause(error)
                 return  # or nothing more, or the peer is gone already
-            self._registry.accept(connection)
+            if self._may(connection):
+                self._registry.accept(connection)
+            else:  # without a word: an agent comes again by itself, later each time
+                connection.close()
+                self._registry.counts["refused"] += 1
+
+    def _may(self, connection: socket.socket) -> bool:
+        """Whether its user has not connected too often; of its process nothing is looked at before."""
+        uid = peer_uid(connection)
+        try:
+            self._rate.take(Holder(uid, uid in (0, os.geteuid())))
+        except Refused as error:
+            self._too_often.tell(uid, why=str(error))
+            return False
+        return True
 
     def _pause(self, error: OSError) -> None:
         """Leave connections waiting for a moment: the socket stays readable, and would keep the loop busy."""

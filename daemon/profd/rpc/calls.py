@@ -30,6 +30,9 @@ _LOOKS: Final = Share(
     retry_seconds=1,
 )
 _CALL_RATE: Final = Rate("call_rate", "calls", limits.CALLS_PER_SECOND, limits.CALLS_BURST)
+_INGEST_RATE: Final = Rate(
+    "ingest_call_rate", "streams of events", limits.INGEST_CALLS_PER_SECOND, limits.INGEST_CALLS_PER_UID_MAX
+)
 _LOOK_RATE: Final = Rate("look_rate", "looks at the host's processes", limits.LOOKS_PER_SECOND, limits.LOOKS_BURST)
 _START_RATE: Final = Rate("start_rate", "starts of captures", limits.STARTS_PER_SECOND, limits.STARTS_BURST)
 
@@ -50,12 +53,14 @@ class Calls:
 
     def __init__(self) -> None:
         self._calls, self._ingest, self._imports, self._looks = map(Shares, (_CALLS, _INGEST, _IMPORTS, _LOOKS))
-        self._call_rate, self._look_rate, self._start_rate = map(Rates, (_CALL_RATE, _LOOK_RATE, _START_RATE))
+        self._call_rate, self._ingest_rate = Rates(_CALL_RATE), Rates(_INGEST_RATE)
+        self._look_rate, self._start_rate = Rates(_LOOK_RATE), Rates(_START_RATE)
 
     def enter(self, method: str, holder: Holder) -> None:
         """Count the call of this task until it has been answered. Raises Refused."""
         with ExitStack() as held:
             if method == _STREAM:  # a streamer's: the job that it serves must not wait for what its user asks
+                self._ingest_rate.take(holder)
                 held.enter_context(self._ingest.take(holder))
             else:
                 self._call_rate.take(holder)

@@ -17,6 +17,7 @@ from profd.capture.planner import Request, forbidden, missing
 from profd.errors import BadInput, ProfdError
 from profd.limits import CAPTURE_TARGETS_MAX
 from profd.rpc import translate
+from profd.rpc.in_turn import InTurn
 from profd.targets.process import Process
 from profd.targets.selector import Selector
 from profd.trust import caller as callers
@@ -24,6 +25,7 @@ from profd.trust.namespaces import translate_pids
 
 LIST_DEFAULT: Final = 50
 LIST_MAX: Final = 1000
+LISTED_AT_ONCE: Final = 64  # targets: a few ms in which nobody else is served
 WHERE_AT_ONCE: Final = 4  # each costs the target a pause of milliseconds and us a process
 
 
@@ -40,6 +42,7 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         self._manager = manager
         self._where = where
         self._translate_pids = translate_pids
+        self._lists = InTurn()
 
     async def StartCapture(self, request: pb.StartCaptureRequest, context: object) -> pb.Capture:
         asked = Request(
@@ -62,8 +65,15 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
     async def ListCaptures(self, request: pb.ListCapturesRequest, context: object) -> pb.ListCapturesResponse:
         if request.limit < 0:
             raise BadInput(f"limit {request.limit}: give a number from 0 (meaning {LIST_DEFAULT}) up")
-        records = self._manager.list(callers.current(), min(request.limit or LIST_DEFAULT, LIST_MAX))
-        return pb.ListCapturesResponse(captures=[translate.capture_message(record) for record in records])
+        caller, answer, targets = callers.current(), pb.ListCapturesResponse(), 0
+        async with self._lists.of(caller.uid):
+            for record in self._manager.list(caller, min(request.limit or LIST_DEFAULT, LIST_MAX)):
+                answer.captures.append(translate.capture_message(record))
+                targets += len(record.targets)
+                if targets >= LISTED_AT_ONCE:  # here, where nothing of them changes meanwhile; but not all at once
+                    targets = 0
+                    await asyncio.sleep(0)
+        return answer
 
     async def WatchCapture(self, request: pb.WatchCaptureRequest, context: object) -> AsyncIterator[pb.Capture]:
         states = self._manager.watch(callers.current(), request.id, lease=request.lease)

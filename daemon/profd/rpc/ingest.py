@@ -25,6 +25,7 @@ from profd.limits import (
     INGEST_CHUNK_BYTES_MAX,
     INGEST_CREDIT_BYTES,
     INGEST_CREDITS_BYTES,
+    INGEST_PUSHED_IDLE_SECONDS,
 )
 from profd.trust import caller as callers
 
@@ -65,14 +66,20 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             ended = stack.enter_context(_holding(intake))
             credit = stack.enter_context(self._credit())
             yield pb.IngestReply(version=version, credit_bytes=credit)
+            # What a capture records may be silent for long.
+            idle_seconds = INGEST_PUSHED_IDLE_SECONDS if push is not None else None
             async with (
-                contextlib.aclosing(_until(ended, requests)) as wanted,
+                contextlib.aclosing(_until(ended, requests, idle_seconds)) as wanted,
                 contextlib.aclosing(_served(intake, wanted, credit)) as replies,
             ):
-                async for reply in replies:
-                    if reply.finished and push is not None:
-                        reply.trace = await push.stored()
-                    yield reply
+                try:
+                    async for reply in replies:
+                        if reply.finished and push is not None:
+                            reply.trace = await push.stored()
+                        yield reply
+                except _Stalled:
+                    if push is not None and idle_seconds is not None:
+                        raise await push.stalled(idle_seconds) from None
 
     @contextlib.contextmanager
     def _credit(self) -> Iterator[int]:
@@ -117,21 +124,27 @@ def _holding(intake: Intake) -> Iterator[asyncio.Event]:
         intake.release(ended)
 
 
+class _Stalled(Exception):
+    """Nothing came for too long."""
+
+
 async def _until(
-    ended: asyncio.Event, requests: AsyncIterator[pb.IngestRequest]
+    ended: asyncio.Event, requests: AsyncIterator[pb.IngestRequest], idle_seconds: float | None
 ) -> AsyncGenerator[pb.IngestRequest, None]:
-    """The requests of a call. Raises Unavailable once it is to end."""
+    """The requests of a call. Raises Unavailable once it is to end, and _Stalled."""
     ending = asyncio.ensure_future(ended.wait())
     try:
         while True:
             reading = asyncio.ensure_future(_read(requests))
             try:
-                await asyncio.wait((ending, reading), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((ending, reading), timeout=idle_seconds, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 if not reading.done():
                     reading.cancel()
             if ended.is_set():
                 raise Unavailable("the capture of this process is over, or its streamer has connected again")
+            if not reading.done():
+                raise _Stalled
             request = reading.result()
             if request is None:
                 return

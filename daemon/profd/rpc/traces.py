@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from profproto.v1 import capture_pb2, trace_pb2_grpc
@@ -15,6 +15,7 @@ from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
 from profd.rpc.imports import received
+from profd.rpc.in_turn import InTurn
 from profd.rpc.stream import streamed
 from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
@@ -57,12 +58,15 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         self._library = library
         self._audit = audit
         self._crowded = crowded
+        self._lists = InTurn()
 
     async def ListTraces(self, request: pb.ListTracesRequest, context: object) -> pb.ListTracesResponse:
         if request.limit < 0:
             raise BadInput(f"limit {request.limit}: give a number from 0 (meaning 50) up")
-        records = await self._library.list(callers.current(), min(request.limit, LIST_MAX))
-        return pb.ListTracesResponse(traces=[trace_message(record) for record in records])
+        caller = callers.current()
+        async with self._lists.of(caller.uid):  # a thousand take 10 ms of a core
+            records = await self._library.list(caller, min(request.limit, LIST_MAX))
+            return await asyncio.to_thread(_list_message, records)
 
     async def GetTrace(self, request: pb.TraceRef, context: object) -> pb.Trace:
         return trace_message(await self._library.get(callers.current(), request.id))
@@ -214,6 +218,10 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         async with contextlib.aclosing(streamed(produce, crowded=lambda: self._crowded(uid))) as chunks:
             async for chunk in chunks:
                 yield pb.DataChunk(data=chunk)
+
+
+def _list_message(records: Sequence[TraceRecord]) -> pb.ListTracesResponse:
+    return pb.ListTracesResponse(traces=[trace_message(record) for record in records])
 
 
 def trace_message(record: TraceRecord) -> pb.Trace:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -46,9 +47,7 @@ class Library:
 
     async def list(self, caller: Caller, limit: int = 0) -> Sequence[TraceRecord]:
         """What the caller may read, newest first; 0 = LIST_DEFAULT."""
-        records = await asyncio.to_thread(self.store.newest_first)
-        visible = (record for record in records if may_read(caller, record))
-        return [record for record, _ in zip(visible, range(limit or LIST_DEFAULT), strict=False)]
+        return await asyncio.to_thread(self._visible, caller, limit or LIST_DEFAULT)
 
     async def get(self, caller: Caller, trace: str) -> TraceRecord:
         """One trace."""
@@ -235,6 +234,9 @@ class Library:
 
     def _directory(self, record: TraceRecord) -> dict[str, Any]:
         return {"trace_dir": str(self.store.directory(record.id))}
+
+    def _visible(self, caller: Caller, limit: int) -> Sequence[TraceRecord]:
+        return list(islice((record for record in self.store.newest_first() if may_read(caller, record)), limit))
 
     def _resolve(self, caller: Caller, trace: str) -> TraceRecord:
         if not trace:

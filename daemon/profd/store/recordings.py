@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from profd.targets.process import ProcessId
 class Recordings:
     """Satisfies `profd.capture.ports.Storing`."""
 
-    def __init__(self, store: Store, run_job: RunJob) -> None:
+    def __init__(self, store: Store, run_job_of: Callable[[int], RunJob]) -> None:
+        """`run_job_of`: by the uid whose captures are stored."""
         self._store = store
-        self._run_job = run_job
+        self._run_job_of = run_job_of
 
     async def store(self, capture: CaptureRecord, target: TargetRecord, files: list[RawFile]) -> StoredTrace:
         """Store the raw files of one target as one trace; the files stay the journal's.
@@ -38,7 +40,7 @@ class Recordings:
                 opened.callback(os.close, fd)
                 inputs.append(Input(fd, file.format, Path(file.path).name))
             meta = _meta(capture, target)
-            record, result = await ingest(self._store, self._run_job, inputs, meta)
+            record, result = await ingest(self._store, self._run_job_of(capture.owner_uid), inputs, meta)
         return StoredTrace(
             **_counts(record),
             warnings=result["warnings"][len(target.warnings) :],

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Final
 
 from profd.limits import AUDIT_FILE_BYTES_MAX, AUDIT_INTERVAL_SECONDS, AUDIT_KEPT_BYTES_MAX
+from profd.rare_line import RareLine
 from profd.trust import caller as callers
 from profd.trust.audit_copy import Copier
 from profd.trust.audit_files import AuditFiles
 from profd.trust.audit_line import line
 from profd.trust.audit_rates import Kind, Rates, Summary
-from profd.trust.audit_trouble import Trouble
 
 log = logging.getLogger("profd.audit")
 
@@ -62,9 +62,14 @@ class AuditLog:
         self._finished: list[Summary] = []  # that the thread is to write
         self._copier = copier
         self._written = self._counted = self._failed = 0
-        self._unwritable = Trouble("the audit log cannot be written; what is left out is counted", clock)
-        self._unsyncable = Trouble("the audit log cannot be synced", clock)
-        self._unsiftable = Trouble("the audit log's old lines cannot be sifted; it grows until they can", clock)
+        self._unwritable, self._unsyncable, self._unsiftable = (
+            RareLine(log, f"the audit log{what}", level=logging.ERROR, clock=clock)
+            for what in (
+                " cannot be written; what is left out is counted",
+                " cannot be synced",
+                "'s old lines cannot be sifted; it grows until they can",
+            )
+        )
         self._lock = threading.Lock()  # callers are the loop and the names thread
         self._files = AuditFiles(path, bytes_max, kept_bytes_max)
         self._wake = threading.Event()
@@ -136,7 +141,7 @@ class AuditLog:
         try:
             self._files.append(text)
         except OSError as error:
-            self._unwritable.met(error)
+            self._unwritable.tell(why=str(error))
             return False
         self._unwritable.over()
         self._written += 1
@@ -185,7 +190,7 @@ class AuditLog:
                 os.fsync(fd)
                 self._unsyncable.over()
             except OSError as error:
-                self._unsyncable.met(error)
+                self._unsyncable.tell(why=str(error))
             finally:
                 os.close(fd)
 
@@ -197,7 +202,7 @@ class AuditLog:
             self._unsiftable.over()
         except OSError as error:
             self._sift_at = self._clock() + AUDIT_INTERVAL_SECONDS
-            self._unsiftable.met(error)
+            self._unsiftable.tell(why=str(error))
 
 
 def _is_admin(uid: int) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.limits import AUDIT_COPIES_WAITING_MAX
-from profd.trust.audit_trouble import Trouble
+from profd.rare_line import RareLine
 
 JOURNALD: Final = Path("/run/systemd/journal/socket")
 SYSLOG: Final = Path("/dev/log")
@@ -40,7 +40,7 @@ class Copier:
         self.sent = self.dropped = 0
         self._address = str(address)
         self._form = form
-        self._untaken = Trouble(f"lines of the audit log are not copied to {address}")
+        self._untaken = RareLine(log, f"lines of the audit log are not copied to {address}", level=logging.ERROR)
         self._closing = False
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._dropping = threading.Lock()
@@ -74,7 +74,7 @@ class Copier:
             self._socket.sendto(datagram, self._address)  # by name each time: it may have been made anew
         except OSError as error:
             self._drop()
-            self._untaken.met(error)
+            self._untaken.tell(why=str(error))
             return
         self.sent += 1
         self._untaken.over()

@@ -20,9 +20,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd import __version__
-from profd.limits import CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_UID_MAX, CONTROL_CONNECTIONS_RESERVED
+from profd.limits import (
+    CONTROL_CONNECTIONS_BURST,
+    CONTROL_CONNECTIONS_MAX,
+    CONTROL_CONNECTIONS_PER_SECOND,
+    CONTROL_CONNECTIONS_PER_UID_MAX,
+    CONTROL_CONNECTIONS_RESERVED,
+)
 from profd.trust.caller import Caller
 from profd.trust.identify import peer, peer_uid
+from profd.trust.rates import Rate, Rates
 from profd.trust.shares import Holder, Refused, Share, Shares
 from profd.trust.token import Tokens
 
@@ -32,6 +39,7 @@ _CONNECTIONS: Final = Share(
     reserved=CONTROL_CONNECTIONS_RESERVED,
     retry_seconds=1,
 )
+_RATE: Final = Rate("token_rate", "requests for a token", CONTROL_CONNECTIONS_PER_SECOND, CONTROL_CONNECTIONS_BURST)
 
 log = logging.getLogger("profd.trust")
 
@@ -57,6 +65,7 @@ class ControlServer:
         self._on_denied = on_denied
         self._on_refused = on_refused
         self._waiting = Shares(_CONNECTIONS)  # for a name
+        self._rate = Rates(_RATE)
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
         self._names = ThreadPoolExecutor(1, "profd-names")
 
@@ -92,9 +101,11 @@ class ControlServer:
                     _tell(connection, {"error": str(error), "retry_s": error.retry_seconds, "version": __version__})
 
     def _admit(self, connection: socket.socket) -> None:
-        """Have the peer identified. Raises Refused where too many of its user wait for that."""
+        """Have the peer identified. Raises Refused where its user asks too often, or too many wait for that."""
         uid, held = peer_uid(connection), ExitStack()
-        held.enter_context(self._waiting.take(Holder(uid, uid in (0, os.geteuid()))))
+        holder = Holder(uid, uid in (0, os.geteuid()))
+        self._rate.take(holder)
+        held.enter_context(self._waiting.take(holder))
         future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
         future.add_done_callback(lambda _done: held.close())
 

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
 from profd.trust import caller as callers
 from profd.trust.shares import Holder
 from profd.workers.pool import OnProgress, WorkerPool
-from profd.workers.turns import OURS, Kind, Turn
+from profd.workers.turns import Kind, Turn
 
 _SHORT: Final = frozenset(("summary", "top"))  # they last as long as the trace is large, and no reader holds them
 
 
 class Asked:
-    """`WorkerPool.run` for questions and imports, or for all that is of one `kind`."""
+    """`WorkerPool.run` for questions and imports, or for all that is of one `kind`.
 
-    def __init__(self, pool: WorkerPool, kind: Kind | None = None) -> None:
+    Where nobody asks, because an earlier daemon left it, it is the `owner`'s turn.
+    """
+
+    def __init__(self, pool: WorkerPool, kind: Kind | None = None, owner: int = 0) -> None:
         self._pool = pool
         self._always = kind
+        self._owner = owner
 
     async def __call__(
         self, job: str, args: dict[str, Any], fds: Sequence[int] = (), on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
         """Run a job of `workers/jobs.py`; raises ProfdError."""
-        return await self._pool.run(job, args, fds, on_progress, turn=Turn(_holder(), self._kind(job)))
+        return await self._pool.run(job, args, fds, on_progress, turn=Turn(self._holder(), self._kind(job)))
 
     def _kind(self, job: str) -> Kind:
         if self._always is not None:
             return self._always
         return Kind.QUESTION if job in _SHORT else Kind.LONG
 
-
-def _holder() -> Holder:
-    try:
-        return Holder.of(callers.current())
-    except LookupError:  # what an earlier daemon left
-        return OURS.holder
+    def _holder(self) -> Holder:
+        try:
+            return Holder.of(callers.current())
+        except LookupError:
+            return Holder(self._owner, self._owner in (0, os.geteuid()))

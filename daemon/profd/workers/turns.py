@@ -1,7 +1,8 @@
 """Whose turn it is when a worker is free: captures first, and users by turns.
 
-What a capture brought waits for nobody's questions, and one user's questions and imports leave a worker to the
-others. Of those that last as long as somebody reads or as a file is large, all users' together do.
+What a capture brought waits for nobody's questions. One user's captures leave a worker to those of the others, and so
+do one user's questions and imports. Of those that last as long as somebody reads or as a file is large, all users'
+together do.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Turns(Generic[Place]):
         self._captures: _Waiting[Place] = OrderedDict()
         self._others: _Waiting[Place] = OrderedDict()
         self._running: Counter[int] = Counter()  # by uid, captures not counted
+        self._storing: Counter[int] = Counter()  # by uid, captures
         self._long = 0
         self._closed = False
 
@@ -67,7 +69,10 @@ class Turns(Generic[Place]):
 
     def crowded(self, uid: int) -> bool:
         """Whether somebody else waits."""
-        return any(other != uid for other in (*self._captures, *self._others))
+        if any(other != uid for other in self._others):
+            return True
+        # A capture that waits for its own user's has no use for another place.
+        return any(other != uid and self._may_store(waiting[0][0]) for other, waiting in self._captures.items())
 
     async def get(self, turn: Turn) -> Place:
         """A place when it is their turn; `done` and `put` when they have had it. Raises Unavailable."""
@@ -88,8 +93,7 @@ class Turns(Generic[Place]):
 
     def done(self, turn: Turn) -> None:
         """A job has ended; its place may come back later."""
-        if turn.kind is not Kind.CAPTURE:
-            self._count(turn, -1)
+        self._count(turn, -1)
         self._hand_out()
 
     def put(self, place: Place) -> None:
@@ -113,13 +117,16 @@ class Turns(Generic[Place]):
 
     def _hand_out(self) -> None:
         while self._free and not self._closed:
-            entry = _next(self._captures, lambda turn: True) or _next(self._others, self._may)
+            entry = _next(self._captures, self._may_store) or _next(self._others, self._may)
             if entry is None:
                 return
             turn, waiter = entry
-            if turn.kind is not Kind.CAPTURE:
-                self._count(turn, 1)
+            self._count(turn, 1)
             waiter.set_result(self._free.popleft())
+
+    def _may_store(self, turn: Turn) -> bool:
+        """Who runs the host, or this daemon, may have all: alone on it, that is whom it serves."""
+        return turn.holder.reserved or self._storing[turn.holder.uid] < self._most
 
     def _may(self, turn: Turn) -> bool:
         if turn.kind in _LASTING and self._long >= self._most:
@@ -127,9 +134,10 @@ class Turns(Generic[Place]):
         return self._running[turn.holder.uid] < self._most
 
     def _count(self, turn: Turn, by: int) -> None:
-        self._running[turn.holder.uid] += by
-        if not self._running[turn.holder.uid]:
-            del self._running[turn.holder.uid]
+        counted = self._storing if turn.kind is Kind.CAPTURE else self._running
+        counted[turn.holder.uid] += by
+        if not counted[turn.holder.uid]:
+            del counted[turn.holder.uid]
         if turn.kind in _LASTING:
             self._long += by
 

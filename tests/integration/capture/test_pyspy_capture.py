@@ -56,7 +56,7 @@ async def real_parts(root: Path) -> AsyncIterator[Parts]:
         sources=[source],
         table=table,
         records=CaptureRecords(root),
-        storing=Recordings(store, pool.run),
+        storing=Recordings(store, lambda uid: pool.run),
         journal=Journal(root / "journal"),
         audit=AuditList(),
         switch=Switch(root / "disabled"),

@@ -85,6 +85,14 @@ def test_connections_of_one_user(daemon: RunningDaemon) -> None:
         everybody_lists(daemon)
 
 
+@pytest.mark.parametrize("name", ["control.sock", "agent.sock"])
+def test_who_connects_and_goes_all_the_time(daemon: RunningDaemon, name: str) -> None:
+    with people.doing(ALICE, people.CONNECTS_AND_GOES, daemon.directory, daemon.directory / name) as flood:
+        assert line(flood) == "begun"
+        for _ in range(3):
+            everybody_lists(daemon)
+
+
 def test_calls_that_need_no_token(daemon: RunningDaemon) -> None:
     with people.doing(ALICE, people.WATCHES_WITHOUT_A_TOKEN, daemon.directory, 1100) as watches:
         assert line(watches) == "refused"

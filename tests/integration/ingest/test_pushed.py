@@ -14,6 +14,9 @@ import pytest
 from profclient.streamer.arena import Arena
 from profclient.streamer.compress import compressor
 from profd.capture.model import Loss
+from profd.limits import INGEST_PUSHED_BURST, INGEST_PUSHED_PER_SECOND
+from profd.trust.caller import Caller
+from profd.trust.shares import Refused
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc, trace_pb2, trace_pb2_grpc
 
@@ -139,6 +142,56 @@ async def test_streams_of_one_user_are_bounded(rig: IngestRig) -> None:
         await Sender(rig).open(incarnation=99)
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await Sender(rig, uid=UID + 1).open(incarnation=100)
+
+
+async def test_two_users_who_say_nothing_keep_nobody_out(rig: IngestRig) -> None:
+    for uid in (UID, UID + 1):
+        for number in range(8):
+            await Sender(rig, uid).open(incarnation=100 * uid + number)
+    other = Sender(rig, uid=UID + 2)
+    await other.open()
+    await other.send(chunk_bytes(0, 0))
+    assert (await other.finish(10)).trace == "t1"
+
+
+async def test_one_that_says_nothing_is_ended_and_what_came_is_stored(
+    rig: IngestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profd.rpc.ingest.INGEST_PUSHED_IDLE_SECONDS", 0.2)
+    sender, empty = Sender(rig), Sender(rig)
+    await sender.open("from afar")
+    await empty.open(incarnation=99)
+    await sender.send(chunk_bytes(0, 0))
+    assert (await sender.send(b"")).acked == 2  # says only that it is there
+    async with asyncio.timeout(LONG):
+        for call, said in ((sender.call, "had come is the trace t1"), (empty.call, "no event came")):
+            assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert said in await call.details()
+    assert [(kept[2], kept[4]) for kept in rig.shelf.kept] == [
+        (chunk_bytes(0, 0), ["its sender said nothing for 0.2 s, and had not finished"])
+    ]
+    assert not rig.pushed._share._held
+
+
+async def test_who_opens_again_and_again_is_told_to_wait(rig: IngestRig) -> None:
+    caller = Caller(uid=UID, gid=100, user="u", admin=False, pid=0)
+
+    async def again() -> None:
+        for _ in range(2 * INGEST_PUSHED_BURST):
+            await rig.pushed.open(caller, INCARNATION, EPOCH, "again")
+
+    with pytest.raises(Refused) as raised:
+        await again()
+    assert (raised.value.kind, raised.value.limit) == ("pushed_rate", INGEST_PUSHED_PER_SECOND)
+
+
+async def test_empty_ones_do_not_fill_the_log(rig: IngestRig, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(20):
+        sender = Sender(rig)
+        await sender.open(incarnation=number)
+        with pytest.raises(grpc.aio.AioRpcError, match="no event came"):
+            await sender.finish(0)
+    assert caplog.text.count("a pushed stream was not stored") == 5
 
 
 async def test_process_that_a_capture_waits_for_cannot_be_taken_over(rig: IngestRig) -> None:

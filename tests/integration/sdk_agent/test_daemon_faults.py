@@ -90,6 +90,20 @@ def test_the_socket_is_removed_under_it(agents):
     assert "armed" in agents.daemon.accept().hello.fields
 
 
+@pytest.mark.parametrize("armed", [False, True])
+def test_connections_that_are_closed_without_a_word_are_made_again(agents, armed):
+    job = agents.job(WAIT)
+    link = agents.daemon.accept()
+    if armed:
+        link.arm(epoch=7)
+    link.close()
+    for _ in range(5):
+        agents.daemon.accept(greet=False).close()
+    link = agents.daemon.accept()
+    assert ("armed" in link.hello.fields) == armed
+    assert job.end() == 0
+
+
 def test_who_is_refused_stays_away(agents):
     job = agents.job(
         """

@@ -1,11 +1,15 @@
 """Credentials: one token serves many calls, and is renewed before it ends."""
 
+import socket
+import tempfile
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import grpc
 import pytest
 from profclient import connection
-from profclient.errors import DeniedError, UnreachableError
+from profclient.errors import BusyError, DeniedError, UnreachableError
 
 
 @pytest.fixture
@@ -44,7 +48,9 @@ def test_a_refusal_is_told(monkeypatch, tmp_path):
 
         def __exit__(self, *_): ...
         def settimeout(self, _): ...
+        def setsockopt(self, *_): ...
         def connect(self, _): ...
+        def getpeername(self): ...
         def recv(self, _):
             return b'{"error": "too many connections; try again in a moment"}'
 
@@ -71,3 +77,62 @@ def test_a_daemon_that_dies_is_unreachable(code, details):
     error = connection.translated(Died())
     assert isinstance(error, UnreachableError)
     assert "profd went away" in str(error)
+
+
+@pytest.fixture
+def full_queue():
+    """A control socket whose queue of connections is full."""
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name, ExitStack() as held:
+        path = Path(name) / "control.sock"
+        listener = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listener.bind(str(path))
+        listener.listen(1)
+        with pytest.raises(BlockingIOError):  # noqa: PT012 - one of them is one too many
+            while True:
+                client = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                client.setblocking(False)
+                client.connect(str(path))
+        yield listener, path
+
+
+def test_a_full_queue_is_waited_for(full_queue, monkeypatch):
+    listener, path = full_queue
+    tries = threading.Event()
+    connect = connection._connect
+
+    def trying(*arguments):
+        tries.set()
+        connect(*arguments)
+
+    monkeypatch.setattr(connection, "_connect", trying)
+
+    def let_in():
+        tries.wait()
+        with suppress(OSError):  # at the end
+            while True:
+                accepted, _ = listener.accept()
+                with accepted:
+                    accepted.send(b'{"token": "t", "expires_s": 300}')
+
+    thread = threading.Thread(target=let_in)
+    thread.start()
+    try:
+        assert connection.token(path) == ("t", 300.0)
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_a_queue_that_stays_full_is_told_from_a_daemon_that_is_not_there(full_queue, monkeypatch):
+    monkeypatch.setattr(connection, "CONTROL_TIMEOUT_SECONDS", 0.05)
+    with pytest.raises(BusyError, match="busy"):
+        connection.token(full_queue[1])
+
+
+def test_a_daemon_that_says_nothing_is_told_from_one_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "CONTROL_TIMEOUT_SECONDS", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "control.sock"))
+        listener.listen()
+        with pytest.raises(UnreachableError, match="is there"):
+            connection.token(tmp_path / "control.sock")

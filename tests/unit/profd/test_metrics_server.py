@@ -9,13 +9,15 @@ import os
 import resource
 import socket
 import struct
+import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
+from types import SimpleNamespace
 
 import pytest
 from profd import metrics_server
-from profd.limits import METRICS_CONNECTIONS_MAX
+from profd.limits import METRICS_CONNECTIONS_MAX, METRICS_KEPT_SECONDS
 from profd.logs import JsonFormatter
 from profd.metrics import Metrics
 from profd.metrics_server import MetricsServer
@@ -44,9 +46,10 @@ class Served:
     def connect(self) -> socket.socket:
         return socket.create_connection((self.server.host, self.server.port), PATIENCE_SECONDS)
 
-    def scrape(self) -> bytes:
+    def scrape(self, **headers: str) -> bytes:
         url = f"http://{self.server.host}:{self.server.port}/metrics"
-        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+        asked = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
             said: bytes = answer.read()
             return said
 
@@ -100,19 +103,33 @@ def test_many_that_go_wrong_are_one_line_and_counted(
         until(lambda: served.faults == 8, "all are counted")
         assert b"profd_scrape_faults_total 8.0" in served.scrape()
     [line] = served.lines
-    assert (line["level"], line["message"], line["faults"]) == ("warning", "metrics were not served", 1)
+    assert (line["level"], line["message"]) == ("warning", "metrics were not served")
     assert capfd.readouterr().err == ""
 
 
-def test_what_was_not_told_is_told_with_the_next(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(3):
-        makes_no_sense(served).close()
-    until(lambda: served.faults == 3, "all are counted")
-    monkeypatch.setattr(metrics_server, "METRICS_FAULT_LOG_SECONDS", 0.0)
-    served.server._server.faults._quiet_until = 0.0  # the minute is over
-    makes_no_sense(served).close()
-    until(lambda: len(served.lines) == 2, "the next one is told")
-    assert [line["faults"] for line in served.lines] == [1, 3]
+def test_a_page_is_rendered_once_a_second_however_often_and_in_whatever_form_it_is_asked_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counting(Collector):
+        collected = 0
+
+        def collect(self) -> Iterable[Metric]:
+            self.collected += 1
+            return ()
+
+    counting = Counting()
+    served.metrics.registry.register(counting)
+    before = counting.collected
+    now = [time.monotonic()]
+    monkeypatch.setattr(metrics_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for number in range(10):
+        assert b"profd_build_info" in served.scrape()
+        form = f"application/openmetrics-text; version=1.0.{number}"
+        assert served.scrape(Accept=form).endswith(b"# EOF\n")
+    assert counting.collected == before + 2
+    now[0] += METRICS_KEPT_SECONDS
+    served.scrape()
+    assert counting.collected == before + 3
 
 
 class Broken(Collector):

@@ -24,7 +24,7 @@ from profd.agents.agent import Agent, ArmOrder, NotArmed
 from profd.agents.protocol import Kind, encode
 from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
-from profd.limits import AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX
+from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
@@ -310,6 +310,28 @@ async def test_a_user_daemon_serves_its_own_uid_only() -> None:
         assert await fake.cut_off()
         fake.close()
         served.server.close()
+
+
+CONNECT_AND_GO = """
+import os, socket, sys
+os.setgid(4321); os.setuid(4321)
+for _ in range(int(sys.argv[2])):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_who_connects_and_goes_is_looked_at_seldom(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    served.path.parent.chmod(0o755)
+    served.path.chmod(0o666)
+    command = [sys.executable, "-c", CONNECT_AND_GO, str(served.path), str(3 * AGENT_CONNECTIONS_BURST)]
+    flood = await asyncio.create_subprocess_exec(*command)
+    assert await flood.wait() == 0
+    fake, _ = await served.attached()
+    fake.close()
+    assert served.registry.counts["refused"] > 0
+    assert caplog.text.count("connect too often") == 1
 
 
 async def test_there_is_a_most_for_a_user(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from profd.limits import (
 )
 from profd.sources.base import Offer
 from profd.targets.selector import Selector
+from profd.trust.shares import Refused
 
 from tests.support.captures import (
     ALICE,
@@ -216,6 +217,22 @@ class TestStart:
             await manager.start(ALICE, request(100))
         assert not (await manager.start(ROOT, request(100))).terminal
 
+    async def test_seconds_within_an_hour(
+        self, rig: Rig, manager: CaptureManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("profd.capture.recorded_seconds.RECORDED_SECONDS_PER_HOUR", 1)
+        first = await manager.start(ALICE, request(100))  # of a second
+        with pytest.raises(Refused, match="of 1 that one user may have") as caught:
+            await manager.start(ALICE, request(101))
+        assert (caught.value.kind, caught.value.limit, caught.value.use) == ("recorded_seconds", 1, 1)
+        assert not (await manager.start(BOB, request(102))).terminal
+        assert not (await manager.start(ROOT, request(101))).terminal
+        source = rig.source
+        await source.started(100)
+        source.finish(100)
+        await ended(manager, first.id)
+        assert manager._recorded._used[ALICE.uid][0] > 0
+
     async def test_too_many_processes(self, rig: Rig, manager: CaptureManager) -> None:
         rig.table.processes |= {pid: process(pid) for pid in range(1000, 1300)}
         with pytest.raises(Exhausted, match="302 processes"):
@@ -252,7 +269,7 @@ class TestSwitch:
     async def test_is_for_admins(self, rig: Rig, manager: CaptureManager) -> None:
         with pytest.raises(Denied):
             manager.set_enabled(ALICE, False)
-        assert rig.audit.lines[-1][0] == "capture.switch.denied"
+        assert rig.audit.lines == []  # the call's refusal is, once
 
     async def test_is_also_for_who_runs_the_daemon(
         self, manager: CaptureManager, monkeypatch: pytest.MonkeyPatch

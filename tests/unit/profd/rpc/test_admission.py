@@ -16,9 +16,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from profd import limits
 from profd.metrics import Metrics
 from profd.rpc import guard as guards
+from profd.rpc.calls import Calls
 from profd.rpc.guard import Guard
 from profd.rpc.server import RpcServer
 from profd.trust.caller import Caller
+from profd.trust.shares import Holder, Refused
 from profd.trust.token import Tokens
 from profproto.v1 import capture_pb2, capture_pb2_grpc
 
@@ -178,3 +180,18 @@ async def test_health_and_reflection_are_as_before(rig: Rig) -> None:
     call = reflection_pb2_grpc.ServerReflectionStub(rig.channel).ServerReflectionInfo(iter([asked]))
     (answer,) = [answer async for answer in call]
     assert "profd.v1.CaptureService" in {service.name for service in answer.list_services_response.service}
+
+
+async def test_streams_that_end_at_once_have_a_rate() -> None:
+    calls = Calls()
+
+    async def stream() -> None:
+        calls.enter("/profd.v1.IngestService/Stream", Holder(1, reserved=False))
+
+    async def again() -> None:
+        for _ in range(2 * limits.INGEST_CALLS_PER_UID_MAX):
+            await asyncio.create_task(stream())
+
+    with pytest.raises(Refused) as raised:
+        await again()
+    assert raised.value.kind == "ingest_call_rate"

@@ -36,7 +36,7 @@ async def test_recording_becomes_a_trace(store, tmp_path):
     one = target(
         lost=[Loss("source", "dropped", 3)], warnings=["hm"], waterfall=[Phase("window", 7)], start_ns=1, end_ns=8
     )
-    recordings = Recordings(store, run_job)
+    recordings = Recordings(store, lambda uid: run_job)
     stored = await recordings.store(capture_of(one), one, [RawFile(str(tmp_path / "raw.json"), "chrome")])
     assert stored.events == 50
     assert stored.warnings == ["odd"]
@@ -65,7 +65,9 @@ async def test_what_is_no_raw_file_is_refused(store, tmp_path, kind):
         "directory": path.mkdir,
     }[kind]()
     with pytest.raises(BadInput):
-        await Recordings(store, run_job).store(capture_of(target()), target(), [RawFile(str(path), "chrome")])
+        await Recordings(store, lambda uid: run_job).store(
+            capture_of(target()), target(), [RawFile(str(path), "chrome")]
+        )
     assert store.newest_first() == []
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profd.limits import CONTROL_CONNECTIONS_PER_UID_MAX
+from profd.limits import CONTROL_CONNECTIONS_BURST, CONTROL_CONNECTIONS_PER_UID_MAX
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
 from profd.trust.identify import peer, start_ticks
@@ -107,6 +107,27 @@ async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: 
     await eventually(lambda: control.server._waiting._reserve == 1)
     go.set()
     assert "token" in await mine
+    control.server.close()
+
+
+CONNECT_AND_GO = """
+import os, socket, sys
+os.setgid(4321); os.setuid(4321)
+for _ in range(int(sys.argv[2])):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_who_connects_and_goes_is_looked_at_seldom(folder: Path) -> None:
+    control = Control(folder / "c")
+    count = 20 * CONTROL_CONNECTIONS_BURST
+    command = [sys.executable, "-c", CONNECT_AND_GO, str(control.path), str(count)]
+    flood = await asyncio.create_subprocess_exec(*command)
+    assert await flood.wait() == 0
+    assert "token" in await asyncio.to_thread(ask, control.path)
+    assert "token_rate" in control.refused
     control.server.close()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from profd.errors import Unavailable
 from profd.trust.shares import Holder
+from profd.workers.asked import Asked
 from profd.workers.turns import Kind, Turn, Turns
 
 
@@ -32,6 +34,57 @@ def two() -> Turns[str]:
 async def test_one_user_leaves_a_place_to_others() -> None:
     questions = [turn(1, Kind.QUESTION), turn(1, Kind.QUESTION), turn(2, Kind.QUESTION)]
     assert await served(two(), *questions) == [True, False, True]
+
+
+async def test_captures_of_one_user_leave_a_place_to_those_of_others() -> None:
+    turns = two()
+    asked = [turn(1, Kind.CAPTURE), turn(1, Kind.CAPTURE)]
+    assert await served(turns, *asked) == [True, False]
+    # Another place would be of no use to the one that waits.
+    assert not turns.crowded(3)
+    assert await served(turns, turn(2, Kind.CAPTURE)) == [True]
+
+
+async def test_captures_of_one_user_are_all_stored_one_after_the_other() -> None:
+    turns = two()
+
+    async def store() -> None:
+        place = await turns.get(turn(1, Kind.CAPTURE))
+        await asyncio.sleep(0)
+        turns.done(turn(1, Kind.CAPTURE))
+        turns.put(place)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(store() for _ in range(5)))
+    assert (turns.free, turns.waiting) == (2, 0)
+
+
+async def test_the_only_place_goes_to_captures_in_turn() -> None:
+    turns: Turns[str] = Turns(1)
+    asked = [asyncio.ensure_future(turns.get(turn(uid, Kind.CAPTURE))) for uid in (1, 1, 2)]
+    await asyncio.sleep(0)
+    turns.put("one")
+    for uid, then in ((1, asked[0]), (2, asked[2]), (1, asked[1])):
+        assert await then == "one"
+        turns.done(turn(uid, Kind.CAPTURE))
+        turns.put("one")
+
+
+async def test_who_runs_the_daemon_may_have_all_places() -> None:
+    mine = Turn(Holder(1, reserved=True), Kind.CAPTURE)
+    assert await served(two(), mine, mine) == [True, True]
+
+
+async def test_what_an_earlier_daemon_left_is_its_owners_turn() -> None:
+    turns: list[Turn] = []
+
+    class Pool:
+        async def run(self, *_arguments: object, turn: Turn) -> dict[str, Any]:
+            turns.append(turn)
+            return {}
+
+    await Asked(Pool(), Kind.CAPTURE, owner=4321)("store", {})  # type: ignore[arg-type]  # as much of one as is asked
+    assert turns == [turn(4321, Kind.CAPTURE)]
 
 
 @pytest.mark.parametrize("kind", [Kind.LONG, Kind.PUSHED])
