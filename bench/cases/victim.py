@@ -31,7 +31,7 @@ from tests.support.hostile import ATTACKS, Attack
 from tests.support.small_disk import small_disk
 
 HOSTILE, VICTIM = 5421, 5422
-CAPTURES, LISTS = 5, 20
+CAPTURES, LISTS = 5, 50
 WARM_SECONDS = 2.0  # in which an attack takes hold
 LEG_SECONDS = 90.0
 DISK = "256m"
@@ -68,7 +68,7 @@ def timed(what, do):
     try:
         do()
     except Exception as error:
-        found["failed"].append(f"{what}: {error}"[:200])
+        found["failed"].append(" ".join(f"{what}: {error}".split())[:200])
     else:
         found[what].append(time.perf_counter() - began)
 
@@ -108,7 +108,11 @@ def rows(events: int) -> Iterator[Row]:
         return
     lines = ["| beside | capture | list | failed | the same beside a stub | ratio |", "|---|---|---|---|---|---|"]
     for name, attack in _chosen().items():
-        beside, stub = _measured(attack)
+        try:
+            beside, stub = _measured(attack)
+        except RuntimeError as error:  # the other lines are worth knowing all the same
+            yield Row("victim", name, "not measured", met=False, note=str(error))
+            continue
         ratio = max(_ratio(beside.captures, stub.captures), _ratio(beside.lists, stub.lists))
         met = ratio <= BAR and not beside.failed
         bar = f"<= {BAR:g}x, 0 failures"

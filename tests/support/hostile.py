@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support import people
 
 _IMPORTS = """
-import threading, time, urllib.request
+import encodings.idna, threading, time, urllib.error, urllib.request
 from pathlib import Path
 from profproto.v1 import ingest_pb2, ingest_pb2_grpc
 from profd.sources.kineto import wire
@@ -201,10 +201,14 @@ lasting(attack)
 """
 
 METRICS = """
+untold = threading.Lock()
 def ask():
     while True:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{rest[0]}/metrics", timeout=10).read()
+        except urllib.error.HTTPError:
+            if untold.acquire(blocking=False):
+                say("refused")
         except OSError:
             pass
 for _ in range(4):

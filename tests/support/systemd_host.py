@@ -10,6 +10,7 @@ host's `/etc` is a copy, `/run` and `/var/lib` are empty, and no process of the 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -30,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "profd.service"
 SYSTEMD = Path("/lib/systemd/systemd")
 WORKER = "profd-worker"
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 # Not `--user`: the daemon of the whole host. `ExecStart=` empties the list before another is set.
 _DROP_IN = """
@@ -123,7 +126,7 @@ def _booted(folder: Path, cgroup: Path, metrics: str) -> Iterator[SystemdHost]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            preexec_fn=lambda: (cgroup / "cgroup.procs").write_text(str(os.getpid())),
+            preexec_fn=lambda: _enter(cgroup),
         )
     try:
         until(lambda: outer.poll() is not None or _answers(outer.pid), "systemd answers")
@@ -135,6 +138,12 @@ def _booted(folder: Path, cgroup: Path, metrics: str) -> Iterator[SystemdHost]:
             with suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)  # and with it everything there
         outer.wait()
+
+
+def _enter(cgroup: Path) -> None:
+    """Of the child: what it starts is in that group, and gone with the thread that made it, however that ends."""
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _write_units(folder: Path, metrics: str) -> None:

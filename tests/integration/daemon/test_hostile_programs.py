@@ -25,12 +25,11 @@ SILENT = {
     "a flood of datagrams",
     "connects to control.sock and agent.sock",
     "lists of 1,000 traces, twelve at once",  # says how many it has made, after a while
-    "metrics in a loop",
 }
 
 
 @pytest.fixture(scope="module")
-def stub() -> Iterator[Path]:
+def stub() -> Iterator[tuple[Path, int]]:
     folder = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))
     folder.chmod(0o755)
     with socket.socket() as free:
@@ -40,14 +39,15 @@ def stub() -> Iterator[Path]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        yield folder
+        yield folder, port
         process.kill()
     shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS.keys() - SILENT))
-def test_it_is_refused_and_goes_on(stub: Path, name: str) -> None:
-    command = ATTACKS[name].command(ALICE, stub, trace="t", metrics=1)
+def test_it_is_refused_and_goes_on(stub: tuple[Path, int], name: str) -> None:
+    folder, port = stub
+    command = ATTACKS[name].command(ALICE, folder, trace="t", metrics=port)
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         try:
             assert process.stdout is not None
