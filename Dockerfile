@@ -4,6 +4,7 @@
 #
 #   docker run --pid=host --cap-drop=ALL --cap-add=CHOWN --cap-add=SETGID --cap-add=SETUID --cap-add=KILL \
 #     --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH --cap-add=DAC_OVERRIDE --cap-add=FOWNER \
+#     --security-opt=no-new-privileges --read-only -v /etc/profd:/etc/profd \
 #     -v /run/profd:/run/profd -v /var/lib/profd:/var/lib/profd profd
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*

@@ -30,20 +30,20 @@ def token():
 def say(what):
     print(what, flush=True)
 
-async def flood(ask, count):
-    # As many in flight as it may; one line when the first is refused.
+async def flood(ask, count, pause=1.0):
+    # As many in flight as it may, for ever; one line when the first is refused.
     told = False
     async def one():
         nonlocal told
-        try:
-            await ask()
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not told:
-                told = True
-                say("refused")
+        while True:
+            try:
+                await ask()
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not told:
+                    told = True
+                    say("refused")
+            await asyncio.sleep(pause)
     await asyncio.gather(*(one() for _ in range(count)))
-    say("over")
-    await asyncio.Event().wait()
 
 async def silent():
     await asyncio.Event().wait()
@@ -150,11 +150,14 @@ while True:
 """
 
 
-def command(uid: int, program: str, directory: Path, *arguments: object) -> list[str]:
-    """To run a program of this module as that uid, at the daemon whose sockets are in this directory."""
+def command(uid: int, program: str, directory: Path, *arguments: object, first: str = "") -> list[str]:
+    """To run a program of this module as that uid, at the daemon whose sockets are in this directory.
+
+    `first`: what it does while it is still root, such as to import what others may not read.
+    """
     where = (str(directory / "control.sock"), f"unix:{directory / 'profd.sock'}")
     # What it imports later it may not be able to read.
-    text = (_LOAD_PROFCTL if program is PROFCTL else "") + _BECOME + program
+    text = (_LOAD_PROFCTL if program is PROFCTL else "") + first + _BECOME + program
     return [sys.executable, "-c", text, str(uid), *where, *map(str, arguments)]
 
 

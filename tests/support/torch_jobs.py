@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -68,8 +68,9 @@ def torch_job(
     daemon: bool = True,
     poll_seconds: int = 1,
     environ: Mapping[str, str] | None = None,
+    uid: int | None = None,
 ) -> Iterator[TorchJob]:
-    """Start a job and wait until it says `ready`; it is killed at the end.
+    """Start a job, as another user if told, and wait until it says `ready`; it is killed at the end.
 
     `folder` (any existing directory) gets its libkineto.conf and its traces.
     `socket_dir` must be short (54 bytes); None is libkineto's abstract mode.
@@ -78,6 +79,10 @@ def torch_job(
     config.write_text(f"ON_DEMAND_CONFIG_UPDATE_INTERVAL_SECS={poll_seconds}\n")
     traces = folder / "traces"
     traces.mkdir(exist_ok=True)
+    who: dict[str, Any] = {}
+    if uid is not None:
+        os.chown(traces, uid, uid)
+        who = {"user": uid, "group": uid, "extra_groups": []}
     env = {**os.environ, "OMP_NUM_THREADS": "1", "KINETO_CONFIG": str(config)}
     env.pop("KINETO_USE_DAEMON", None)
     if daemon:
@@ -94,6 +99,7 @@ def torch_job(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            **who,
         )
     job = TorchJob(popen, traces)
     try:
