@@ -115,6 +115,7 @@ _hooks: dict[str, _HookPair] = {}
 _not_imported: dict[str, str] = {}  # providers, with why
 _lock = allocate_lock()  # of what is started and stopped
 _active: dict[str, _HookPair] = {}  # that have been started, by option
+_starting = ""  # the option whose hook starts now: a child that is forked meanwhile has to stop it
 _options: dict[str, str] = {}
 _begun = 0  # recordings whose hooks have been started
 _not_honoured: list[str] = []
@@ -351,6 +352,9 @@ def _after_fork_in_child() -> None:
     """The child is a process of its own, and nothing of it is recorded yet."""
     global _lock
     _lock = allocate_lock()  # a thread that is not here may have held the old one
+    if _starting:  # by that thread: how far it came nobody knows
+        _active.setdefault(_starting, _hooks[_starting])
+        _started("")
     _stop_hooks()
     _mark()
     _recorder.agent_start_in_child()
@@ -418,11 +422,19 @@ def _start_hook(option: str) -> str:
         pair = _hooks.get(option)
         if pair is None:
             return _why_no_hook(provider)
+        _started(option)
         pair.start(_options)
+        _active[option] = pair
     except Exception as error:
         return one_line(str(error)) or type(error).__name__
-    _active[option] = pair
+    finally:
+        _started("")
     return ""
+
+
+def _started(option: str) -> None:
+    global _starting
+    _starting = option
 
 
 def _why_no_hook(provider: str) -> str:

@@ -46,12 +46,13 @@ class Tracer:
             self.stop()
         _way.check()
         since = _recorder.tracer_begin(path_prefixes(), c_calls, modules, but_caller)
+        self._running = True  # before it is in: a child that is forked within this takes out what there is of it
         try:
             left_out = _way.install(c_calls, but_caller)
         except BaseException:
+            self._running = False
             _recorder.tracer_end()
             raise
-        self._running = True
         return since, left_out
 
     def leave_out_c_calls(self) -> None:

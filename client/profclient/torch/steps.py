@@ -25,6 +25,8 @@ class _Counter:
         code = _code_around_steps(torch.optim.Optimizer.profile_hook_step)
         self._stand_in = _recorder.step_exit(self._ranges.__exit__, code)
         self._original = self._ranges.__exit__
+
+    def put(self) -> None:
         self._ranges.__exit__ = self._stand_in  # the key is there already: the class's dictionary keeps its size
 
     def remove(self) -> None:
@@ -50,6 +52,7 @@ def start(options: Mapping[str, str]) -> None:
     global _counter
     if "torch.optim.optimizer" in sys.modules:
         _counter = _Counter(sys.modules["torch"])
+        _counter.put()  # known by then: a child that is forked within this removes it
 
 
 def stop(options: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from profd.ingest.sink import Rejected, Sink
 from profd.ingest.writer import Syncer, Writer
 from profd.limits import INGEST_EXPECTED_MAX, INGEST_LOSSES_MAX, TRACE_EVENTS_MAX
 from profd.store.space import Space, Urgency
+from profd.targets.process import ProcessId
 from profd.trust.caller import Caller
 
 FILE_NAME: Final = "chunks.pfc"
@@ -42,6 +43,7 @@ class Intake:
         self._sink = Sink(file, Ledger(incarnation, epoch), ingest.syncer.written)
         self._ingest = ingest
         self._told: dict[tuple[str, str], int] = {}  # events by stage and reason, as the Finish said
+        self._streamer: ProcessId | None = None
         self._holder: asyncio.Event | None = None  # of the call that streams now
 
     @property
@@ -79,11 +81,18 @@ class Intake:
         return [*found, Loss("ingest", "missing", missing)] if missing else found
 
     def require(self, caller: Caller) -> None:
-        """Raise Denied unless this caller may send chunks: the owner of the process, or an admin."""
-        if not caller.admin and caller.uid != self.uid:
+        """Raise Denied unless this caller may send chunks: the owner of the process, an admin, or its streamer."""
+        if not caller.admin and caller.uid != self.uid and not self._sends(caller):
             raise Denied(
                 f"process {self.incarnation:016x} belongs to uid {self.uid}; you are {caller.user} (uid {caller.uid})"
             )
+
+    def sent_by(self, streamer: ProcessId) -> None:
+        """The daemon has given the arena to this process, whoever it runs as."""
+        self._streamer = streamer
+
+    def _sends(self, caller: Caller) -> bool:
+        return caller.start_ticks > 0 and self._streamer == ProcessId(caller.pid, caller.start_ticks)
 
     def hold(self, ended: asyncio.Event) -> None:
         """A call streams now, and ends when that is set. The one before it does: its client has connected again."""

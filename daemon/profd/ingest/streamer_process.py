@@ -15,12 +15,17 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from profd.limits import STREAMER_MESSAGE_BYTES_MAX
+from profd.sealed import sealed
 from profd.targets import procfs
+from profd.targets.process import ProcessId
+from profd.targets.procfs import printable
+from profd.trust.identify import start_ticks
 
 EXIT_SECONDS: Final = 5.0  # between the end of its socket and its own
+_WORDS_BYTES: Final = 16 << 10
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 Key = tuple[int, int]  # incarnation, epoch
@@ -42,11 +47,13 @@ class Said:
 class StreamerProcess:
     """A running streamer."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, words: IO[bytes]) -> None:
         self._process = process
+        self._words = words
         self._sock = sock
         self._unsent: deque[tuple[bytes, int]] = deque()  # messages, and our descriptors that go with them or -1
         self.pid = process.pid
+        self.id = ProcessId(process.pid, start_ticks(process.pid))  # it is not reaped, so the number is its
 
     @classmethod
     async def start(cls, grpc_socket: Path, identity: tuple[int, int] | None) -> StreamerProcess:
@@ -68,24 +75,29 @@ class StreamerProcess:
             # Set between fork and exec, in C: the program never runs with what the daemon may.
             who = {"user": identity[0], "group": identity[1], "extra_groups": _groups(grpc_socket)}
         command = [sys.executable, "-P", "-m", "profclient.streamer", "--link", str(theirs.fileno())]
+        # Its stderr. Not the daemon's own, which is its log: who has the streamer's uid can take its descriptors.
+        words = sealed(b"\0" * _WORDS_BYTES)
         try:
             with theirs:
                 process = subprocess.Popen(
                     [*command, "--socket", str(grpc_socket)],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=words,
                     cwd="/",
                     env=_environment(),
                     **who,
                 )
         except OSError as error:
             ours.close()
+            words.close()
             as_whom = f" as uid {identity[0]}" if identity is not None else ""
             raise NotStarted(
                 f"no streamer could be started{as_whom}: {error.strerror} ({error.filename or sys.executable}). "
                 "Targets' owners must be able to read and run the daemon's Python"
             ) from error
-        return cls(process, ours)
+        return cls(process, ours, words)
 
     def cpu_seconds(self) -> float:
         """CPU time that it has used; 0 once it is gone."""
@@ -128,12 +140,20 @@ class StreamerProcess:
             return f"was ended by signal {name}"
         return f"ended with exit code {code}"
 
+    def last_words(self) -> str:
+        """The last line of what it wrote to stderr, as far as there was room. Untrusted, printable."""
+        if self._words.closed:
+            return ""
+        lines = os.pread(self._words.fileno(), _WORDS_BYTES, 0).rstrip(b"\0").strip().rpartition(b"\n")
+        return printable(lines[2], _WORDS_BYTES)
+
     async def kill(self) -> None:
         """SIGKILL, reaped, socket closed. Safe to repeat."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._stop_sending()
         self._sock.close()
+        self._words.close()
         await asyncio.to_thread(self._process.wait)
 
     def _send(self, message: dict[str, object], key: Key, fd: int = -1) -> None:

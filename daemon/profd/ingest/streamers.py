@@ -1,5 +1,8 @@
 """The streamer processes: one per uid, started when an arena is to be drained, started again when it dies.
 
+That of root's processes has a uid of its own, which is nobody's, and is known
+by its process: it may send what it was given to drain, and nothing else.
+
 The daemon keeps a descriptor of every arena until it is drained, so whatever
 happens to a streamer, the next one goes on where the acks ended. A streamer has
 the identity of the targets, so it is trusted with nothing: what it says here
@@ -16,10 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from profd import nobody
 from profd.ingest.arena import Counters, counters_untrusted
 from profd.ingest.leads import Lead, Leads, Room
 from profd.ingest.streamer_process import NotStarted, Said, StreamerProcess
 from profd.limits import STREAMER_RESTARTS_MAX
+from profd.targets.process import ProcessId
 from profd.workers.identity import unreadable
 
 _LOOK_AGAIN_SECONDS: Final = 60.0  # at whether an identity can run our Python: some 100 stat(2)
@@ -44,6 +49,10 @@ class Progress(Protocol):
         """Its streamer has told everything."""
         ...
 
+    def sent_by(self, streamer: ProcessId) -> None:
+        """See `Intake.sent_by`."""
+        ...
+
     def tell(self, told_untrusted: tuple[tuple[str, str, int], ...], recorded_untrusted: int) -> None:
         """See `Intake.tell`."""
         ...
@@ -65,6 +74,10 @@ class Drain:
         self._intake = intake
         self._failures = 0  # since chunks last arrived
         self._chunks = 0
+
+    def sent_by(self, streamer: ProcessId) -> None:
+        """From now on it is drained by this process."""
+        self._intake.sent_by(streamer)
 
     async def finish(self, *, target_died: bool) -> None:
         """Have the rest drained; returns when that is done, or cannot be: `problem` says why."""
@@ -136,26 +149,29 @@ class Streamers:
         intake = self._find(incarnation, epoch)
         owner = self._uids.get(uid)
         if owner is None:
-            identity = (uid, gid) if self._changes(uid) else None
-            owner = self._uids[uid] = _Uid(self._socket, identity, lambda: self._forget(uid))
+            owner = self._uids[uid] = _Uid(self._socket, self._identity(uid, gid), lambda: self._forget(uid))
         drain = Drain(owner, (incarnation, epoch), os.dup(fd), intake, self.leads.begin(uid, fd))
         owner.add(drain)
         return drain
 
     def why_not(self, uid: int, gid: int) -> str:
         """A sentence when no streamer can run with this identity, else empty."""
-        if not self._changes(uid):
+        identity = self._identity(uid, gid)
+        if identity is None:
             return ""
-        known = self._unreadable.get((uid, gid))
+        known = self._unreadable.get(identity)
         if known is None or known[0] < time.monotonic():
-            known = self._unreadable[uid, gid] = (time.monotonic() + _LOOK_AGAIN_SECONDS, unreadable(uid, gid))
+            known = self._unreadable[identity] = (time.monotonic() + _LOOK_AGAIN_SECONDS, unreadable(*identity))
             while len(self._unreadable) > _IDENTITIES_KEPT:
                 del self._unreadable[next(iter(self._unreadable))]
         path = known[1]
-        return f"uid {uid} cannot read {path}, which the streamer of its events needs to run" if path else ""
+        return f"uid {identity[0]} cannot read {path}, which the streamer of its events needs to run" if path else ""
 
-    def _changes(self, uid: int) -> bool:
-        return self._change_identity and uid != os.geteuid()
+    def _identity(self, uid: int, gid: int) -> tuple[int, int] | None:
+        """Whom the streamer of these targets runs as; None: as the daemon."""
+        if not self._change_identity:
+            return None
+        return (nobody.STREAMER, nobody.STREAMER) if uid == 0 else (uid, gid)
 
     def cpu_seconds(self) -> float:
         """CPU time of all streamers so far: what sending costs the host, outside of the jobs' processes."""
@@ -241,7 +257,7 @@ class _Uid:
             self._starts += 1
             self._count_failure(str(error))
             return
-        used = 0.0
+        used, words = 0.0, ""
         try:
             for drain in list(self._drains.values()):
                 self._order(drain)
@@ -249,18 +265,22 @@ class _Uid:
                 self._hear(said)
             used = self._process.cpu_seconds()  # before it is reaped
             how = await self._process.exited()
+            words = self._process.last_words()
         finally:
             process, self._process = self._process, None
             self._past_cpu_seconds += used or process.cpu_seconds()
             await process.kill()
         if self._drains:
             self._starts += 1
-            log.warning("a streamer ended", extra={"pid": process.pid, "how": how, "arenas": len(self._drains)})
+            log.warning(
+                "a streamer ended", extra={"pid": process.pid, "how": how, "arenas": len(self._drains), "said": words}
+            )
             self._count_failure(f"its streamer {how}")
 
     def _order(self, drain: Drain) -> None:
         if self._process is None:  # when it starts, it gets everything there is
             return
+        drain.sent_by(self._process.id)
         self._process.drain(drain.key, drain.fd, drain.lead.bytes)
         self.finish(drain)
 

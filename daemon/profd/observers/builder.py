@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS
 from profd.observers.torch_of import Wanted, still_there
+from profd.sealed import sealed
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _POLL_SECONDS: Final = 0.1
@@ -36,7 +37,7 @@ class Built:
 async def build(wanted: Wanted, *, change_identity: bool) -> Built:
     """Have one built; ended, with all that it has started, when it takes too long or this is cancelled."""
     with contextlib.ExitStack() as opened:
-        answer = opened.enter_context(_file(b"\0" * OBSERVER_ANSWER_BYTES_MAX))
+        answer = opened.enter_context(sealed(b"\0" * OBSERVER_ANSWER_BYTES_MAX))
         try:
             process = await asyncio.to_thread(_start, wanted, answer, change_identity=change_identity)
         except OSError as error:
@@ -67,7 +68,7 @@ def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> subpr
         asked = {**asdict(wanted), "root": "" if root is None else f"/proc/self/fd/{root}"}
         return subprocess.Popen(
             [sys.executable, "-P", "-s", "-m", "profclient.torch.builder"],
-            stdin=opened.enter_context(_file(json.dumps(asked).encode(), fcntl.F_SEAL_WRITE)),
+            stdin=opened.enter_context(sealed(json.dumps(asked).encode(), fcntl.F_SEAL_WRITE)),
             stdout=answer,
             stderr=subprocess.DEVNULL,
             pass_fds=[root] if root is not None else [],
@@ -76,19 +77,6 @@ def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> subpr
             start_new_session=True,
             **who,
         )
-
-
-def _file(said: bytes, seals: int = 0) -> IO[bytes]:
-    """In memory, with this in it, of this size for ever.
-
-    No pipe: any process of the builder's uid can open its ends under /proc/PID/fd, and hold one or fill it, which the
-    daemon would wait for.
-    """
-    file = open(os.memfd_create("profd-builder", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC), "r+b", buffering=0)  # noqa: SIM115
-    file.write(said)
-    file.seek(0)
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL | seals)
-    return file
 
 
 async def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

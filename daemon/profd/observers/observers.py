@@ -28,6 +28,10 @@ from profd.targets.memory import Memory
 from profd.targets.process import Process, ProcessId
 
 BY_HAND: Final = "build it once for this torch: profctl torch build"
+_BY_ROOT: Final = (
+    "the daemon builds none for root, as whom no compiler is to run by itself; build it once for this torch: "
+    "profctl torch build"
+)
 _LOOK_SECONDS: Final = 2.0  # at files of a target, which may lie on a disk that does not answer
 _ANOTHER: Final = (
     "one has been built that the process does not load: its profclient is of another version than the daemon's, so "
@@ -122,6 +126,8 @@ class Observers:
             return _ANOTHER
         if seen.wanted is None:
             return seen.why_not
+        if self._change_identity and seen.wanted.uid == 0:
+            return _BY_ROOT
         return _told(self._order(seen.wanted))
 
     def counts(self) -> Counter[str]:

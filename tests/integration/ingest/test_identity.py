@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -12,10 +14,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from profd import nobody
 from profd.ingest.streamers import Streamers
 from profd.workers.identity import unreadable
 
 from tests.support import arena_writer as writer
+from tests.support import readable
 from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig
 from tests.support.waiting import eventually
 
@@ -83,6 +87,56 @@ async def test_streamer_of_another_user_has_its_identity(rig: IngestRig) -> None
         assert not drain.problem
         drain.close()
         await streamers.close()
+
+
+OF_ROOT = """
+import asyncio, json, os, tempfile
+from pathlib import Path
+from profd.ingest.streamers import Streamers
+from tests.integration.ingest.test_identity import arena, effective
+from tests.support.ingest import EPOCH, INCARNATION, ingest_rig
+from tests.support.waiting import eventually
+
+def held(pid):
+    return sorted(os.readlink(file).partition(":[")[0] for file in Path(f"/proc/{pid}/fd").iterdir())
+
+async def main(folder):
+    async with ingest_rig(folder) as rig:
+        for path in (folder, rig.socket, folder / "control.sock"):
+            path.chmod(0o777)
+        streamers = Streamers(rig.socket, rig.ingest.find, change_identity=True)
+        assert not streamers.why_not(0, 0)
+        with arena() as fd:
+            intake = await rig.ingest.expect(INCARNATION, EPOCH, 0, folder)
+            drain = streamers.drain(0, 0, INCARNATION, EPOCH, fd)
+            await eventually(lambda: intake.chunks == 5 or drain.ended.is_set())
+            if not drain.problem:
+                pid = streamers.pids[0]
+                status, descriptors = effective(pid), held(pid)
+                await drain.finish(target_died=False)
+                print(json.dumps([status["Uid"], status["Gid"], status["Groups"], status["CapEff"], descriptors]))
+            print(json.dumps([drain.problem, intake.events]))
+            drain.close()
+            await streamers.close()
+
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(main(Path(folder)))
+"""
+
+
+@pytest.mark.skipif(bool(readable.why_not()), reason=readable.why_not())
+def test_the_streamer_of_root_s_processes_is_nobody_s_and_sends_all_the_same() -> None:
+    """Uid 0 without capabilities would own /etc/shadow, and be an admin to the daemon."""
+    command = readable.command(sys.executable, "-c", OF_ROOT)
+    said = subprocess.check_output(command, text=True).splitlines()
+    assert json.loads(said[-1]) == ["", 40]
+    uids, gids, groups, capabilities, descriptors = json.loads(said[0])
+    assert {*uids.split(), *gids.split()} == {str(nobody.STREAMER)}
+    assert (groups, int(capabilities, 16)) == ("", 0)
+    # Its input and output, its words, the arena, the link; gRPC's and the loop's own.
+    known = ("/dev/null", "/memfd:profd-told (deleted)", "/memfd:arena (deleted)", "socket", "anon_inode", "pipe")
+    assert {name for name in descriptors if not name.startswith(known)} == set()
+    assert (descriptors.count("/dev/null"), descriptors.count("/memfd:profd-told (deleted)")) == (2, 1)
 
 
 async def test_python_that_cannot_be_run_ends_the_drain_with_its_reason(

@@ -260,6 +260,41 @@ sys.stdin.read()
     assert job.process.stderr.read() == ""
 
 
+def test_a_child_forked_while_a_hook_starts_stops_it(agents):
+    """How far it came nobody knows: what it had put in would stay in the child for ever."""
+    job = agents.job(
+        """
+import os, sys, threading
+from profclient import _recorder, agent
+begun, go_on, stopped = threading.Event(), threading.Event(), []
+def start(options):
+    begun.set()
+    go_on.wait()
+agent.register_hook("modules", start, lambda _: stopped.append(os.getpid()))
+print("ready", flush=True)
+sys.stdin.readline()
+begun.wait()
+child = os.fork()
+if child == 0:
+    print(stopped == [os.getpid()], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+go_on.set()
+sys.stdin.readline()
+print(stopped, flush=True)
+sys.stdin.read()
+"""
+    )
+    link = agents.daemon.accept()
+    os.close(link.arm("ranges,modules").fd)
+    job.say("fork")
+    assert job.line() == "True"
+    assert link.stop().fields["reason"] == "stop"
+    job.say("and here")
+    assert job.line() == f"[{link.pid}]"  # once, and by its own recording's end
+    assert job.end() == 0
+
+
 def held_thread(folder):
     """What a job is started with whose threads do not run at once, while the file exists."""
     held, library = folder / "held", folder / "held_thread.so"

@@ -83,6 +83,10 @@ class Finder:
             task.add_done_callback(lambda _: self._looking.pop(process.id, None))
         return await asyncio.shield(task)
 
+    async def listeners(self, process: Process) -> tuple[Listener, ...]:
+        """Where it listens now; nothing is asked, and nothing kept."""
+        return (await asyncio.to_thread(self._look, process)).listeners
+
     async def close(self) -> None:
         """End every look."""
         tasks = list(self._looking.values())

@@ -12,12 +12,13 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from profd.capture.model import Cost, Phase, RawFile, Reason, Recording, State
 from profd.limits import JAX_LEFTOVERS_MAX, JAX_RECORDING_BYTES_MAX, MiB
+from profd.sources.jax.listeners import Listener
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.recording import FORMAT, Recorder
 from profd.sources.jax.service import Failure, Service, ServiceFailed
@@ -56,7 +57,7 @@ class LastSeconds(Recorder):
             (self._session.directory / NOTE).unlink(missing_ok=True)
 
     def _note(self) -> None:
-        (self._session.directory / NOTE).write_text(json.dumps({"address": self._address}))
+        (self._session.directory / NOTE).write_text(_told(self._server))
 
     async def _follow(self, service: Service) -> Recording:
         self._first_ns = began_ns = time.time_ns()
@@ -135,22 +136,26 @@ class LastSeconds(Recorder):
         )
 
 
-async def end_leftovers(journal: Path, alive: Callable[[ProcessId], bool]) -> int:
-    """End the sessions that a daemon left behind which was killed; how many there were."""
+async def end_leftovers(journal: Path, still_listens: Callable[[ProcessId, Listener], Awaitable[bool]]) -> int:
+    """End the sessions that a daemon left behind which was killed; how many there were.
+
+    `still_listens`: a process has these sockets to itself. Who else answers at the port by now is told nothing.
+    """
     notes = sorted(journal.glob(f"*/*/{NOTE}"))[:JAX_LEFTOVERS_MAX]
-    return sum(await asyncio.gather(*(_end(note, alive) for note in notes)))
+    return sum(await asyncio.gather(*(_end(note, still_listens) for note in notes)))
 
 
-async def _end(note: Path, alive: Callable[[ProcessId], bool]) -> bool:
-    process, address = _process(note.parent.name), _address(note)
-    lives = process is not None and bool(address) and alive(process)
-    if lives:
-        service = Service(address)
+async def _end(note: Path, still_listens: Callable[[ProcessId, Listener], Awaitable[bool]]) -> bool:
+    process, server = _process(note.parent.name), _server(note)
+    theirs = False
+    if process is not None and server is not None and await still_listens(process, server):
+        theirs = True
+        service = Service(server.address)
         await service.stop_continuous()
         await service.close()
         log.warning("ended continuous profiling that was left behind", extra={"target": note.parent.name})
     note.unlink(missing_ok=True)
-    return lives
+    return theirs
 
 
 def _process(name: str) -> ProcessId | None:
@@ -158,9 +163,14 @@ def _process(name: str) -> ProcessId | None:
     return ProcessId(int(pid), int(ticks)) if pid.isdecimal() and ticks.isdecimal() else None
 
 
-def _address(note: Path) -> str:
+def _told(server: Listener) -> str:
+    return json.dumps({"address": server.address, "port": server.port, "sockets": sorted(server.sockets)})
+
+
+def _server(note: Path) -> Listener | None:
     try:
-        address = json.loads(note.read_text())["address"]
+        said = json.loads(note.read_text())
+        server = Listener(int(said["port"]), str(said["address"]), frozenset(map(int, said["sockets"])))
     except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return address if isinstance(address, str) and address.startswith(("ipv4:127.", "ipv6:[::1]:")) else ""
+        return None
+    return server if server.address.startswith(("ipv4:127.", "ipv6:[::1]:")) else None

@@ -19,6 +19,7 @@ from profd.capture.model import Cost, Options, Phase, RawFile, Reason, Recording
 from profd.errors import Exhausted
 from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
 from profd.sources.base import Session
+from profd.sources.jax.listeners import Listener
 from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows
 from profd.sources.jax.service import Failure, Service, ServiceFailed
 from profd.targets.identity import Accepted, Standing
@@ -47,7 +48,7 @@ class Recorder:
     def __init__(
         self,
         process: Process,
-        address: str,
+        server: Listener,
         options: Options,
         cut: Windows,
         session: Session,
@@ -55,7 +56,7 @@ class Recorder:
         gate: asyncio.Semaphore,
     ) -> None:
         self._name = f"pid {process.id.pid}"
-        self._address = address
+        self._server = server
         self._options = options
         self._cut = cut
         self._session = session
@@ -67,7 +68,7 @@ class Recorder:
     async def run(self) -> Recording:
         """Record; nothing of ours is left in the process, also when this is cancelled."""
         began_ns = time.time_ns()
-        service = Service(self._address)
+        service = Service(self._server.address)
         try:
             await self._wait_for_start()
             if self._session.stop.is_set():

@@ -16,6 +16,7 @@ from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.jax import planning
 from profd.sources.jax.finder import Finder, Found
 from profd.sources.jax.last import LastSeconds, end_leftovers
+from profd.sources.jax.listeners import Listener
 from profd.sources.jax.recording import Recorder
 from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
@@ -47,7 +48,7 @@ class JaxSource(Source):
     async def open(self) -> None:
         """End what an earlier daemon left recording."""
         if self._journal is not None:
-            await end_leftovers(self._journal, self._table.alive)
+            await end_leftovers(self._journal, self._still_listens)
 
     async def close(self) -> None:
         """End what still looks for servers."""
@@ -113,7 +114,7 @@ class JaxSource(Source):
         try:
             recorder = (LastSeconds if options.last_ns else Recorder)(
                 process,
-                server.address,
+                server,
                 options,
                 planning.windows(options),
                 session,
@@ -130,6 +131,15 @@ class JaxSource(Source):
     def status(self) -> tuple[bool, str, int]:
         """For `doctor`: those that were looked at."""
         return True, "asks the listening ports of JAX and TensorFlow processes", self._finder.servers()
+
+    async def _still_listens(self, process: ProcessId, server: Listener) -> bool:
+        """Whether these very sockets are that process's alone: while no daemon ran a port may have become another's."""
+        found = await asyncio.to_thread(self._table.get, process.pid)
+        if found is None or found.id != process:
+            return False
+        with contextlib.closing(Accepted(process, found.uid)) as accepted:
+            unheld = await asyncio.to_thread(accepted.hold)
+            return not unheld and server in await self._finder.listeners(found) and accepted.same
 
     def _refused(self, process: Process, offer: Offer) -> Recording:
         if not self._table.alive(process.id):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from profd import nobody
 from profd.sources.pyspy.permission import Rights
 from profd.targets.process import Process
 
 SAME: Final = -1  # the daemon's own: it has no other to give
-# Nobody's, and never will be (systemd's table of uids). In turn, so that no sampler is another one's user.
-_NOBODYS: Final = itertools.cycle(range(65520, 65534))
+_NOBODYS: Final = itertools.cycle(nobody.SAMPLERS)
 _LIBRARY: Final = b"/libpython"
 _MAPS_BYTES_MAX: Final = 16 << 20
 

@@ -145,7 +145,7 @@ class Recorder:
             if stream is not None
         ]
         try:
-            await _first_of(START_SECONDS, pyspy.wait(), self._began.wait(), self._session.stop.wait())
+            await _first_of(START_SECONDS, tool.gone(pyspy), self._began.wait(), self._session.stop.wait())
             asked = False
             if self._began.is_set():
                 self._session.report(State.RECORDING, f"sampling {self._sampling.hz} times a second")
@@ -154,7 +154,7 @@ class Recorder:
             self._ended_ns = time.time_ns()
             in_time = await self._finish(pyspy)
             self._gone_ns = time.time_ns()
-            await asyncio.wait(readers, timeout=_KILL_SECONDS)
+            await asyncio.wait(readers, timeout=tool.HELD_SECONDS)  # others may hold its pipes
             await asyncio.to_thread(spout.finish)
             recording = self._judge(pyspy.returncode or 0, asked, in_time)
             if spout.failure:
@@ -178,7 +178,7 @@ class Recorder:
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
             self._target.look_at_threads()
-            await _first_of(min(left, _LOOK_SECONDS), pyspy.wait(), self._session.stop.wait())
+            await _first_of(min(left, _LOOK_SECONDS), tool.gone(pyspy), self._session.stop.wait())
         return False
 
     def _look(self) -> Standing:
@@ -200,7 +200,7 @@ class Recorder:
             return True
         with contextlib.suppress(ProcessLookupError):
             pyspy.kill()
-        await pyspy.wait()
+        await tool.gone(pyspy)
         return False
 
     def _heard(self, line: str) -> None:

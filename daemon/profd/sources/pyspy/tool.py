@@ -30,6 +30,8 @@ VERSION_SECONDS: Final = 30.0
 REAP_SECONDS: Final = 10.0  # after a SIGKILL; more only in an uninterruptible sleep
 CATCH_SECONDS: Final = 10.0  # after its word that it samples; microseconds, unless it is starved
 _CATCH_LOOK_SECONDS: Final = 0.005
+_GONE_LOOK_SECONDS: Final = 0.01
+HELD_SECONDS: Final = 2.0  # after its end, for what it printed to be read
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
 _PACKAGES: Final = Path(__file__).resolve().parents[3]
@@ -185,6 +187,7 @@ async def _start_warden(confinement: Confinement, conversation: int) -> asyncio.
         *(str(value) for value in (os.getpid(), confinement.target, conversation)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,  # the daemon's own is its log
         pass_fds=[conversation],
         start_new_session=True,
     )
@@ -236,11 +239,9 @@ async def reap(process: asyncio.subprocess.Process) -> None:
             process.kill()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(REAP_SECONDS):
-            # asyncio sees the end only after that of the pipes, and stops reading one that fills up.
-            for stream in (process.stdout, process.stderr):
-                while stream is not None and await stream.read(1 << 16):
-                    pass
-            await process.wait()
+            await gone(process)
+    _transport(process).close()  # its pipes, too, whoever else holds them
+    await asyncio.sleep(0)  # which asyncio closes in its next round
     warden = _wardens.pop(process, None)
     if warden is not None:  # it ends by itself, but need not be waited for
         await reap(warden)
@@ -273,8 +274,23 @@ async def ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
     """Wait for its end; False if it goes on after `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await process.wait()
+            await gone(process)
     return process.returncode is not None
+
+
+async def gone(process: asyncio.subprocess.Process) -> None:
+    """Wait for its end, and for nothing else.
+
+    `Process.wait` waits for that of its pipes as well in some versions of Python, and their other ends can be held by
+    whoever has the sampler's uid.
+    """
+    while process.returncode is None:
+        await asyncio.sleep(_GONE_LOOK_SECONDS)
+
+
+def _transport(process: asyncio.subprocess.Process) -> asyncio.SubprocessTransport:
+    found: asyncio.SubprocessTransport = vars(process)["_transport"]
+    return found
 
 
 def sampler_cpu_seconds(process: asyncio.subprocess.Process) -> float | None:

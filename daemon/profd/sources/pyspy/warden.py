@@ -76,6 +76,7 @@ def _take(process: int, descriptor: int) -> int:
     taken = int(_libc.syscall(*map(ctypes.c_long, (_SYS_PIDFD_GETFD, holder, descriptor, 0))))
     if taken < 0:
         raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    os.close(holder)
     return taken
 
 

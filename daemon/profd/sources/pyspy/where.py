@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -113,11 +114,15 @@ async def _dump(target: Target, native: bool, accepted: Accepted) -> bytes:
         pyspy = await tool.spawn(program, arguments, confinement)
     except OSError as error:
         raise JobFailed(f"py-spy could not be started: {error}.") from error
-    answer, complaints = asyncio.create_task(_bounded(pyspy)), asyncio.create_task(_complaints(pyspy))
+    said, words = bytearray(), deque[str](maxlen=tool.LINES_KEPT)
+    answer = asyncio.create_task(_bounded(pyspy, said))
+    complaints = asyncio.create_task(_complaints(pyspy, words))
     try:
         async with asyncio.timeout(DUMP_SECONDS):
-            said, words = await answer, await complaints
-            await pyspy.wait()
+            await _first_of(answer, tool.gone(pyspy))
+            await tool.gone(pyspy)
+            # All that it said is on its way; others may hold its pipes, and are not waited for.
+            await asyncio.wait((answer, complaints), timeout=tool.HELD_SECONDS)
     except TimeoutError as error:
         raise JobFailed(f"py-spy did not read process {pid} within {DUMP_SECONDS:.0f} s.") from error
     finally:
@@ -131,7 +136,18 @@ async def _dump(target: Target, native: bool, accepted: Accepted) -> bytes:
     _check(accepted)  # py-spy reads no more, and nothing of what it said has been looked at
     if pyspy.returncode:
         raise _failure(pid, words)
-    return said
+    return bytes(said)
+
+
+async def _first_of(answer: asyncio.Task[None], end: Coroutine[Any, Any, None]) -> None:
+    """Raises what the reader of the answer raises."""
+    ending = asyncio.ensure_future(end)
+    try:
+        await asyncio.wait((answer, ending), return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            answer.result()
+    finally:
+        ending.cancel()
 
 
 def _check(accepted: Accepted) -> None:
@@ -139,22 +155,19 @@ def _check(accepted: Accepted) -> None:
         raise NotFound(f"{accepted.moved_on()}.")
 
 
-async def _bounded(pyspy: asyncio.subprocess.Process) -> bytes:
-    parts: list[bytes] = []
-    have = 0
+async def _bounded(pyspy: asyncio.subprocess.Process, said: bytearray) -> None:
     while pyspy.stdout is not None and (part := await pyspy.stdout.read(1 << 16)):
-        have += len(part)
-        if have > DUMP_BYTES_MAX:
+        said += part
+        if len(said) > DUMP_BYTES_MAX:
             raise Exhausted(
                 f"The stacks of a process exceed {DUMP_BYTES_MAX >> 20} MiB; sample it instead: "
                 "profctl start --source pyspy."
             )
-        parts.append(part)
-    return b"".join(parts)
 
 
-async def _complaints(pyspy: asyncio.subprocess.Process) -> deque[str]:
-    return await tool.last_lines(pyspy.stderr) if pyspy.stderr is not None else deque()
+async def _complaints(pyspy: asyncio.subprocess.Process, words: deque[str]) -> None:
+    if pyspy.stderr is not None:
+        await tool.last_lines(pyspy.stderr, words.append)
 
 
 def _failure(pid: int, complaints: deque[str]) -> ProfdError:

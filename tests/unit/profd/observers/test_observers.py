@@ -132,6 +132,17 @@ async def test_one_that_the_process_does_not_load_is_told(
     assert "of another version than the daemon's" in observers.fix(ME)
 
 
+async def test_a_daemon_for_all_users_lets_no_compiler_run_as_root(builder: Builder) -> None:
+    root = Observers(enabled=True, change_identity=True)
+    theirs = replace(ME, uid=0)
+    await root.look([theirs])
+    assert "builds none for root" in root.fix(theirs)
+    assert "profctl torch build" in root.fix(theirs)
+    await root.close()
+    assert not builder.asked
+    assert not root.counts()
+
+
 async def test_nothing_is_built_where_it_is_off_or_cannot_be(
     observers: Observers, builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.jax import finder, last, planning, recording
+from profd.sources.jax.listeners import Listener, listening
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 from profd.targets.identity import Accepted
+from profd.targets.process import Process
+from profd.targets.table import ProcessTable
 
 from tests.support import other_program
 from tests.support.captures import LONG
 from tests.support.other_program import needs_setuid
 from tests.support.profiler_server import FakeProfiler, response, serving, whole
 from tests.support.waiting import eventually
-from tests.unit.profd.sources.jax.test_recording import Bench, Table
+from tests.unit.profd.sources.jax.test_recording import Bench, process_of_self
 
 LAST = Options(last_ns=SECOND // 10)
 
@@ -98,7 +103,9 @@ def test_the_gap_that_the_last_seconds_begin_in_is_one_of_theirs(
     bench = Bench(tmp_path, 1)
     cut = planning.windows(Options(last_ns=last_ns))
     accepted = Accepted(bench.job.id, bench.job.uid)
-    recorder = last.LastSeconds(bench.job, "", LAST, cut, bench.session, accepted, asyncio.Semaphore())
+    recorder = last.LastSeconds(
+        bench.job, Listener(1, "", frozenset()), LAST, cut, bench.session, accepted, asyncio.Semaphore()
+    )
     recorder._first_ns = 1000
     recorder._windows = [recording.Window(began, began + 25, began + 35, None) for began in (1000, 1035, 1070, 1105)]
     recorder._let_go(1130 - last_ns)
@@ -181,31 +188,72 @@ async def test_a_cancelled_recording_leaves_no_session(tmp_path: Path) -> None:
         assert not (tmp_path / last.NOTE).exists()
 
 
+def noted(journal: Path, name: str, text: str) -> Path:
+    """What a daemon leaves behind that is killed."""
+    folder = journal / "c1" / name
+    folder.mkdir(parents=True)
+    (folder / last.NOTE).write_text(text)
+    return folder / last.NOTE
+
+
+def named(process: Process) -> str:
+    return f"{process.id.pid}-{process.id.start_ticks}"
+
+
+def at(port: int, job: Process) -> Listener:
+    """The server of the job at that port, as the kernel tells."""
+    return next(one for one in listening(job).listeners if one.port == port)
+
+
+async def opened(journal: Path) -> None:
+    source = JaxSource(journal=journal)
+    await source.open()
+    await source.close()
+
+
 async def test_what_a_killed_daemon_left_is_ended_by_the_next(tmp_path: Path) -> None:
     """Of processes that live; notes that say nothing, or lead elsewhere, are only removed."""
     left, other = FakeProfiler(whole, snapshots=numbered), FakeProfiler(whole, snapshots=numbered)
     left.continuous = other.continuous = True
-
-    def note(name: str, text: str) -> Path:
-        folder = tmp_path / "journal" / "c1" / name
-        folder.mkdir(parents=True)
-        (folder / last.NOTE).write_text(text)
-        return folder / last.NOTE
-
+    me = process_of_self()
     with serving(left) as port, serving(other) as other_port:
+        server, another = at(port, me), at(other_port, me)
+        elsewhere = replace(another, address=f"dns:localhost:{other_port}")
         notes = [
-            note(f"{os.getpid()}-7", json.dumps({"address": f"ipv4:127.0.0.1:{port}"})),
-            note("100-x", json.dumps({"address": f"ipv4:127.0.0.1:{other_port}"})),
-            note("101-1", json.dumps({"address": f"dns:localhost:{other_port}"})),
-            note("102-1", "{"),
-            note("103-1", "[]"),
+            noted(tmp_path, named(me), last._told(server)),
+            noted(tmp_path, "100-x", last._told(another)),
+            noted(tmp_path, f"{os.getpid()}-1", last._told(another)),  # an earlier process of that pid
+            noted(tmp_path, f"{os.getpid()}-{me.id.start_ticks:011}", last._told(elsewhere)),
+            noted(tmp_path, "102-1", "{"),
+            noted(tmp_path, "103-1", "[]"),
         ]
-        source = JaxSource(table=Table(), journal=tmp_path / "journal")
-        await source.open()
-        await source.close()
+        await opened(tmp_path)
     assert not left.continuous
     assert other.continuous
     assert not any(path.exists() for path in notes)
+
+
+async def test_who_has_the_port_by_now_is_told_nothing(tmp_path: Path) -> None:
+    """The process lives, and its server has gone: at its port another one may listen, of its own or of anybody."""
+    me = process_of_self()
+    with serving(FakeProfiler(whole)) as port:
+        gone = at(port, me)
+    later = FakeProfiler(whole, snapshots=numbered)
+    later.continuous = True
+    with serving(later) as port:
+        address = f"ipv4:127.0.0.1:{port}"
+        note = noted(tmp_path, named(me), last._told(Listener(port, address, gone.sockets)))
+        await opened(tmp_path)
+        assert later.continuous
+        assert not note.exists()
+        # GIVEN a process that does not listen there at all
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as job:
+            silent = ProcessTable().get(job.pid)
+            assert silent is not None
+            noted(tmp_path, named(silent), last._told(at(port, me)))
+            await opened(tmp_path)
+            job.communicate()
+    assert later.continuous
 
 
 async def test_a_broken_connection_keeps_what_was_fetched(tmp_path: Path) -> None:
