@@ -38,6 +38,23 @@ class Counts:
     kind: str = "counts"
 
 
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """How one thing changed in a run of long use: by 1,000 captures, with its 95 % interval."""
+
+    program: str
+    captures: int
+    questions: int
+    settled: int  # captures that were not looked at
+    slope: float
+    low: float
+    high: float
+    least: int
+    most: int
+    shard: str = "slopes"
+    kind: str = "slopes"
+
+
 def _summed(row: dict[str, Any]) -> dict[str, int]:
     return {name: row[name] for name in COUNTED}
 

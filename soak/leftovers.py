@@ -45,9 +45,9 @@ def _processes(rig: Rig) -> Iterator[str]:
             yield f"process {pid} has outlived its parent: {_name(pid)}"
     workers = 0
     for pid in victims.below(daemon):
-        if victims.role(pid) == "worker":
-            workers += 1
-        else:
+        role = victims.role(pid)
+        workers += role == "worker"
+        if role not in ("worker", "streamer"):  # a streamer waits a minute for more
             yield f"process {pid} of the daemon: {_name(pid)}"
     if workers != _WORKERS:
         yield f"{workers} workers"
@@ -78,7 +78,8 @@ def _targets(rig: Rig) -> Iterator[str]:
             said = dict(line.split(":\t", 1) for line in Path(f"/proc/{job.pid}/status").read_text().splitlines())
             if said["State"][0] in "tT" or said["TracerPid"] != "0":
                 yield f"target {job.pid} is {said['State']}, traced by {said['TracerPid']}"
-    for pid in (rig.found.running.process.pid, *rig.jobs):
+    daemon = rig.found.running.process.pid
+    for pid in (daemon, *victims.having(daemon, "streamer"), *rig.jobs):
         yield from (f"{name} is open in {pid}" for name in _memfds(pid))
 
 

@@ -34,8 +34,11 @@ _FAULTS_MAX: Final = 5  # directories that are kept; then it is enough
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-def run(ledger: Ledger, kills: int, seed: int) -> None:
-    """So many kills. A fault ends its round, keeps its directory, and the next round begins in another one."""
+def run(ledger: Ledger, kills: int, seed: int) -> bool:
+    """So many kills; whether all was well.
+
+    A fault ends its round and keeps its directory; the next round begins in another one.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     done, number, faulty, begin = 0, 0, 0, time.monotonic()
     while done < kills and faulty < _FAULTS_MAX:
@@ -60,6 +63,7 @@ def run(ledger: Ledger, kills: int, seed: int) -> None:
             print(f"FAULT in round {number} of SEED={seed}; all of it lies in {directory}", flush=True)
         else:
             shutil.rmtree(directory, ignore_errors=True)
+    return not faulty
 
 
 def _lanes(one: Rig) -> list[Callable[[], None]]:
