@@ -13,7 +13,7 @@ from soak import victims
 from soak.rig import Rig
 
 _PATIENCE_SECONDS: Final = 90.0  # an agent that has lost its daemon tries again for 15 s
-_EMPTY: Final = ("staging", "trash", "journal", "gates/*/in", "gates/*/out/tmp")
+_EMPTY: Final = ("staging", "trash", "gates/*/in", "gates/*/out/tmp")
 _WORKERS: Final = 2
 _SHARED: Final = Path("/dev/shm")
 
@@ -58,6 +58,9 @@ def _files(rig: Rig, sockets: frozenset[str]) -> Iterator[str]:
     for pattern in _EMPTY:
         for folder in state.glob(pattern):
             yield from (f"{path} is left" for path in folder.iterdir())
+    for file in state.glob("journal/*/*/[!.]*"):
+        if file.stat().st_size:  # an empty one waits for a program that may come back
+            yield f"{file} is left"
     if (gates := len(list((state / "gates").iterdir()))) != _WORKERS:
         yield f"{gates} gates"
     if baseline(rig) != sockets:

@@ -37,6 +37,8 @@ class Follow:
     capture: str = ""
     daemons: int = 0  # that were killed since it was asked for
     hits: set[str] = field(default_factory=set)  # what else was killed since then
+    since: float = 0.0  # when the first of the daemons was
+    away_seconds: float = 0.0  # from then until the last of their successors was ready
 
 
 class Rig:
@@ -112,8 +114,13 @@ class Rig:
         with self.lock:
             for follow in self.following:
                 follow.daemons += 1
+                follow.since = follow.since or time.monotonic()
                 follow.promise.ends(follow.counted())
         self.found.kill(away_seconds, self._read_journals)
+        with self.lock:
+            for follow in self.following:
+                if follow.since:
+                    follow.away_seconds = time.monotonic() - follow.since
 
     def _read_journals(self) -> None:
         with self.lock:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -40,12 +42,18 @@ class Watcher:
         self._thread.join()
         self._client.close()
 
-    def retrying(self, capture: str) -> None:
-        """Its owner asks for another end. What is under way is not looked at: it may be of before."""
+    @contextlib.contextmanager
+    def retrying(self, capture: str) -> Iterator[None]:
+        """Its owner asks for another end. What is under way when the answer comes is not looked at: it is of before."""
         with self._lock:
-            self._retried[capture] = self.looks + 1
+            self._retried[capture] = sys.maxsize
             for key in [key for key in self._ends if key[0] == capture]:
                 del self._ends[key]
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._retried[capture] = self.looks + 1
 
     def forget(self) -> None:
         """What has been seen so far: its traces are about to be deleted."""

@@ -13,6 +13,7 @@ from soak.client import PATIENCE_SECONDS, Client, Refused
 from soak.rig import Follow, Rig
 
 _LOOK_SECONDS: Final = 0.03
+_GRACE_SECONDS: Final = 10.0  # a program looks for the next daemon for 15 s, and takes a few of these to find it
 _RETRIES: Final = 12  # a worker may be killed under each
 
 
@@ -62,12 +63,15 @@ def ended(rig: Rig, client: Client, follow: Follow) -> pb.TargetStatus:
     for _ in range(_RETRIES):
         if found.state != pb.STATE_FAILED or "profctl retry" not in found.message:
             break
-        rig.watcher.retrying(follow.capture)
-        try:
-            client.captures("RetryCapture", pb.CaptureRef(id=follow.capture))
-        except Refused as error:
-            if error.code is not grpc.StatusCode.FAILED_PRECONDITION:  # a daemon that was killed had begun it
-                raise
+        if found.reason == pb.REASON_DAEMON_RESTARTED and follow.away_seconds > _GRACE_SECONDS:
+            with rig.lock:
+                follow.promise.first = None  # its program has given up waiting for a daemon
+        with rig.watcher.retrying(follow.capture):
+            try:
+                client.captures("RetryCapture", pb.CaptureRef(id=follow.capture))
+            except Refused as error:
+                if error.code is not grpc.StatusCode.FAILED_PRECONDITION:  # a daemon that was killed had begun it
+                    raise
         found = reached(client, follow, pb.STATE_STORED)
     if found.trace:
         with rig.lock:

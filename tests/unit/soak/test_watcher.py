@@ -47,7 +47,8 @@ def test_a_retry_may_bring_another_end() -> None:
     said: list[str] = []
     watcher = Watcher(Path("/nowhere"), said.append)
     watcher.look([capture(pb.STATE_FAILED)])
-    watcher.retrying("c1")
+    with watcher.retrying("c1"):
+        watcher.look([capture(pb.STATE_FAILED)])
     watcher.look([capture(pb.STATE_FAILED)])  # it was asked for before
     watcher.look([capture(pb.STATE_COLLATING)])
     watcher.look([capture(pb.STATE_STORED, trace="t")])
