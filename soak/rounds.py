@@ -74,11 +74,17 @@ def _lanes(one: Rig) -> list[Callable[[], None]]:
 def _round(one: Rig, lanes: list[Callable[[], None]], quota: int, sockets: frozenset[str]) -> None:
     one.quota = quota
     one.outcomes.clear()
-    threads = [threading.Thread(target=_guarded, args=(one, each)) for each in (*lanes, Killer(one).run)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    killer, *threads = [
+        threading.Thread(target=_guarded, args=(one, each), daemon=True) for each in (Killer(one).run, *lanes)
+    ]
+    try:
+        for thread in (killer, *threads):
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:  # also of a run that is broken off: lanes may go on, but nobody starts another daemon
+        one.quota = 0 if threads[0].is_alive() else one.quota
+        killer.join()
     if not one.faults:
         _guarded(one, lambda: _check(one, sockets))
 
