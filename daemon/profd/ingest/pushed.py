@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from profd import limits
 from profd.capture.model import Loss
-from profd.errors import BadInput, Exhausted, ProfdError
+from profd.errors import BadInput, Exhausted, JobFailed, ProfdError, WorkerDied
 from profd.ingest.intake import Ingest, Intake
 from profd.ingest.journal_file import JournalFile
 from profd.limits import INGEST_LABEL_CHARS_MAX, INGEST_PUSHED_BYTES_MAX
@@ -40,6 +41,7 @@ _SHARE: Final = Share(
 _RATE: Final = Rate(
     "pushed_rate", "streams without a capture", limits.INGEST_PUSHED_PER_SECOND, limits.INGEST_PUSHED_BURST
 )
+_ENDED_KEPT: Final = 1024  # streams whose sender may ask once more what they became
 
 log = logging.getLogger("profd.ingest")
 
@@ -141,6 +143,7 @@ class Pushed:
         self._share = Shares(_SHARE)
         self._rate = Rates(_RATE)
         self._not_stored = RareLine(log, "a pushed stream was not stored", burst=5)  # an empty one takes no effort
+        self._ended: OrderedDict[Key, tuple[int, str]] = OrderedDict()  # the owner, and the trace or empty
 
     async def open(self, caller: Caller, incarnation: int, epoch: int, label: str) -> Push:
         """The stream of these ids: a new one, or one whose sender comes back. Raises Exhausted, BadInput or Denied."""
@@ -148,6 +151,17 @@ class Pushed:
         found = self._open.get((incarnation, epoch)) or await self._begin(caller, (incarnation, epoch), label)
         found.intake.require(caller)
         return found
+
+    async def became(self, caller: Caller, incarnation: int, epoch: int) -> str:
+        """The trace of a stream whose sender had finished, and asks again. Raises JobFailed where there is none."""
+        push = self._open.get((incarnation, epoch))
+        if push is not None:
+            push.intake.require(caller)
+            return await push.stored()
+        uid, trace = self._ended.get((incarnation, epoch), (None, ""))
+        if trace and (caller.admin or caller.uid == uid):
+            return trace
+        raise JobFailed("the stream had come, and no trace of yours was made of it; send it again with another number")
 
     async def _begin(self, caller: Caller, key: Key, label: str) -> Push:
         """A new one, unless another call with the same ids is sooner."""
@@ -193,16 +207,30 @@ class Pushed:
             warnings = [] if intake.finished.is_set() else [push.unfinished]
             if intake.failure:
                 warnings.append(intake.failure)
-            record = await self._shelf.import_stream(
-                push.caller, push.file.fileno(), push.label, intake.losses, warnings
-            )
-            return record.id
+            trace = await self._stored(push, warnings)
         except Exception as error:
             self._not_stored.tell(push.caller.uid, label=push.label, why=str(error))
             raise
         finally:
             self._open.pop((intake.incarnation, intake.epoch), None)
             push.held.close()
+        self._ended[intake.incarnation, intake.epoch] = (push.caller.uid, trace)
+        while len(self._ended) > _ENDED_KEPT:
+            self._ended.popitem(last=False)
+        return trace
+
+    async def _stored(self, push: Push, warnings: Sequence[str]) -> str:
+        """The trace. Its sender may be gone, and nobody has the events but us: a worker that dies has a successor."""
+
+        async def store() -> str:
+            fd, losses = push.file.fileno(), push.intake.losses
+            return (await self._shelf.import_stream(push.caller, fd, push.label, losses, warnings)).id
+
+        try:
+            return await store()
+        except WorkerDied as error:
+            log.warning("a pushed stream is stored anew", extra={"label": push.label, "why": str(error)})
+            return await store()
 
 
 def _seen(done: asyncio.Future[str]) -> None:
