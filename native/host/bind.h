@@ -5,4 +5,6 @@
 
 namespace profd::host {
 
+void bind_guarded(nanobind::module_& m);
+
 }  // namespace profd::host
