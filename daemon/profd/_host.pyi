@@ -6,4 +6,3 @@ def ask(requests: list[tuple[int, str, int]], seconds: float) -> tuple[int, list
     A request is (kind, path, limit): targets/guarded.py has the kinds. An answer is what was read, a descriptor, or
     -errno (-EINPROGRESS: it was not reached). First comes 0 (answered), 1 (given up) or 2 (no process could be made).
     """
-    ...

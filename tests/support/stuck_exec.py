@@ -1,8 +1,8 @@
 """A process that is in the middle of execve, and stays there: a file system that does not answer.
 
 The file system is FUSE, spoken raw (linux/fuse.h), mounted by root in a mount namespace of its own: `/held` can be
-opened, and its close is never answered. A program that has it open with FD_CLOEXEC and execs waits for that answer where
-the kernel holds the lock of exec, with which it answers for `environ`, `maps`, `pagemap` and others of that process.
+opened, and its close is never answered. A program that has it open with FD_CLOEXEC and execs waits for that while
+it holds the lock of exec, without which the kernel does not tell of `stat`, `environ`, `maps`, links and others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -95,9 +94,8 @@ def _hold(folder: str, uid: int, before: str) -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM.format(before=before), str(uid), folder],
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
     )
-    assert program.stdin is not None and program.stdout is not None
+    assert program.stdin is not None
     _say(f"pid {program.pid}")
     try:
         for line in sys.stdin:
@@ -139,7 +137,8 @@ class StuckProcess:
 
     def close(self) -> None:
         """End it: the file system goes, and with it what waited for it."""
-        assert self._holder.stdin is not None and self._holder.stdout is not None
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
         self._holder.stdin.close()
         self._holder.wait(30)
         self._holder.stdout.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import select
 import socket
 import struct
@@ -27,6 +28,7 @@ from profd.sources.kineto.floods import Floods
 from profd.sources.kineto.registry import Drop, Peer, Pending, Registered, Registry
 from profd.targets import procfs
 from profd.targets.process import ProcessId
+from profd.targets.starts import starts
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,9 @@ class SocketThread:
         self._stopping = False
         self._anew: deque[int] = deque()
         self._thread = threading.Thread(target=self._run, name="kineto-polls", daemon=True)
+        self._unknown: queue.Queue[_Unknown | None] = queue.Queue(limits.KINETO_UNKNOWN_MAX)
+        self._waiting: Counter[int] = Counter()  # there, by uid
+        self._introducing = threading.Thread(target=self._introduce, name="kineto-senders", daemon=True)
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Begin to answer. Once.
@@ -66,12 +71,15 @@ class SocketThread:
         self._endpoints = {endpoint.socket.fileno(): endpoint for endpoint in endpoints}
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread.start()
+        self._introducing.start()
 
     def stop(self) -> None:
         """Answer nobody any more; returns when the thread ended. The endpoints stay open."""
         self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
+        self._unknown.put(None)
+        self._introducing.join()
         os.close(self._wake)
 
     def bound_anew(self, endpoint: Endpoint) -> None:
@@ -108,7 +116,7 @@ class SocketThread:
         """Drop processes that ended; how many. Reads /proc, so not from the thread that answers."""
         with self._lock:
             quiet = self._registry.quiet(time.monotonic_ns())
-        ended = [process for process in quiet if _start_ticks(process.pid) != process.start_ticks]
+        ended = [process for process in quiet if starts.of(process.pid) != process.start_ticks]
         with self._lock:
             for process in ended:
                 self._registry.forget(process)
@@ -148,16 +156,53 @@ class SocketThread:
             if self._floods.beyond(sender.pid, sender.uid, time.monotonic_ns()):
                 self._counts[_FLOOD] += 1
                 continue
-            taken = _untrusted(endpoint, data, sender, flags, address)
-            if isinstance(taken, str):
-                self._count(f"dropped.{taken}")
-                self._complain(sender.pid, taken)
+            request = _untrusted(endpoint, data, sender, flags, address)
+            if isinstance(request, str):
+                self._drop(sender, request)
                 continue
+            started = starts.known(sender.pid)
+            if not started:
+                self._ask(_Unknown(endpoint, request, sender, address))
+                continue
+            taken = _peer(endpoint, sender, started, address), request, sender.sent_ns
             if newest.pop(taken[0].address, None) is not None:
                 self._count(f"dropped.{Drop.STALE}")
             newest[taken[0].address] = taken
         for peer, request, sent_ns in newest.values():
             self._answer(endpoint, peer, request, sent_ns)
+
+    def _ask(self, unknown: _Unknown) -> None:
+        """Leave a sender that was not heard of before to the thread that may wait for it."""
+        with self._lock:
+            waiting = self._waiting[unknown.sender.uid]
+            full = waiting >= limits.KINETO_UNKNOWN_PER_UID_MAX or self._unknown.full()
+            if not full:
+                self._waiting[unknown.sender.uid] += 1
+                self._unknown.put_nowait(unknown)
+        if full:
+            self._drop(unknown.sender, "unknown_sender")
+
+    def _introduce(self) -> None:
+        """In a thread of its own: ask who senders are, which may wait, and answer those."""
+        while (unknown := self._unknown.get()) is not None:
+            sender = unknown.sender
+            started = starts.of(sender.pid)
+            with self._lock:
+                self._waiting[sender.uid] -= 1
+                if not self._waiting[sender.uid]:
+                    del self._waiting[sender.uid]
+            if not started:
+                self._drop(sender, "does_not_answer" if procfs.unanswering(sender.pid) else "ended")
+                continue
+            peer = _peer(unknown.endpoint, sender, started, unknown.address)
+            try:
+                self._answer(unknown.endpoint, peer, unknown.request, sender.sent_ns)
+            except Exception:  # as in the other thread
+                log.exception("kineto: a datagram could not be handled")
+
+    def _drop(self, sender: _Sender, reason: str) -> None:
+        self._count(f"dropped.{reason}")
+        self._complain(sender.pid, reason)
 
     def _answer(self, endpoint: Endpoint, peer: Peer, request: wire.Poll | wire.Context, sent_ns: int) -> None:
         with self._lock:
@@ -218,6 +263,16 @@ class _Sender:
     attached: bool = False  # descriptors came with it
 
 
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """A request whose sender has to be asked about."""
+
+    endpoint: Endpoint
+    request: wire.Poll | wire.Context
+    sender: _Sender
+    address: Any
+
+
 def _ancillary(ancillary: list[tuple[int, int, bytes]]) -> _Sender:
     pid, uid, gid, sent_ns, attached = 0, -1, -1, 0, False
     for level, kind, data in ancillary:
@@ -238,8 +293,8 @@ def _ancillary(ancillary: list[tuple[int, int, bytes]]) -> _Sender:
 
 def _untrusted(
     endpoint: Endpoint, data: bytes, sender: _Sender, flags: int, address: Any
-) -> tuple[Peer, wire.Poll | wire.Context, int] | str:
-    """Who sent what and when (Unix ns), or why that is not to be answered."""
+) -> wire.Poll | wire.Context | str:
+    """What was sent, or why that is not to be answered."""
     if sender.attached or flags & socket.MSG_CTRUNC:
         return "attached_descriptors"
     if flags & socket.MSG_TRUNC:
@@ -253,13 +308,8 @@ def _untrusted(
     request = wire.parse_untrusted(data)
     if isinstance(request, wire.Malformed):
         return request.value
-    start_ticks = _start_ticks(sender.pid)
-    if start_ticks is None:
-        return "ended"
-    peer = Peer(ProcessId(sender.pid, start_ticks), sender.uid, sender.gid, address, endpoint.mode)
-    return peer, request, sender.sent_ns
+    return request
 
 
-def _start_ticks(pid: int) -> int | None:
-    stat = procfs.stat_of(pid)
-    return stat.start_ticks if stat is not None and stat.state not in "ZX" else None
+def _peer(endpoint: Endpoint, sender: _Sender, started: int, address: Any) -> Peer:
+    return Peer(ProcessId(sender.pid, started), sender.uid, sender.gid, address, endpoint.mode)

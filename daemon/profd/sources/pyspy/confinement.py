@@ -11,13 +11,13 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from profd.sources.pyspy.permission import Rights
+from profd.targets import procfs
 from profd.targets.process import Process
 
 SAME: Final = -1  # the daemon's own: it has no other to give
 # Nobody's, and never will be (systemd's table of uids). In turn, so that no sampler is another one's user.
 _NOBODYS: Final = itertools.cycle(range(65520, 65534))
 _LIBRARY: Final = b"/libpython"
-_MAPS_BYTES_MAX: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ def confine(process: Process, native: bool, output: int | None = None) -> Confin
 def _reaches(pid: int, uid: int, gid: int) -> bool:
     """Can this identity open the libraries of Python that the process has mapped? By their modes alone."""
     try:
-        with open(f"/proc/{pid}/maps", "rb") as maps:
-            lines = [line for line in maps.read(_MAPS_BYTES_MAX).split(b"\n") if _LIBRARY in line]
+        maps = procfs.read(f"/proc/{pid}/maps", procfs.MAPS_BYTES) or b""
+        lines = [line for line in maps.split(b"\n") if _LIBRARY in line]
         found = {os.fsdecode(line.split(None, 5)[5]) for line in lines}
         return all(_readable(part, uid, gid) for path in found for part in _parts(f"/proc/{pid}/root", path))
     except OSError:
