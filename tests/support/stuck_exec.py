@@ -34,6 +34,7 @@ if uid:
     os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
     libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
 {before}
+os.write(1, b"r")
 os.read(0, 1)
 os.open("held", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
 os.execv("/bin/sleep", ["sleep", "1000"])
@@ -92,10 +93,13 @@ def _hold(folder: str, uid: int, before: str) -> None:
         os._exit(0)
     os.close(device)
     program = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM.format(before=before), str(uid), folder],
+        [sys.executable, "-c", _PROGRAM.replace("{before}", before), str(uid), folder],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdout.read(1)
     _say(f"pid {program.pid}")
     try:
         for line in sys.stdin:
@@ -113,6 +117,13 @@ def _hold(folder: str, uid: int, before: str) -> None:
 
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+def why_not() -> str:
+    """Why there can be none here: a sentence, or empty."""
+    if os.geteuid() != 0:
+        return "mounting takes root"
+    return "" if os.access("/dev/fuse", os.R_OK | os.W_OK) else "there is no /dev/fuse"
 
 
 class StuckProcess:
