@@ -219,6 +219,24 @@ ARENA_BYTES_LEAST: Final = 2 * MiB  # that is asked for without --force: below i
 ARENA_BYTES_MAX: Final = 4 * GiB
 ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena, and no more than a third of it
 
+# Senders of Kineto's datagrams that were not heard of before
+KINETO_UNKNOWN_MAX: Final = 512  # that wait to be asked about
+KINETO_UNKNOWN_PER_UID_MAX: Final = 128
+
+# Processes that do not answer: stuck within execve, or behind pages of a file system that is (targets/guarded.py)
+PROC_WAIT_SECONDS: Final = 0.25  # for one look into a process, while what looks waits; ten times that while it runs
+PROC_WAIT_LOOP_SECONDS: Final = 0.02  # the same on an event loop
+PROC_WAIT_SECONDS_PER_UID: Final = 0.5  # for all processes of a user, in PROC_STUCK_SECONDS
+PROC_WAIT_SECONDS_ALL: Final = 2.0  # for all processes; beyond it each has PROC_WAIT_SECONDS_MIN
+PROC_WAIT_SECONDS_MIN: Final = 0.01
+PROC_STUCK_SECONDS: Final = 5.0  # for which one that did not answer is not asked again
+PROC_STUCK_MAX: Final = 4096  # of them, and of their users, that are remembered
+PROC_STARTS_MAX: Final = 16_384  # processes whose start time is remembered
+PROC_STARTS_HELD_MAX: Final = 1024  # where that takes a descriptor for each (before Linux 6.9)
+PROC_MAPS_BYTES: Final = 4 * MiB  # of one process's mappings: some 40,000 of them; libraries of 20,000 fit in 2 MiB
+PROC_MAPS_BYTES_PER_UID: Final = 32 * MiB  # read in one list of processes; the rest is shown as it was known
+AGENT_PEERS_WAITING_MAX: Final = 64  # connections of one user that wait to be identified
+
 # GPUs
 GPU_LEASE_TTL_SECONDS: Final = 15.0  # a holder whose target is not heard of for so long is said to be silent
 GPU_HOLDER_CHARS_MAX: Final = 128  # of the name that another profiler gives itself

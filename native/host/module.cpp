@@ -6,4 +6,5 @@
 NB_MODULE(_host, m) {
   m.doc() = "What the daemon asks of the kernel.";
   profd::host::bind_datagrams(m);
+  profd::host::bind_guarded(m);
 }

@@ -10,6 +10,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,10 +29,12 @@ from profd.agents.protocol import (
 from profd.limits import (
     AGENT_HELLO_SECONDS,
     AGENT_LINES_BURST,
+    AGENT_PEERS_WAITING_MAX,
     AGENTS_MAX,
     AGENTS_PER_UID_MAX,
 )
 from profd.rare_line import RareLine
+from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
 from profd.trust.identify import start_ticks
 
@@ -79,6 +82,9 @@ class Registry:
         self._by_uid: Counter[int] = Counter()  # connections
         self._greetings: set[_Greeting] = set()
         self._cut_off = RareLine(log, "an agent was cut off", burst=AGENT_LINES_BURST)
+        self._closed = False
+        self._identifying: Counter[int] = Counter()  # connections, by uid
+        self._peers = ThreadPoolExecutor(2, "profd-peers")
 
     def get(self, process: ProcessId) -> Agent | None:
         """The agent of this process, if one is connected."""
@@ -101,12 +107,34 @@ class Registry:
         return replace(process, rank=rank, job=job)
 
     def accept(self, connection: socket.socket) -> None:
-        """A new connection; it is the registry's from here on."""
-        try:
-            peer, pidfd = _identify(connection)
-        except OSError as error:
+        """A new connection; it is the registry's from here on. Who it is is asked in a thread: that may wait."""
+        uid = _uid(connection)
+        if self._closed or self._identifying[uid] >= AGENT_PEERS_WAITING_MAX:
+            self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
+            return
+        self._identifying[uid] += 1
+        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, connection)
+        future.add_done_callback(lambda done: self._identified(uid, connection, done))
+
+    def _identified(self, uid: int, connection: socket.socket, done: asyncio.Future[tuple[Peer, int]]) -> None:
+        self._identifying[uid] -= 1
+        if not self._identifying[uid]:
+            del self._identifying[uid]
+        if done.cancelled():
+            connection.close()
+            return
+        error = done.exception()
+        if isinstance(error, OSError):
             self._refuse(connection, f"this daemon cannot see your process ({error.strerror}): run it with hostPID")
             return
+        peer, pidfd = done.result()
+        if self._closed:
+            os.close(pidfd)
+            connection.close()
+            return
+        self._admit(connection, peer, pidfd)
+
+    def _admit(self, connection: socket.socket, peer: Peer, pidfd: int) -> None:
         why = self._why_not(peer)
         if why:
             os.close(pidfd)
@@ -117,6 +145,8 @@ class Registry:
 
     def close(self) -> None:
         """Close every connection; armed agents find another daemon, or disarm themselves."""
+        self._closed = True
+        self._peers.shutdown(wait=False, cancel_futures=True)
         for greeting in list(self._greetings):
             greeting.close()
         for agent in list(self._agents.values()):
@@ -269,6 +299,11 @@ class _Greeting:
         self.close(f"no HELLO within {AGENT_HELLO_SECONDS:g} s")
 
 
+def _uid(connection: socket.socket) -> int:
+    uid: int = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
+    return uid
+
+
 def _identify(connection: socket.socket) -> tuple[Peer, int]:
     """The peer as it was when it connected, and a pidfd of it. OSError if it cannot be seen, or has ended."""
     pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
@@ -281,7 +316,7 @@ def _identify(connection: socket.socket) -> tuple[Peer, int]:
     start = start_ticks(pid)
     if not start:
         os.close(pidfd)
-        raise OSError(0, "it has ended")
+        raise OSError(0, "it does not answer" if procfs.unanswering(pid) else "it has ended")
     return Peer(ProcessId(pid, start), uid, gid), pidfd
 
 

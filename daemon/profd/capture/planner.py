@@ -16,9 +16,10 @@ from profd.capture.machine import Graces
 from profd.capture.model import Options, Reason, State
 from profd.capture.ports import Identity, Processes
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.errors import BadInput, Exhausted
+from profd.errors import BadInput, Exhausted, NotFound
 from profd.limits import CAPTURE_TARGETS_MAX
 from profd.sources.base import Offer, Source
+from profd.targets import procfs
 from profd.targets import selector as selectors
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Families, Selector
@@ -141,7 +142,13 @@ class Planner:
 
     def _select(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         own = {*self._settings.own_pids(), *({caller.pid} - set(selector.pids))}
-        selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
+        try:
+            selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
+        except NotFound:
+            silent = [pid for pid in selector.pids if procfs.unanswering(pid)]
+            if silent:  # so that nothing is known of it
+                raise NotFound(procfs.silence(silent[0])) from None
+            raise
         if not selector.children:
             return selection
         # With its children in the capture a launcher has nothing to add; alone it is answered as one.
@@ -234,7 +241,9 @@ def forbidden(process: Process) -> str:
 
 
 def missing(pid: int) -> str:
-    """A pid that names nothing."""
+    """A pid that names nothing, or a process of which nothing can be known."""
+    if procfs.unanswering(pid):
+        return procfs.silence(pid)
     return f"there is no process with pid {pid}"
 
 

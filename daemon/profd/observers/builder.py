@@ -18,6 +18,7 @@ from typing import IO, Any, Final
 from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS
 from profd.observers.torch_of import Wanted, still_there
 from profd.sealed import sealed
+from profd.targets import procfs
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _POLL_SECONDS: Final = 0.1
@@ -96,7 +97,7 @@ def _root(wanted: Wanted) -> int | None:
     """The target's root, where our own mounts are read-only (`ProtectSystem=`): its user may write there."""
     if not wanted.pid:
         return None
-    root = os.open(f"/proc/{wanted.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    root = procfs.opened(f"/proc/{wanted.pid}/root", os.O_PATH | os.O_DIRECTORY)
     if not still_there(wanted):
         os.close(root)
         raise ProcessLookupError(errno.ESRCH, "the process has ended", f"/proc/{wanted.pid}/root")

@@ -96,9 +96,13 @@ def _mounts(folder: Path, proc: Path) -> str:
 
 def _our_root(folder: Path) -> bool:
     try:
-        return os.path.samestat((folder / "root").stat(), Path("/").stat())
+        root = procfs.opened(folder / "root", os.O_PATH | os.O_DIRECTORY)
     except OSError:
         return False
+    try:
+        return os.path.samestat(os.fstat(root), Path("/").stat())
+    finally:
+        os.close(root)
 
 
 def _text(folder: Path, path: str) -> bytes:

@@ -43,8 +43,8 @@ class _Look:
 class Accepted:
     """A process as it is now, to be compared with what it is later. Close it: it holds two descriptors at most.
 
-    What has once changed or ended stays so. Every method but `hold` returns at once, whatever the process does, and may
-    be called from any thread.
+    What has once changed or ended stays so. Every method but `hold` returns at once, or after a moment that has a limit
+    (targets/guarded.py) where the process does not answer, and may be called from any thread.
     """
 
     def __init__(self, process: ProcessId, uid: int) -> None:
@@ -58,7 +58,9 @@ class Accepted:
         self._first = _look(process.pid)
         if self._pidfd >= 0:
             self._end.register(self._pidfd, select.POLLIN)
-        if self._first is None or self._first.start_ticks != process.start_ticks or self._pidfd < 0:
+        if self._first is None and procfs.unanswering(process.pid) and self._pidfd >= 0:
+            self._standing = Standing.CHANGED  # within exec: whatever was allowed to be looked at is not there any more
+        elif self._first is None or self._first.start_ticks != process.start_ticks or self._pidfd < 0:
             self._standing = Standing.ENDED
         else:
             self._standing = Standing.SAME if self._first.owner == uid else Standing.CHANGED
@@ -66,16 +68,18 @@ class Accepted:
     def hold(self) -> str:
         """Keep hold of its memory map, without which nothing may be read by privilege; a sentence if that fails.
 
-        May wait for the process, which can be in the middle of an exec: for a thread.
+        May wait a moment for the process, which can be in the middle of an exec: for a thread.
         """
         pid = self.process.pid
         if self._map >= 0:
             return ""
         try:
-            opened = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            opened = procfs.opened(f"/proc/{pid}/pagemap", os.O_RDONLY)
         except OSError as error:
             if self.standing() is not Standing.SAME:
                 return ""  # that says more
+            if isinstance(error, TimeoutError):
+                return procfs.silence(pid)
             return (
                 f"process {pid} may not be read: whether it stays the same program cannot be proved "
                 f"(/proc/{pid}/pagemap: {error.strerror}). Run profd as root, or give it CAP_SYS_PTRACE."
@@ -104,6 +108,8 @@ class Accepted:
         pid = self.process.pid
         if self.standing() is Standing.ENDED:
             return f"process {pid} has ended"
+        if procfs.unanswering(pid):
+            return procfs.silence(pid)
         return (
             f"process {pid} runs another program by now (exec), or with other rights, than when it was accepted; "
             "ask again to profile what it runs now"
@@ -120,7 +126,11 @@ class Accepted:
 
     def _now(self) -> Standing:
         in_use = self._map < 0 or _in_use(self._map)
+        if not in_use and not self._end.poll(0) and procfs.has_memory(self.process.pid):
+            return Standing.CHANGED  # before anything is asked that waits for the exec that has brought it
         now = _look(self.process.pid)
+        if now is None and procfs.unanswering(self.process.pid) and not self._end.poll(0):
+            return Standing.CHANGED
         # Its memory goes before its pidfd tells: `over` is true by then.
         if now is None or now.over or now.start_ticks != self.process.start_ticks or self._end.poll(0):
             return Standing.ENDED

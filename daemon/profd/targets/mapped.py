@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.targets import procfs
+
 _PATHS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
 _VERSION: Final = re.compile(rb"^__version__ = '([0-9A-Za-z.+_-]{1,64})'", re.MULTILINE)
 _VERSION_BYTES: Final = 4096
@@ -100,7 +102,7 @@ def _open_without_links(root: Path, components: list[str]) -> int | None:
         return None
     folder_flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        fd = os.open(root, folder_flags)
+        fd = procfs.opened(root, folder_flags)
         for place, part in enumerate(components):
             last = place == len(components) - 1
             flags = os.O_PATH | os.O_CLOEXEC if last else folder_flags

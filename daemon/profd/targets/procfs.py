@@ -1,21 +1,31 @@
 """Bounded reads of /proc, and the parsing of its two stable files.
 
 Everything here belongs to processes that may be hostile and may vanish at any
-moment: a read that fails for either reason is None, never an exception.
+moment: a read that fails for either reason is None, never an exception. So is
+one of a process that does not answer (`unanswering` tells), for which nobody
+waits longer than targets/guarded.py says. No other module of the daemon looks
+into another process (tests/unit/profd/targets/test_one_room.py).
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from profd.limits import PROC_MAPS_BYTES
+from profd.targets import guarded
+from profd.targets.guarded import Kind, Request
 
 STAT_BYTES: Final = 4096
 STATUS_BYTES: Final = 16384
 COMMAND_BYTES: Final = 8192
 ENVIRON_BYTES: Final = 1 << 20
-MAPS_BYTES: Final = 32 << 20
+MAPS_BYTES: Final = PROC_MAPS_BYTES
 CGROUP_BYTES: Final = 16384
 DESCRIPTORS_LISTED: Final = 4096  # of one process, when looking for GPUs
 
@@ -24,8 +34,100 @@ _EXITING: Final = 0x00000004  # PF_EXITING: it has no memory any more, or is abo
 _STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the last that there has to be
 
 
-def read(path: Path, limit: int) -> bytes | None:
-    """At most `limit` bytes of a /proc file; None if it is gone or not ours to read."""
+# Of another process. What else there is in its folder waits for its exec (measured, decision 0010), or for its memory.
+_OTHERS: Final = re.compile(r"^/proc/(\d+)/(?:task/\d+/)?(.+)$", re.ASCII)
+_ANSWERED_AT_ONCE: Final = frozenset({"status", "comm", "cgroup", "limits", "statm", "schedstat", "mountinfo"})
+LINK_BYTES: Final = 4096
+_LINKS_BYTES_EACH: Final = 64  # number, "socket:[4026531840]" or "/dev/nvidia0" and their ends, with room
+
+
+def read(path: Path | str, limit: int) -> bytes | None:
+    """At most `limit` bytes of a /proc file; None if it is gone, not ours to read, or its process does not answer."""
+    pid = _guarded(path)
+    return _bytes(guarded.ask(pid, [(Kind.READ, str(path), limit)])[0]) if pid else _read(path, limit)
+
+
+def read_record(path: Path | str, limit: int) -> bytes | None:
+    """As `read`, for the files that the kernel hands out whole in one read: stat and status."""
+    pid = _guarded(path)
+    return _bytes(guarded.ask(pid, [(Kind.RECORD, str(path), limit)])[0]) if pid else _read_record(path, limit)
+
+
+def link(path: Path | str) -> str:
+    """Where a /proc link points, empty if it is gone, not ours to read, or its process does not answer."""
+    pid = _guarded(path)
+    if pid:
+        return os.fsdecode(_bytes(guarded.ask(pid, [(Kind.LINK, str(path), LINK_BYTES)])[0]) or b"")
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def links(folder: Path | str, most: int) -> Iterator[tuple[str, str]]:
+    """Name and target of the links of a directory, about so many at most; none if it cannot be read."""
+    pid = _guarded(folder)
+    if not pid:
+        yield from _links(folder, most)
+        return
+    said = _bytes(guarded.ask(pid, [(Kind.LINKS, str(folder), most * _LINKS_BYTES_EACH)])[0]) or b""
+    parts = [os.fsdecode(part) for part in said.split(b"\0")]
+    yield from zip(parts[:-1:2], parts[1::2], strict=False)
+
+
+def opened(path: Path | str, flags: int) -> int:
+    """A descriptor of something of a process. OSError; TimeoutError where the process does not answer."""
+    pid = _guarded(path)
+    if not pid:
+        return os.open(path, flags | os.O_CLOEXEC)
+    answer = guarded.ask(pid, [(Kind.OPEN, str(path), flags)])[0]
+    if not isinstance(answer, int) or answer == -errno.EINPROGRESS:
+        raise TimeoutError(errno.ETIMEDOUT, "the process does not answer", str(path))
+    if answer < 0:
+        raise OSError(-answer, os.strerror(-answer), str(path))
+    return answer
+
+
+def together(wanted: list[Request]) -> list[bytes | None]:
+    """Several files and links of one process, in the price of one look; None for each that cannot be had."""
+    pid = _guarded(wanted[0][1])
+    if pid:
+        return [_bytes(answer) for answer in guarded.ask(pid, wanted)]
+    return [os.fsencode(link(path)) if kind is Kind.LINK else _read(path, limit) for kind, path, limit in wanted]
+
+
+def unanswering(pid: int) -> bool:
+    """It was asked within the last seconds, and did not answer."""
+    return guarded.patience.stuck(pid)
+
+
+def has_memory(pid: int) -> bool:
+    """It has one of its own: not while it ends, and of kernel threads none. Never waits."""
+    return (_read_record(f"/proc/{pid}/statm", STAT_BYTES) or b"0").split()[0] != b"0"
+
+
+def silence(pid: int) -> str:
+    """A sentence for who asks for such a process."""
+    return (
+        f"process {pid} does not answer: it is in the middle of starting another program (execve), on a file system "
+        f"that does not answer, or its memory is on one. Look at it (cat /proc/{pid}/status), end it or its file "
+        "system, and try again in some seconds."
+    )
+
+
+def _guarded(path: Path | str) -> int:
+    """The pid of whose answer is to be waited for; 0 where the kernel answers at once."""
+    found = _OTHERS.match(str(path))
+    if found is None or found[2] in _ANSWERED_AT_ONCE or found[2].startswith("net/"):
+        return 0
+    return int(found[1])
+
+
+def _bytes(answer: bytes | int) -> bytes | None:
+    return answer if isinstance(answer, bytes) else None
+
+
+def _read(path: Path | str, limit: int) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -46,8 +148,7 @@ def read(path: Path, limit: int) -> bytes | None:
         os.close(fd)
 
 
-def read_record(path: Path | str, limit: int) -> bytes | None:
-    """As `read`, for the files that the kernel hands out whole in one read: stat and status."""
+def _read_record(path: Path | str, limit: int) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -60,12 +161,15 @@ def read_record(path: Path | str, limit: int) -> bytes | None:
         os.close(fd)
 
 
-def link(path: Path) -> str:
-    """Where a /proc link points, empty if it is gone or not ours to read."""
+def _links(folder: Path | str, most: int) -> Iterator[tuple[str, str]]:
     try:
-        return os.readlink(path)
-    except OSError:
-        return ""
+        with os.scandir(folder) as entries:
+            for number, entry in enumerate(entries):
+                if number >= most:
+                    return
+                yield entry.name, link(entry.path)
+    except OSError:  # gone, or not ours to read
+        return
 
 
 def printable(raw: bytes, limit: int) -> str:

@@ -4,7 +4,8 @@ One pass reads two small files per process. What changes rarely (command line,
 environment, libraries, cgroup) is cached per process and read again only when
 the process has called exec or its address space has changed, so that an idle
 `profctl ps` is cheap. Reading the files of another process can wait on that
-process's memory lock; callers on an event loop use a thread.
+process's memory lock or its exec, for a while that has a limit (targets/guarded.py) and
+under no lock of ours; callers on an event loop use a thread.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import os
 import pwd
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profd.errors import Exhausted, NotFound
+from profd.limits import PROC_MAPS_BYTES_PER_UID
 from profd.targets import cgroup, environ, procfs
+from profd.targets.guarded import Kind
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
+from profd.targets.starts import starts
 
 COMMAND_CHARACTERS: Final = 4096
 # Any library that is looked for is larger than this; smaller changes are the heap's.
@@ -40,6 +45,7 @@ class _Facts:
     """What is remembered of one process between passes."""
 
     image: tuple[str, int]
+    maps_bytes: int  # that were read
     vsize: int
     command: str
     executable: str
@@ -49,6 +55,19 @@ class _Facts:
     python: bool
     torch_version: str
     gpus: tuple[int, ...]
+
+
+class _Budget:
+    """Bytes of mappings that were read in one pass, by uid: processes that change all the time cost only their user."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[int] = Counter()
+
+    def used_up(self, uid: int) -> bool:
+        return self._taken[uid] >= PROC_MAPS_BYTES_PER_UID
+
+    def take(self, uid: int, count: int) -> None:
+        self._taken[uid] += count
 
 
 class ProcessTable:
@@ -66,17 +85,18 @@ class ProcessTable:
 
     def snapshot(self) -> list[Process]:
         """Every process but kernel threads, by pid; those that end meanwhile may be missing."""
+        maps = _Budget()
+        found = [process for pid in self._pids() if (process := self._read(pid, maps)) is not None]
+        present = {process.id for process in found}
         with self._lock:
-            found = [process for pid in self._pids() if (process := self._read(pid)) is not None]
-            present = {process.id for process in found}
             for gone in self._facts.keys() - present:
-                del self._facts[gone]
-            return found
+                if not self._stays(gone):
+                    del self._facts[gone]
+        return found
 
     def get(self, pid: int) -> Process | None:
         """One process, None if there is none of this pid or it is a kernel thread."""
-        with self._lock:
-            return self._read(pid)
+        return self._read(pid, _Budget())
 
     def recall(self, pid: int) -> Process | None:
         """The same by what is remembered of it, where that still holds; None where files must be read that may wait.
@@ -137,7 +157,11 @@ class ProcessTable:
     def _pids(self) -> Iterator[int]:
         return iter(sorted(int(name) for name in os.listdir(self._root) if name.isascii() and name.isdigit()))
 
-    def _read(self, pid: int) -> Process | None:
+    def _stays(self, process: ProcessId) -> bool:
+        """What is known of it is kept: it does not answer now, or another thread has only just found it."""
+        return starts.known(process.pid) == process.start_ticks
+
+    def _read(self, pid: int, maps: _Budget) -> Process | None:
         stat = procfs.stat_of(pid, self._root)
         if stat is None or stat.kernel_thread:
             return None
@@ -146,12 +170,13 @@ class ProcessTable:
             return None
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._facts.get(identity)
-        refreshed = self._refreshed(identity, stat)
+        refreshed = self._refreshed(identity, stat, status.uid, maps)
         if refreshed is not facts:
             # Read by privilege, for whoever has it by `status`: it may have become root's meanwhile.
             now = procfs.status_of(pid, self._root)
             if now is None or now.uid != status.uid:
-                del self._facts[identity]
+                with self._lock:
+                    self._facts.pop(identity, None)
                 return None
         return self._process(identity, stat, status, refreshed)
 
@@ -180,29 +205,50 @@ class ProcessTable:
         )
         return self._labelled(process)
 
-    def _refreshed(self, identity: ProcessId, stat: procfs.Stat) -> _Facts:
+    def _refreshed(self, identity: ProcessId, stat: procfs.Stat, uid: int, maps: _Budget) -> _Facts:
         """Facts of a process: cached ones if nothing can have changed since they were read."""
         facts = self._facts.get(identity)
         if facts and facts.image == stat.image and abs(stat.vsize - facts.vsize) < _VSIZE_STEP:
             return facts
+        if facts and facts.image == stat.image and maps.used_up(uid):
+            return facts  # as it was: its user's others have had what reading them may cost
+        found = self._look(identity.pid, stat, facts, 0 if maps.used_up(uid) else procfs.MAPS_BYTES)
+        maps.take(uid, found.maps_bytes)
+        if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
+            return facts if facts and facts.image == stat.image else found
+        with self._lock:
+            self._keep(identity, found)
+        return found
+
+    def _keep(self, identity: ProcessId, facts: _Facts) -> None:
         if len(self._facts) >= _FACTS_MAX:  # a snapshot prunes; this is for a host where none is ever taken
             self._facts.clear()
-        self._facts[identity] = facts = self._look(identity.pid, stat, facts)
-        return facts
+        self._facts[identity] = facts
 
-    def _look(self, pid: int, stat: procfs.Stat, before: _Facts | None) -> _Facts:
+    def _look(self, pid: int, stat: procfs.Stat, before: _Facts | None, maps_bytes: int) -> _Facts:
+        """Holds no lock: every one of these may wait for the process, and none for long."""
         folder = self._root / str(pid)
-        command = procfs.read(folder / "cmdline", procfs.COMMAND_BYTES) or b""
-        variables = environ.parse_environ(procfs.read(folder / "environ", procfs.ENVIRON_BYTES) or b"")
+        link, command, environment, maps = (
+            part or b""
+            for part in procfs.together(
+                [
+                    (Kind.LINK, f"{folder}/exe", procfs.LINK_BYTES),
+                    (Kind.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
+                    (Kind.READ, f"{folder}/environ", procfs.ENVIRON_BYTES),
+                    (Kind.READ, f"{folder}/maps", maps_bytes),
+                ]
+            )
+        )
+        executable, variables = os.fsdecode(link), environ.parse_environ(environment)
         # Unreadable maps (not permitted) leave what names tell.
-        mapped = parse_maps(procfs.read(folder / "maps", procfs.MAPS_BYTES) or b"")
-        executable = procfs.link(folder / "exe")
+        mapped = parse_maps(maps)
         if before is not None and before.mapped.torch_library == mapped.torch_library:
             version = before.torch_version
         else:
             version = torch_version(folder / "root", mapped.torch_library)
         return _Facts(
             image=stat.image,
+            maps_bytes=len(maps),
             vsize=stat.vsize,
             command=procfs.printable(command.rstrip(b"\0").replace(b"\0", b" "), COMMAND_CHARACTERS),
             executable=executable,
@@ -250,16 +296,10 @@ def _names_python(executable: str, command: bytes) -> bool:
 def _gpus(folder: Path, variables: dict[str, str]) -> tuple[int, ...]:
     """GPUs of a process that uses CUDA: device nodes it holds open, narrowed by CUDA_VISIBLE_DEVICES."""
     held: set[int] = set()
-    try:
-        with os.scandir(folder / "fd") as entries:
-            for number, entry in enumerate(entries):
-                if number >= procfs.DESCRIPTORS_LISTED:
-                    break
-                node = _GPU_NODE.match(procfs.link(Path(entry.path)))
-                if node:
-                    held.add(int(node.group(1)))
-    except OSError:  # gone, or not ours to read
-        pass
+    for _, target in procfs.links(folder / "fd", procfs.DESCRIPTORS_LISTED):
+        node = _GPU_NODE.match(target)
+        if node:
+            held.add(int(node.group(1)))
     visible = environ.visible_gpus(variables)
     if visible is None:
         return tuple(sorted(held))

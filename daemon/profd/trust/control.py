@@ -28,7 +28,7 @@ from profd.limits import (
     CONTROL_CONNECTIONS_RESERVED,
 )
 from profd.trust.caller import Caller
-from profd.trust.identify import peer, peer_uid
+from profd.trust.identify import Silent, peer, peer_uid
 from profd.trust.rates import Rate, Rates
 from profd.trust.shares import Holder, Refused, Share, Shares
 from profd.trust.token import Tokens
@@ -114,6 +114,9 @@ class ControlServer:
         with connection:
             try:
                 _tell(connection, self._answer(peer(connection, self._admin_group)))
+            except Silent as error:
+                with suppress(OSError):
+                    _tell(connection, {"error": str(error), "version": __version__})
             except OSError as error:
                 log.debug("a caller left", extra={"why": str(error)})
 

@@ -15,6 +15,7 @@ import struct
 from typing import Final
 
 from profd.targets import procfs
+from profd.targets.starts import starts
 from profd.trust.caller import Caller
 from profd.trust.namespaces import shares_pids
 
@@ -25,12 +26,19 @@ _UCRED: Final = struct.Struct("=iII")
 _libc = ctypes.CDLL(None)
 
 
+class Silent(Exception):
+    """The process does not answer; str() says so to whoever asks for it."""
+
+
 def peer(sock: socket.socket, admin_group: str) -> Caller:
-    """The process at the other end. Raises OSError when the kernel does not say."""
+    """The process at the other end. Raises OSError when the kernel does not say, Silent where it cannot."""
     pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    started = start_ticks(pid)
+    if not started and procfs.unanswering(pid):
+        raise Silent(procfs.silence(pid))
     groups = _groups(sock)
     admin = uid == 0 or _is_member(uid, gid, groups, admin_group)
-    return Caller(uid, gid, user_name(uid), admin, pid, groups, start_ticks(pid), shares_pids(pid))
+    return Caller(uid, gid, user_name(uid), admin, pid, groups, started, shares_pids(pid))
 
 
 def peer_uid(sock: socket.socket) -> int:
@@ -48,11 +56,13 @@ def user_name(uid: int) -> str:
 
 
 def start_ticks(pid: int) -> int:
-    """Field 22 of /proc/PID/stat; 0 when there is no such process to be seen."""
+    """Field 22 of /proc/PID/stat; 0 when there is no such process to be seen, or it does not answer.
+
+    May wait a moment where it was not asked before: for a thread.
+    """
     if pid <= 0:
         return 0
-    stat = procfs.stat_of(pid)
-    return stat.start_ticks if stat is not None else 0
+    return starts.of(pid)
 
 
 def _groups(sock: socket.socket) -> tuple[int, ...]:

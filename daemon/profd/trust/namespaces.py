@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.errors import Denied, NotFound
+from profd.targets import procfs
 from profd.trust.caller import Caller
 
 _NS_GET_PARENT: Final = 0xB702
@@ -26,7 +27,8 @@ Namespace = tuple[int, int]  # device and inode of a namespace file
 def shares_pids(pid: int, proc: Path = _PROC) -> bool:
     """Whether a process sees the pids that we see: for as long as it lives, since nobody leaves his pid namespace."""
     try:
-        return pid > 0 and _namespace(proc / str(pid)) == _namespace(proc / "self")
+        # One level: that of /proc, which is ours. Its `ns/pid` would say the same, and waits where the process execs.
+        return pid > 0 and len(_levels(proc / str(pid))) == 1 == len(_levels(proc / "self"))
     except OSError:
         return False
 
@@ -88,15 +90,19 @@ def _levels(process: Path) -> list[int]:
 
 
 def _namespace(process: Path) -> Namespace:
-    found = (process / "ns" / "pid").stat()
-    return found.st_dev, found.st_ino
+    fd = procfs.opened(process / "ns" / "pid", os.O_RDONLY)
+    try:
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(fd)
 
 
 def _ancestor(process: Path, generations: int) -> Namespace:
     """The namespace that many levels above the process's innermost one."""
     if generations > _DEPTH_MAX:
         raise ValueError("deeper than the kernel allows")
-    fd = os.open(process / "ns" / "pid", os.O_RDONLY | os.O_CLOEXEC)
+    fd = procfs.opened(process / "ns" / "pid", os.O_RDONLY)
     try:
         for _ in range(generations):
             parent = fcntl.ioctl(fd, _NS_GET_PARENT)

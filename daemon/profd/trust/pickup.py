@@ -27,6 +27,7 @@ from typing import Final
 from profd import limits
 from profd.errors import Exhausted
 from profd.store.space import Claim, alone
+from profd.targets import procfs
 from profd.targets.identity import Accepted
 from profd.trust.copying import Room, copy
 
@@ -136,7 +137,7 @@ class TargetDirectory:
         if not path.startswith("/") or "\0" in path:
             return Refused(Refusal.MISSING, f"{path!r} is not an absolute path")
         try:
-            top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            top = procfs.opened(root, os.O_PATH | os.O_DIRECTORY)
         except OSError as error:
             return _refused(str(root), error)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,16 +77,9 @@ def _network(folder: Path) -> str:
 def _sockets(folder: Path) -> set[int]:
     """Inodes of the sockets that a process holds open."""
     held = set()
-    try:
-        with os.scandir(folder / "fd") as entries:
-            for number, entry in enumerate(entries):
-                if number >= _DESCRIPTORS_READ:
-                    break
-                name = procfs.link(Path(entry.path))
-                if name.startswith("socket:[") and name[8:-1].isdecimal():
-                    held.add(int(name[8:-1]))
-    except OSError:  # gone, or not ours to read
-        pass
+    for _, name in procfs.links(folder / "fd", _DESCRIPTORS_READ):
+        if name.startswith("socket:[") and name[8:-1].isdecimal():
+            held.add(int(name[8:-1]))
     return held
 
 

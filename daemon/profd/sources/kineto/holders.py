@@ -35,8 +35,4 @@ def _inode(name: str) -> int | None:
 
 
 def _has(pid: str, link: str) -> bool:
-    try:
-        with os.scandir(f"/proc/{pid}/fd") as entries:
-            return any(procfs.link(Path(entry.path)) == link for entry in entries)
-    except OSError:
-        return False
+    return any(target == link for _, target in procfs.links(f"/proc/{pid}/fd", procfs.DESCRIPTORS_LISTED))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from profd.targets import procfs
 from profd.targets.process import ProcessId
+from profd.targets.starts import starts
 
 
 class Lifetime:
@@ -22,8 +23,7 @@ class Lifetime:
         except OSError:
             return  # it ended before
         self._end.register(self._descriptor, select.POLLIN)
-        stat = procfs.stat_of(process.pid)
-        if stat is None or stat.start_ticks != process.start_ticks:
+        if starts.of(process.pid) != process.start_ticks:
             self.close()  # the pid means another process by now
 
     @property
@@ -41,8 +41,7 @@ class Lifetime:
 
 def alive(process: ProcessId) -> bool:
     """Whether it runs, without keeping hold of it."""
-    stat = procfs.stat_of(process.pid)
-    return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in "ZX"
+    return starts.of(process.pid) == process.start_ticks
 
 
 def groups(process: ProcessId) -> set[int]:

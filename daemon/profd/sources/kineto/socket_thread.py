@@ -2,13 +2,14 @@
 
 A second thread, native, takes datagrams from the sockets as they come
 (`_host.DatagramDrain`): their queue in the kernel is everybody's and short.
-This one answers what has passed there; the registry is shared under one lock that nobody holds
+This one answers what has passed there. Who is not known yet is asked for by a third, which may wait. The registry is shared under one lock that nobody holds
 across a system call other than a send that cannot block.
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from profd.sources.kineto.endpoints import Endpoint
 from profd.sources.kineto.registry import Drop, Peer, Pending, Registered, Registry
 from profd.targets import procfs
 from profd.targets.process import ProcessId
+from profd.targets.starts import starts
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,10 @@ class SocketThread:
         self._threads = (
             threading.Thread(target=self._receive, name="kineto-drain", daemon=True),
             threading.Thread(target=self._run, name="kineto-polls", daemon=True),
+            threading.Thread(target=self._introduce, name="kineto-senders", daemon=True),
         )
+        self._unknown: queue.Queue[_Unknown | None] = queue.Queue(limits.KINETO_UNKNOWN_MAX)
+        self._waiting: Counter[int] = Counter()  # there, by uid
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Begin to answer. Once.
@@ -68,6 +73,7 @@ class SocketThread:
     def stop(self) -> None:
         """Answer nobody any more; returns when the threads ended. The endpoints stay open."""
         self._drain.stop()
+        self._unknown.put(None)
         for thread in self._threads:
             thread.join()
 
@@ -110,7 +116,7 @@ class SocketThread:
         """Drop processes that ended; how many. Reads /proc, so not from the thread that answers."""
         with self._lock:
             quiet = self._registry.quiet(time.monotonic_ns())
-        ended = [process for process in quiet if _start_ticks(process.pid) != process.start_ticks]
+        ended = [process for process in quiet if starts.of(process.pid) != process.start_ticks]
         with self._lock:
             for process in ended:
                 self._registry.forget(process)
@@ -134,17 +140,55 @@ class SocketThread:
         """Answer the newest request of each sender. All that waits of a sender comes at once."""
         newest: dict[tuple[int, bytes | str], tuple[Peer, wire.Poll | wire.Context, int]] = {}
         for datagram in waiting:
-            taken = _untrusted(self._endpoints[datagram.descriptor], datagram)
-            if isinstance(taken, str):
-                self._count(f"dropped.{taken}")
-                self._complain(datagram.pid, taken)
+            endpoint = self._endpoints[datagram.descriptor]
+            request = _untrusted(endpoint, datagram)
+            if isinstance(request, str):
+                self._drop(datagram, request)
                 continue
-            sender = datagram.descriptor, taken[0].address
+            started = starts.known(datagram.pid)
+            if not started:
+                self._ask(_Unknown(endpoint, request, datagram))
+                continue
+            peer = _peer(endpoint, datagram, started)
+            sender = datagram.descriptor, peer.address
             if newest.pop(sender, None) is not None:
                 self._count(f"dropped.{Drop.STALE}")
-            newest[sender] = taken
+            newest[sender] = peer, request, datagram.sent_ns
         for (descriptor, _), (peer, request, sent_ns) in newest.items():
             self._answer(self._endpoints[descriptor], peer, request, sent_ns)
+
+    def _ask(self, unknown: _Unknown) -> None:
+        """Leave a sender that was not heard of before to the thread that may wait for it."""
+        uid = unknown.datagram.uid
+        with self._lock:
+            full = self._waiting[uid] >= limits.KINETO_UNKNOWN_PER_UID_MAX or self._unknown.full()
+            if not full:
+                self._waiting[uid] += 1
+                self._unknown.put_nowait(unknown)
+        if full:
+            self._drop(unknown.datagram, "unknown_sender")
+
+    def _introduce(self) -> None:
+        """In a thread of its own: ask who senders are, which may wait, and answer those."""
+        while (unknown := self._unknown.get()) is not None:
+            datagram = unknown.datagram
+            started = starts.of(datagram.pid)
+            with self._lock:
+                self._waiting[datagram.uid] -= 1
+                if not self._waiting[datagram.uid]:
+                    del self._waiting[datagram.uid]
+            if not started:
+                self._drop(datagram, "does_not_answer" if procfs.unanswering(datagram.pid) else "ended")
+                continue
+            peer = _peer(unknown.endpoint, datagram, started)
+            try:
+                self._answer(unknown.endpoint, peer, unknown.request, datagram.sent_ns)
+            except Exception:  # as in the other thread
+                log.exception("kineto: a datagram could not be handled")
+
+    def _drop(self, datagram: _Datagram, reason: str) -> None:
+        self._count(f"dropped.{reason}")
+        self._complain(datagram.pid, reason)
 
     def _answer(self, endpoint: Endpoint, peer: Peer, request: wire.Poll | wire.Context, sent_ns: int) -> None:
         with self._lock:
@@ -209,8 +253,17 @@ class _Datagram:
     address: bytes | str | None
 
 
-def _untrusted(endpoint: Endpoint, datagram: _Datagram) -> tuple[Peer, wire.Poll | wire.Context, int] | str:
-    """Who sent what and when (Unix ns), or why that is not to be answered."""
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """A request whose sender has to be asked about."""
+
+    endpoint: Endpoint
+    request: wire.Poll | wire.Context
+    datagram: _Datagram
+
+
+def _untrusted(endpoint: Endpoint, datagram: _Datagram) -> wire.Poll | wire.Context | str:
+    """What was sent, or why that is not to be answered."""
     if datagram.attached:
         return "attached_descriptors"
     if datagram.truncated:
@@ -224,14 +277,10 @@ def _untrusted(endpoint: Endpoint, datagram: _Datagram) -> tuple[Peer, wire.Poll
     request = wire.parse_untrusted(datagram.data)
     if isinstance(request, wire.Malformed):
         return request.value
-    start_ticks = _start_ticks(datagram.pid)
-    if start_ticks is None:
-        return "ended"
-    process = ProcessId(datagram.pid, start_ticks)
-    peer = Peer(process, datagram.uid, datagram.gid, datagram.address, endpoint.mode)
-    return peer, request, datagram.sent_ns
+    return request
 
 
-def _start_ticks(pid: int) -> int | None:
-    stat = procfs.stat_of(pid)
-    return stat.start_ticks if stat is not None and stat.state not in "ZX" else None
+def _peer(endpoint: Endpoint, datagram: _Datagram, started: int) -> Peer:
+    """Whose address is a client's: `_untrusted` has seen to that."""
+    address = datagram.address or b""
+    return Peer(ProcessId(datagram.pid, started), datagram.uid, datagram.gid, address, endpoint.mode)

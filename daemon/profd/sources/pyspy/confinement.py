@@ -12,12 +12,12 @@ from typing import Final
 
 from profd import nobody
 from profd.sources.pyspy.permission import Rights
+from profd.targets import procfs
 from profd.targets.process import Process
 
 SAME: Final = -1  # the daemon's own: it has no other to give
 _NOBODYS: Final = itertools.cycle(nobody.SAMPLERS)
 _LIBRARY: Final = b"/libpython"
-_MAPS_BYTES_MAX: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ def confine(process: Process, native: bool, output: int | None = None) -> Confin
 def _reaches(pid: int, uid: int, gid: int) -> bool:
     """Can this identity open the libraries of Python that the process has mapped? By their modes alone."""
     try:
-        with open(f"/proc/{pid}/maps", "rb") as maps:
-            lines = [line for line in maps.read(_MAPS_BYTES_MAX).split(b"\n") if _LIBRARY in line]
+        maps = procfs.read(f"/proc/{pid}/maps", procfs.MAPS_BYTES) or b""
+        lines = [line for line in maps.split(b"\n") if _LIBRARY in line]
         found = {os.fsdecode(line.split(None, 5)[5]) for line in lines}
         return all(_readable(part, uid, gid) for path in found for part in _parts(f"/proc/{pid}/root", path))
     except OSError:

@@ -1,0 +1,135 @@
+"""What the kernel may never answer: asked by a process that is given up when it waits for too long.
+
+While a process is within execve the kernel answers for none of its links and for few of its files, and who asks can be
+killed and not interrupted. execve closes files, and so ends when a FUSE or network file system answers. Why so, and
+what waits: docs/decisions/0010-processes-that-do-not-answer.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Final
+
+from profd import _host
+from profd.limits import (
+    PROC_STUCK_MAX,
+    PROC_STUCK_SECONDS,
+    PROC_WAIT_LOOP_SECONDS,
+    PROC_WAIT_SECONDS,
+    PROC_WAIT_SECONDS_ALL,
+    PROC_WAIT_SECONDS_MIN,
+    PROC_WAIT_SECONDS_PER_UID,
+)
+
+log = logging.getLogger(__name__)
+
+_ANSWERED: Final = 0
+_NO_CHILD: Final = 2
+
+
+class Kind(IntEnum):
+    """What is to be done with a path (native/host/guarded.h)."""
+
+    READ = 0  # to the end, or so many bytes
+    RECORD = 1  # one read
+    LINK = 2
+    OPEN = 3  # a descriptor; the number is its flags
+    LINKS = 4  # of a directory: name NUL target NUL
+
+
+Request = tuple[Kind, str, int]
+
+
+class Patience:
+    """How long is waited for whom. Safe to use from threads.
+
+    A process that has not answered is not asked again for some seconds. Within these seconds a user's processes are
+    waited for so long together, so that a thousand of them cost no more than a few; who has used that up is
+    not asked about. All users together shorten the wait to what a process needs that answers.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since = clock()
+        self._stuck: dict[int, float] = {}  # pid -> until when; oldest first
+        self._waited: dict[int, float] = {}  # uid -> seconds
+        self._total = 0.0
+
+    def stuck(self, pid: int) -> bool:
+        """It did not answer lately."""
+        with self._lock:
+            return self._stuck.get(pid, 0.0) > self._clock()
+
+    def allowed(self, pid: int, uid: int, most: float) -> float:
+        """For how many seconds it may be waited for; 0: not at all."""
+        with self._lock:
+            self._turn()
+            if self._stuck.get(pid, 0.0) > self._clock():
+                return 0.0
+            left = PROC_WAIT_SECONDS_PER_UID - self._waited.get(uid, 0.0)
+            if left <= 0:
+                return 0.0
+            if self._total >= PROC_WAIT_SECONDS_ALL:
+                return PROC_WAIT_SECONDS_MIN
+            return min(most, max(left, PROC_WAIT_SECONDS_MIN))
+
+    def waited(self, pid: int, uid: int, seconds: float) -> None:
+        """In vain."""
+        with self._lock:
+            self._turn()
+            while len(self._stuck) >= PROC_STUCK_MAX:
+                del self._stuck[next(iter(self._stuck))]
+            self._stuck.pop(pid, None)
+            self._stuck[pid] = self._clock() + PROC_STUCK_SECONDS
+            if uid in self._waited or len(self._waited) < PROC_STUCK_MAX:
+                self._waited[uid] = self._waited.get(uid, 0.0) + seconds
+            self._total += seconds
+
+    def _turn(self) -> None:
+        now = self._clock()
+        if now - self._since >= PROC_STUCK_SECONDS:
+            self._since, self._total = now, 0.0
+            self._waited.clear()
+
+
+patience: Final = Patience()
+
+
+def ask(pid: int, requests: Sequence[Request]) -> list[bytes | int]:
+    """An answer for each: what was read, a descriptor, or -errno; -EINPROGRESS where the process did not answer."""
+    uid = _uid(pid)
+    seconds = patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS if _on_a_loop() else PROC_WAIT_SECONDS)
+    if not seconds:
+        return [-errno.EINPROGRESS] * len(requests)
+    began = time.monotonic()
+    outcome, answers = _host.ask([(int(kind), path, limit) for kind, path, limit in requests], seconds)
+    if outcome == _ANSWERED:
+        return answers
+    if outcome == _NO_CHILD:
+        log.error("no process can be made to look into others", extra={"why": _why(answers)})
+    else:
+        patience.waited(pid, uid, time.monotonic() - began)
+    return answers or [-errno.EINPROGRESS] * len(requests)
+
+
+def _uid(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid  # which never waits
+    except OSError:
+        return -1
+
+
+def _on_a_loop() -> bool:
+    return asyncio._get_running_loop() is not None
+
+
+def _why(answers: Sequence[bytes | int]) -> str:
+    return os.strerror(-answers[0]) if answers and isinstance(answers[0], int) else "too many of them wait for ever"

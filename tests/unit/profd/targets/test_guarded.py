@@ -1,0 +1,208 @@
+"""Questions to a process that is stuck within execve: a real one, held by a file system that does not answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from profd import _host
+from profd.limits import (
+    PROC_STUCK_SECONDS,
+    PROC_WAIT_SECONDS,
+    PROC_WAIT_SECONDS_ALL,
+    PROC_WAIT_SECONDS_MIN,
+    PROC_WAIT_SECONDS_PER_UID,
+)
+from profd.targets import guarded, procfs
+from profd.targets.guarded import Kind, Patience
+from profd.targets.identity import Accepted, Standing
+from profd.targets.process import ProcessId
+from profd.targets.starts import Starts
+from profd.targets.table import ProcessTable
+
+from tests.support.stuck_exec import StuckProcess, stuck_process, why_not
+
+needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
+USER = 61234
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing remembered of the test before."""
+    monkeypatch.setattr(guarded, "patience", Patience())
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[StuckProcess]:
+    with stuck_process(tmp_path / "mount", USER) as process:
+        yield process
+
+
+def descriptors() -> list[str]:
+    return sorted(os.listdir("/proc/self/fd"))
+
+
+@needs_fuse
+@pytest.mark.parametrize("name", ["stat", "environ", "maps"])
+def test_files_of_a_stuck_process_are_given_up(stuck: StuckProcess, name: str) -> None:
+    before = descriptors()
+    assert procfs.read(f"/proc/{stuck.pid}/{name}", 4096) is None
+    assert procfs.unanswering(stuck.pid)
+    assert descriptors() == before
+
+
+@needs_fuse
+def test_links_of_a_stuck_process_are_given_up(stuck: StuckProcess) -> None:
+    before = descriptors()
+    assert procfs.link(f"/proc/{stuck.pid}/root") == ""
+    assert procfs.unanswering(stuck.pid)
+    assert descriptors() == before
+
+
+@needs_fuse
+def test_opening_in_a_stuck_process_is_given_up(stuck: StuckProcess) -> None:
+    before = descriptors()
+    with pytest.raises(TimeoutError):
+        procfs.opened(f"/proc/{stuck.pid}/pagemap", os.O_RDONLY)
+    assert descriptors() == before
+
+
+@needs_fuse
+def test_descriptors_of_a_stuck_process_are_given_up(stuck: StuckProcess) -> None:
+    before = descriptors()
+    assert list(procfs.links(f"/proc/{stuck.pid}/fd", 100)) == []
+    assert descriptors() == before
+
+
+@needs_fuse
+def test_what_a_stuck_process_answers_before_is_kept(stuck: StuckProcess) -> None:
+    folder = f"/proc/{stuck.pid}"
+    status, stat = guarded.ask(
+        stuck.pid, [(Kind.RECORD, f"{folder}/status", 4096), (Kind.RECORD, f"{folder}/stat", 4096)]
+    )
+    assert isinstance(status, bytes)
+    assert b"Uid" in status
+    assert isinstance(stat, int)
+
+
+@needs_fuse
+def test_a_descriptor_that_was_opened_before_it_was_given_up_is_closed(stuck: StuckProcess) -> None:
+    before = descriptors()
+    requests = [(int(Kind.OPEN), "/proc/self/root", os.O_PATH), (int(Kind.RECORD), f"/proc/{stuck.pid}/stat", 4096)]
+    outcome, answers = _host.ask(requests, 0.05)
+    assert outcome == 1
+    assert all(isinstance(answer, int) and answer < 0 for answer in answers)
+    assert descriptors() == before
+
+
+@needs_fuse
+def test_status_is_told_at_once_and_the_process_stays_in_good_standing(stuck: StuckProcess) -> None:
+    status = procfs.status_of(stuck.pid)
+    assert status is not None
+    assert status.uid == USER
+    assert procfs.has_memory(stuck.pid)
+    assert not procfs.unanswering(stuck.pid)
+
+
+@needs_fuse
+def test_an_accepted_process_that_is_stuck_within_exec_has_changed(tmp_path: Path) -> None:
+    process = StuckProcess(tmp_path / "mount", USER)
+    try:
+        stat = procfs.stat_of(process.pid)
+        assert stat is not None
+        accepted = Accepted(ProcessId(process.pid, stat.start_ticks), USER)
+        assert accepted.hold() == ""
+        unheld = Accepted(accepted.process, USER)
+        assert accepted.same
+        process.hang()
+        # By its memory alone, so that nobody waited.
+        assert accepted.standing() is Standing.CHANGED
+        assert not procfs.unanswering(process.pid)
+        assert unheld.standing() is Standing.CHANGED
+        assert "does not answer" in unheld.moved_on()
+        accepted.close()
+        unheld.close()
+    finally:
+        process.close()
+
+
+@needs_fuse
+def test_one_that_is_accepted_while_it_is_stuck_is_not_the_same(stuck: StuckProcess) -> None:
+    accepted = Accepted(ProcessId(stuck.pid, 1), USER)
+    assert accepted.standing() is Standing.CHANGED
+    accepted.close()
+
+
+@needs_fuse
+def test_a_start_time_that_was_told_before_is_known_while_it_is_stuck(tmp_path: Path) -> None:
+    process, starts = StuckProcess(tmp_path / "mount", USER), Starts()
+    try:
+        first = starts.of(process.pid)
+        assert first
+        process.hang()
+        assert starts.known(process.pid) == first
+        assert Starts().of(process.pid) == 0
+    finally:
+        process.close()
+    assert starts.known(process.pid) == 0
+
+
+@needs_fuse
+def test_the_table_shows_all_others(stuck: StuckProcess) -> None:
+    pids = {process.id.pid for process in ProcessTable().snapshot()}
+    assert os.getpid() in pids
+    assert stuck.pid not in pids
+
+
+def test_of_our_own_everything_is_answered() -> None:
+    me = f"/proc/{os.getpid()}"
+    assert procfs.link(f"{me}/exe") == os.readlink(f"{me}/exe")
+    assert procfs.read(f"{me}/environ", 1 << 20) == Path(me, "environ").read_bytes()
+    assert (procfs.read(f"{me}/maps", 1 << 20) or b"").count(b"\n") > 10
+    assert procfs.read(f"{me}/no_such_file", 10) is None
+    ours = dict(procfs.links(f"{me}/fd", 4096))
+    assert ours["0"] == os.readlink(f"{me}/fd/0")
+    opened = procfs.opened(f"{me}/root", os.O_PATH)
+    assert os.path.samestat(os.fstat(opened), os.stat("/"))
+    os.close(opened)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_process_that_did_not_answer_is_left_alone_for_a_while() -> None:
+    clock = Clock()
+    patience = Patience(clock)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+    patience.waited(1, USER, PROC_WAIT_SECONDS)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == 0
+    assert patience.allowed(2, USER, PROC_WAIT_SECONDS) > 0
+    clock.now += PROC_STUCK_SECONDS
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+
+
+def test_a_thousand_of_a_user_cost_what_one_user_may() -> None:
+    patience, spent = Patience(Clock()), 0.0
+    for pid in range(1000):
+        seconds = patience.allowed(pid, USER, PROC_WAIT_SECONDS)
+        if seconds:
+            patience.waited(pid, USER, seconds)
+            spent += seconds
+    assert spent <= PROC_WAIT_SECONDS_PER_UID + PROC_WAIT_SECONDS_MIN
+    assert patience.allowed(5000, USER + 1, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+
+
+def test_many_users_shorten_the_wait_and_nobody_is_left_out() -> None:
+    patience, spent = Patience(Clock()), 0.0
+    for uid in range(1000):
+        seconds = patience.allowed(uid, uid, PROC_WAIT_SECONDS)
+        assert seconds
+        patience.waited(uid, uid, seconds)
+        spent += seconds
+    assert spent <= PROC_WAIT_SECONDS_ALL + PROC_WAIT_SECONDS + 1000 * PROC_WAIT_SECONDS_MIN
