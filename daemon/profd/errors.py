@@ -8,7 +8,8 @@
      +- Unavailable       switched off, draining, or the wrong version
      +- Exhausted         a named limit, quota or the disk
      |   +- DiskFull      the filesystem has too little left
-     +- JobFailed         a worker died or was killed; the reason says how
+     +- JobFailed         a worker was of no use; the reason says how
+         +- WorkerDied    it died or was killed
 
 Each carries the gRPC status name and the exit code of `profctl` it maps to.
 Messages say what happened, to what, and what to do next.
@@ -78,3 +79,7 @@ class DiskFull(Exhausted):
 
 class JobFailed(ProfdError):
     """A worker died, was killed or ran out of its limits; only this job is lost."""
+
+
+class WorkerDied(JobFailed):
+    """The worker was ended from outside, or by a fault of its own: another one may manage."""

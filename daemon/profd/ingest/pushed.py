@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from profd.capture.model import Loss
-from profd.errors import BadInput, Exhausted
+from profd.errors import BadInput, Exhausted, JobFailed, WorkerDied
 from profd.ingest.intake import Ingest, Intake
 from profd.ingest.journal_file import JournalFile
 from profd.limits import (
@@ -31,6 +32,7 @@ from profd.trust.caller import Caller
 
 UNFINISHED_SECONDS: Final = 15.0
 WENT_AWAY: Final = "its sender went away before it had finished"
+_ENDED_KEPT: Final = 1024  # streams whose sender may ask once more what they became
 
 log = logging.getLogger("profd.ingest")
 
@@ -116,6 +118,7 @@ class Pushed:
         self._ingest = ingest
         self._shelf = shelf
         self._open: dict[Key, Push] = {}
+        self._ended: OrderedDict[Key, tuple[int, str]] = OrderedDict()  # the owner, and the trace or empty
 
     async def open(self, caller: Caller, incarnation: int, epoch: int, label: str) -> Push:
         """The stream of these ids: a new one, or one whose sender comes back. Raises Exhausted, BadInput or Denied."""
@@ -127,6 +130,17 @@ class Pushed:
                 file.close()
         found.intake.require(caller)
         return found
+
+    async def became(self, caller: Caller, incarnation: int, epoch: int) -> str:
+        """The trace of a stream whose sender had finished, and asks again. Raises JobFailed where there is none."""
+        push = self._open.get((incarnation, epoch))
+        if push is not None:
+            push.intake.require(caller)
+            return await push.stored()
+        uid, trace = self._ended.get((incarnation, epoch), (None, ""))
+        if trace and (caller.admin or caller.uid == uid):
+            return trace
+        raise JobFailed("the stream had come, and no trace of yours was made of it; send it again with another number")
 
     async def _spooled(self) -> BinaryIO:
         """A file, closed again when its caller goes away meanwhile."""
@@ -175,10 +189,24 @@ class Pushed:
             warnings = [] if intake.finished.is_set() else [WENT_AWAY]
             if intake.failure:
                 warnings.append(intake.failure)
-            record = await self._shelf.import_stream(
-                push.caller, push.file.fileno(), push.label, intake.losses, warnings
-            )
-            return record.id
+            trace = await self._stored(push, warnings)
+            self._ended[intake.incarnation, intake.epoch] = (push.caller.uid, trace)
+            while len(self._ended) > _ENDED_KEPT:
+                self._ended.popitem(last=False)
+            return trace
         finally:
             self._open.pop((intake.incarnation, intake.epoch), None)
             push.file.close()
+
+    async def _stored(self, push: Push, warnings: Sequence[str]) -> str:
+        """The trace. Its sender may be gone, and nobody has the events but us: a worker that dies has a successor."""
+
+        async def store() -> str:
+            fd, losses = push.file.fileno(), push.intake.losses
+            return (await self._shelf.import_stream(push.caller, fd, push.label, losses, warnings)).id
+
+        try:
+            return await store()
+        except WorkerDied as error:
+            log.warning("a pushed stream is stored anew", extra={"label": push.label, "why": str(error)})
+            return await store()

@@ -45,7 +45,10 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         version = _agreed(opened)
         if self._ingest.has_finished(opened.incarnation, opened.epoch):
             # The reply to its Finish was lost on the way.
-            yield pb.IngestReply(version=version, finished=True)
+            again = pb.IngestReply(version=version, finished=True)
+            if opened.label:
+                again.trace = await self._pushed.became(callers.current(), opened.incarnation, opened.epoch)
+            yield again
             return
         async with contextlib.aclosing(self._taken(opened, version, requests)) as replies:
             async for reply in replies:

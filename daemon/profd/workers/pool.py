@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd import limits
-from profd.errors import JobFailed
+from profd.errors import JobFailed, WorkerDied
 from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
 from profd.trust.shares import Share, Shares
 from profd.workers import cpu, gate
@@ -215,7 +215,7 @@ class WorkerPool:
         except WorkerGone as error:
             self._died += 1
             log.warning("worker died", extra={"job": job, "how": str(error), "stderr": worker.said()[-2000:]})
-            raise JobFailed(f"the worker running {job!r} {error}; `profctl retry` may help") from error
+            raise WorkerDied(f"the worker running {job!r} {error}; `profctl retry` may help") from error
 
     def _good(self, worker: Child) -> bool:
         worn = worker.jobs >= self._jobs_per_worker or worker.rss_bytes > RSS_RECYCLE_BYTES

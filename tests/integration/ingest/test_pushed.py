@@ -14,6 +14,7 @@ import pytest
 from profclient.streamer.arena import Arena
 from profclient.streamer.compress import compressor
 from profd.capture.model import Loss
+from profd.errors import JobFailed, WorkerDied
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc, trace_pb2, trace_pb2_grpc
 
@@ -87,6 +88,83 @@ async def test_sender_that_comes_back_goes_on(rig: IngestRig) -> None:
     await second.send(chunk_bytes(0, 0) + chunk_bytes(0, 1))
     await second.finish(20)
     assert rig.shelf.kept[0][2] == chunk_bytes(0, 0) + chunk_bytes(0, 1)
+
+
+async def test_sender_that_never_heard_of_its_end_is_told_the_trace(rig: IngestRig) -> None:
+    first = Sender(rig)
+    await first.open()
+    await first.send(chunk_bytes(0, 0))
+    last = await first.finish(10)
+    again = await Sender(rig).open()
+    assert (again.finished, again.trace) == (True, last.trace)
+
+
+async def test_end_of_another_user_is_not_told(rig: IngestRig) -> None:
+    first = Sender(rig)
+    await first.open()
+    await first.send(chunk_bytes(0, 0))
+    await first.finish(10)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await Sender(rig, uid=UID + 1).open()
+    assert raised.value.code() is grpc.StatusCode.INTERNAL
+
+
+async def test_sender_that_asks_while_it_is_stored_waits_for_the_trace(
+    rig: IngestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    store = rig.shelf.import_stream
+
+    async def slow(*arguments: Any) -> Any:
+        begun.set()
+        await go_on.wait()
+        return await store(*arguments)
+
+    monkeypatch.setattr(rig.shelf, "import_stream", slow)
+    first = Sender(rig)
+    await first.open()
+    await first.send(chunk_bytes(0, 0))
+    await first.call.write(pb.IngestRequest(finish=pb.IngestFinish(recorded=10)))
+    async with asyncio.timeout(LONG):
+        await begun.wait()
+    first.call.cancel()
+    again = asyncio.ensure_future(Sender(rig).open())
+    go_on.set()
+    assert (await again).trace == "t1"
+    assert len(rig.shelf.kept) == 1
+
+
+async def test_worker_that_dies_over_a_stream_has_a_successor(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, died = rig.shelf.import_stream, []
+
+    async def dies_once(*arguments: Any) -> Any:
+        if not died:
+            died.append(True)
+            raise WorkerDied("the worker was ended by signal SIGKILL")
+        return await store(*arguments)
+
+    monkeypatch.setattr(rig.shelf, "import_stream", dies_once)
+    sender = Sender(rig)
+    await sender.open()
+    await sender.send(chunk_bytes(0, 0))
+    assert (await sender.finish(10)).trace == "t1"
+    assert rig.shelf.kept[0][2] == chunk_bytes(0, 0)
+
+
+async def test_stream_that_could_not_be_stored_is_not_said_to_be(
+    rig: IngestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise JobFailed("it needed more memory than a worker may use")
+
+    monkeypatch.setattr(rig.shelf, "import_stream", fails)
+    sender = Sender(rig)
+    await sender.open()
+    await sender.send(chunk_bytes(0, 0))
+    for asked in (sender.finish(10), Sender(rig).open()):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await asked
+        assert raised.value.code() is grpc.StatusCode.INTERNAL
 
 
 async def test_older_call_that_ends_later_does_not_end_the_stream(
