@@ -17,6 +17,7 @@ from profd.capture.ports import Identity, Journal, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key
 from profd.errors import BadInput, NotFound, ProfdError
+from profd.journal.journal import any_data
 from profd.limits import CAPTURES_KEPT_MAX, CAPTURES_KEPT_PER_UID_MAX
 from profd.targets.process import ProcessId
 
@@ -168,6 +169,8 @@ class Book:
             if target.files and (target.state is State.COLLATING or (record.id, target.process) in returning):
                 live.append(target)
                 continue
+            if not any_data(target.files):  # it was killed before anything had come
+                target.keep([])
             hint = "; its raw data is kept: `profctl retry`" if target.files else ""
             Machine(target).handle(Abandon(Reason.DAEMON_RESTARTED, f"profd was restarted during the capture{hint}"))
         if not live:

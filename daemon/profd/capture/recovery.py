@@ -16,6 +16,7 @@ from profd.capture.machine import Broke, Graces, Orphaned, Report, TakenOver
 from profd.capture.model import Loss, Reason, State
 from profd.capture.ports import Ended
 from profd.capture.run import TargetRun
+from profd.journal.journal import any_data
 from profd.targets.process import ProcessId
 
 Key = tuple[str, ProcessId]
@@ -30,6 +31,7 @@ class _Coming:
 
     run: TargetRun
     task: asyncio.Task[None] | None = None
+    process_ended: bool = False
     returned: asyncio.Event = field(default_factory=asyncio.Event)
     losses: asyncio.Future[Sequence[Loss] | None] = field(default_factory=asyncio.Future)
 
@@ -75,7 +77,10 @@ class Recovery:
         finally:
             del self._coming[key]
         if why:
-            coming.run.send(Broke(Reason.DAEMON_RESTARTED, f"{why}; {_KEPT}"))
+            kept = not coming.process_ended or any_data(coming.run.target.files)
+            if not kept:  # nothing had come yet, and nothing can: there is nothing for a retry
+                coming.run.target.keep([])
+            coming.run.send(Broke(Reason.DAEMON_RESTARTED, f"{why}; {_KEPT}" if kept else why))
         else:
             coming.run.send(TakenOver(tuple(coming.losses.result() or ())))
 
@@ -91,10 +96,12 @@ class Recovery:
         return "profd was restarted during the capture, and what the process went on to record came in part only"
 
     async def _comes_back(self, process: ProcessId, coming: _Coming) -> bool:
-        waiting = {asyncio.ensure_future(self._ended(process)), asyncio.ensure_future(coming.returned.wait())}
+        ending = asyncio.ensure_future(self._ended(process))
+        waiting = {ending, asyncio.ensure_future(coming.returned.wait())}
         try:
             seconds = self._graces.returning_ns / 1e9
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            coming.process_ended = ending.done()
         finally:
             for each in waiting:
                 each.cancel()

@@ -154,6 +154,15 @@ class Journal:
         return self._root / capture / f"{process.pid}-{process.start_ticks}"
 
 
+def any_data(files: Collection[RawFile]) -> bool:
+    """Whether a retry would find something in one of these."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            if os.stat(file.path).st_size:
+                return True
+    return False
+
+
 def _directories(path: Path) -> list[Path]:
     """None of what has gone meanwhile."""
     with contextlib.suppress(FileNotFoundError):

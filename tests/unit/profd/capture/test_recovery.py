@@ -126,6 +126,16 @@ async def test_who_does_not_come_back_whole_leaves_what_there_is_for_a_retry(
         assert (target.state, target.reason, target.lost) == (State.PARTIAL, Reason.DAEMON_RESTARTED, LOST)
 
 
+async def test_who_has_ended_before_anything_had_come_leaves_nothing(killed: Killed) -> None:
+    [file] = killed.rig.directory.rglob("chunks.pfc")
+    file.write_bytes(b"")
+    async with killed.next_daemon() as manager:
+        ends(killed, manager)
+        state, reason, message = await killed.has_ended(manager)
+        assert (state, reason, "retry" in message) == (State.FAILED, Reason.DAEMON_RESTARTED, False)
+        await eventually(lambda: not file.parent.exists())
+
+
 async def test_a_stop_does_not_end_what_ends_by_itself(killed: Killed) -> None:
     async with killed.next_daemon() as manager:
         assert manager.stop(ALICE, killed.capture).state is State.DRAINING
