@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check faults hostile kindness fuzz fuzz-long bench sanitize protos clean
+.PHONY: help env demo test check faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,8 @@ test: env .venv-jax/.installed ## lint, types, every test, the client on other P
 	@tools/test_other_pythons
 
 check: env ## lint, format and types
-	@$(BIN)/ruff check client daemon tests demo tools bench kindness
-	@$(BIN)/ruff format --check -q client daemon tests demo tools bench kindness
+	@$(BIN)/ruff check client daemon tests demo tools bench kindness soak
+	@$(BIN)/ruff format --check -q client daemon tests demo tools bench kindness soak
 	@$(BIN)/mypy
 
 ROUNDS ?= 10
@@ -60,6 +60,14 @@ MINUTES ?= 10
 SHARDS ?=
 kindness: env .venv-jax/.installed ## other people's programs under captures, SHARDS="storm kineto ..." for MINUTES=10 each; docs/kindness.md
 	@$(BIN)/python -m kindness $(SHARDS) --minutes $(MINUTES)
+
+KILLS ?= 1000
+SEED ?=
+CAPTURES ?=
+QUESTIONS ?= 0
+SOAKED = $(if $(CAPTURES),--captures $(CAPTURES) --questions $(QUESTIONS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+soak: env ## kills at random moments, KILLS=1000 SEED=; or long use, CAPTURES=10000 QUESTIONS=100000; docs/reliability.md
+	@$(BIN)/python -m soak $(SOAKED)
 
 fuzz: env ## property tests with new random inputs
 	@PROFD_HYPOTHESIS=random $(BIN)/python -m pytest -q -k "property or fuzz" tests/unit

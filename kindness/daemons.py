@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,8 +22,11 @@ _QUIET: Final = {"PROFD_TORCH_BUILD": "off"}  # jobs without an observer are to 
 class Daemons:
     """One daemon at a time, always in the same directory: its successor takes over what it left."""
 
-    def __init__(self, directory: Path, user: bool) -> None:
-        self.directory, self._user = directory, user
+    def __init__(
+        self, directory: Path, user: bool, flags: Sequence[str] = _STORE, environ: Mapping[str, str] = _QUIET
+    ) -> None:
+        """`flags` and `environ` are each daemon's."""
+        self.directory, self._user, self._flags, self._environ = directory, user, flags, environ
         self.running = self._start()
         self.kills = 0
 
@@ -40,15 +43,16 @@ class Daemons:
         own = {"HOME": str(home), "PROFD_ADDRESS": f"unix:{self.socket}", "OMP_NUM_THREADS": "1"}
         return {**kept, **own, "PYTHONFAULTHANDLER": "1", **more}
 
-    def kill(self, away_seconds: float) -> None:
-        """SIGKILL, and after so long the next one."""
+    def kill(self, away_seconds: float, between: Callable[[], object] = lambda: None) -> None:
+        """SIGKILL, and after so long the next one. `between` them what the killed one left is looked at."""
         self.running.kill()
         self.kills += 1
+        between()
         time.sleep(away_seconds)
         self.running = self._start()
 
     def _start(self) -> RunningDaemon:
-        return start_daemon(self.directory, *_STORE, environ=_QUIET, user=self._user)
+        return start_daemon(self.directory, *self._flags, environ=self._environ, user=self._user)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, cast
 
 from kindness import place
 
@@ -82,17 +82,32 @@ class Earlier:
     kind: str = "earlier"
 
 
-Line = Captures | Job | Kills | Usage | Skipped | Earlier
+class Line(Protocol):
+    """A dataclass, which names what it is. One with a `harm` is not kept."""
+
+    @property
+    def kind(self) -> str:
+        """Of the row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How rows become sums: the counts of each kind that has some, and the line that holds a sum of them."""
+
+    counted: Mapping[str, Callable[[dict[str, Any]], dict[str, int]]]
+    line: Callable[..., Line]  # of a shard, a program, and the counts
 
 
 class Ledger:
     """Appends; several processes may do so at once, since a line is one write."""
 
-    def __init__(self, folder: Path, kept: Path) -> None:
+    def __init__(self, folder: Path, kept: Path, sums: Sums | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.path = folder / FILE
         self._kept = kept
+        self._sums = sums or _SUMS
 
     def logs(self, shard: str) -> Path:
         """The folder of what jobs of this shard say."""
@@ -102,7 +117,7 @@ class Ledger:
 
     def add(self, line: Line) -> None:
         """Write one result down."""
-        row = {"sources": place.digest(), "commit": place.commit(), "time": int(time.time()), **asdict(line)}
+        row = {"sources": place.digest(), "commit": place.commit(), "time": int(time.time()), **asdict(cast(Any, line))}
         _append(self.path, [row])
 
     def rows(self, sources: str) -> Iterator[dict[str, Any]]:
@@ -117,19 +132,23 @@ class Ledger:
 
         Raises ValueError where a job was harmed: that is to be looked at first.
         """
-        sums: dict[tuple[str, str], Counter[str]] = {}
+        counted, sums = self._sums.counted, dict[tuple[str, str], Counter[str]]()
         for row in self.rows(sources):
             if row.get("harm"):
                 raise ValueError(f"{row['shard']}/{row['program']} was harmed: {row['harm']}")
-            if row["kind"] in _SUMMED:
+            if row["kind"] in counted:
                 key = (row["shard"], row.get("program", ""))
-                sums.setdefault(key, Counter()).update(_SUMMED[row["kind"]](row))
+                sums.setdefault(key, Counter()).update(counted[row["kind"]](row))
         others = [row for row in _read(self._kept) if row["sources"] != sources]
         ours = [
-            {"sources": sources, "commit": place.commit(), **asdict(Earlier(shard, program, **counts))}
+            {
+                "sources": sources,
+                "commit": place.commit(),
+                **asdict(cast(Any, self._sums.line(shard, program, **counts))),
+            }
             for (shard, program), counts in sorted(sums.items())
         ]
-        rest = [row for row in _read(self.path) if row["sources"] != sources or row["kind"] not in _SUMMED]
+        rest = [row for row in _read(self.path) if row["sources"] != sources or row["kind"] not in counted]
         for path, rows in ((self._kept, [*others, *ours]), (self.path, rest)):
             new = path.with_suffix(".new")
             new.unlink(missing_ok=True)
@@ -137,12 +156,15 @@ class Ledger:
             new.rename(path)
 
 
-_SUMMED: Final[Mapping[str, Callable[[dict[str, Any]], dict[str, int]]]] = {
-    "captures": lambda row: {"asked": row["asked"], "recorded": row["recorded"]},
-    "job": lambda row: {"jobs": 1},
-    "kills": lambda row: {"kills": row["count"]},
-    "earlier": lambda row: {name: row[name] for name in ("asked", "recorded", "jobs", "kills")},
-}
+_SUMS: Final = Sums(
+    {
+        "captures": lambda row: {"asked": row["asked"], "recorded": row["recorded"]},
+        "job": lambda row: {"jobs": 1},
+        "kills": lambda row: {"kills": row["count"]},
+        "earlier": lambda row: {name: row[name] for name in ("asked", "recorded", "jobs", "kills")},
+    },
+    Earlier,
+)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
