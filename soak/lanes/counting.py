@@ -11,7 +11,7 @@ from typing import Final
 from profproto.v1 import capture_pb2 as pb
 
 from kindness.jobs import Job
-from soak.client import Client
+from soak.client import Client, Refused
 from soak.lanes import capturing
 from soak.rig import Follow, Rig, until
 from soak.truth import Found, Promise, judged
@@ -98,7 +98,10 @@ class Counting:
 
         def there() -> bool:
             asked = pb.ListTargetsRequest(selector=pb.Selector(pids=[job.pid]))
-            targets = client.captures("ListTargets", asked).targets
+            try:
+                targets = client.captures("ListTargets", asked).targets
+            except Refused:  # it has been killed
+                return job.over()
             return job.over() or any(SOURCE in target.sources for target in targets)
 
         until(there, f"pid {job.pid} is attached")
