@@ -210,9 +210,9 @@ class ProcessTable:
         facts = self._facts.get(identity)
         if facts and facts.image == stat.image and abs(stat.vsize - facts.vsize) < _VSIZE_STEP:
             return facts
-        if facts and facts.image == stat.image and maps.used_up(uid):
-            return facts  # as it was: its user's others have had what reading them may cost
-        found = self._look(identity.pid, stat, facts, 0 if maps.used_up(uid) else procfs.MAPS_BYTES)
+        if maps.used_up(uid):  # its user's others have had what reading them may cost
+            return facts if facts and facts.image == stat.image else self._look(identity.pid, stat, facts, 0)
+        found = self._look(identity.pid, stat, facts, procfs.MAPS_BYTES)
         maps.take(uid, found.maps_bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
             return facts if facts and facts.image == stat.image else found

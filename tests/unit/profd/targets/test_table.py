@@ -226,3 +226,31 @@ def test_no_descriptor_left_is_not_the_end_of_a_process(monkeypatch) -> None:
     monkeypatch.setattr(os, "pidfd_open", refuse)
     with pytest.raises(Exhausted, match="limit of open files"):
         ProcessTable().pidfd(process_of_self().id)
+
+
+def test_mappings_of_one_user_are_read_so_far_and_others_anyway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_module, "PROC_MAPS_BYTES_PER_UID", 1)
+    torch = [f"{SITE}/torch/lib/libtorch_cpu.so"]
+    for pid in (8, 9):
+        Fake(tmp_path, pid, maps=torch).write()
+    Fake(tmp_path, 10, maps=torch, uids="1001\t1001\t1001\t1001").write()
+    table = ProcessTable(tmp_path)
+    assert [process.framework for process in table.snapshot()] == ["torch", "python", "torch"]
+    # WHEN it is looked at again THEN what was left out is not remembered as all that there is
+    assert [process.framework for process in table.snapshot()] == ["torch", "torch", "torch"]
+
+
+def test_nobody_holds_the_lock_while_a_process_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Fake(tmp_path, 8).write()
+    table = ProcessTable(tmp_path)
+    look = table_module.ProcessTable._look
+
+    def unlocked(*arguments: Any) -> Any:
+        assert not table._lock.locked()
+        return look(*arguments)
+
+    monkeypatch.setattr(table_module.ProcessTable, "_look", unlocked)
+    assert table.get(8) is not None
+    assert len(table.snapshot()) == 1
