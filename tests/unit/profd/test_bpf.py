@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,7 @@ from profd.workers import calls as worker
 from tests.support.bpf import AUDIT, answer
 
 PID = 4711
+EQUAL = 0x15  # a step of a program that compares
 SECRET = bytes(range(1, 9))
 NUMBERS = (*range(600), *range(1 << 30, (1 << 30) + 600), 1023, 0x7FFFFFFF)
 WORDS = (
@@ -56,7 +58,8 @@ def digest(program: bytes, machine: str) -> str:
     """Of the answers to each number with each word in each of its arguments, and in two of them."""
     found = hashlib.sha256()
     other = next(name for name in AUDIT if name != machine)
-    decides = {number for number in NUMBERS if _looked_at(program, machine, number)}
+    named = {value for code, _, _, value in struct.iter_unpack("=HBBI", program) if code == EQUAL}
+    decides = {number for number in named.intersection(NUMBERS) if _looked_at(program, machine, number)}
     for number in NUMBERS:
         answers = [answer(program, machine, number), answer(program, other, number)]
         if number in decides:
