@@ -7,11 +7,10 @@ is told (`unknown_calls.py`) and logs it once.
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
-from collections.abc import Sequence
 from typing import Final
+
+from profd import bpf
 
 # name, number on x86_64, number on aarch64 (-1: there is none). The most frequent first: kernels before 5.11
 # walk the filter at every call.
@@ -57,14 +56,7 @@ _PRCTL: Final = (15, 16, 0x53564D41)  # SET_NAME, GET_NAME, SET_VMA: names of th
 _THREAD: Final = 0x003D0F00
 _DETACHED: Final = 0x00400000  # musl adds it; it means nothing
 
-# AUDIT_ARCH of each machine, and its column of the tables
-_MACHINES: Final = {"x86_64": (0xC000003E, 1), "aarch64": (0xC00000B7, 2)}
-
-_ALLOW: Final = 0x7FFF0000
-_ASK: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
-_ERRNO: Final = 0x00050000
-_LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+_MACHINES: Final = {"x86_64": 1, "aarch64": 2}  # their columns of the tables
 
 
 def known(machine: str = "") -> bool:
@@ -74,7 +66,7 @@ def known(machine: str = "") -> bool:
 
 def allowed(machine: str = "") -> dict[str, int]:
     """The calls that may pass, by name; some of them not with every argument."""
-    _, column = _MACHINES[machine or os.uname().machine]
+    column = _MACHINES[machine or os.uname().machine]
     return {**_column(_TABLE, column), **_column(_CHECKED, column)}
 
 
@@ -83,64 +75,29 @@ def program(pid: int, *, ask: bool, machine: str = "") -> bytes:
 
     `ask`: calls that are on no list are put to a listener; otherwise they end in ENOSYS at once.
     """
-    architecture, column = _MACHINES[machine or os.uname().machine]
-    unknown = _return(_ERRNO | errno.ENOSYS)
-    steps = [
-        _step(_LOAD, _ARCHITECTURE),
-        _step(_EQUAL, architecture, true=1),
-        unknown,  # 32-bit calls: other numbers
-        _step(_LOAD, _NUMBER),
-    ]
-    for number in _column(_TABLE, column).values():
-        steps += _if(number, [_return(_ALLOW)])
+    machine = machine or os.uname().machine
+    column = _MACHINES[machine]
     checked = _column(_CHECKED, column)
-    for name, body in _bodies(pid).items():
-        steps += _if(checked[name], body)
-    for number in _column(_WITHOUT, column).values():
-        steps += _if(number, [unknown])
-    steps.append(_return(_ASK) if ask else unknown)
-    return b"".join(steps)
+    return bpf.program(
+        machine,
+        _column(_TABLE, column).values(),
+        [bpf.rule(checked[name], (bpf.ALLOW, test)) for name, test in _tests(pid).items()],
+        quiet=_column(_WITHOUT, column).values(),
+        unknown=bpf.ASK if ask else bpf.ENOSYS,
+    )
 
 
-def _bodies(pid: int) -> dict[str, list[bytes]]:
-    deny = _return(_ERRNO | errno.EPERM)
-    thread = [_step(_AND, ~_DETACHED & 0xFFFFFFFF), _step(_EQUAL, _THREAD, false=1), _return(_ALLOW), deny]
-    nobody = [_step(_EQUAL, 0, true=1), deny]
+def _tests(pid: int) -> dict[str, bpf.Test]:
+    """What the arguments have to be; else EPERM."""
     return {
-        "tgkill": _one_of(0, (pid,)),
-        "prlimit64": _one_of(0, (0, pid)),
-        "fcntl": _one_of(1, _FCNTL),
-        "ioctl": _one_of(1, _IOCTL),
-        "prctl": _one_of(0, _PRCTL),
-        "clone": [_argument(0), *thread],
-        # To the other end of the socket, not to an address.
-        "sendto": [_argument(4), *nobody, _argument(4, high=True), *nobody, _return(_ALLOW)],
+        "tgkill": bpf.Test(0, (pid,)),
+        "prlimit64": bpf.Test(0, (0, pid)),
+        "fcntl": bpf.Test(1, _FCNTL),
+        "ioctl": bpf.Test(1, _IOCTL),
+        "prctl": bpf.Test(0, _PRCTL),
+        "clone": bpf.Test(0, (_THREAD,), ~_DETACHED & 0xFFFFFFFF),
+        "sendto": bpf.Test(4, whole=0),  # to the other end of the socket, not to an address
     }
-
-
-def _one_of(index: int, values: Sequence[int]) -> list[bytes]:
-    """EPERM unless an argument, of which the kernel takes 32 bits, is one of these."""
-    steps = [_argument(index)]
-    for value in values:
-        steps += [_step(_EQUAL, value, false=1), _return(_ALLOW)]
-    return [*steps, _return(_ERRNO | errno.EPERM)]
-
-
-def _if(number: int, body: list[bytes]) -> list[bytes]:
-    """`body`, which returns on every way, for this call."""
-    return [_step(_EQUAL, number, false=len(body)), *body]
-
-
-def _argument(index: int, *, high: bool = False) -> bytes:
-    return _step(_LOAD, _ARGUMENTS + 8 * index + 4 * high)  # both machines are little-endian
-
-
-def _return(what: int) -> bytes:
-    return _step(_RETURN, what)
-
-
-def _step(code: int, value: int, *, true: int = 0, false: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, true, false, value)
 
 
 def _column(table: str, column: int) -> dict[str, int]:

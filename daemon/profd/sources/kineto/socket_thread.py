@@ -2,7 +2,8 @@
 
 A second thread, native, takes datagrams from the sockets as they come
 (`_host.DatagramDrain`): their queue in the kernel is everybody's and short.
-This one answers what has passed there. Who is not known yet is asked for by a third, which may wait. The registry is shared under one lock that nobody holds
+This one answers what has passed there. A third asks who unknown senders are, which may wait.
+The registry is shared under one lock that nobody holds
 across a system call other than a send that cannot block.
 """
 

@@ -9,9 +9,9 @@ knew it. A filter sees all six arguments of a call, also those that the call doe
 from __future__ import annotations
 
 import os
-import struct
-from dataclasses import dataclass
 from typing import Final
+
+from profd import bpf
 
 SECRET_BYTES: Final = 8
 
@@ -90,16 +90,7 @@ _CLONE: Final = (56, 220)
 _EXECVEAT: Final = (322, 281)
 _PTRACE: Final = (101, 117)
 
-_MACHINES: Final = {
-    "x86_64": (0, 0xC000003E, 0x8000),
-    "aarch64": (1, 0xC00000B7, 0x20000),
-}  # column, audit, O_LARGEFILE
-_X32_BIT: Final = 0x40000000  # the x32 numbers of x86_64 would walk round the list
-
-_ALLOW: Final = 0x7FFF0000
-_ASK: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF: the warden answers
-_EPERM: Final = 0x00050001
-_ENOSYS: Final = 0x00050026
+_MACHINES: Final = {"x86_64": (0, 0x8000), "aarch64": (1, 0x20000)}  # column, O_LARGEFILE
 
 _AT_EMPTY_PATH: Final = 0x1000
 _FCNTLS: Final = (
@@ -119,16 +110,6 @@ _SEIZES: Final = (0x4206, 16)  # PTRACE_SEIZE, PTRACE_ATTACH
 _PTRACES: Final = (0x4207, 17, 1, 2, 3, 12, 14, 0x4204)
 
 
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """One argument: its low half, masked, is one of some values; or the whole of it is `whole`."""
-
-    argument: int
-    values: tuple[int, ...] = ()
-    mask: int = 0xFFFFFFFF
-    whole: int | None = None
-
-
 def build(machine: str, target: int, secret: bytes, *, native: bool, warden: bool) -> bytes | None:
     """The program; None for a machine whose numbers are not known.
 
@@ -137,86 +118,31 @@ def build(machine: str, target: int, secret: bytes, *, native: bool, warden: boo
     """
     if machine not in _MACHINES:
         return None
-    column, audit, large = _MACHINES[machine]
-    ask = _ASK if warden else _ALLOW
+    column, large = _MACHINES[machine]
+    ask = bpf.ASK if warden else bpf.ALLOW
     word = int.from_bytes(secret, "little")
     blocks = [
-        _rule(_READV[column], (_ALLOW, _Test(0, (target,)))),
+        bpf.rule(_READV[column], (bpf.ALLOW, bpf.Test(0, (target,)))),
         *(_opens(number[column], at, large, ask) for number, at in ((_OPEN, 1), (_OPENAT, 2))),
-        *(_rule(numbers[column], (ask,)) for numbers in _STATS),
-        _rule(_FCNTL[column], (_ALLOW, _Test(1, _FCNTLS))),
-        _rule(_IOCTL[column], (_ALLOW, _Test(1, _IOCTLS))),
-        _rule(_PRCTL[column], (_ALLOW, _Test(0, _PRCTLS))),
-        _rule(_PRLIMIT[column], (_ALLOW, _Test(0, (0,)), _Test(2, whole=0))),
-        _rule(_CLONE[column], (_ALLOW, _Test(0, (_THREAD,), _THREAD | _NAMESPACES))),
-        _rule(_EXECVEAT[column], (_ALLOW, _Test(4, (_AT_EMPTY_PATH,)), _Test(5, whole=word))),
+        *(bpf.rule(numbers[column], (ask,)) for numbers in _STATS),
+        bpf.rule(_FCNTL[column], (bpf.ALLOW, bpf.Test(1, _FCNTLS))),
+        bpf.rule(_IOCTL[column], (bpf.ALLOW, bpf.Test(1, _IOCTLS))),
+        bpf.rule(_PRCTL[column], (bpf.ALLOW, bpf.Test(0, _PRCTLS))),
+        bpf.rule(_PRLIMIT[column], (bpf.ALLOW, bpf.Test(0, (0,)), bpf.Test(2, whole=0))),
+        bpf.rule(_CLONE[column], (bpf.ALLOW, bpf.Test(0, (_THREAD,), _THREAD | _NAMESPACES))),
+        bpf.rule(_EXECVEAT[column], (bpf.ALLOW, bpf.Test(4, (_AT_EMPTY_PATH,)), bpf.Test(5, whole=word))),
     ]
     if native:
-        blocks.append(_rule(_PTRACE[column], (_ALLOW, _Test(0, _PTRACES)), (ask, _Test(0, _SEIZES))))
+        blocks.append(bpf.rule(_PTRACE[column], (bpf.ALLOW, bpf.Test(0, _PTRACES)), (ask, bpf.Test(0, _SEIZES))))
     plain = [numbers[column] for numbers in _PLAIN.values()]
-    return _program(audit, blocks, [number for number in plain if number is not None])
+    return bpf.program(machine, [number for number in plain if number is not None], blocks, unknown=bpf.ENOSYS)
 
 
 def _opens(number: int | None, at: int, large: int, ask: int) -> list[bytes]:
     """For reading; and for writing as what py-spy writes is (RLIMIT_FSIZE leaves it pipes)."""
     written = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    return _rule(
+    return bpf.rule(
         number,
-        (ask, _Test(at, (0,), os.O_ACCMODE | os.O_CREAT | os.O_TRUNC)),
-        (_ALLOW, _Test(at, (written,), 0xFFFFFFFF & ~large)),
+        (ask, bpf.Test(at, (0,), os.O_ACCMODE | os.O_CREAT | os.O_TRUNC)),
+        (bpf.ALLOW, bpf.Test(at, (written,), 0xFFFFFFFF & ~large)),
     )
-
-
-_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-
-
-def _step(code: int, true: int, false: int, k: int) -> bytes:
-    return struct.pack("=HBBI", code, true, false, k)
-
-
-def _rule(number: int | None, *ways: tuple[int, *tuple[_Test, ...]]) -> list[bytes]:
-    """For one call: the answer of the first way whose tests all hold, else EPERM. Leaves the number loaded."""
-    if number is None:
-        return []
-    steps: list[bytes] = []
-    for answer, *tests in ways:
-        way = [_step(_RETURN, 0, 0, answer)]
-        for test in reversed(tests):
-            way = [*_tested(test, len(way)), *way]
-        steps += way
-    steps.append(_step(_RETURN, 0, 0, _EPERM))
-    return [_step(_EQUAL, 0, len(steps), number), *steps]
-
-
-def _tested(test: _Test, rest: int) -> list[bytes]:
-    """On to the next step if it holds, past `rest` steps if not."""
-    low = 16 + 8 * test.argument  # of struct seccomp_data, little endian
-    if test.whole is not None:
-        return [
-            _step(_LOAD, 0, 0, low),
-            _step(_EQUAL, 0, rest + 2, test.whole & 0xFFFFFFFF),
-            _step(_LOAD, 0, 0, low + 4),
-            _step(_EQUAL, 0, rest, test.whole >> 32),
-        ]
-    count = len(test.values)
-    compared = [
-        _step(_EQUAL, count - 1 - place, rest if place == count - 1 else 0, value)
-        for place, value in enumerate(test.values)
-    ]
-    return [_step(_LOAD, 0, 0, low), _step(_AND, 0, 0, test.mask), *compared]
-
-
-def _program(audit: int, blocks: list[list[bytes]], plain: list[int]) -> bytes:
-    steps = [
-        _step(_LOAD, 0, 0, 4),  # the architecture
-        _step(_EQUAL, 1, 0, audit),
-        _step(_RETURN, 0, 0, _ENOSYS),
-        _step(_LOAD, 0, 0, 0),  # the number
-        _step(_AT_LEAST, 0, 1, _X32_BIT),
-        _step(_RETURN, 0, 0, _ENOSYS),
-        *(step for block in blocks for step in block),
-        *(_step(_EQUAL, len(plain) - place, 0, number) for place, number in enumerate(plain)),
-        _step(_RETURN, 0, 0, _ENOSYS),
-        _step(_RETURN, 0, 0, _ALLOW),
-    ]
-    return b"".join(steps)
