@@ -5,4 +5,6 @@
 
 namespace profd::host {
 
+void bind_door(nanobind::module_& m);
+
 }  // namespace profd::host

@@ -5,4 +5,5 @@
 
 NB_MODULE(_host, m) {
   m.doc() = "What the daemon asks of the kernel.";
+  profd::host::bind_door(m);
 }
