@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from profd.limits import CONNECTIONS_ANSWERED_PER_UID_MAX, CONNECTIONS_PER_UID_MAX
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 
-from tests.integration.daemon.test_work import ROWS, chrome_json, chunks, workers_of
+from tests.integration.daemon.test_work import ROWS, chrome_json, chunks, metrics_of, workers_of
 from tests.support import people
 from tests.support.captures import needs_ptrace
 from tests.support.daemon import RunningDaemon, running_daemon
@@ -100,8 +100,9 @@ def test_profctl_says_that_there_are_too_many_connections(daemon: RunningDaemon)
 
 
 @pytest.mark.parametrize("method", ["/profd.v1.TraceService/ListTraces", "/grpc.health.v1.Health/Watch"])
-def test_hundreds_of_connections_with_hundreds_of_streams(daemon: RunningDaemon, method: str) -> None:
+def test_hundreds_of_connections_with_hundreds_of_streams(method: str) -> None:
     with (
+        running_daemon("--metrics", "127.0.0.1:0", user=False) as daemon,
         people.doing(ALICE, people.FLOOD, daemon.directory, 400, method, 400) as flood,
         people.doing(BOB, people.CALLS, daemon.directory, 200) as calls,
     ):
@@ -109,6 +110,11 @@ def test_hundreds_of_connections_with_hundreds_of_streams(daemon: RunningDaemon,
         assert json.loads(line(calls)) == {"OK": 200}
         assert flood.poll() is None
         everybody_lists(daemon)
+        # AND that is because most of it has not come in
+        found = metrics_of(daemon)
+        assert found["profd_connections"] <= CONNECTIONS_PER_UID_MAX + 3
+        assert found["profd_connections_throttled_total"] > 0
+        assert found['profd_refusals_total{kind="connections"}'] > 0
 
 
 def test_calls_that_need_no_token(daemon: RunningDaemon) -> None:
