@@ -46,7 +46,6 @@ from profd.notify import Notifier
 from profd.observe import LiveCollector, ObservedAudit, Reading
 from profd.observers.observers import Observers
 from profd.rpc.captures import CaptureServicer
-from profd.rpc.connections import look
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
 from profd.rpc.ingest import IngestServicer
@@ -134,18 +133,18 @@ class Daemon:
         self._library = Library(self._store, Asked(self._pool), socket.gethostname(), self._audit.used)
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
+        self._rpc = await self._serve_calls()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
         self._metrics.registry.register(GpuGauges(self._nvml, processes=self._config.gpu_process_metrics))
         if metrics is not None:
             metrics.open()
-        rpc = await self._serve_calls()
         self._serve_agents()
         self._serve_tokens()  # until the captures have ended: their streamers ask for one
         self._watch_sockets()
         self._manager.go_on()
         # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
         self._closing.push_async_callback(self._manager.close)
-        self._closing.push_async_callback(rpc.refuse)
+        self._closing.push_async_callback(self._rpc.refuse)
         self._audit.write("daemon.start", os.geteuid(), pid=os.getpid(), mode=config.mode)
         self._notifier.ready(f"listening on {config.socket}")
 
@@ -301,13 +300,9 @@ class Daemon:
 
         await serve()
         self._sockets.add("grpc", path, lambda: self._anew(path, serve))
-        self._sockets.also = self._look_at_connections
+        self._sockets.also = lambda: self._metrics.refusals.labels("connections").inc(server.look())
         self._closing.push_async_callback(server.refuse)
         return server
-
-    async def _look_at_connections(self) -> None:
-        if cut := await look(self._config.socket.parent):
-            self._metrics.refusals.labels("connections").inc(cut)
 
     def _listen(self, path: Path) -> socket.socket:
         """A SEQPACKET socket of the daemon, for those who may connect; its file is removed at the end."""
@@ -421,6 +416,7 @@ class Daemon:
             workers_died=pool.workers_died,
             kineto=self._kineto.statistics(),
             sockets_remade=dict(self._sockets.remade),
+            connections=self._rpc.connections(),
             send_seconds=self._streamers.cpu_seconds(),
             sdk=self._sdk.statistics(),
             ingest=self._ingest.statistics(),

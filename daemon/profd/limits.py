@@ -82,7 +82,20 @@ LISTEN_BACKLOG: Final = 65_535  # connections that nobody has accepted yet; the 
 RARE_LINE_SECONDS: Final = 60.0  # between lines about what a fault, or a user, can cause all the time (rare_line.py)
 
 # Fair shares: of one user, of the host, and kept beside for root and admins (docs/security.md)
-CONNECTIONS_PER_UID_MAX: Final = 256  # to the gRPC socket
+CONNECTIONS_PER_UID_MAX: Final = 64  # to the gRPC socket: a client has one for all its calls, a streamer, too
+CONNECTIONS_MAX: Final = 1024  # 128 KiB of buffers each, while bytes are in them
+CONNECTIONS_ANSWERED_PER_UID_MAX: Final = 4  # beyond these that are told why they are refused
+CONNECTIONS_ANSWERED_MAX: Final = 64
+CONNECTION_BEGIN_SECONDS: Final = 10.0  # from connect() to the first frame of HTTP/2
+CONNECTION_END_SECONDS: Final = 10.0  # from the end of one side to that of the connection
+STREAMS_PER_SECOND: Final = 200.0  # of one user: twice CALLS_PER_SECOND, so that who asks for more is told so
+STREAMS_BURST: Final = 1000  # CALLS_BURST, and as many streamers' calls as there are after a restart
+STREAMS_HOST_PER_SECOND: Final = 1000.0  # of all but root: the event loop refuses some thousands a second
+STREAMS_HOST_BURST: Final = 2000
+FRAMES_PER_SECOND: Final = 20_000.0  # of one user: small ones count once, those that are answered ten times, bulk not
+FRAMES_BURST: Final = 100_000
+FRAMES_HOST_PER_SECOND: Final = 200_000.0
+FRAMES_HOST_BURST: Final = 400_000
 CALLS_PER_UID_MAX: Final = 128  # open at once, watches included
 CALLS_MAX: Final = 1024
 CALLS_RESERVED: Final = 512

@@ -19,6 +19,7 @@ from profd.gpu.leases import LeaseStatistics, Stage
 from profd.ingest.intake import IngestStatistics
 from profd.metrics import Metrics
 from profd.rpc.captures import Where
+from profd.rpc.door import Counts
 from profd.rpc.translate import Stack
 from profd.sources.sdk.source import SdkStatistics
 from profd.store.catalog import TraceRecord
@@ -46,6 +47,7 @@ class Reading:
     kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
     send_seconds: float = 0.0  # CPU time of streamers
     sockets_remade: dict[str, int] = field(default_factory=dict)  # by which socket
+    connections: Counts = field(default_factory=Counts)  # to gRPC's socket
     sdk: SdkStatistics = field(default_factory=SdkStatistics)
     leases: LeaseStatistics = field(default_factory=LeaseStatistics)
     ingest: IngestStatistics = field(default_factory=IngestStatistics)
@@ -144,6 +146,7 @@ def _families(reading: Reading) -> Iterable[Metric]:
     for name in ("grpc", "control", "agents", "kineto"):
         remade.add_metric([name], reading.sockets_remade.get(name, 0))
     yield remade
+    yield from _connections(reading.connections)
     yield from _kineto(reading.kineto)
     yield from _sdk(reading.sdk)
     yield CounterMetricFamily(
@@ -152,6 +155,15 @@ def _families(reading: Reading) -> Iterable[Metric]:
     yield from _leases(reading.leases)
     yield from _ingest(reading.ingest)
     yield from _audit(reading.audit)
+
+
+def _connections(counts: Counts) -> Iterable[Metric]:
+    yield GaugeMetricFamily("profd_connections", "Connections to the gRPC socket that are open.", value=counts.open)
+    yield CounterMetricFamily(
+        *("profd_connections_throttled", "Times that a connection was not read for a while, for its user's rate."),
+        value=counts.throttled,
+    )
+    yield CounterMetricFamily("profd_connections_foreign", "Connections that spoke no HTTP/2.", value=counts.foreign)
 
 
 def _kineto(counts: dict[str, int]) -> Iterable[Metric]:

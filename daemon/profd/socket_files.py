@@ -37,7 +37,7 @@ class SocketFiles:
     """Looks from `open` to `close`. `remade` counts by the names that `add` was given."""
 
     def __init__(self) -> None:
-        self.also: Callable[[], Awaitable[object]] | None = None  # done once a second, too
+        self.also: Callable[[], object] | None = None  # done once a second, too
         self.remade: Counter[str] = Counter()
         self._files: dict[str, _File] = {}
         self._task: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class SocketFiles:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
             if self.also is not None:
-                await self.also()
+                self.also()
 
     async def _remake(self, name: str, file: _File) -> None:
         try:

@@ -7,4 +7,5 @@ NB_MODULE(_host, m) {
   m.doc() = "What the daemon asks of the kernel.";
   profd::host::bind_datagrams(m);
   profd::host::bind_guarded(m);
+  profd::host::bind_door(m);
 }

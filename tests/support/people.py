@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _BECOME = """
-import asyncio, ctypes, json, os, socket, sys
+import asyncio, ctypes, json, os, signal, socket, sys
 import grpc, grpc.aio
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 uid, control, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -111,13 +111,82 @@ asyncio.run(main())
 """
 
 CONNECTIONS = """
+from tests.support import http2
+def is_answered(sock):
+    # By gRPC, or by the door, as one connection too many.
+    sock.settimeout(60)
+    try:
+        sock.sendall(http2.BEGIN + http2.call("/profd.v1.TraceService/ListTraces", 1, 5))
+        answer = b""
+        while b"grpc-status" not in answer and (piece := sock.recv(65536)):
+            answer += piece
+    except ConnectionError:
+        return "closed"
+    return "refused" if b"connections at once" in answer else "held" if answer else "closed"
+sockets = [socket.socket(socket.AF_UNIX) for _ in range(int(rest[0]))]
+for sock in sockets:
+    sock.connect(address.removeprefix("unix:"))
+ends = [is_answered(sock) for sock in sockets]
+say(json.dumps({end: ends.count(end) for end in ("held", "refused", "closed")}))
+signal.pause()
+"""
+
+# Hundreds of connections, hundreds of streams each, as fast as they are taken; nothing that comes back is looked at.
+FLOOD = """
+from tests.support import http2
+import selectors
+streams = b"".join(http2.call(rest[1], stream) for stream in range(1, 2 * int(rest[2]), 2))
+waiting = selectors.DefaultSelector()
+def connect():
+    sock = socket.socket(socket.AF_UNIX)
+    sock.setblocking(False)
+    try:
+        sock.connect(address.removeprefix("unix:"))
+    except OSError:
+        sock.close()
+        return
+    waiting.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, memoryview(http2.BEGIN + streams))
+for _ in range(int(rest[0])):
+    connect()
+say("flooding")
+while True:
+    ready = waiting.select()
+    for key, events in ready:
+        sock, left = key.fileobj, key.data
+        try:
+            if events & selectors.EVENT_READ and not sock.recv(1 << 16):
+                raise ConnectionError
+            if events & selectors.EVENT_WRITE:
+                left = left[sock.send(left):]
+                if left:
+                    waiting.modify(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, left)
+                else:
+                    waiting.modify(sock, selectors.EVENT_READ, left)
+        except BlockingIOError:
+            pass
+        except OSError:
+            waiting.unregister(sock)
+            sock.close()
+            connect()
+    if not ready:
+        connect()
+"""
+
+# A user who works: so many calls, one after the other, and how each ended.
+CALLS = """
 async def main():
-    apart = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
-    channels = [grpc.aio.insecure_channel(address, options=apart) for _ in range(int(rest[0]))]
-    await asyncio.gather(*(channel.channel_ready() for channel in channels))
-    while sum(channel.get_state() is grpc.ChannelConnectivity.READY for channel in channels) > int(rest[1]):
-        await asyncio.sleep(0.05)
-    say("cut off")
+    ends = {}
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        stub, metadata = trace_pb2_grpc.TraceServiceStub(channel), token()
+        for _ in range(int(rest[0])):
+            try:
+                await stub.ListTraces(trace_pb2.ListTracesRequest(), metadata=metadata, timeout=60)
+                end = "OK"
+            except grpc.aio.AioRpcError as error:
+                end = error.code().name
+            ends[end] = ends.get(end, 0) + 1
+            await asyncio.sleep(0.02)
+    say(json.dumps(ends))
     await asyncio.Event().wait()
 asyncio.run(main())
 """

@@ -53,9 +53,13 @@ def status_code(error: ProfdError) -> grpc.StatusCode:
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ProfdError) -> None:
     """End the call with this error; never returns."""
-    message = _fitting(str(error))
-    detail = json.dumps({"kind": type(error).__name__, "message": message, **_numbers(error)})
-    await context.abort(status_code(error), message, ((METADATA_KEY, detail),))
+    told = detail(error)
+    await context.abort(status_code(error), str(told["message"]), ((METADATA_KEY, json.dumps(told)),))
+
+
+def detail(error: ProfdError) -> dict[str, float | str]:
+    """The metadata of an error."""
+    return {"kind": type(error).__name__, "message": _fitting(str(error)), **_numbers(error)}
 
 
 def _numbers(error: ProfdError) -> dict[str, float | str]:

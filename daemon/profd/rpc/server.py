@@ -1,9 +1,11 @@
-"""The gRPC server on the Unix socket: our services, health and reflection."""
+"""The gRPC server behind the door to its Unix socket: our services, health and reflection."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,20 +15,24 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from profd.errors import BadInput
-from profd.instance import clear_socket, remove_socket
-from profd.limits import RPC_MESSAGE_BYTES_MAX
+from profd.instance import remove_socket
+from profd.limits import CALLS_PER_UID_MAX, INGEST_CALLS_PER_UID_MAX, RPC_MESSAGE_BYTES_MAX
+from profd.rpc.door import Counts, Entrance
 from profd.rpc.guard import Guard
 
-_STREAMS_MAX: Final = 1024  # of one connection: more than a user may have, so that who asks for more is told so
-_CALL_SECONDS_MAX: Final = 3600.0  # no client waits for longer
+# Of one connection: what a user may have, so that who asks for more is told so.
+_STREAMS_MAX: Final = CALLS_PER_UID_MAX + INGEST_CALLS_PER_UID_MAX
+_PENDING_MAX: Final = 8192  # more than the door lets through while the event loop is busy for some seconds
+_FLUSH_SECONDS: Final = 1.0  # for what gRPC has said last
+_BACKLOG: Final = 4096
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", RPC_MESSAGE_BYTES_MAX),
     ("grpc.max_metadata_size", 32 * 1024),  # a token of a caller in many groups
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", _STREAMS_MAX),
     # Calls that the event loop has not seen yet: gRPC would refuse anybody's beyond a thousand.
-    ("grpc.server.max_pending_requests", 8 * _STREAMS_MAX),
-    ("grpc.server.max_pending_requests_hard_limit", 8 * _STREAMS_MAX),
+    ("grpc.server.max_pending_requests", _PENDING_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", _PENDING_MAX),
     # Watches idle for long; a client that vanished without a word is noticed.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -46,37 +52,26 @@ class RpcServer:
         self._names = tuple(servicers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # behind a version check
         self._server: grpc.aio.Server | None = None
-        self._bound = 0  # times
-        self._leaving: dict[grpc.aio.Server, asyncio.Task[None]] = {}  # servers of files that were removed
+        self._entrance: Entrance | None = None
+        self._private = -1  # O_PATH: gRPC's own socket, which has no name
 
     async def open(self, permit: Callable[[Path], None]) -> None:
-        """Bind, serve, and say so in health. `permit` says on the file who may connect, before it has its name.
+        """Serve, and say so in health. `permit` says on the socket's file who may connect, before anybody can.
 
-        Raises ProfdError, and what `permit` raises; nothing is left of it then. Once more where the file is gone: gRPC
-        binds a server before it starts, and never again. Calls of the one before go on; it takes no new ones and is
-        let go of with the last.
+        Raises ProfdError, and what `permit` raises; nothing is left of it then. Once more where the file is gone: those
+        who are connected stay so.
         """
-        server = self._built()
-        # A server that stops unlinks the name that it was bound to: it must not be that of the next one. Shorter than
-        # that of control.sock, which is known to fit into an address.
-        bound = self.path.with_name(f"rpc.{self._bound}")
-        self._bound += 1
-        _bind(server, bound)
-        starting = asyncio.ensure_future(server.start())
-        try:
-            await asyncio.shield(starting)
-            permit(bound)
-            _move(bound, self.path)
-        except BaseException:
-            await asyncio.wait({starting})  # gRPC crashes where a server is stopped that has begun to start
-            await server.stop(None)
-            bound.unlink(missing_ok=True)
-            raise
-        before, self._server = self._server, server
-        if before is not None:
-            self._leave(before)
-        for service in ("", *self._names):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        if self._entrance is None:
+            self._entrance = await self._started()
+        self._entrance.listen(_listener(self.path, permit))
+
+    def connections(self) -> Counts:
+        """What a scrape sees of them."""
+        return self._entrance.counts() if self._entrance is not None else Counts()
+
+    def look(self) -> int:
+        """How many connections were refused since it was last asked; the log says so."""
+        return self._entrance.look() if self._entrance is not None else 0
 
     async def refuse(self) -> None:
         """Say NOT_SERVING in health for good and start no more work; calls go on."""
@@ -85,17 +80,33 @@ class RpcServer:
 
     async def close(self, grace_seconds: float) -> None:
         """No new calls; those that run have this long, then they are cancelled."""
-        servers = [*self._leaving, *([self._server] if self._server is not None else [])]
-        # All at once: the grace is theirs together.
-        await asyncio.gather(*(server.stop(grace_seconds) for server in servers))
-        await asyncio.gather(*self._leaving.values())
+        entrance, self._entrance = self._entrance, None
+        if entrance is not None:
+            entrance.refuse()
         remove_socket(self.path)
+        if self._server is not None:
+            await self._server.stop(grace_seconds)
+        if entrance is not None:
+            await asyncio.to_thread(entrance.close, _FLUSH_SECONDS)
+        if self._private >= 0:
+            os.close(self._private)
+            self._private = -1
 
-    def _leave(self, server: grpc.aio.Server) -> None:
-        """Stop a server when its calls are over."""
-        leaving = asyncio.get_running_loop().create_task(server.stop(_CALL_SECONDS_MAX))
-        self._leaving[server] = leaving
-        leaving.add_done_callback(lambda _done: self._leaving.pop(server))
+    async def _started(self) -> Entrance:
+        """gRPC, and the door to it. What goes wrong is left to `close`."""
+        if self._server is None:
+            server = self._built()
+            self._private = _bind(server, self.path.with_name("rpc"))
+            self._server = server
+            starting = asyncio.ensure_future(server.start())
+            try:
+                await asyncio.shield(starting)
+            except BaseException:
+                await asyncio.wait({starting})  # gRPC crashes where a server is stopped that has begun to start
+                raise
+        for service in ("", *self._names):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        return Entrance(f"/proc/self/fd/{self._private}")
 
     def _built(self) -> grpc.aio.Server:
         # Without maximum_concurrent_rpcs, which counts everybody's calls together: the guard admits them.
@@ -108,27 +119,42 @@ class RpcServer:
         return server
 
 
-def _bind(server: grpc.aio.Server, path: Path) -> None:
-    """With a file that nobody but us may connect to. Raises BadInput, Unavailable."""
-    clear_socket(path)  # of a daemon that was killed between the two names
-    before = os.umask(0o177)
+def _bind(server: grpc.aio.Server, folder: Path) -> int:
+    """To a socket that has lost its name, and by that everybody's way to it but ours. Raises BadInput.
+
+    gRPC takes no descriptor, so it binds in a folder that nobody else may enter, for as long as that takes. Its name is
+    shorter than that of control.sock, which is known to fit into an address.
+    """
+    file = folder / "s"
     try:
-        server.add_insecure_port(f"unix:{path}")
-    except RuntimeError as error:
-        raise BadInput(f"the socket {path} cannot be bound: {error}") from error
-    finally:
-        os.umask(before)
+        with contextlib.suppress(FileNotFoundError):  # of a daemon that was killed meanwhile
+            file.unlink(missing_ok=True)
+            folder.rmdir()
+        folder.mkdir(0o700)
+        server.add_insecure_port(f"unix:{file}")
+        private = os.open(file, os.O_PATH | os.O_CLOEXEC)
+        file.unlink()
+        folder.rmdir()
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"gRPC's own socket {file} cannot be bound: {error}") from error
+    return private
 
 
-def _move(socket: Path, path: Path) -> None:
-    """Give a socket its name. Raises BadInput: what somebody else has put there is left alone."""
+def _listener(path: Path, permit: Callable[[Path], None]) -> socket.socket:
+    """At this path, which must be free: what somebody else has put there is left alone. Raises BadInput."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        path.hardlink_to(socket)
-        socket.unlink()
-    except (FileExistsError, FileNotFoundError) as error:
-        raise BadInput(f"the socket {path} cannot be made: {error.strerror}") from error
-    except OSError as error:
-        raise BadInput(
-            f"the socket {path} cannot be made: {error.strerror}. "
-            "Its directory must allow hard links; else choose another --socket"
-        ) from error
+        try:
+            listener.bind(str(path))
+        except OSError as error:
+            raise BadInput(f"the socket {path} cannot be made: {error.strerror or error}") from error
+        try:
+            permit(path)
+            listener.listen(_BACKLOG)  # before it, nobody can connect
+        except BaseException:
+            remove_socket(path)
+            raise
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from profd.limits import CONNECTIONS_PER_UID_MAX
+from profd.limits import CONNECTIONS_ANSWERED_PER_UID_MAX, CONNECTIONS_PER_UID_MAX
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 
-from tests.integration.daemon.test_work import ROWS, chrome_json, chunks, workers_of
+from tests.integration.daemon.test_work import ROWS, chrome_json, chunks, metrics_of, workers_of
 from tests.support import people
 from tests.support.captures import needs_ptrace
 from tests.support.daemon import RunningDaemon, running_daemon
@@ -80,9 +80,41 @@ def test_idle_calls_of_one_user(daemon: RunningDaemon) -> None:
 
 def test_connections_of_one_user(daemon: RunningDaemon) -> None:
     most = CONNECTIONS_PER_UID_MAX
-    with people.doing(ALICE, people.CONNECTIONS, daemon.directory, most + 100, most) as connections:
-        assert line(connections) == "cut off"
+    with people.doing(ALICE, people.CONNECTIONS, daemon.directory, most + 100) as connections:
+        ends = json.loads(line(connections))
+        # THEN who came last is told why, as far as that is cheap, and gRPC has not seen them
+        assert ends == {
+            "held": most,
+            "refused": CONNECTIONS_ANSWERED_PER_UID_MAX,
+            "closed": 100 - CONNECTIONS_ANSWERED_PER_UID_MAX,
+        }
         everybody_lists(daemon)
+
+
+def test_profctl_says_that_there_are_too_many_connections(daemon: RunningDaemon) -> None:
+    with people.doing(ALICE, people.CONNECTIONS, daemon.directory, CONNECTIONS_PER_UID_MAX) as connections:
+        line(connections)
+        done = people.profctl(ALICE, daemon.directory, "list")
+        assert done.returncode == 5, done
+        assert f"{CONNECTIONS_PER_UID_MAX} connections at once (of one user) are in use" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["/profd.v1.TraceService/ListTraces", "/grpc.health.v1.Health/Watch"])
+def test_hundreds_of_connections_with_hundreds_of_streams(method: str) -> None:
+    with (
+        running_daemon("--metrics", "127.0.0.1:0", user=False) as daemon,
+        people.doing(ALICE, people.FLOOD, daemon.directory, 400, method, 400) as flood,
+        people.doing(BOB, people.CALLS, daemon.directory, 200) as calls,
+    ):
+        assert line(flood) == "flooding"
+        assert json.loads(line(calls)) == {"OK": 200}
+        assert flood.poll() is None
+        everybody_lists(daemon)
+        # AND that is because most of it has not come in
+        found = metrics_of(daemon)
+        assert found["profd_connections"] <= CONNECTIONS_PER_UID_MAX + 3
+        assert found["profd_connections_throttled_total"] > 0
+        assert found['profd_refusals_total{kind="connections"}'] > 0
 
 
 @pytest.mark.parametrize("name", ["control.sock", "agent.sock"])

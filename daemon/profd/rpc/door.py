@@ -1,0 +1,139 @@
+"""Who comes to gRPC's socket: connections, streams and frames, counted by user before gRPC sees them.
+
+gRPC accepts by itself, hides who is at the other end, and hands calls to the event loop in the order in which they
+came. A native thread stands before it (native/host/door.h); it knows a user by SO_PEERCRED. Here are its limits, and
+the words for who is turned away.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from profd import limits
+from profd._host import Door
+from profd.rpc.errors import METADATA_KEY, detail, status_code
+from profd.trust.shares import Refused
+
+_DESCRIPTORS: Final = 3  # of a connection: the client's, ours to gRPC, gRPC's
+_RETRY_SECONDS: Final = 1
+
+log = logging.getLogger("profd.rpc")
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Tokens a second, and at once after a pause. A stream takes one; `work` is what frames cost gRPC, roughly."""
+
+    streams: float
+    streams_burst: float
+    work: float
+    work_burst: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one user (`each`, `user`), and of all but root and who runs the daemon (`host`, `all`)."""
+
+    each: int = limits.CONNECTIONS_PER_UID_MAX
+    host: int = limits.CONNECTIONS_MAX
+    answered_each: int = limits.CONNECTIONS_ANSWERED_PER_UID_MAX
+    answered_host: int = limits.CONNECTIONS_ANSWERED_MAX
+    begin_seconds: float = limits.CONNECTION_BEGIN_SECONDS
+    end_seconds: float = limits.CONNECTION_END_SECONDS
+    user: Rates = Rates(
+        *(limits.STREAMS_PER_SECOND, limits.STREAMS_BURST, limits.FRAMES_PER_SECOND, limits.FRAMES_BURST)
+    )
+    all: Rates = Rates(
+        *(limits.STREAMS_HOST_PER_SECOND, limits.STREAMS_HOST_BURST),
+        *(limits.FRAMES_HOST_PER_SECOND, limits.FRAMES_HOST_BURST),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of connections: those that are open, and since the beginning."""
+
+    open: int = 0
+    refused: int = 0
+    throttled: int = 0  # times that one had to wait
+    foreign: int = 0  # spoke no HTTP/2
+
+
+class Entrance:
+    """The door to a gRPC server, and what it says to whom it turns away."""
+
+    def __init__(self, server: str, bounds: Limits | None = None) -> None:
+        """`server`: path of gRPC's socket. Raises OSError."""
+        bounds = bounds or Limits(host=min(limits.CONNECTIONS_MAX, _descriptors() // (2 * _DESCRIPTORS)))
+        self._door = Door(
+            server,
+            bounds,
+            refusal(bounds.each, "of one user"),
+            refusal(bounds.host, "of this host"),
+        )
+        self._told = 0
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept on this one from now on; it is closed here."""
+        with listener:
+            self._door.listen(listener.fileno())
+
+    def refuse(self) -> None:
+        """Accept no more."""
+        self._door.refuse()
+
+    def close(self, seconds: float) -> None:
+        """End every connection, once what is on its way has arrived or time is up."""
+        self._door.close(seconds)
+
+    def counts(self) -> Counts:
+        """What a scrape sees."""
+        counts = self._door.counts()
+        return Counts(counts["open"], counts["refused"], counts["throttled"], counts["foreign"])
+
+    def look(self) -> int:
+        """How many connections were refused since it was last asked; the log says so."""
+        counts = self._door.counts()
+        refused, self._told = counts["refused"] - self._told, counts["refused"]
+        if refused:
+            log.warning("connections refused", extra={"count": refused, "last_uid": counts["refused_uid"]})
+        return refused
+
+
+def refusal(limit: int, whose: str) -> bytes:
+    """The header block (HPACK) of an answer that is over: nothing indexed, nothing compressed."""
+    error = Refused(
+        f"{limit} of {limit} connections at once ({whose}) are in use; wait for one to end, or try again in "
+        f"{_RETRY_SECONDS} s",
+        *("connections", limit, limit, _RETRY_SECONDS),
+    )
+    fields = {
+        "content-type": "application/grpc",
+        "grpc-status": str(status_code(error).value[0]),
+        "grpc-message": str(error),
+        METADATA_KEY: json.dumps(detail(error)),
+    }
+    status_200 = b"\x88"  # RFC 7541, appendix A
+    return status_200 + b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
+
+
+def _text(text: str) -> bytes:
+    """A string literal of HPACK (RFC 7541, 5.2)."""
+    data = text.encode("ascii")
+    if len(data) < 0x7F:
+        return bytes([len(data)]) + data
+    rest, length = len(data) - 0x7F, b"\x7f"
+    while rest >= 0x80:
+        length += bytes([rest & 0x7F | 0x80])
+        rest >>= 7
+    return length + bytes([rest]) + data
+
+
+def _descriptors() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limits.CONNECTIONS_MAX * 2 * _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft

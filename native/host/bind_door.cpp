@@ -1,0 +1,112 @@
+// Python bindings of the door, and of its reader of frames for the tests.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "bind.h"
+#include "door.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace profd::host {
+namespace {
+
+[[noreturn]] void raise_os_error(int number) {
+  errno = number;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
+std::string text(nb::handle bytes) {
+  const nb::bytes held = nb::cast<nb::bytes>(bytes);
+  return {held.c_str(), held.size()};
+}
+
+Allowance::Rates rates(nb::handle of) {
+  const auto number = [&of](const char* name) { return nb::cast<double>(of.attr(name)); };
+  return {number("streams"), number("streams_burst"), number("work"), number("work_burst")};
+}
+
+void open(Door* self, const std::string& server, nb::object limits, nb::bytes user_refusal, nb::bytes host_refusal) {
+  const auto count = [&limits](const char* name) { return nb::cast<int>(limits.attr(name)); };
+  const auto number = [&limits](const char* name) { return nb::cast<double>(limits.attr(name)); };
+  const DoorLimits native{count("each"),
+                          count("host"),
+                          count("answered_each"),
+                          count("answered_host"),
+                          number("begin_seconds"),
+                          number("end_seconds"),
+                          rates(limits.attr("user")),
+                          rates(limits.attr("all"))};
+  try {
+    new (self) Door(server, native, {text(user_refusal), text(host_refusal)});
+  } catch (const std::system_error& error) {
+    raise_os_error(error.code().value());
+  }
+}
+
+void listen(Door& self, int fd) {
+  const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (own < 0 || ::fcntl(own, F_SETFL, ::fcntl(own, F_GETFL) | O_NONBLOCK) < 0) raise_os_error(errno);
+  self.listen(own);
+}
+
+nb::dict counts(const Door& self) {
+  const DoorCounts& counts = self.counts();
+  nb::dict result;
+  result["open"] = counts.open.load();
+  result["refused"] = counts.refused.load();
+  result["refused_uid"] = counts.refused_uid.load();
+  result["throttled"] = counts.throttled.load();
+  result["foreign"] = counts.foreign.load();
+  return result;
+}
+
+// What a connection does with its frames, in pieces.
+class FrameReader {
+ public:
+  nb::list feed(nb::bytes piece) {
+    const auto* data = reinterpret_cast<const std::uint8_t*>(piece.c_str());
+    held_.insert(held_.end(), data, data + piece.size());
+    nb::list found;
+    std::size_t passed = 0;
+    for (Frames::Next next; (next = frames_.look(held_.data() + passed, held_.size() - passed)) != Frames::Next::MORE;) {
+      if (next == Frames::Next::FOREIGN) throw nb::value_error("this is no HTTP/2");
+      if (next == Frames::Next::BYTES) {
+        frames_.pass(frames_.size);
+        passed += frames_.size;
+        continue;
+      }
+      const Frame& frame = frames_.frame;
+      found.append(nb::make_tuple(frame.length, frame.type, frame.flags, frame.stream));
+      frames_.pass_header();
+      passed += Frames::HEADER_BYTES;
+    }
+    held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(passed));
+    return found;
+  }
+
+ private:
+  Frames frames_;
+  std::vector<std::uint8_t> held_;
+};
+
+}  // namespace
+
+void bind_door(nb::module_& m) {
+  nb::class_<Door>(m, "Door")
+      .def("__init__", &open, "server"_a, "limits"_a, "user_refusal"_a, "host_refusal"_a)
+      .def("listen", &listen, "listener"_a)
+      .def("refuse", &Door::refuse)
+      .def("close", &Door::close, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("counts", &counts);
+  nb::class_<FrameReader>(m, "FrameReader").def(nb::init<>()).def("feed", &FrameReader::feed, "piece"_a);
+}
+
+}  // namespace profd::host

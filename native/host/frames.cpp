@@ -1,0 +1,51 @@
+#include "frames.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace profd::host {
+
+namespace {
+
+constexpr char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+Frame header_of(const std::uint8_t* data) {
+  const auto at = [data](int index) { return static_cast<std::uint32_t>(data[index]); };
+  return {at(0) << 16 | at(1) << 8 | at(2), data[3], data[4], (at(5) & 0x7f) << 24 | at(6) << 16 | at(7) << 8 | at(8)};
+}
+
+}  // namespace
+
+Frames::Next Frames::look(const std::uint8_t* data, std::size_t bytes) {
+  if (bytes == 0) return Next::MORE;
+  if (preface_ > 0) {
+    size = std::min(preface_, bytes);
+    const char* expected = PREFACE + (PREFACE_BYTES - preface_);
+    return std::memcmp(data, expected, size) == 0 ? Next::BYTES : Next::FOREIGN;
+  }
+  if (body_ > 0) {
+    size = std::min<std::size_t>(body_, bytes);
+    return Next::BYTES;
+  }
+  if (bytes < HEADER_BYTES) return Next::MORE;
+  frame = header_of(data);
+  // RFC 9113, 3.4: a client's preface ends with SETTINGS; 6.2: HEADERS are a stream's.
+  if (first_ && frame.type != SETTINGS) return Next::FOREIGN;
+  if (frame.type == HEADERS && frame.stream == 0) return Next::FOREIGN;
+  return Next::HEADER;
+}
+
+void Frames::pass(std::size_t bytes) {
+  if (preface_ > 0) {
+    preface_ -= bytes;
+  } else {
+    body_ -= static_cast<std::uint32_t>(bytes);
+  }
+}
+
+void Frames::pass_header() {
+  body_ = frame.length;
+  first_ = false;
+}
+
+}  // namespace profd::host

@@ -1,0 +1,48 @@
+// HTTP/2's frames, as far as it takes to count them: what a client sends is a preface, then frames of a header of nine
+// bytes and a body. Nothing within a body is looked at.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace profd::host {
+
+enum FrameType : std::uint8_t { DATA = 0, HEADERS = 1, SETTINGS = 4, WINDOW_UPDATE = 8, CONTINUATION = 9 };
+
+struct Frame {
+  std::uint32_t length;
+  std::uint8_t type;
+  std::uint8_t flags;
+  std::uint32_t stream;
+};
+
+// Untrusted bytes of one client, in pieces cut anywhere. The caller keeps what has not been passed.
+class Frames {
+ public:
+  enum class Next {
+    BYTES,    // `size` bytes belong to what was passed before: the preface or a body
+    HEADER,   // `frame` begins here; `pass_header` lets its HEADER_BYTES through
+    MORE,     // too few to tell
+    FOREIGN,  // this is no HTTP/2
+  };
+  static constexpr std::size_t HEADER_BYTES = 9;
+
+  // What stands at the front of these bytes.
+  Next look(const std::uint8_t* data, std::size_t bytes);
+  // So many of those that `look` called BYTES were passed.
+  void pass(std::size_t bytes);
+  void pass_header();
+
+  bool begun() const { return preface_ == 0; }  // the whole preface has been passed
+
+  Frame frame{};
+  std::size_t size = 0;
+
+ private:
+  static constexpr std::size_t PREFACE_BYTES = 24;
+  std::size_t preface_ = PREFACE_BYTES;  // bytes of it that are still to come
+  std::uint32_t body_ = 0;               // of the frame that was passed last
+  bool first_ = true;
+};
+
+}  // namespace profd::host

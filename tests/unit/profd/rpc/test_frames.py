@@ -1,0 +1,85 @@
+"""The door's reader of frames, against a slow twin."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profd._host import FrameReader
+
+from tests.support import http2
+
+streams = st.integers(0, 2**31 - 1)
+first = st.builds(http2.frame, st.just(http2.SETTINGS), st.integers(0, 255), streams, st.binary(max_size=40))
+headers = st.builds(http2.frame, st.just(http2.HEADERS), st.integers(0, 255), st.integers(1, 2**31 - 1), st.binary())
+others = st.builds(
+    *(http2.frame, st.integers(0, 255).filter(lambda kind: kind != http2.HEADERS), st.integers(0, 255), streams),
+    st.binary(max_size=300),
+)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    at = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[begin:end] for begin, end in itertools.pairwise(at)]
+
+
+def read(pieces: list[bytes]) -> list[tuple[int, int, int, int]]:
+    reader = FrameReader()
+    return [frame for piece in pieces for frame in reader.feed(piece)]
+
+
+@given(first, st.lists(st.one_of(headers, others), max_size=20), st.lists(st.integers(0, 10**6), max_size=30))
+def test_frames_property_cut_anywhere(begin: bytes, rest: list[bytes], places: list[int]) -> None:
+    sent = b"".join([begin, *rest])
+    assert read(cut(http2.PREFACE + sent, places)) == http2.frames(sent)
+
+
+def test_a_byte_at_a_time() -> None:
+    sent = http2.frame(http2.SETTINGS) + http2.call("/x", 1) + http2.frame(http2.DATA, 1, 1, b"abc")
+    assert read([bytes([byte]) for byte in http2.PREFACE + sent]) == http2.frames(sent)
+
+
+def test_the_reserved_bit_of_a_stream_is_none_of_its_number() -> None:
+    reader = FrameReader()
+    sent = http2.BEGIN + b"\x00\x00\x00\x01\x04\x80\x00\x00\x07"
+    assert reader.feed(sent)[-1] == (0, http2.HEADERS, http2.END_HEADERS, 7)
+
+
+@given(st.binary(max_size=60))
+def test_foreign_bytes_fuzz(data: bytes) -> None:
+    # GIVEN anything: THEN it is read or refused, and only what begins as it must is read
+    reader = FrameReader()
+    try:
+        reader.feed(data)
+    except ValueError:
+        assert not http2.BEGIN.startswith(data)
+    else:
+        assert data.startswith(http2.PREFACE) or http2.PREFACE.startswith(data)
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 10**6), max_size=10))
+def test_whatever_follows_the_preface_fuzz(data: bytes, places: list[int]) -> None:
+    # Whole or cut, it comes to the same.
+    def outcome(pieces: list[bytes]) -> object:
+        try:
+            return read(pieces)
+        except ValueError:
+            return "foreign"
+
+    assert outcome([http2.BEGIN + data]) == outcome(cut(http2.BEGIN + data, places))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        http2.PREFACE + http2.frame(http2.DATA, 0, 1, b"x"),
+        http2.PREFACE + http2.call("/x", 1),
+        http2.BEGIN + http2.frame(http2.HEADERS, 4, 0, b"x"),
+    ],
+)
+def test_what_is_no_http2(sent: bytes) -> None:
+    with pytest.raises(ValueError, match="no HTTP/2"):
+        FrameReader().feed(sent)
