@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from profd import _host
 from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.base import Offer, Session
 from profd.sources.pyspy import filter as calls
@@ -326,6 +327,8 @@ def test_a_daemon_in_a_container_without_them_refuses(tmp_path: Path, held: int,
 AS_USER: Final = """
 import asyncio, json, sys
 from pathlib import Path
+import profd
+profd.__path__.append(sys.argv.pop(1))
 from profd.sources.pyspy.confinement import confine
 from profd.targets.table import ProcessTable
 from tests.integration.pyspy.test_confinement import probed, sampled
@@ -353,7 +356,8 @@ def test_the_daemon_of_one_user(python: str) -> None:
         job_of(0, python, "-c", SPIN) as other,
     ):
         os.chmod(folder, 0o777)
-        command = [python, "-c", AS_USER, str(job.pid), str(other.pid), folder]
+        native = str(Path(_host.__file__).parent)  # an installation in place has it apart
+        command = [python, "-c", AS_USER, native, str(job.pid), str(other.pid), folder]
         environment = {"PYTHONPATH": ":".join(paths), "PATH": f"{found.parent}:{os.environ['PATH']}"}
         said = subprocess.check_output(command, env=environment, **ANOTHER)
     tried, own, another = json.loads(said)
