@@ -83,15 +83,15 @@ def _targets(rig: Rig) -> Iterator[str]:
                 yield f"target {job.pid} is {said['State']}, traced by {said['TracerPid']}"
     daemon = rig.found.running.process.pid
     for pid in (daemon, *victims.having(daemon, "streamer"), *rig.jobs):
-        yield from (f"{name} is open in {pid}" for name in _memfds(pid))
+        yield from (f"{name} is open in {pid}" for name in _arenas(pid))
 
 
-def _memfds(pid: int) -> Iterator[str]:
+def _arenas(pid: int) -> Iterator[str]:
     with contextlib.suppress(FileNotFoundError):
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(FileNotFoundError):
                 name = os.readlink(f"/proc/{pid}/fd/{fd}")
-                if "memfd:" in name:
+                if "memfd:profd-arena" in name:  # what streamers say last is in one, too
                     yield name
 
 
