@@ -56,10 +56,8 @@ class Book:
                 await self._find_unfinished(record)
                 live += [(record, target) for target in self._recover(record, returning)]
                 await self.write(record)
-                for target in record.targets:
-                    if not target.files:
-                        await self._drop(record.id, target.process)
         await self._drop_unrecorded()
+        await self._drop_unneeded()
         await self._forget_old()
         return live
 
@@ -205,6 +203,14 @@ class Book:
             await self._in_thread(lambda: self._journal.keep_only(self._disk.names()))
         except (OSError, ProfdError) as error:
             log.warning("raw files not removed", extra={"why": str(error)})
+
+    async def _drop_unneeded(self) -> None:
+        """A daemon may have died between a record that needs raw files no more and their removal."""
+        for capture, process in await self._in_thread(self._journal.sessions):
+            record = self._by_id.get(capture)
+            target = next((t for t in record.targets if t.process == process), None) if record is not None else None
+            if target is not None and target.state.terminal and not target.files:
+                await self._drop(capture, process)
 
     async def has_raw(self, record: CaptureRecord, target: TargetRecord) -> bool:
         """Whether a target's raw files are still in the journal: a sweep may have taken them."""

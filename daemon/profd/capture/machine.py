@@ -20,6 +20,9 @@ from profd.capture.model import Loss, Reason, Recording, State
 from profd.capture.outcome import StoredTrace, verdict
 from profd.capture.records import TargetRecord
 
+_RETRY: Final = "`profctl retry`"
+_RETRY_HELPS: Final = frozenset((Reason.WORKER_DIED, Reason.DISK_FULL, Reason.STORE_UNAVAILABLE))
+
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -341,7 +344,10 @@ class Machine:
         return [Store(recording), StartTimer(Timer.STORING, self._graces.storing_ns)]
 
     def _broke(self, event: Broke) -> list[Action] | None:
-        return self._end(State.FAILED, event.reason, event.message)
+        message = event.message
+        if self.target.files and event.reason in _RETRY_HELPS and _RETRY not in message:
+            message = f"{message}; its raw data is kept: {_RETRY}"
+        return self._end(State.FAILED, event.reason, message)
 
     def _broke_recording(self, event: Broke) -> list[Action] | None:
         return self._broke(event) if self._begun else None

@@ -119,6 +119,10 @@ class Journal(Protocol):
         """Files that a source was writing when the daemon died, and that are of use as they are."""
         ...
 
+    def sessions(self) -> list[tuple[str, ProcessId]]:
+        """Capture and process of everything in it."""
+        ...
+
     def keep_only(self, captures: Collection[str]) -> None:
         """Delete what belongs to none of these captures. Raises ProfdError or OSError."""
         ...

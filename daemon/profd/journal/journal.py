@@ -113,6 +113,10 @@ class Journal:
                     shutil.rmtree(directory)
                 log.info("raw data of an unrecorded capture dropped", extra={"capture": directory.name})
 
+    def sessions(self) -> list[tuple[str, ProcessId]]:
+        """Capture and process of everything in the journal."""
+        return [(survivor.capture, survivor.process) for survivor in self.survivors()]
+
     def survivors(self) -> list[Survivor]:
         """Everything in the journal, oldest first."""
         found = []

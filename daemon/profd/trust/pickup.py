@@ -114,6 +114,7 @@ _BY_ERRNO: Final = {
     errno.ENOENT: (Refusal.MISSING, "does not exist"),
     errno.ENOTDIR: (Refusal.MISSING, "is not a directory"),
     errno.ELOOP: (Refusal.LINK, "is or goes through a symbolic link, which is never followed; give the real path"),
+    errno.EAGAIN: (Refusal.UNREADABLE, "is held by a lease (F_SETLEASE); let go of it before the trace is finished"),
     errno.ENOSYS: (Refusal.UNREADABLE, "cannot be opened safely: this kernel has no openat2 (Linux 5.6)"),
 }
 
@@ -231,7 +232,8 @@ class TargetDirectory:
             if refused is not None:
                 return refused
             # By descriptor: the name may mean another file by now.
-            source = os.open(f"/proc/self/fd/{looked}", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+            # At once: whoever holds a lease on their file (fcntl(2), F_SETLEASE) has the opener wait for 45 s.
+            source = os.open(f"/proc/self/fd/{looked}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
             return _refused(shown, error)
         finally:

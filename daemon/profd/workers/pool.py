@@ -27,6 +27,7 @@ from profd.workers.turns import OURS, Kind, Turn, Turns
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
 RSS_RECYCLE_BYTES: Final = 1024 * MiB  # after a job; above it the worker is replaced
+_STARTS: Final = 3  # of one that is wanted
 _JOBS: Final = Share(
     "jobs", "questions and imports", limits.JOBS_PER_UID_MAX, limits.JOBS_MAX, limits.JOBS_RESERVED, retry_seconds=5
 )
@@ -186,7 +187,7 @@ class WorkerPool:
                 return worker
             if worker is not None:
                 await self._bury(worker)
-            return await self._start()
+            return await self._start_anew()
         except BaseException as error:
             self._turns.done(turn)
             self._turns.put(None)
@@ -239,11 +240,20 @@ class WorkerPool:
         fresh: Child | None = None
         try:
             await self._bury(worker)
-            fresh = await self._start()
+            fresh = await self._start_anew()
         except JobFailed as error:
             log.error("no new worker", extra={"why": str(error)})
         finally:
             self._turns.put(fresh)
+
+    async def _start_anew(self) -> Child:
+        """Of one that is killed before it is ready nobody's job is to suffer: there may be no second try at that."""
+        for _ in range(_STARTS - 1):
+            try:
+                return await self._start()
+            except JobFailed as error:
+                log.warning("a worker did not start", extra={"why": str(error)})
+        return await self._start()
 
     async def _start(self) -> Child:
         worker = await Child.start(self._settings)

@@ -433,6 +433,8 @@ class TestEnds:
         record = await ended(manager, record.id)
         assert (record.state, record.targets[0].reason) == (State.FAILED, reason)
         assert len(raw_left(rig)) == 1
+        hopeless = reason in (Reason.UNREADABLE, Reason.OVER_LIMIT)
+        assert ("its raw data is kept: `profctl retry`" in record.targets[0].message) is not hopeless
         rig.storing.fail = None
         await manager.retry(ALICE, record.id)
         record = await ended(manager, record.id)

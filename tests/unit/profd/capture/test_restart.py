@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from profd.capture.model import Reason, State
 from profd.errors import Unavailable
-from profd.journal.journal import NOTE
+from profd.journal.journal import NOTE, Journal
 
 from tests.support.captures import (
     ALICE,
@@ -64,6 +64,23 @@ class TestRestart:
         async with rig.running() as second:
             found = second.get(ALICE, record.id)
             assert (found.state, found.targets[0].trace) == (State.STORED, "t1")
+
+    async def test_raw_files_that_are_needed_no_more_are_removed(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # GIVEN a daemon that dies behind the record that says that its trace is stored
+        with monkeypatch.context() as dying:
+            dying.setattr(Journal, "remove", lambda self, capture, process: None)
+            async with rig.running() as first:
+                record = await first.start(ALICE, request(100))
+                await rig.source.started(100)
+                rig.source.finish(100)
+                await ended(first, record.id)
+        assert rig.journal.sessions() == [(record.id, record.targets[0].process)]
+        # WHEN the next one starts THEN nothing is left
+        async with rig.running() as second:
+            assert second.get(ALICE, record.id).state is State.STORED
+            assert rig.journal.sessions() == []
 
     async def test_damaged_records_are_left_out(self, rig: Rig) -> None:
         rig.records.kept = {"c1": {"id": 7}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,6 +124,19 @@ def test_fifo_socket_and_folder(directory: TargetDirectory, traces: Path, tmp_pa
         assert seen is not None
         assert not directory.remove(name, seen.inode)
         assert (traces / name).exists()
+
+
+def test_a_lease_is_not_waited_for(directory: TargetDirectory, traces: Path, tmp_path: Path) -> None:
+    holder = signal.signal(signal.SIGIO, signal.SIG_IGN)  # which tells who holds one that somebody waits
+    file = os.open(traces / "t", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        refused = directory.take("t", tmp_path / "copy")
+    finally:
+        os.close(file)
+        signal.signal(signal.SIGIO, holder)
+    assert refusal(refused) is Refusal.UNREADABLE
+    assert "held by a lease" in str(refused)
 
 
 def test_hard_link(directory: TargetDirectory, traces: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import struct
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
 from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, JOBS_MAX, JOBS_PER_UID_MAX
 from profd.trust.shares import Holder, Refused
 from profd.workers import cpu
+from profd.workers.child import Child, Settings
 from profd.workers.pool import WorkerPool
 from profd.workers.turns import Kind, Turn
 
@@ -163,6 +165,30 @@ async def test_worker_killed_while_idle_costs_nothing(pool: WorkerPool) -> None:
     os.kill(before, signal.SIGKILL)
     os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
     assert (await pool.run("echo", {}))["pid"] != before
+
+
+async def test_worker_killed_before_it_is_ready_costs_no_job(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    (before,) = pool.pids
+    start, killed = Child.start, []
+
+    async def start_and_kill_the_first(settings: Settings) -> Child:
+        spawned = asyncio.ensure_future(start(settings))
+        if not killed:
+            await asyncio.sleep(0)  # it is spawned in the first step
+            killed.extend(children_of_ours() - {before})
+            os.kill(killed[0], signal.SIGKILL)
+        return await spawned
+
+    monkeypatch.setattr(Child, "start", start_and_kill_the_first)
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    assert (await pool.run("echo", {}))["pid"] not in (before, *killed)
+    assert len(killed) == 1
+
+
+def children_of_ours() -> set[int]:
+    """Processes that this thread has begun."""
+    return {int(pid) for pid in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()}
 
 
 async def test_job_that_outstays_its_time(pool: WorkerPool) -> None:
