@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, trace_pb2_grpc
 
+from profd import passed
 from profd.agents.registry import Registry
 from profd.agents.server import AgentServer
 from profd.capture.death import DeathWatch
@@ -307,6 +308,8 @@ class Daemon:
     def _listen(self, path: Path) -> socket.socket:
         """A SEQPACKET socket of the daemon, for those who may connect; its file is removed at the end."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if path != self._config.agents:  # which pass their arenas
+            passed.take_none(listener)
         listener.bind(str(path))
         self._permit(path)
         listener.listen(LISTEN_BACKLOG)  # before it, nobody can connect

@@ -41,16 +41,20 @@ Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
 }
 
+// One for each quarter of a KiB: a byte can be a whole header, and no window of HTTP/2 bounds them.
+double header_work(const Frame& frame) { return 1 + frame.length / 256.0; }
+
 // What a frame costs gRPC, roughly. Bulk is bounded by turns and by HTTP/2's windows.
 Cost cost_of(const Frame& frame, bool first) {
   if (first) return {1, 10};  // a connection
   switch (frame.type) {
     case HEADERS:
-      return {1, 1};
+      return {1, header_work(frame)};
     case DATA:
       return {0, frame.length >= SMALL_DATA ? 0.0 : 1.0};
-    case WINDOW_UPDATE:
     case CONTINUATION:
+      return {0, header_work(frame)};
+    case WINDOW_UPDATE:
       return {0, 1};
     default:  // PING, SETTINGS, RST_STREAM, PRIORITY: each is answered, or ends something
       return {0, 10};

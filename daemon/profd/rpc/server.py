@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from profd import passed
 from profd.errors import BadInput
 from profd.instance import remove_socket
 from profd.limits import CALLS_PER_UID_MAX, INGEST_CALLS_PER_UID_MAX, RPC_MESSAGE_BYTES_MAX
@@ -146,6 +147,7 @@ def _listener(path: Path, permit: Callable[[Path], None]) -> socket.socket:
     try:
         try:
             listener.bind(str(path))
+            passed.take_none(listener)
         except OSError as error:
             raise BadInput(f"the socket {path} cannot be made: {error.strerror or error}") from error
         try:

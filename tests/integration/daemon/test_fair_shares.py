@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -187,3 +188,18 @@ def test_starts_of_one_user(daemon: RunningDaemon) -> None:
         until(lambda: is_refused(daemon, starts.pid), "the rate is used up")
         done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy")
         assert done.returncode == 0, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("profd.sock", socket.SOCK_STREAM), ("control.sock", socket.SOCK_SEQPACKET)]
+)
+def test_nobody_passes_descriptors(daemon: RunningDaemon, name: str, kind: socket.SocketKind) -> None:
+    """Whoever drops the last one of a socket that lingers waits for as long as its owner has said."""
+    with socket.socket(socket.AF_UNIX, kind) as client:
+        try:
+            client.getsockopt(socket.SOL_SOCKET, 83)
+        except OSError:
+            pytest.skip("this kernel has no SO_PASSRIGHTS (Linux 6.16)")
+        client.connect(str(daemon.directory / name))
+        with pytest.raises(PermissionError):
+            socket.send_fds(client, [b"x"], [0])

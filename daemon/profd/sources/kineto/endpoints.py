@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd import passed
 from profd.sources.kineto.holders import holder
 from profd.sources.kineto.wire import CLIENT_PREFIX, DAEMON_NAME
 
@@ -69,6 +70,7 @@ def _socket() -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    passed.take_none(sock)
     return sock
 
 
