@@ -264,7 +264,7 @@ def test_a_child_forked_while_a_hook_starts_stops_it(agents):
     """How far it came nobody knows: what it had put in would stay in the child for ever."""
     job = agents.job(
         """
-import os, sys, threading
+import os, sys, threading, time
 from profclient import _recorder, agent
 begun, go_on, stopped = threading.Event(), threading.Event(), []
 def start(options):
@@ -281,6 +281,8 @@ if child == 0:
 os.waitpid(child, 0)
 go_on.set()
 sys.stdin.readline()
+while not stopped:  # the daemon may hear of the end before hooks have ended
+    time.sleep(0.01)
 print(stopped, flush=True)
 sys.stdin.read()
 """
