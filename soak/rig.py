@@ -67,6 +67,15 @@ class Rig:
         """Of a thread of its own."""
         return Client(self.found.socket)
 
+    def keep_on(self, step: Callable[[Client], None]) -> None:
+        """What a lane does until the round is over, with a client of its thread."""
+        client = self.client()
+        try:
+            while self.going_on:
+                step(client)
+        finally:
+            client.close()
+
     def chance_of(self, name: str) -> random.Random:
         """For a thread: its choices do not depend on what others do."""
         with self.lock:

@@ -34,12 +34,7 @@ class Counting:
 
     def run(self) -> None:
         """Until the round is over."""
-        client = self._rig.client()
-        try:
-            while self._rig.going_on:
-                self._one(client)
-        finally:
-            client.close()
+        self._rig.keep_on(self._one)
 
     def _one(self, client: Client) -> None:
         job, promise = self._running(client), Promise()

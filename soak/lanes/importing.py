@@ -29,12 +29,7 @@ class Importing:
 
     def run(self) -> None:
         """Until the round is over."""
-        client = self._rig.client()
-        try:
-            while self._rig.going_on:
-                self._one(client)
-        finally:
-            client.close()
+        self._rig.keep_on(self._one)
 
     def _one(self, client: Client) -> None:
         daemons, before = self._rig.found.kills, len(self._rig.deaths)

@@ -27,12 +27,7 @@ class Sampling:
 
     def run(self) -> None:
         """Until the round is over."""
-        client = self._rig.client()
-        try:
-            while self._rig.going_on:
-                self._one(client)
-        finally:
-            client.close()
+        self._rig.keep_on(self._one)
 
     def _one(self, client: Client) -> None:
         if self._job is None or self._job.over():

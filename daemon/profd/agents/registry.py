@@ -36,7 +36,7 @@ from profd.limits import (
 from profd.rare_line import RareLine
 from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
-from profd.trust.identify import start_ticks
+from profd.trust.identify import peer_uid, start_ticks
 
 _UCRED: Final = struct.Struct("=iII")
 _SO_PEERPIDFD: Final = 77  # Linux 6.5
@@ -108,7 +108,7 @@ class Registry:
 
     def accept(self, connection: socket.socket) -> None:
         """A new connection; it is the registry's from here on. Who it is is asked in a thread: that may wait."""
-        uid = _uid(connection)
+        uid = peer_uid(connection)
         if self._closed or self._identifying[uid] >= AGENT_PEERS_WAITING_MAX:
             self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
             return
@@ -297,11 +297,6 @@ class _Greeting:
 
     def _too_late(self) -> None:
         self.close(f"no HELLO within {AGENT_HELLO_SECONDS:g} s")
-
-
-def _uid(connection: socket.socket) -> int:
-    uid: int = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
-    return uid
 
 
 def _identify(connection: socket.socket) -> tuple[Peer, int]:
