@@ -96,7 +96,9 @@ class Daemon:
         self._tokens = Tokens()
         self._sockets = SocketFiles()
         self._nvml = Nvml()
-        self._agents = Registry(only_uid=os.geteuid() if config.user else None)
+        self._agents = Registry(
+            only_uid=os.geteuid() if config.user else None, change_identity=os.geteuid() == 0 and not config.user
+        )
         self._table = ProcessTable(labelled=self._agents.labelled)
         looks = LookAhead(self._table.get)
         self._closing.callback(looks.close)

@@ -188,10 +188,7 @@ class Agent:
 
     def process_ended(self) -> None:
         """The kernel says that the process is gone; its connection may be kept open by a child."""
-        self._link.read()  # its last words
-        if self._link.open:
-            self._link.close()
-            self.ended("")
+        self._link.finish()  # behind its last words
 
     def close(self) -> None:
         """Close the connection without a word; whoever waits for the agent hears that it is gone."""

@@ -1,4 +1,4 @@
-"""One connection of an agent: packets and descriptors in, packets out.
+"""One connection of an agent, through its porter: packets and descriptors in, packets out.
 
 Read in `add_reader` callbacks: asyncio's transports know no SEQPACKET and lose
 descriptors (docs/facts/recorder-and-agent.md).
@@ -14,13 +14,26 @@ import socket
 import time
 from typing import Final, Protocol
 
+from profd.agents.porter import Relay
 from profd.agents.protocol import Hostile
-from profd.limits import AGENT_PACKET_BYTES_MAX, AGENT_PACKETS_PER_SECOND_MAX, AGENT_PACKETS_WAITING_MAX
+from profd.limits import (
+    AGENT_PACKET_BYTES_MAX,
+    AGENT_PACKETS_PER_SECOND_MAX,
+    AGENT_PACKETS_WAITING_MAX,
+    PORTER_ANSWERS_SECONDS,
+)
 from profd.rights import received_descriptors
 
 _BATCH: Final = 16  # packets per wake-up: an agent that floods us must not hold the loop
 # Room for one descriptor exactly (CMSG_SPACE would leave room for two).
 _ANCILLARY_BYTES: Final = socket.CMSG_LEN(array.array("i").itemsize)
+# The first byte of what a porter says (native/porter/relay.h): a packet follows, or why there are no more.
+_PACKET: Final = 0
+_WHY: Final = {
+    1: "a packet too long, or with more descriptors than one",
+    2: "a descriptor that is no arena: only sealed files in memory are taken",
+    3: "read failed",
+}
 
 
 class Receiver(Protocol):
@@ -36,39 +49,41 @@ class Receiver(Protocol):
 
 
 class Link:
-    """A connected, non-blocking SEQPACKET socket, which it owns. `receiver` may be changed between packets."""
+    """What a porter relays, of which it owns our end. `receiver` may be changed between packets."""
 
-    __slots__ = ("_looked", "_may_come", "_socket", "receiver")
+    __slots__ = ("_ending", "_looked", "_may_come", "_relay", "receiver")
 
-    def __init__(self, connection: socket.socket, receiver: Receiver) -> None:
-        self._socket: socket.socket | None = connection
+    def __init__(self, relay: Relay, receiver: Receiver) -> None:
+        self._relay: Relay | None = relay
         self.receiver = receiver
         self._looked = time.monotonic()
         self._may_come = float(AGENT_PACKETS_PER_SECOND_MAX)
-        connection.setblocking(False)
-        asyncio.get_running_loop().add_reader(connection.fileno(), self.read)
+        self._ending: asyncio.TimerHandle | None = None
+        relay.on_cut = self._cut
+        asyncio.get_running_loop().add_reader(relay.socket.fileno(), self.read)
 
     @property
     def open(self) -> bool:
         """Neither side has closed it, as far as is known."""
-        return self._socket is not None
+        return self._relay is not None
 
     def send(self, packet: bytes) -> bool:
         """Send now; False if it cannot be taken: the peer is gone, or has not read for long."""
-        if self._socket is None:
+        if self._relay is None:
             return False
         try:
-            self._socket.send(packet, socket.MSG_NOSIGNAL)
+            self._relay.socket.send(packet, socket.MSG_NOSIGNAL)
         except OSError:
             return False
+        self._relay.poke()
         return True
 
     def hung_up(self) -> bool:
         """Whether the peer has closed its end, also when nobody has read that yet."""
-        if self._socket is None:
+        if self._relay is None:
             return True
         try:
-            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self._relay.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError:
@@ -76,31 +91,46 @@ class Link:
 
     def close(self) -> None:
         """Close without a word to the receiver; idempotent."""
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
+        if self._relay is not None:
+            asyncio.get_running_loop().remove_reader(self._relay.socket.fileno())
+            self._relay.close()
+            self._relay = None
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+
+    def finish(self) -> None:
+        """Nobody is there any more: it ends behind what was said before, which the porter may still have."""
+        if self._relay is None or self._ending is not None:
+            return
+        try:
+            self._relay.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._cut()
+            return
+        self._relay.poke()
+        self._ending = asyncio.get_running_loop().call_later(PORTER_ANSWERS_SECONDS, self._cut)
 
     def read(self) -> None:
         """Take what has arrived, a bounded number of packets."""
         for _ in range(_BATCH):
-            if self._socket is None:
+            if self._relay is None:
                 return
             try:
-                packet, ancillary, flags, _ = self._socket.recvmsg(
-                    AGENT_PACKET_BYTES_MAX, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                said, ancillary, flags, _ = self._relay.socket.recvmsg(
+                    1 + AGENT_PACKET_BYTES_MAX, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
                 )
             except BlockingIOError:
                 return
-            except ConnectionResetError:  # closed with something unread in it
-                self._end("")
-                return
+            except ConnectionResetError:  # closed with something unread in it, told once: what was said follows
+                continue
             except OSError as error:
                 self._end(error.strerror or "read failed")
                 return
             fds = received_descriptors(ancillary)
-            if not packet and not fds:
-                self._end("")
+            if not said or said[0] != _PACKET:
+                _close(fds)
+                self._end(_WHY.get(said[0], "read failed") if said else "")
                 return
             try:
                 self._check(flags, fds)
@@ -108,7 +138,7 @@ class Link:
                 _close(fds)
                 self._end(str(error))
                 return
-            self._deliver(packet, fds[0] if fds else None)
+            self._deliver(said[1:], fds[0] if fds else None)
 
     def _deliver(self, packet: bytes, fd: int | None) -> None:
         try:
@@ -117,14 +147,18 @@ class Link:
             self._end(str(error))
 
     def _check(self, flags: int, fds: list[int]) -> None:
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) > 1:
-            raise Hostile("a packet too long, or with more descriptors than one")
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) > 1:  # we are out of descriptors, then
+            raise Hostile(_WHY[1])
         # Told when it is read: where we stood still, what was said in that time comes at once.
         now = time.monotonic()
         earned = (now - self._looked) * AGENT_PACKETS_PER_SECOND_MAX
         self._looked, self._may_come = now, min(self._may_come + earned, AGENT_PACKETS_WAITING_MAX) - 1
         if self._may_come < 0:
             raise Hostile(f"more than {AGENT_PACKETS_PER_SECOND_MAX} packets in a second")
+
+    def _cut(self) -> None:
+        """Its porter was killed, or has not ended it in time."""
+        self._end("")
 
     def _end(self, why: str) -> None:
         self.close()

@@ -17,6 +17,8 @@ from typing import Final
 from profd.agents.agent import Agent
 from profd.agents.descriptor import check_untrusted_arena
 from profd.agents.link import Link
+from profd.agents.porter import Relay
+from profd.agents.porters import NotCarried, Porters
 from profd.agents.protocol import (
     VERSION,
     Hello,
@@ -68,9 +70,14 @@ Changed = Callable[[ProcessId], None]
 
 
 class Registry:
-    """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are."""
+    """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are.
 
-    def __init__(self, only_uid: int | None = None) -> None:
+    No connection is read or closed here: porters do that, which nobody waits for.
+    """
+
+    def __init__(self, only_uid: int | None = None, *, change_identity: bool = False) -> None:
+        """`only_uid`: serve nobody else. `change_identity`: porters run as nobody's uid."""
+        self.porters = Porters(change_identity=change_identity)
         self.on_orphan: Orphan = _let_go
         self.on_disarmed: Disarmed = lambda process, epoch: None
         self.on_greeted: Greeted = lambda process, incarnation: None
@@ -112,36 +119,42 @@ class Registry:
         if self._closed or self._identifying[uid] >= AGENT_PEERS_WAITING_MAX:
             self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
             return
+        try:
+            whose, pidfd = _peer(connection)
+            relay = self.porters.relay(uid, connection)
+        except NotCarried as error:
+            os.close(pidfd)
+            self._refuse(connection, str(error))
+            return
+        except OSError as error:
+            self._refuse(connection, _unseen(error))
+            return
         self._identifying[uid] += 1
-        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, connection)
-        future.add_done_callback(lambda done: self._identified(uid, connection, done))
+        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, *whose)
+        future.add_done_callback(lambda done: self._identified(uid, relay, pidfd, done))
 
-    def _identified(self, uid: int, connection: socket.socket, done: asyncio.Future[tuple[Peer, int]]) -> None:
+    def refuse_silently(self, connection: socket.socket) -> None:
+        """Close a new connection without a word."""
+        self.counts["refused"] += 1
+        self.porters.drop(connection)
+
+    def _identified(self, uid: int, relay: Relay, pidfd: int, done: asyncio.Future[Peer]) -> None:
         self._identifying[uid] -= 1
         if not self._identifying[uid]:
             del self._identifying[uid]
-        if done.cancelled():
-            connection.close()
+        if done.cancelled() or self._closed:
+            os.close(pidfd)
+            relay.close()
             return
         error = done.exception()
-        if isinstance(error, OSError):
-            self._refuse(connection, f"this daemon cannot see your process ({error.strerror}): run it with hostPID")
-            return
-        peer, pidfd = done.result()
-        if self._closed:
-            os.close(pidfd)
-            connection.close()
-            return
-        self._admit(connection, peer, pidfd)
-
-    def _admit(self, connection: socket.socket, peer: Peer, pidfd: int) -> None:
-        why = self._why_not(peer)
+        why = _unseen(error) if isinstance(error, OSError) else self._why_not(done.result())
         if why:
             os.close(pidfd)
-            self._refuse(connection, why)
+            self._tell(relay, why)
             return
+        peer = done.result()
         self._by_uid[peer.uid] += 1
-        self._greetings.add(_Greeting(self, connection, peer, pidfd))
+        self._greetings.add(_Greeting(self, relay, peer, pidfd))
 
     def close(self) -> None:
         """Close every connection; armed agents find another daemon, or disarm themselves."""
@@ -152,6 +165,7 @@ class Registry:
         for agent in list(self._agents.values()):
             agent.close()
             self.forget(agent, "")
+        self.porters.close()
 
     def _why_not(self, peer: Peer) -> str:
         if self._only_uid is not None and peer.uid != self._only_uid:
@@ -163,10 +177,17 @@ class Registry:
         return ""
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
-        self.counts["refused"] += 1
-        with connection, contextlib.suppress(OSError):
+        """Of a connection that nobody has taken over."""
+        with contextlib.suppress(OSError):
             connection.setblocking(False)
             connection.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+        self.refuse_silently(connection)
+
+    def _tell(self, relay: Relay, why: str) -> None:
+        self.counts["refused"] += 1
+        with contextlib.suppress(OSError):
+            relay.socket.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+        relay.close()
 
     # --- what greetings bring ---
 
@@ -212,7 +233,7 @@ class Registry:
         self._agents[peer.process] = agent
         pidfd = self._pidfds[peer.process] = greeting.hand_over()
         # A child that keeps the socket hides the end of its parent: no EOF comes.
-        asyncio.get_running_loop().add_reader(pidfd, _ended, agent)
+        asyncio.get_running_loop().add_reader(pidfd, _ended, agent, pidfd)
         return agent
 
     # --- what agents say (`agent.Owner`) ---
@@ -255,12 +276,12 @@ class Registry:
 class _Greeting:
     """A connection until its HELLO."""
 
-    def __init__(self, registry: Registry, connection: socket.socket, peer: Peer, pidfd: int) -> None:
+    def __init__(self, registry: Registry, relay: Relay, peer: Peer, pidfd: int) -> None:
         self.peer = peer
         self._registry = registry
         self._pidfd = pidfd
         self._timer = asyncio.get_running_loop().call_later(AGENT_HELLO_SECONDS, self._too_late)
-        self.link = Link(connection, self)
+        self.link = Link(relay, self)
 
     def received(self, raw: bytes, fd: int | None) -> None:
         """The first packet must be HELLO. Raises Hostile."""
@@ -299,8 +320,8 @@ class _Greeting:
         self.close(f"no HELLO within {AGENT_HELLO_SECONDS:g} s")
 
 
-def _identify(connection: socket.socket) -> tuple[Peer, int]:
-    """The peer as it was when it connected, and a pidfd of it. OSError if it cannot be seen, or has ended."""
+def _peer(connection: socket.socket) -> tuple[tuple[int, int, int], int]:
+    """pid, uid and gid of the peer as it was when it connected, and a pidfd of it. OSError if it cannot be seen."""
     pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     if pid <= 0:
         raise OSError(0, "it is in another pid namespace")
@@ -308,14 +329,23 @@ def _identify(connection: socket.socket) -> tuple[Peer, int]:
         pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError:
         pidfd = os.pidfd_open(pid)
+    return (pid, uid, gid), pidfd
+
+
+def _identify(pid: int, uid: int, gid: int) -> Peer:
+    """The process whose pidfd we have. OSError if it cannot be seen, or has ended."""
     start = start_ticks(pid)
     if not start:
-        os.close(pidfd)
         raise OSError(0, "it does not answer" if procfs.unanswering(pid) else "it has ended")
-    return Peer(ProcessId(pid, start), uid, gid), pidfd
+    return Peer(ProcessId(pid, start), uid, gid)
 
 
-def _ended(agent: Agent) -> None:
+def _unseen(error: OSError) -> str:
+    return f"this daemon cannot see your process ({error.strerror}): run it with hostPID"
+
+
+def _ended(agent: Agent, pidfd: int) -> None:
+    asyncio.get_running_loop().remove_reader(pidfd)  # readable from now on
     agent.process_ended()
 
 

@@ -43,16 +43,19 @@ class AgentServer:
         """Stop serving and close every connection; the socket's file stays for whoever bound it."""
         if self._resume is not None:
             self._resume.cancel()
-        asyncio.get_running_loop().remove_reader(self._listener.fileno())
-        self._listener.close()
+        self._drop_listener()
         self._registry.close()
 
     def listen_on(self, listener: socket.socket) -> None:
         """Accept on another bound, listening socket from now on: the file of the one before is gone."""
-        asyncio.get_running_loop().remove_reader(self._listener.fileno())
-        self._listener.close()
+        self._drop_listener()
         self._listener = listener
         self.open()
+
+    def _drop_listener(self) -> None:
+        """Those who wait there may have sent something already."""
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        self._registry.porters.drop(self._listener)
 
     def _listen(self) -> None:
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
@@ -63,13 +66,15 @@ class AgentServer:
                 connection, _ = self._listener.accept()
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    self._pause(error)
+                    self._pause(error.strerror or "")
                 return  # or nothing more, or the peer is gone already
             if self._may(connection):
                 self._registry.accept(connection)
             else:  # without a word: an agent comes again by itself, later each time
-                connection.close()
-                self._registry.counts["refused"] += 1
+                self._registry.refuse_silently(connection)
+            if not self._registry.porters.drop_again():
+                self._pause("no process can be started to close connections")
+                return
 
     def _may(self, connection: socket.socket) -> bool:
         """Whether its user has not connected too often; of its process nothing is looked at before."""
@@ -81,9 +86,9 @@ class AgentServer:
             return False
         return True
 
-    def _pause(self, error: OSError) -> None:
+    def _pause(self, why: str) -> None:
         """Leave connections waiting for a moment: the socket stays readable, and would keep the loop busy."""
-        log.warning("agents have to wait", extra={"why": error.strerror})
+        log.warning("agents have to wait", extra={"why": why})
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener.fileno())
         self._resume = loop.call_later(_PAUSE_SECONDS, self._listen)

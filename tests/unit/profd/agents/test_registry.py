@@ -256,7 +256,7 @@ async def test_whoever_begins_with_no_hello_is_cut_off(served: Served, raw: byte
     fake = FakeAgent(served.path)
     fake.send_raw(raw)
     assert await fake.cut_off()
-    assert served.registry.counts["hostile"] == 1
+    await eventually(lambda: served.registry.counts["hostile"] == 1)
     fake.close()
 
 
