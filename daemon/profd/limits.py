@@ -222,6 +222,7 @@ AGENT_WORDS_MAX: Final = 64  # of `can`: an agent has about ten
 AGENT_PACKETS_PER_SECOND_MAX: Final = 50  # of one agent; it has five things to say a second, and only while armed
 AGENT_PACKETS_WAITING_MAX: Final = 512  # of one agent, read at once: more than a socket holds while nobody reads it
 AGENT_HELLO_SECONDS: Final = 30.0  # from connect() until it has said who it is
+AGENT_RETURN_SECONDS: Final = 15.0  # after its porter has ended: so long it goes on recording, and tries each second
 AGENTS_MAX: Final = 4096
 AGENTS_PER_UID_MAX: Final = 1024
 AGENT_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user

@@ -107,19 +107,19 @@ Next one_up(Relay& relay) {
   const Received got = receive(relay.connection);
   if (got.bytes < 0) {
     if (errno != EAGAIN) return over(relay, Up::Unread);
-    return relay.last_words >= 0 ? Next::Over : Next::Wait;
+    return relay.last_words >= 0 ? over(relay, Up::Closed) : Next::Wait;
   }
   Next next = Next::Again;
   if ((got.flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     next = over(relay, Up::TooMuch);
   } else if (got.bytes == 0 && got.fd < 0) {
-    return Next::Over;  // its end
+    return over(relay, Up::Closed);
   } else if (got.fd >= 0 && !is_sealed(got.fd)) {
     next = over(relay, Up::NoArena);
   } else {
     g_packet[0] = static_cast<unsigned char>(Up::Packet);
     if (!send_up(relay.pair, got.bytes, got.fd)) next = errno == EPIPE ? gone(relay) : Next::Over;
-    if (relay.last_words > 0 && --relay.last_words == 0) next = Next::Over;
+    if (relay.last_words > 0 && --relay.last_words == 0) next = over(relay, Up::Closed);
   }
   if (got.fd >= 0) ::close(got.fd);  // which may wait: the daemon knows by now
   return next;

@@ -19,6 +19,7 @@ enum class Up : unsigned char {
   TooMuch = 1,  // too long, or more descriptors than one
   NoArena = 2,  // a descriptor that is no sealed file in memory
   Unread = 3,   // the connection cannot be read
+  Closed = 4,   // the agent has closed it; who ends without a word was killed
 };
 
 struct Relay {

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from profd.agents.descriptor import check_untrusted_arena
 from profd.agents.link import Link
@@ -24,8 +24,10 @@ from profd.agents.protocol import (
     sentences,
     status_from_untrusted,
 )
-from profd.limits import ARENA_STRINGS_BYTES
+from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES
 from profd.targets.process import ProcessId
+
+_BROKE: Final = "the process that relayed its connection has ended"
 
 
 class NotArmed(Exception):
@@ -77,7 +79,8 @@ class Arm:
     status: Status = field(default_factory=Status)
     stopped: Stopped | None = None
     gone: str | None = None  # why the connection ended; "" where the process has closed it
-    armed_at: float = 0.0  # of the monotonic clock: when its answer came
+    armed_at: float = 0.0  # of the monotonic clock: when its answer came, or it came back
+    told: list[bytes] = field(default_factory=list)  # what is said again to an agent that comes back
 
 
 class Owner(Protocol):
@@ -102,7 +105,7 @@ class Agent:
     Small: hundreds of them idle in one daemon.
     """
 
-    __slots__ = ("_arm", "_link", "_owner", "gid", "hello", "process", "uid")
+    __slots__ = ("_arm", "_link", "_missed", "_owner", "gid", "hello", "process", "uid")
 
     def __init__(self, process: ProcessId, uid: int, gid: int, hello: Hello, link: Link, owner: Owner) -> None:
         self.process = process
@@ -112,6 +115,7 @@ class Agent:
         self._link = link
         self._owner = owner
         self._arm: Arm | None = None
+        self._missed: asyncio.TimerHandle | None = None  # while it is waited for
 
     @property
     def connected(self) -> bool:
@@ -167,35 +171,57 @@ class Agent:
         """An agent that came back armed: its arm, as if we had asked for it."""
         arm = Arm(epoch, 0, asyncio.get_running_loop().create_future())
         arm.answer.cancel()
+        arm.armed_at = time.monotonic()
         self._arm = arm
         return arm
 
     def stop(self) -> None:
         """Ask it to record no more; `Arm.stopped` tells when it has."""
         if self._arm is not None:
-            self._link.send(encode(Kind.STOP, self._arm.epoch))
+            self._tell(self._arm, encode(Kind.STOP, self._arm.epoch))
 
     def limit(self, drop: str) -> None:
         """Ask it to leave out a kind of events from now on."""
         if self._arm is not None:
-            self._link.send(encode(Kind.LIMIT, self._arm.epoch, drop=drop))
+            self._tell(self._arm, encode(Kind.LIMIT, self._arm.epoch, drop=drop))
 
     def release(self) -> None:
         """The arena has been drained: the agent is idle again."""
         if self._arm is not None:
             self._link.send(encode(Kind.RELEASE, self._arm.epoch))
             self._arm = None
+            if self._missed is not None:  # it comes back with an epoch that nobody knows, and is told to end it
+                self.ended("")
 
     def process_ended(self) -> None:
         """The kernel says that the process is gone; its connection may be kept open by a child."""
-        self._link.finish()  # behind its last words
+        if self._missed is not None:
+            self.ended("")
+        else:
+            self._link.finish()  # behind its last words
 
     def close(self) -> None:
         """Close the connection without a word; whoever waits for the agent hears that it is gone."""
         self._link.close()
+        self._stop_waiting()
         arm, self._arm = self._arm, None
         if arm is not None:
             _lost(arm, "")
+
+    def comes_back(self, hello: Hello, link: Link) -> bool:
+        """Whether this is the agent that was lost, with what it records; it goes on from there, over the new link."""
+        if self._missed is None or self._arm is None or (hello.incarnation, hello.armed) != self._returning:
+            return False
+        self._stop_waiting()
+        self.hello = hello
+        self._link = link
+        link.receiver = self
+        return True
+
+    def tell_again(self) -> None:
+        """To one that has come back: what it may not have heard."""
+        for packet in self._arm.told if self._arm is not None else ():
+            self._link.send(packet)
 
     # --- what the link says ---
 
@@ -222,12 +248,45 @@ class Agent:
             elif packet.kind in (Kind.STATUS, Kind.STOPPED):
                 _counted(arm, packet)
 
+    def lost(self) -> None:
+        """Its porter is over. What it records goes on, and it connects again."""
+        arm = self._arm
+        if arm is not None and arm.armed_at:
+            self._missed = asyncio.get_running_loop().call_later(AGENT_RETURN_SECONDS, self._stays_away)
+            return
+        self._arm = None
+        if arm is not None:
+            _lost(arm, _BROKE)
+        self._owner.forget(self, "")
+
     def ended(self, why: str) -> None:
         """The connection is over."""
+        self._stop_waiting()
         arm, self._arm = self._arm, None
         if arm is not None:
             _lost(arm, why)
         self._owner.forget(self, why)
+
+    @property
+    def _returning(self) -> tuple[int, int]:
+        return self.hello.incarnation, self._arm.epoch if self._arm is not None else 0
+
+    def _tell(self, arm: Arm, packet: bytes) -> None:
+        if packet not in arm.told:
+            arm.told.append(packet)
+        self._link.send(packet)
+
+    def _stays_away(self) -> None:
+        self._stop_waiting()
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            _lost(arm, _BROKE)
+        self._owner.forget(self, "")
+
+    def _stop_waiting(self) -> None:
+        if self._missed is not None:
+            self._missed.cancel()
+            self._missed = None
 
     def _armed(self, arm: Arm, packet: Packet, fd: int | None) -> bool:
         """Whether the descriptor was taken."""

@@ -33,6 +33,7 @@ _WHY: Final = {
     1: "a packet too long, or with more descriptors than one",
     2: "a descriptor that is no arena: only sealed files in memory are taken",
     3: "read failed",
+    4: "",
 }
 
 
@@ -47,6 +48,10 @@ class Receiver(Protocol):
         """The connection is over (once); `why` is empty when the peer has closed it."""
         ...
 
+    def lost(self) -> None:
+        """The connection is over (once), because its porter is: the peer will connect again."""
+        ...
+
 
 class Link:
     """What a porter relays, of which it owns our end. `receiver` may be changed between packets."""
@@ -59,7 +64,7 @@ class Link:
         self._looked = time.monotonic()
         self._may_come = float(AGENT_PACKETS_PER_SECOND_MAX)
         self._ending: asyncio.TimerHandle | None = None
-        relay.on_cut = self._cut
+        relay.on_cut = self._lose
         asyncio.get_running_loop().add_reader(relay.socket.fileno(), self.read)
 
     @property
@@ -83,7 +88,8 @@ class Link:
         if self._relay is None:
             return True
         try:
-            return not self._relay.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            said = self._relay.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not said or said[0] != _PACKET
         except BlockingIOError:
             return False
         except OSError:
@@ -106,10 +112,10 @@ class Link:
         try:
             self._relay.socket.shutdown(socket.SHUT_WR)
         except OSError:
-            self._cut()
+            self._end("")
             return
         self._relay.poke()
-        self._ending = asyncio.get_running_loop().call_later(PORTER_ANSWERS_SECONDS, self._cut)
+        self._ending = asyncio.get_running_loop().call_later(PORTER_ANSWERS_SECONDS, self._end, "")
 
     def read(self) -> None:
         """Take what has arrived, a bounded number of packets."""
@@ -128,9 +134,12 @@ class Link:
                 self._end(error.strerror or "read failed")
                 return
             fds = received_descriptors(ancillary)
-            if not said or said[0] != _PACKET:
+            if not said:
+                self._lose()
+                return
+            if said[0] != _PACKET:
                 _close(fds)
-                self._end(_WHY.get(said[0], "read failed") if said else "")
+                self._end(_WHY.get(said[0], _WHY[3]))
                 return
             try:
                 self._check(flags, fds)
@@ -156,9 +165,10 @@ class Link:
         if self._may_come < 0:
             raise Hostile(f"more than {AGENT_PACKETS_PER_SECOND_MAX} packets in a second")
 
-    def _cut(self) -> None:
-        """Its porter was killed, or has not ended it in time."""
-        self._end("")
+    def _lose(self) -> None:
+        """Its porter was killed, or has ended."""
+        self.close()
+        self.receiver.lost()
 
     def _end(self, why: str) -> None:
         self.close()

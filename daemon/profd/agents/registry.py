@@ -198,6 +198,8 @@ class Registry:
                 unused.callback(os.close, fd)
             if fd is not None and hello.armed:
                 check_untrusted_arena(fd)
+            if self._has_come_back(greeting, hello):
+                return
             why = self._cannot_greet(greeting.peer, hello)
             if why:
                 self.counts["refused"] += 1
@@ -209,6 +211,18 @@ class Registry:
             if hello.armed and fd is not None:
                 unused.pop_all()
                 self.on_orphan(agent, hello.armed, fd)
+
+    def _has_come_back(self, greeting: _Greeting, hello: Hello) -> bool:
+        """Whether it is one that lost its porter while it recorded. Its arena is known."""
+        known = self._agents.get(greeting.peer.process)
+        if known is None or not known.comes_back(hello, greeting.link):
+            return False
+        self._greetings.discard(greeting)
+        os.close(greeting.hand_over())
+        self._leave(known.uid)  # it has kept its place
+        greeting.link.send(encode(Kind.WELCOME, version=VERSION))
+        known.tell_again()
+        return True
 
     def _cannot_greet(self, peer: Peer, hello: Hello) -> str:
         if not hello.versions[0] <= VERSION <= hello.versions[1]:
@@ -299,6 +313,10 @@ class _Greeting:
     def ended(self, why: str) -> None:
         """Gone before it said anything."""
         self.close(why)
+
+    def lost(self) -> None:
+        """It comes again."""
+        self.close()
 
     def hand_over(self) -> int:
         """It is an agent from now on: the pidfd is the caller's."""
