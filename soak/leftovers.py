@@ -47,7 +47,7 @@ def _processes(rig: Rig) -> Iterator[str]:
     for pid in victims.below(daemon):
         role = victims.role(pid)
         workers += role == "worker"
-        if role not in ("worker", "streamer"):  # a streamer waits a minute for more
+        if role not in ("worker", "streamer", "porter"):  # the latter two wait a minute for more
             yield f"process {pid} of the daemon: {_name(pid)}"
     if workers != _WORKERS:
         yield f"{workers} workers"
@@ -82,12 +82,12 @@ def _targets(rig: Rig) -> Iterator[str]:
             if said["State"][0] in "tT" or said["TracerPid"] != "0":
                 yield f"target {job.pid} is {said['State']}, traced by {said['TracerPid']}"
     daemon = rig.found.running.process.pid
-    for pid in (daemon, *victims.having(daemon, "streamer"), *rig.jobs):
+    for pid in (daemon, *victims.having(daemon, "streamer"), *victims.having(daemon, "porter"), *rig.jobs):
         yield from (f"{name} is open in {pid}" for name in _arenas(pid))
 
 
 def _arenas(pid: int) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # only root sees a porter's
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(FileNotFoundError):
                 name = os.readlink(f"/proc/{pid}/fd/{fd}")

@@ -8,7 +8,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
-ROLES: Final = {"worker": b"profd.workers.process", "streamer": b"profclient.streamer", "sampler": b"py-spy"}
+ROLES: Final = {
+    "worker": b"profd.workers.process",
+    "streamer": b"profclient.streamer",
+    "sampler": b"py-spy",
+    "porter": b"profd-porter",
+}
 
 
 def children() -> dict[int, list[int]]:

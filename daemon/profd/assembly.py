@@ -219,7 +219,7 @@ class Daemon:
         return store
 
     def _own_pids(self) -> list[int]:
-        return [os.getpid(), *self._pool.pids, *self._streamers.pids]
+        return [os.getpid(), *self._pool.pids, *self._streamers.pids, *self._agents.porters.pids]
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir

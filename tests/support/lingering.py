@@ -7,6 +7,8 @@ import socket
 import struct
 from collections.abc import Iterator
 
+_LOOPBACK = b"127.0.0.1"  # no text: that takes the encoding idna, which may not be there to import
+
 
 @contextlib.contextmanager
 def lingering() -> Iterator[socket.socket]:
@@ -14,8 +16,11 @@ def lingering() -> Iterator[socket.socket]:
 
     The other end goes when this does, and with it the wait.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        sender = socket.create_connection(server.getsockname())
+    with socket.socket() as server:
+        server.bind((_LOOPBACK, 0))
+        server.listen()
+        sender = socket.socket()
+        sender.connect(server.getsockname())
         reader, _ = server.accept()
     with contextlib.suppress(BlockingIOError):
         sender.setblocking(False)

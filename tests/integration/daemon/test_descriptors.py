@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import socket
 import sys
 import tempfile
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from profd.agents.porters import Porters
 from profd.limits import WORKER_MEMORY_BYTES
 from profd.observers import builder
 from profd.observers.torch_of import Wanted
@@ -127,6 +129,24 @@ async def test_a_streamer() -> None:
     # The link, and what gRPC and the event loop have made of their own.
     own = ("socket:", "pipe:", "anon_inode:[event", "/memfd:arena")
     assert {name for number, name in found.items() if number > 2 and not name.startswith(own)} == set()
+
+
+async def test_a_porter() -> None:
+    """Its control, what it waits with, and two sockets for a connection; only root can look."""
+    porters = Porters(change_identity=os.geteuid() == 0)
+    agent, connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        relay = porters.relay(os.getuid(), connection)
+        agent.send(b"hello")
+        relay.socket.setblocking(True)
+        assert relay.socket.recv(16) == b"\0hello"  # it has both
+        if os.geteuid() == 0:
+            found = {number: name.partition(":[")[0] for number, name in held(porters.pids[0]).items()}
+            assert found == {0: "socket", 1: NULL, 2: NULL, 3: "anon_inode", 4: "socket", 5: "socket"}
+        relay.close()
+    finally:
+        porters.close()
+        agent.close()
 
 
 async def test_a_worker() -> None:

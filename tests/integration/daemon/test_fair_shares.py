@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from profd.agents.protocol import Kind, encode, parse_untrusted_packet
 from profd.limits import CONNECTIONS_ANSWERED_PER_UID_MAX, CONNECTIONS_PER_UID_MAX
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 
@@ -20,6 +22,7 @@ from tests.integration.daemon.test_work import ROWS, chrome_json, chunks, metric
 from tests.support import people
 from tests.support.captures import needs_ptrace
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.fake_agent import HELLO
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")]
@@ -188,6 +191,40 @@ def test_starts_of_one_user(daemon: RunningDaemon) -> None:
         until(lambda: is_refused(daemon, starts.pid), "the rate is used up")
         done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy")
         assert done.returncode == 0, (done.stdout, done.stderr)
+
+
+PASSES_WHAT_LINGERS = """
+from tests.support.lingering import lingering
+with lingering() as sock:
+    agents = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(8)]
+    for agent in agents:
+        agent.connect(rest[0])
+        socket.send_fds(agent, [bytes.fromhex(rest[1])], [sock.fileno()])
+    sock.close()
+    say("passed")
+    signal.pause()
+"""
+
+ATTACHES = """
+agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+agent.connect(rest[0])
+agent.send(bytes.fromhex(rest[1]))
+say(agent.recv(65536).hex())
+"""
+
+
+def test_sockets_that_linger_passed_as_arenas(daemon: RunningDaemon) -> None:
+    """Who closes the last one waits; that is a porter of Alice's, and not the daemon."""
+    asked = (str(daemon.directory / "agent.sock"), encode(Kind.HELLO, **HELLO).hex())
+    with contextlib.ExitStack() as attacks:
+        for _ in range(3):
+            os.kill(daemon.process.pid, signal.SIGSTOP)  # so that Alice has not the last one
+            attack = attacks.enter_context(people.doing(ALICE, PASSES_WHAT_LINGERS, daemon.directory, *asked))
+            assert line(attack) == "passed"
+            os.kill(daemon.process.pid, signal.SIGCONT)
+            everybody_lists(daemon)
+        with people.doing(BOB, ATTACHES, daemon.directory, *asked) as job:
+            assert parse_untrusted_packet(bytes.fromhex(line(job))).kind == Kind.WELCOME
 
 
 @pytest.mark.parametrize(

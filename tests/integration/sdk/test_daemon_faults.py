@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
+from soak import victims
 from tests.support.attached import (
     COUNT,
     Captures,
@@ -55,6 +56,26 @@ def test_a_killed_streamer_is_replaced_and_nothing_is_missing(daemon: RunningDae
         assert target.state == pb.STATE_STORED, target.message
         assert any("streamer" in warning for warning in target.warnings)
         assert_covers(values(daemon, target.trace), before, after)
+        job.check_results()
+
+
+def test_a_killed_porter_is_replaced_and_nothing_is_missing(own_daemon: RunningDaemon, tmp_path: Path) -> None:
+    captures = Captures(own_daemon)
+    with attached(own_daemon, tmp_path) as job:
+        capture = captures.recording(job.pid)
+        before = job.count
+        for _ in range(2):
+            job.counts_on()
+            [pid] = victims.having(own_daemon.process.pid, "porter")
+            assert victims.killed(pid, "porter")
+            until(
+                lambda pid=pid: victims.having(own_daemon.process.pid, "porter") not in ([], [pid]), "there is another"
+            )
+        job.counts_on()
+        after = job.count
+        [target] = captures.stop(capture).targets
+        assert target.state == pb.STATE_STORED, target.message
+        assert_covers(values(own_daemon, target.trace), before, after)
         job.check_results()
 
 
