@@ -13,7 +13,8 @@ import os
 import select
 import socket
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from profd.limits import AGENTS_MAX, PORTER_ANSWERS_SECONDS, PORTER_IDLE_SECONDS
 
 _PROGRAM: Final = Path(str(_host.__file__)).with_name("profd-porter")
 _DESCRIPTORS: Final = 2 * AGENTS_MAX + 64
-_END_MILLISECONDS: Final = 1000  # of one that was killed, where the daemon ends
+_END_SECONDS: Final = 1.0  # until those that do not end are killed, and then left, where the daemon ends
 
 Identity = tuple[int, int] | None
 """uid and gid; None: the daemon's own."""
@@ -85,9 +86,14 @@ class Porter:
             self._control.close()
             raise
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._pidfd, self._reap)
+        loop.add_reader(self._pidfd, self.reap)
         loop.add_reader(self._control.fileno(), self._hear)
         self._control.send(porter_calls.program(), socket.MSG_NOSIGNAL)
+
+    @property
+    def pidfd(self) -> int:
+        """Readable once it has ended; -1 once that was seen."""
+        return self._pidfd
 
     @property
     def pid(self) -> int:
@@ -151,18 +157,6 @@ class Porter:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             self._control.close()
 
-    def abandon(self) -> None:
-        """The daemon ends: wait for its end, for a moment; it is killed with us."""
-        self.end()
-        if self._pidfd < 0:
-            return
-        waiting = select.poll()
-        waiting.register(self._pidfd, select.POLLIN)
-        if not waiting.poll(_END_MILLISECONDS):
-            self._process.kill()
-            waiting.poll(_END_MILLISECONDS)
-        self._reap()
-
     def _send(self, word: bytes, *sockets: socket.socket) -> None:
         if self.dying:
             raise OSError(0, "it has ended")
@@ -199,7 +193,10 @@ class Porter:
             self._idle.cancel()
             self._idle = None
 
-    def _reap(self) -> None:
+    def reap(self) -> None:
+        """Its process has ended, or does not, and the daemon does: it is killed with us."""
+        if self._pidfd < 0:
+            return
         self.end()
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
@@ -207,3 +204,31 @@ class Porter:
         self._process.poll()  # None where it is still there: the daemon ends, and does not wait
         self._process.returncode = self._process.returncode or 0
         self._ended(self)
+
+
+def end_all(porters: Collection[Porter]) -> None:
+    """The daemon ends: wait for them a moment. Then they are killed, but for those that wait for a file system."""
+    for porter in porters:
+        porter.end()
+    if not _have_ended(porters):
+        for porter in porters:
+            porter.kill()
+        _have_ended(porters)
+    for porter in porters:
+        porter.reap()
+
+
+def _have_ended(porters: Collection[Porter]) -> bool:
+    deadline = time.monotonic() + _END_SECONDS
+    waiting = {porter.pidfd for porter in porters if porter.pidfd >= 0}
+    poll = select.poll()
+    for pidfd in waiting:
+        poll.register(pidfd, select.POLLIN)
+    while waiting:
+        ended = [pidfd for pidfd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)]
+        if not ended:
+            return False
+        for pidfd in ended:
+            poll.unregister(pidfd)
+        waiting.difference_update(ended)
+    return True

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from typing import Final
 
 from profd import nobody
-from profd.agents.porter import Identity, Porter, Relay
+from profd.agents.porter import Identity, Porter, Relay, end_all
 from profd.limits import PORTER_DROPS_WAITING_MAX, PORTERS_MAX, PORTERS_STUCK_MAX
 from profd.rare_line import RareLine
 
@@ -24,7 +24,7 @@ log = logging.getLogger("profd.agents")
 
 
 class NotCarried(Exception):
-    """No porter takes this connection over; str() is a sentence."""
+    """No porter takes this connection over; str() is a sentence, or empty where the next try may do better."""
 
 
 class Porters:
@@ -53,7 +53,7 @@ class Porters:
                 self._replace(key)
                 return self._of(key).relay(connection)
         except OSError as error:  # its queue is full, and it is killed if it stays so; or none can be started
-            raise NotCarried(f"no process takes your connection over ({error.strerror}): try again") from error
+            raise NotCarried from error
 
     def drop(self, connection: socket.socket) -> None:
         """Have a socket closed by somebody who may wait for that."""
@@ -73,10 +73,7 @@ class Porters:
 
     def close(self) -> None:
         """All connections end; those who wait for a file system are left to it."""
-        for porter in (*self._porters.values(), *self._dying):
-            porter.end()
-        for porter in (*self._porters.values(), *self._dying):
-            porter.abandon()
+        end_all([*self._porters.values(), *self._dying])
         while self._undropped:
             self._undropped.popleft().close()
 

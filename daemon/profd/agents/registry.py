@@ -177,10 +177,11 @@ class Registry:
         return ""
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
-        """Of a connection that nobody has taken over."""
+        """A connection that nobody has taken over; without a word it comes again soon."""
         with contextlib.suppress(OSError):
             connection.setblocking(False)
-            connection.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+            if why:
+                connection.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
         self.refuse_silently(connection)
 
     def _tell(self, relay: Relay, why: str) -> None:

@@ -74,7 +74,7 @@ class Served:
 @pytest.fixture(autouse=True)
 def _given_up_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(porter_module, "PORTER_ANSWERS_SECONDS", 1.0)
-    monkeypatch.setattr(porter_module, "_END_MILLISECONDS", 100)
+    monkeypatch.setattr(porter_module, "_END_SECONDS", 0.1)
     before = len(os.listdir("/proc/self/fd"))
     yield
     assert len(os.listdir("/proc/self/fd")) == before
