@@ -248,6 +248,8 @@ from pathlib import Path
 from tests.support.fake_agent import FakeAgent, Kind
 fake = FakeAgent(Path(sys.argv[1]))
 fake.hello()
+fake.socket.setblocking(True)
+fake.socket.recv(65536)
 if os.fork() == 0:
     sys.stdin.read()
     os._exit(0)

@@ -337,6 +337,7 @@ async def test_who_connects_and_goes_is_looked_at_seldom(served: Served, caplog:
 async def test_there_is_a_most_for_a_user(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry_module, "AGENTS_PER_UID_MAX", 2)
     silent = [FakeAgent(served.path) for _ in range(2)]
+    await eventually(lambda: len(served.registry._greetings) == 2)  # who they are is asked in two threads
     third = FakeAgent(served.path)
     assert "most" in (await third.expect(Kind.REFUSED)).fields["why"]
     for fake in (*silent, third):
