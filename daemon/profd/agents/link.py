@@ -31,7 +31,7 @@ _ANCILLARY_BYTES: Final = socket.CMSG_LEN(array.array("i").itemsize)
 _PACKET: Final = 0
 _WHY: Final = {
     1: "a packet too long, or with more descriptors than one",
-    2: "a descriptor that is no arena: only sealed files in memory are taken",
+    2: "the arena is not sealed: only sealed files in memory are taken",
     3: "read failed",
     4: "",
 }

@@ -65,6 +65,7 @@ class Porter:
         self._ended = ended
         self._relays: set[Relay] = set()
         self._asked: asyncio.TimerHandle | None = None
+        self._again = False
         self._idle: asyncio.TimerHandle | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         passed.take_none(self._control)
@@ -88,7 +89,8 @@ class Porter:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._pidfd, self.reap)
         loop.add_reader(self._control.fileno(), self._hear)
-        self._control.send(porter_calls.program(), socket.MSG_NOSIGNAL)
+        with contextlib.suppress(OSError):  # it has ended already, which is heard
+            self._control.send(porter_calls.program(), socket.MSG_NOSIGNAL)
 
     @property
     def pidfd(self) -> int:
@@ -126,6 +128,7 @@ class Porter:
 
     def poke(self) -> None:
         """See whether it still does what it is told; it is killed if not."""
+        self._again = self._asked is not None  # an answer that is under way may be from before
         if self._asked is None and not self.dying:
             with contextlib.suppress(OSError):  # then it does not read either
                 self._control.send(b"p", socket.MSG_NOSIGNAL)
@@ -143,7 +146,7 @@ class Porter:
         self.end()
         self._process.kill()
         for relay in list(self._relays):
-            if relay.on_cut is not None:
+            if relay in self._relays and relay.on_cut is not None:
                 relay.on_cut()
 
     def end(self) -> None:
@@ -176,6 +179,8 @@ class Porter:
         elif self._asked is not None:
             self._asked.cancel()
             self._asked = None
+            if self._again:
+                self.poke()
 
     def _silent(self) -> None:
         """It has not answered, or we have not read for long: then it has as much time again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -302,3 +303,17 @@ async def test_users_beyond_the_most_share_one(served: Served, monkeypatch: pyte
         assert relay.socket.recv(100) == b"\0hello"
         relay.close()
         theirs.close()
+
+
+async def test_who_was_told_something_while_it_answered_is_asked_again(served: Served) -> None:
+    """The answer may be from before it began to wait."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    relay = served.registry.porters.relay(7, ours)  # which asks
+    [pid] = served.porters
+    control = served.registry.porters._porters[7]._control
+    assert select.select([control], [], [], LONG)[0]  # it has answered, and the loop has not heard that
+    os.kill(pid, signal.SIGSTOP)
+    relay.poke()
+    await eventually(lambda: served.porters == [])  # given up, though there was an answer
+    relay.close()
+    theirs.close()
