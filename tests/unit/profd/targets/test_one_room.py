@@ -37,7 +37,6 @@ BELOW = {
     "observers/torch_of.py": "for a process of the errands",
     "sources/pyspy/confinement.py": "for a process of the errands",
     "sources/pyspy/warden.py": "in a process of its own, which dies with its sampler",
-    "targets/mapped.py": "for a process of the errands",
     "targets/table.py": "for a process of the errands",
 }
 # Who may touch files of targets: what runs in a process that can be given up.
