@@ -29,6 +29,7 @@ class Child:
         self.lock = asyncio.Lock()  # one question at a time, of those that are asked on an event loop
         self.directories: set[int] = set()
         self.to_close: list[int] = []  # told with the next question: an answer to another may be on its way
+        self.given_up = False
         self.over_since = 0.0  # monotonic seconds: since when it has been told to end
         self._conversation = conversation
         self._pid = pid
@@ -86,6 +87,7 @@ class Child:
     def end(self, *, kill: bool = False) -> None:
         """Let go of it: it ends by itself, or is killed. Safe to repeat; nobody waits for it."""
         if kill:
+            self.given_up = True
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         if not self.over:

@@ -126,7 +126,7 @@ class Directory:
             return error.refused
         finally:
             if not answered:
-                await asyncio.shield(asyncio.to_thread(_remove, destination))
+                await asyncio.shield(self._office.aside(_remove, destination))
                 claim.wrote(before)
         if isinstance(found, Refused):
             return found
@@ -149,7 +149,8 @@ class Directory:
                 while True:
                     said = await child.hear(limits.ERRAND_SECONDS)
                     if said[0] == words.HOLD and claim is not None:
-                        await child.say(await asyncio.to_thread(_held, claim, *msgspec.convert(said[1:], _Wanted)))
+                        wanted = msgspec.convert(said[1:], _Wanted)
+                        await child.say(await self._office.aside(_held, claim, *wanted))
                     elif said[0] == words.WROTE and claim is not None:
                         claim.wrote(msgspec.convert(said[1], int))
                     else:

@@ -17,9 +17,10 @@ import sys
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from profd.errands import words
 from profd.errands.child import Child, NoAnswer
@@ -33,10 +34,14 @@ from profd.limits import (
     PROC_WAIT_LOOP_SECONDS,
     PROC_WAIT_SECONDS,
 )
+from profd.rare_line import RareLine
 from profd.rights import received_descriptors
 from profd.targets.guarded import Patience
 
 log = logging.getLogger(__name__)
+_unanswered = RareLine(log, "files of a user's processes do not answer, and are no longer waited for")
+
+Value = TypeVar("Value")
 
 
 class Errands:
@@ -54,8 +59,8 @@ class Errands:
         self._starter = ThreadPoolExecutor(1, "profd-errands")
 
     def open(self) -> None:
-        """Start what makes the processes, so that the first errand does not wait for it."""
-        with self._lock:
+        """Start what makes the processes, so that the first errand does not wait for it; that says what is wrong."""
+        with self._lock, contextlib.suppress(NoAnswer):
             self._running()
 
     def close(self) -> None:
@@ -76,7 +81,7 @@ class Errands:
         """`processes`: that there are; `stuck`: of them, that were told to end and cannot."""
         with self._lock:
             self._sweep()
-            return {"processes": self._count(), "stuck": sum(map(_stuck, self._over))}
+            return {"processes": len(self._idle) + self._count(), "stuck": sum(map(_stuck, self._over))}
 
     def once(self, folder: Path, *question: Any) -> Any:
         """One thing about files of a process, whose folder in /proc this is. Blocks for a moment that has a limit.
@@ -111,6 +116,10 @@ class Errands:
         except asyncio.CancelledError:
             future.add_done_callback(lambda done: self._unwanted(done, number))
             raise
+
+    async def aside(self, what: Callable[..., Value], *arguments: Any) -> Value:
+        """Call what may wait for a disk of the daemon's own, where nothing of others is waited for."""
+        return await asyncio.get_running_loop().run_in_executor(self._starter, what, *arguments)
 
     def let_go(self, child: Child, number: int) -> None:
         """A directory of it is not wanted any more, or it does not answer. Waits for nothing; safe to repeat."""
@@ -171,6 +180,8 @@ class Errands:
             del self._holding[child.uid]
         if child not in self._over:
             self._over.append(child)
+            if child.given_up:
+                _unanswered.tell(child.uid)
 
     def _sweep(self) -> None:
         """Forget those that have ended, also by themselves."""
@@ -179,8 +190,9 @@ class Errands:
         self._over = [child for child in self._over if not child.gone()]
 
     def _count(self) -> int:
+        """Of those that do something; those that wait for a question are few."""
         holding = sum(map(len, self._holding.values()))
-        return len(self._idle) + holding + sum(self._asking.values()) + sum(map(_stuck, self._over))
+        return holding + sum(self._asking.values()) + sum(map(_stuck, self._over))
 
     def _made(self, uid: int) -> Child:
         """A new process, unless too many of this user's wait for ever, or all of them are too many."""
