@@ -28,6 +28,7 @@ from profd.capture.ports import BeginBeside
 from profd.capture.switch import Switch
 from profd.config import Config
 from profd.doctor import Examiner
+from profd.errands.office import errands
 from profd.errors import BadInput, ProfdError
 from profd.gpu.checks import GpuChecks
 from profd.gpu.gauges import GpuGauges
@@ -127,6 +128,8 @@ class Daemon:
         self._listen_to_signals()
         self._claim()
         self._closing.callback(self._notifier.close)
+        await asyncio.to_thread(errands.open)
+        self._closing.push_async_callback(asyncio.to_thread, errands.close)
         self._audit_log = AuditLog(config.state_dir / "audit.jsonl", copier=copier(config.audit_copy))
         self._closing.callback(self._audit_log.close)
         self._audit = ObservedAudit(self._audit_log, self._metrics)

@@ -256,6 +256,16 @@ PROC_MAPS_BYTES: Final = 4 * MiB  # of one process's mappings: some 40,000 of th
 PROC_MAPS_BYTES_PER_UID: Final = 32 * MiB  # read in one list of processes; the rest is shown as it was known
 AGENT_PEERS_WAITING_MAX: Final = 64  # connections of one user that wait to be identified
 
+# Files of targets, which may lie on file systems that do not answer (errands/)
+ERRAND_SECONDS: Final = 15.0  # for one look at a directory of a target, or ERRAND_PIECE_BYTES of a file
+ERRAND_PIECE_BYTES: Final = 16 * MiB  # of a file that is copied, after which it is told that it goes on
+ERRAND_START_SECONDS: Final = 10.0  # until there is a process for it: an interpreter starts, once, then a fork
+ERRANDS_PER_UID_MAX: Final = 8  # processes that have directories open; with more directories they share these
+ERRANDS_STUCK_PER_UID_MAX: Final = 4  # processes that cannot be ended: nothing more is looked at then
+ERRANDS_STUCK_SECONDS: Final = 1.0  # that a process may take to end
+ERRANDS_MAX: Final = 64  # processes of all users; users who have none of them may have as many again
+ERRANDS_IDLE_MAX: Final = 16  # processes that wait for the next question about files of the same user
+
 # GPUs
 GPU_LEASE_TTL_SECONDS: Final = 15.0  # a holder whose target is not heard of for so long is said to be silent
 GPU_HOLDER_CHARS_MAX: Final = 128  # of the name that another profiler gives itself

@@ -143,7 +143,7 @@ class Observers:
             order = self._orders.get(_of_all(seen.wanted)) if seen.wanted else None
             if order is not None and order.directory:
                 # Also one that somebody has built by hand since.
-                there = os.path.exists(os.path.join(order.directory, "build.json"))
+                there = torch_of.lies_at(os.path.join(order.directory, "build.json"), process, self._proc)
                 seen = replace(seen, usable=there)
                 if there:
                     order.state, order.why = State.BUILT, ""

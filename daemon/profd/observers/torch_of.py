@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.errands.child import NoAnswer
+from profd.errands.office import errands
 from profd.targets import procfs
-from profd.targets.mapped import parse_maps, read_without_links
+from profd.targets.mapped import parse_maps, read
 from profd.targets.process import Process
 
 _ELSEWHERE: Final = (
@@ -57,11 +59,12 @@ def look(process: Process, proc: Path = Path("/proc")) -> Wanted:
     home, _, tail = library.rpartition("/lib/")
     if not home or "/" in tail or not _plain(home):
         raise Elsewhere("where its torch lies cannot be told; build it by hand: profctl torch build")
-    text = _text(folder, f"{home}/version.py")
+    files = (f"{home}/version.py", f"{home}/share/cmake/Torch/TorchConfig.cmake")
+    text, build = read(folder / "root", files, _FILE_BYTES)
     version, git, cuda = (pattern.search(text) for pattern in (_VERSION, _GIT, _CUDA))
     if version is None or git is None:
         raise Elsewhere("which torch it has cannot be told; build it by hand: profctl torch build")
-    abi = _ABI.search(_text(folder, f"{home}/share/cmake/Torch/TorchConfig.cmake"))
+    abi = _ABI.search(build)
     return Wanted(
         torch=version[1].decode(),
         git=git[1].decode(),
@@ -96,17 +99,17 @@ def _mounts(folder: Path, proc: Path) -> str:
 
 def _our_root(folder: Path) -> bool:
     try:
-        root = procfs.opened(folder / "root", os.O_PATH | os.O_DIRECTORY)
-    except OSError:
+        return errands.once(folder, "same_root", os.fsencode(folder / "root")) is True
+    except (NoAnswer, OSError):
         return False
+
+
+def lies_at(path: str, process: Process, proc: Path = Path("/proc")) -> bool:
+    """Whether there is such a file, where the user of a process has it."""
     try:
-        return os.path.samestat(os.fstat(root), Path("/").stat())
-    finally:
-        os.close(root)
-
-
-def _text(folder: Path, path: str) -> bytes:
-    return read_without_links(folder / "root", path, _FILE_BYTES) or b""
+        return errands.once(proc / str(process.id.pid), "exists", os.fsencode(path)) is True
+    except (NoAnswer, OSError):
+        return False
 
 
 def _cache(folder: Path, uid: int) -> str:

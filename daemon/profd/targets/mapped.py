@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.targets import procfs
+import msgspec
+
+from profd.errands.child import NoAnswer
+from profd.errands.office import errands
 
 _PATHS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
 _VERSION: Final = re.compile(rb"^__version__ = '([0-9A-Za-z.+_-]{1,64})'", re.MULTILINE)
 _VERSION_BYTES: Final = 4096
-_PATH_COMPONENTS: Final = 64
 
 _PYTHON: Final = re.compile(rb"^(?:libpython3|libpypy3|python3?(?:\.\d+)?$|pypy3?(?:\.\d+)?$)")
 _JAX: Final = (b"libjax_common.so", b"xla_extension.so", b"_jax.so", b"_jax.")
@@ -74,53 +76,20 @@ def torch_version(process_root: Path, library: str) -> str:
 
     `process_root` is /proc/PID/root and the process decides what lies there, so
     that no link is followed (the kernel reports mapped paths without links) and
-    only a version number can come back.
+    only a version number can come back. Nor can it be told, and none is, where its file system does not answer in time.
     """
     package, _, tail = library.rpartition("/lib/")
     if not package or "/" in tail:
         return ""
-    found = _VERSION.search(read_without_links(process_root, f"{package}/version.py", _VERSION_BYTES) or b"")
+    found = _VERSION.search(read(process_root, (f"{package}/version.py",), _VERSION_BYTES)[0])
     return found.group(1).decode("ascii") if found else ""
 
 
-def read_without_links(process_root: Path, path: str, limit: int) -> bytes | None:
-    """The first bytes of a regular file of a process, reached without following any link; None if that fails."""
-    fd = _open_without_links(process_root, path.split("/")[1:])
-    if fd is None:
-        return None
+def read(process_root: Path, paths: Sequence[str], limit: int) -> list[bytes]:
+    """The first bytes of regular files of a process, reached through no link; none where that fails or takes long."""
     try:
-        return os.read(fd, limit)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-
-
-def _open_without_links(root: Path, components: list[str]) -> int | None:
-    """Open the regular file root/a/b/c, refusing a link at any component but the root; None if that fails."""
-    if len(components) > _PATH_COMPONENTS or any(part in ("", ".", "..") for part in components):
-        return None
-    folder_flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        fd = procfs.opened(root, folder_flags)
-        for place, part in enumerate(components):
-            last = place == len(components) - 1
-            flags = os.O_PATH | os.O_CLOEXEC if last else folder_flags
-            try:
-                inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=fd)
-            finally:
-                os.close(fd)
-            fd = inner
-        return _opened_if_regular(fd)
-    except (OSError, ValueError):
-        return None
-
-
-def _opened_if_regular(path_fd: int) -> int | None:
-    """The file behind an O_PATH descriptor, which is closed. Opening a device does something: it is looked at first."""
-    try:
-        if not stat.S_ISREG(os.fstat(path_fd).st_mode):
-            return None
-        return os.open(f"/proc/self/fd/{path_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    finally:
-        os.close(path_fd)
+        asked = ("read", os.fsencode(process_root), [os.fsencode(path) for path in paths], limit)
+        found = errands.once(process_root.parent, *asked)
+        return [part or b"" for part in msgspec.convert(found, list[bytes | None])]
+    except (NoAnswer, OSError, msgspec.ValidationError):
+        return [b""] * len(paths)

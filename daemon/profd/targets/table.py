@@ -242,7 +242,8 @@ class ProcessTable:
         executable, variables = os.fsdecode(link), environ.parse_environ(environment)
         # Unreadable maps (not permitted) leave what names tell.
         mapped = parse_maps(maps)
-        if before is not None and before.mapped.torch_library == mapped.torch_library:
+        known = before is not None and before.torch_version  # of a disk that did not answer it is asked again
+        if before is not None and known and before.mapped.torch_library == mapped.torch_library:
             version = before.torch_version
         else:
             version = torch_version(folder / "root", mapped.torch_library)

@@ -8,7 +8,8 @@ for reading, and opened by what was looked at, not by its name again; and only
 the very inode that was taken is unlinked.
 
 A `TargetDirectory` holds a descriptor, so files can still be taken after the
-target ended and its /proc entry is gone.
+target ended and its /proc entry is gone. All of it may wait for ever, for a file
+system that is dead: so it runs in processes of `errands`, never in the daemon.
 """
 
 from __future__ import annotations
@@ -22,13 +23,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from profd import limits
 from profd.errors import Exhausted
-from profd.store.space import Claim, alone
-from profd.targets import procfs
-from profd.targets.identity import Accepted
+from profd.store.space import alone
 from profd.trust.copying import Room, copy
 
 _SYS_OPENAT2: Final = 437  # the same on every architecture
@@ -49,6 +48,7 @@ class Refusal(StrEnum):
     UNREADABLE = "unreadable"
     NO_SPACE = "no_space"
     OTHER_PROGRAM = "other_program"
+    NO_ANSWER = "does_not_answer"  # who looked at it was given up (errands/)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,20 @@ class Taken:
     bytes: int  # of data: holes take nothing
     changed_ns: int
     cut: str = ""  # a sentence where it is not all that the target wrote
+
+
+class Ledger(Protocol):
+    """Who counts what is written: a store.space.Claim, or one that is asked from afar."""
+
+    written: int
+
+    def hold(self, written: int, least: int, most: int | None = None) -> int:
+        """See Claim.hold."""
+        ...
+
+    def wrote(self, written: int) -> None:
+        """See Claim.wrote."""
+        ...
 
 
 class _OpenHow(ctypes.Structure):
@@ -138,7 +152,7 @@ class TargetDirectory:
         if not path.startswith("/") or "\0" in path:
             return Refused(Refusal.MISSING, f"{path!r} is not an absolute path")
         try:
-            top = procfs.opened(root, os.O_PATH | os.O_DIRECTORY)
+            top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             return _refused(str(root), error)
         try:
@@ -147,20 +161,6 @@ class TargetDirectory:
             return _refused(path, error)
         finally:
             os.close(top)
-
-    @classmethod
-    def of(cls, accepted: Accepted, path: str) -> TargetDirectory | Refused:
-        """The same below the root of a process, refused where that is not what was accepted. May wait."""
-        why = accepted.hold()
-        if why:
-            return Refused(Refusal.UNREADABLE, why)
-        opened = cls.open(path, accepted.uid, Path("/proc", str(accepted.process.pid), "root"))
-        # Asked behind the opening: what has exec'd before it does not become the same again.
-        if accepted.same:
-            return opened
-        if isinstance(opened, TargetDirectory):
-            opened.close()
-        return Refused(Refusal.OTHER_PROGRAM, accepted.moved_on())
 
     def close(self) -> None:
         """Let go of the descriptor; a second call does nothing."""
@@ -213,7 +213,7 @@ class TargetDirectory:
         )
 
     def take(
-        self, name: str, destination: Path, claim: Claim | None = None, data_max: int = limits.PICKUP_BYTES_MAX
+        self, name: str, destination: Path, claim: Ledger | None = None, data_max: int = limits.PICKUP_BYTES_MAX
     ) -> Taken | Refused:
         """Copy a file of the target to `destination` (must not exist; gets mode 0600).
 
@@ -276,7 +276,7 @@ class TargetDirectory:
         return None
 
     def _copy(
-        self, name: str, source: int, info: os.stat_result, destination: Path, claim: Claim, data_max: int
+        self, name: str, source: int, info: os.stat_result, destination: Path, claim: Ledger, data_max: int
     ) -> Taken | Refused:
         inode = Inode(info.st_dev, info.st_ino)
         before = claim.written

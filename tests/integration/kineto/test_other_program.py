@@ -104,7 +104,7 @@ async def test_before_it_is_told(
     assert not (socket_dir / "told").exists()
 
 
-def test_what_was_left_over_is_removed_by_what_its_program_sees(
+async def test_what_was_left_over_is_removed_by_what_its_program_sees(
     target: Target, process: Process, traces: Path, tmp_path: Path
 ) -> None:
     leftovers = Leftovers(tmp_path)
@@ -114,5 +114,5 @@ def test_what_was_left_over_is_removed_by_what_its_program_sees(
     item = Leftover(process.id.pid, process.id.start_ticks, NOBODY, str(traces), name, 0.0)
     leftovers.add(item)
     target.say("setuid")
-    assert leftovers.sweep(lambda process, since: True, lambda name: False) == 0
+    assert await leftovers.sweep(lambda process, since: True, lambda name: False) == 0
     assert (traces / name).exists()

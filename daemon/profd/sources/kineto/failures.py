@@ -67,6 +67,7 @@ _REASONS: Final = {
     Refusal.MISSING: Reason.NO_FILE,
     Refusal.NO_SPACE: Reason.DISK_FULL,
     Refusal.OTHER_PROGRAM: Reason.TARGET_ENDED,
+    Refusal.NO_ANSWER: Reason.TIMEOUT,
 }
 
 

@@ -9,6 +9,7 @@ has ended or says that it is not tracing.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -20,10 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from profd import limits
+from profd.errands.directory import Directory, Silent
 from profd.sources.kineto.lifetime import alive
 from profd.targets.identity import Accepted
 from profd.targets.process import ProcessId
-from profd.trust.pickup import Refused, TargetDirectory
+from profd.trust.pickup import Refusal, Refused
 
 _KEEP_SECONDS: Final = 24 * 3600
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -47,7 +49,7 @@ class Leftover:
 
 
 class Leftovers:
-    """The list, on disk in `state_dir`. Every method blocks on files and may be called from any thread."""
+    """The list, on disk in `state_dir`. All but `sweep` block on its file and may be called from any thread."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "kineto-leftovers.json"
@@ -82,7 +84,7 @@ class Leftovers:
             if self._items.pop(name, None) is not None:
                 self._save()
 
-    def sweep(self, idle: Callable[[ProcessId, float], bool], busy: Callable[[str], bool]) -> int:
+    async def sweep(self, idle: Callable[[ProcessId, float], bool], busy: Callable[[str], bool]) -> int:
         """Remove what is safe to remove; how many files.
 
         `idle(process, since)`: the target said after `since` that it is not
@@ -97,10 +99,13 @@ class Leftovers:
             lives = alive(item.process)
             if lives and not idle(item.process, item.asked):
                 if time.time() - item.asked > _KEEP_SECONDS:
-                    self.done(item.name)
+                    await asyncio.to_thread(self.done, item.name)
                 continue
-            removed += _remove(item, lives)
-            self.done(item.name)
+            found = await _remove(item, lives)
+            if found is None and time.time() - item.asked <= _KEEP_SECONDS:
+                continue
+            removed += found or 0
+            await asyncio.to_thread(self.done, item.name)
         return removed
 
     def _save(self) -> None:
@@ -109,24 +114,27 @@ class Leftovers:
         os.replace(part, self._path)
 
 
-def _remove(item: Leftover, lives: bool) -> int:
+async def _remove(item: Leftover, lives: bool) -> int | None:
+    """How many files; None where its directory does not answer."""
     if lives:
         with contextlib.closing(Accepted(item.process, item.uid)) as accepted:
-            directory = TargetDirectory.of(accepted, item.directory)
+            directory = await Directory.of(accepted, item.directory)
     else:
-        directory = TargetDirectory.open(item.directory, item.uid, Path("/"))
+        directory = await Directory.open(item.directory, item.uid, Path("/"))
     if isinstance(directory, Refused):
-        return 0
+        return None if directory.code is Refusal.NO_ANSWER else 0
     try:
-        return remove_both(directory, item.name)
+        return await remove_both(directory, item.name)
+    except Silent:
+        return None
     finally:
         directory.close()
 
 
-def remove_both(directory: TargetDirectory, name: str) -> int:
-    """Remove a finished file and its `.tmp` where they are the target's own; how many."""
+async def remove_both(directory: Directory, name: str) -> int:
+    """Remove a finished file and its `.tmp` where they are the target's own; how many. Raises Silent."""
     removed = 0
     for each in (name, f"{name}.tmp"):
-        seen = directory.look(each)
-        removed += seen is not None and directory.remove(each, seen.inode)
+        seen = await directory.look(each)
+        removed += seen is not None and await directory.remove(each, seen.inode)
     return removed

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
+from profd.errands.directory import Directory, Silent
 from profd.sources.base import Session
 from profd.sources.kineto import failures, planning
 from profd.sources.kineto.config_text import KinetoConfig, from_options
@@ -30,7 +31,7 @@ from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
 from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process
-from profd.trust.pickup import Refused, Taken, TargetDirectory
+from profd.trust.pickup import Refusal, Refused, Taken
 
 _TICK: Final = 0.1
 _TICK_WHEN_DUE: Final = 0.025  # after the window's end, when the file may come at any moment
@@ -80,7 +81,7 @@ class Recorder:
         options: Options,
         session: Session,
         polls: SocketThread,
-        directory: TargetDirectory,
+        directory: Directory,
         lifetime: Lifetime,
         accepted: Accepted,
         leftovers: Leftovers,
@@ -103,7 +104,10 @@ class Recorder:
     async def run(self) -> Recording:
         """Up to three windows: libkineto misses its own when the process is held up."""
         for number in range(1, planning.ATTEMPTS_MAX + 1):
-            recording = await self._attempt(last=number == planning.ATTEMPTS_MAX)
+            try:
+                recording = await self._attempt(last=number == planning.ATTEMPTS_MAX)
+            except Silent as error:  # what it was asked for stays among the leftovers
+                recording = failures.refused(error.refused)
             if recording is not None:
                 recording.not_honoured[:0] = planning.not_honoured(self._options)
                 recording.warnings[:0] = self._warnings
@@ -268,9 +272,10 @@ class Recorder:
         """The file is whole: bring it into the journal and look at its edges."""
         self._session.report(State.DRAINING, "taking the trace over")
         began_ns = time.time_ns()
-        taken = await asyncio.to_thread(self._bring, attempt.name)
+        taken = await self._bring(attempt.name)
         if isinstance(taken, Refused):
-            await asyncio.to_thread(self._leftovers.done, attempt.name)  # what is refused is not swept either
+            if taken.code is not Refusal.NO_ANSWER:  # what is refused is not swept either
+                await asyncio.to_thread(self._leftovers.done, attempt.name)
             return failures.refused(taken)
         seen = await asyncio.to_thread(edges, taken.path)
         if seen.trace_id is not None and seen.trace_id != attempt.token:
@@ -318,14 +323,14 @@ class Recorder:
     async def _without_file(self, attempt: Attempt, window: Window, ending: Ending, again: bool) -> Recording | None:
         """No file came. Keep what can be read of the `.tmp`, and say what happened."""
         now = time.monotonic_ns()
-        tmp = await asyncio.to_thread(self._directory.look, attempt.tmp)
+        tmp = await self._directory.look(attempt.tmp)
         other = attempt.busy_late and not attempt.held_up
         if ending is Ending.IDLE and (tmp is None or not tmp.bytes) and again and not other:
             await self._clear(attempt, None)
             return None
         taken: Taken | Refused | None = None
         if tmp is not None and tmp.bytes and ending is not Ending.DEADLINE:
-            taken = await asyncio.to_thread(self._bring, attempt.tmp)
+            taken = await self._bring(attempt.tmp)
         if ending is not Ending.DEADLINE:
             # At the deadline libkineto may still write; the sweep looks again when it is idle.
             await self._clear(attempt, None)
@@ -334,7 +339,7 @@ class Recorder:
         elif ending is Ending.ENDED:
             recording = failures.ended(self._lifetime.process, window.start_ns <= now, attempt.saw_tmp)
         elif ending is Ending.IDLE:
-            free = await asyncio.to_thread(self._directory.free_bytes)
+            _, free = await self._directory.usable(())
             recording = failures.idle(self._directory.path, tmp, free, attempt.held_up)
         else:
             known = self._polls.get(self._process.id)
@@ -346,16 +351,16 @@ class Recorder:
             recording.warnings += [taken.cut] if taken.cut else []
         return recording
 
-    def _bring(self, name: str) -> Taken | Refused:
+    async def _bring(self, name: str) -> Taken | Refused:
         session = self._session
-        return self._directory.take(name, session.directory / "trace.json", session.claim, session.file_bytes_max)
+        return await self._directory.take(name, session.directory / "trace.json", session.claim, session.file_bytes_max)
 
     async def _clear(self, attempt: Attempt, taken: Taken | None) -> None:
         """Remove what is ours to remove in the target's directory."""
         if taken is not None:
-            await asyncio.to_thread(self._directory.remove, attempt.name, taken.inode)
+            await self._directory.remove(attempt.name, taken.inode)
         else:
-            await asyncio.to_thread(remove_both, self._directory, attempt.name)
+            await remove_both(self._directory, attempt.name)
         await asyncio.to_thread(self._leftovers.done, attempt.name)
 
     def _missed(self, attempt: Attempt, seen: Edges) -> bool:
@@ -383,7 +388,7 @@ class Recorder:
         return [Phase(name, max(0, until - since)) for (name, since), (_, until) in pairs]
 
     async def _exists(self, name: str) -> bool:
-        return await asyncio.to_thread(self._directory.look, name) is not None
+        return await self._directory.look(name) is not None
 
     def _leftover(self, attempt: Attempt) -> Leftover:
         process = self._process

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from profd.capture.model import Options, Reason, Recording, State
+from profd.errands.directory import Directory, Silent
 from profd.errors import Unavailable
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
@@ -29,7 +30,7 @@ from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
 from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
-from profd.trust.pickup import Refused, TargetDirectory
+from profd.trust.pickup import Refused
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ class KinetoSource(Source):
             unregistered = await self._registration(process.id, session, lifetime)
             if unregistered is not None:
                 return unregistered
-            directory = await asyncio.to_thread(self._directory, process, options, accepted)
+            directory = await self._directory(process, options, accepted)
             if isinstance(directory, Recording):
                 return directory
             try:
@@ -248,7 +249,7 @@ class KinetoSource(Source):
                 self._off[mode] = str(error)
                 log.warning("kineto: %s mode is off: %s", mode, error)
 
-    def _directory(self, process: Process, options: Options, accepted: Accepted) -> TargetDirectory | Recording:
+    async def _directory(self, process: Process, options: Options, accepted: Accepted) -> Directory | Recording:
         """Where the process will write, checked as far as can be without it: else a whole window is lost."""
         path = process.environ.get(TRACE_DIRECTORY, "")
         if not path.startswith("/"):
@@ -258,12 +259,14 @@ class KinetoSource(Source):
                 Reason.FILE_REFUSED,
                 f"libkineto cannot be given {TRACE_DIRECTORY}={path!r}: letters, digits and ._+@%,: - only",
             )
-        opened = TargetDirectory.of(accepted, path)
+        opened = await Directory.of(accepted, path)
         if isinstance(opened, Refused):
             return failures.refused(opened)
         try:
-            problem = opened.unwritable(groups(process.id))
-            free = opened.free_bytes()
+            problem, free = await opened.usable(groups(process.id))
+        except Silent as error:
+            opened.close()
+            return failures.refused(error.refused)
         except OSError as error:
             opened.close()
             return failures.failed(Reason.NO_FILE, f"{path} of the process cannot be used: {error.strerror}")
@@ -282,7 +285,7 @@ class KinetoSource(Source):
     async def _keep_house(self) -> None:
         while True:
             try:
-                await asyncio.to_thread(self._sweep)
+                await self._sweep()
                 self._clear_leases()
             except Exception:  # the daemon lives for weeks; the next round tries again
                 log.exception("kineto: sweeping failed")
@@ -309,12 +312,15 @@ class KinetoSource(Source):
         now = {lease.subject for lease in self._leases.leases()}
         self._gave_up = {process: since for process, since in self._gave_up.items() if process in now}
 
-    def _sweep(self) -> None:
+    async def _sweep(self) -> None:
+        await asyncio.to_thread(self._sweep_addresses)
+        wanted = {recorder.name for _, recorder in list(self._recorders.values()) if recorder is not None}
+        await self._leftovers.sweep(self._idle_since, wanted.__contains__)
+
+    def _sweep_addresses(self) -> None:
         self._polls.forget_ended()
         for endpoint in self._endpoints:
             endpoint.sweep()
-        wanted = {recorder.name for _, recorder in list(self._recorders.values()) if recorder is not None}
-        self._leftovers.sweep(self._idle_since, wanted.__contains__)
 
     def _idle_since(self, process: ProcessId, since: float) -> bool:
         """It said, well after `since` (Unix seconds), that it is not tracing."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from profd import nobody
+from profd.errands.child import NoAnswer
+from profd.errands.office import errands
 from profd.sources.pyspy.permission import Rights
 from profd.targets import procfs
 from profd.targets.process import Process
@@ -18,6 +19,7 @@ from profd.targets.process import Process
 SAME: Final = -1  # the daemon's own: it has no other to give
 _NOBODYS: Final = itertools.cycle(nobody.SAMPLERS)
 _LIBRARY: Final = b"/libpython"
+_PARTS_MAX: Final = 256  # files and folders, of a library or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +50,12 @@ def _reaches(pid: int, uid: int, gid: int) -> bool:
         maps = procfs.read(f"/proc/{pid}/maps", procfs.MAPS_BYTES) or b""
         lines = [line for line in maps.split(b"\n") if _LIBRARY in line]
         found = {os.fsdecode(line.split(None, 5)[5]) for line in lines}
-        return all(_readable(part, uid, gid) for path in found for part in _parts(f"/proc/{pid}/root", path))
-    except OSError:
-        return True  # it is gone, or not for us either; py-spy says so
+        parts = [os.fsencode(part) for path in found for part in _parts(f"/proc/{pid}/root", path)]
+        return errands.once(Path("/proc", str(pid)), "reachable", parts[:_PARTS_MAX], uid, gid) is not False
+    except (NoAnswer, OSError):
+        return True  # it is gone, not for us either, or on a disk that is dead; py-spy says so
 
 
 def _parts(root: str, path: str) -> Iterator[str]:
     for part in (*reversed(PurePosixPath(path).parents), PurePosixPath(path)):
         yield f"{root}{part}"
-
-
-def _readable(path: str, uid: int, gid: int) -> bool:
-    found = os.lstat(path)
-    need = stat.S_IXOTH if stat.S_ISDIR(found.st_mode) else stat.S_IROTH
-    if found.st_uid == uid:
-        need <<= 6
-    elif found.st_gid == gid:
-        need <<= 3
-    return bool(found.st_mode & need)

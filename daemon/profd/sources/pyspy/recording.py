@@ -200,7 +200,8 @@ class Recorder:
             return True
         with contextlib.suppress(ProcessLookupError):
             pyspy.kill()
-        await tool.gone(pyspy)
+        # One that waits for a disk that is dead does not end, and makes no further call either.
+        await tool.ended(pyspy, tool.REAP_SECONDS)
         return False
 
     def _heard(self, line: str) -> None:

@@ -160,7 +160,7 @@ class Recorder:
         """What torch's own profiler recorded, where it did."""
         if arm.stopped is None or not arm.status.file:
             return None
-        taken = await asyncio.to_thread(torch_file.take, arm.status.file, self._accepted, self._session)
+        taken = await torch_file.take(arm.status.file, self._accepted, self._session)
         if isinstance(taken, Refused):
             return taken
         file, self._cut = taken

@@ -6,30 +6,33 @@ must be a regular file of the target's uid (`trust/pickup.py`).
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from typing import Final
 
 from profd.capture.model import RawFile
+from profd.errands.directory import Directory, Silent
 from profd.sources.base import Session
 from profd.targets.identity import Accepted
-from profd.trust.pickup import Refused, TargetDirectory
+from profd.trust.pickup import Refused
 
 _NAME: Final = "torch.json"
 
 
-def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile, str] | Refused:
-    """Copy it into the journal, and a sentence if that is not all of it; else the target's own is removed. Blocks."""
-    opened = TargetDirectory.of(accepted, posixpath.dirname(path))
+async def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile, str] | Refused:
+    """Copy it into the journal, and a sentence if that is not all of it; else the target's own is removed."""
+    opened = await Directory.of(accepted, posixpath.dirname(path))
     if isinstance(opened, Refused):
         return opened
     try:
         name = posixpath.basename(path)
-        taken = opened.take(name, session.directory / _NAME, session.claim, session.file_bytes_max)
+        taken = await opened.take(name, session.directory / _NAME, session.claim, session.file_bytes_max)
         if isinstance(taken, Refused):
             return taken
         if taken.cut:
             return RawFile(str(taken.path), "chrome"), f"{taken.cut}; what was taken is kept, and the file stays"
-        opened.remove(name, taken.inode)
+        with contextlib.suppress(Silent):
+            await opened.remove(name, taken.inode)
         return RawFile(str(taken.path), "chrome"), ""
     finally:
         opened.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -13,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from profd.errands.directory import Directory
 from profd.targets import procfs
 from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process, ProcessId
-from profd.trust.pickup import Refusal, Refused, TargetDirectory
+from profd.trust.pickup import Refusal, Refused
 
 from tests.support import other_program
 from tests.support.other_program import NOBODY, Target, needs_setuid
@@ -171,13 +173,13 @@ def test_exec_before_it_is_accepted(target: Target) -> None:
 
 
 @needs_setuid
-def test_a_directory_is_opened_in_no_other_program(target: Target) -> None:
+async def test_a_directory_is_opened_in_no_other_program(target: Target) -> None:
     with accepted(target.process()) as found:
-        opened = TargetDirectory.of(found, "/tmp")
-        assert isinstance(opened, TargetDirectory)
+        opened = await Directory.of(found, "/tmp")
+        assert isinstance(opened, Directory)
         opened.close()
         target.say("setuid")
-        refused = TargetDirectory.of(found, "/tmp")
+        refused = await Directory.of(found, "/tmp")
     assert isinstance(refused, Refused)
     assert refused.code is Refusal.OTHER_PROGRAM
 
@@ -225,7 +227,7 @@ def test_without_the_right_nothing_is_held() -> None:
     if not ended:
         os.setresuid(NOBODY, NOBODY, NOBODY)
         with contextlib.closing(Accepted(ProcessId(os.getppid(), _start_ticks(os.getppid())), 0)) as found:
-            why, opened = found.hold(), TargetDirectory.of(found, "/tmp")
+            why, opened = found.hold(), asyncio.run(Directory.of(found, "/tmp"))
             refused = isinstance(opened, Refused) and opened.message == why and "CAP_SYS_PTRACE" in why
             os._exit(0 if found.same and refused else 1)
     assert os.waitpid(ended, 0)[1] == 0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.targets.mapped import parse_maps, read_without_links, torch_version
+from profd.errands.work import read_without_links
+from profd.targets.mapped import parse_maps, torch_version
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 
@@ -77,7 +78,7 @@ def test_what_is_no_file_is_not_even_opened(tmp_path: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     with open(libc.inotify_init1(os.O_NONBLOCK), "rb", buffering=0) as seen:
         assert libc.inotify_add_watch(seen.fileno(), os.fsencode(tmp_path / "version.py"), 0x20) > 0  # IN_OPEN
-        assert read_without_links(tmp_path, "/version.py", 10) is None
+        assert read_without_links(bytes(tmp_path), b"/version.py", 10) is None
         assert seen.read(4096) is None
 
 

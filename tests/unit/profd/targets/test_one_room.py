@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +25,22 @@ NAMED = {
 READS = {"open", "readlink", "listdir", "scandir", "stat", "lstat", "read_text", "read_bytes", "iterdir", "exists"}
 FOLDERS = {"folder", "process", "root", "self._folder"}
 DIRECT = {
-    "targets/mapped.py": "its root is opened by the room; files below that by their descriptors",
     "trust/namespaces.py": "status of a process, which never waits",
     "sources/pyspy/target.py": "the list of its threads, which never waits",
 }
+
+
+# Who names something below the root of a process, which may lie on a file system that never answers.
+BELOW = {
+    "errands/directory.py": "for a process of the errands",
+    "observers/builder.py": "a folder of ours: opened by the room, and compared by the errands",
+    "observers/torch_of.py": "for a process of the errands",
+    "sources/pyspy/confinement.py": "for a process of the errands",
+    "sources/pyspy/warden.py": "in a process of its own, which dies with its sampler",
+    "targets/table.py": "for a process of the errands",
+}
+# Who may touch files of targets: what runs in a process that can be given up.
+TOUCHES = {"errands/work.py", "trust/pickup.py"}
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
@@ -66,3 +79,53 @@ def test_who_names_a_path_of_another_process_is_known() -> None:
 def test_who_reads_below_the_folder_of_a_process_is_known() -> None:
     found = {name for name, tree in sources() if any(map(reads_below_a_folder, ast.walk(tree)))}
     assert found <= DIRECT.keys()
+
+
+def below_a_root(node: ast.AST) -> bool:
+    """`"root"` or `"…/root"`, as a part of a path."""
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.search(r"(^|/)root$", node.value) is not None
+    )
+
+
+def test_who_names_what_lies_below_the_root_of_a_process_is_known() -> None:
+    found = {name for name, tree in sources() if any(map(below_a_root, paths(tree)))}
+    assert found == BELOW.keys()
+
+
+def paths(tree: ast.Module) -> Iterator[ast.AST]:
+    """What is joined to a path: `… / "root"`, `Path(…, "root")`, the parts of an f-string."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            yield node.right
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Path":
+            yield from node.args
+        elif isinstance(node, ast.JoinedStr):
+            yield from node.values
+
+
+def test_only_processes_that_can_be_given_up_touch_files_of_targets() -> None:
+    found = {
+        name
+        for name, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.alias)
+        and (node.id if isinstance(node, ast.Name) else node.name) in ("TargetDirectory", "read_without_links")
+    }
+    assert found == TOUCHES
+
+
+def test_what_touches_files_of_targets_is_imported_by_its_server_alone() -> None:
+    found = {
+        name
+        for name, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and (
+            node.module == "profd.errands.work"
+            or (node.module == "profd.errands" and "work" in {a.name for a in node.names})
+        )
+    }
+    assert found == {"errands/server.py"}

@@ -1,0 +1,44 @@
+"""What the daemon and a process of its errands say to each other: a message of msgpack each way, bounded.
+
+A question is a list, its name first; an answer is a list, what it is first. Paths are bytes: the kernel knows no text.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+import msgspec
+
+MESSAGE_BYTES_MAX: Final = 160 * 1024  # two files as torch_of reads them, and less than a socket takes by default
+
+ANSWER: Final = "answer"  # what was asked for
+REFUSED: Final = "refused"  # trust.pickup.Refused: code, message
+FAILED: Final = "failed"  # an OSError: number, text
+HOLD: Final = "hold"  # asks itself, in the middle of a copy: store.space.Claim.hold
+CLOSE: Final = "close"  # a question without an answer: a directory
+WROTE: Final = "wrote"  # tells: Claim.wrote
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a conversation."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def packed(words: list[Any]) -> bytes:
+    """As one message. ValueError where it is too long for one."""
+    raw = msgspec.msgpack.encode(words)
+    if len(raw) > MESSAGE_BYTES_MAX:
+        raise ValueError(f"a message of {len(raw)} bytes")
+    return raw
+
+
+def unpacked(raw: bytes) -> list[Any]:
+    """The words of a message. ValueError where it is none."""
+    try:
+        words = msgspec.msgpack.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(words, list) or not words or not isinstance(words[0], str):
+        raise ValueError("a message without words")
+    return words

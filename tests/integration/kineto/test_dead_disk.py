@@ -1,0 +1,113 @@
+"""A process that writes its trace to a disk which does not answer when it is to be picked up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from profd import limits
+from profd.capture.model import Options, Reason, State
+from profd.sources.kineto import recording, wire
+from profd.sources.kineto.leftovers import Leftover, Leftovers
+from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
+from profd.targets.process import Process
+from profd.targets.table import ProcessTable
+
+from tests.integration.kineto.conftest import session
+from tests.support.dead_files import DeadFiles, dead_files, why_not
+from tests.support.kineto_client import KinetoClient, write_trace
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+MALLORY = 61301
+OPTIONS = Options(duration_ns=100_000_000)
+# Asks as libkineto does, and whatever it is told to write is there at once.
+POLLS = """
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+asking.bind("{directory}/{client}")
+def ask():
+    while True:
+        try:
+            asking.sendto(bytes.fromhex("{poll}"), socket.MSG_DONTWAIT, "{directory}/{server}")
+        except OSError:
+            pass
+        time.sleep(0.05)
+threading.Thread(target=ask, daemon=True).start()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libkineto's fixed lead and run loop are not ours to test here, and what hangs does so for ever."""
+    monkeypatch.setattr(recording, "LEAD_NS", 50_000_000)
+    monkeypatch.setattr(recording, "_SLACK_NS", 50_000_000)
+    monkeypatch.setattr(limits, "ERRAND_SECONDS", 3.0)
+
+
+@contextlib.asynccontextmanager
+async def target(folder: Path, socket_dir: Path, *silent: str) -> AsyncIterator[tuple[DeadFiles, Process]]:
+    socket_dir.chmod(0o1777)
+    does = POLLS.replace("{directory}", str(socket_dir)).replace("{server}", wire.DAEMON_NAME)
+    does = does.replace("{client}", f"{wire.CLIENT_PREFIX}{'0' * 8}-0000-0000-0000-{'0' * 12}")
+    does = does.replace("{poll}", wire.poll(3, 0, (1,)).hex())
+    with dead_files(folder, MALLORY, *silent, does=does) as dead:
+        process = ProcessTable().get(dead.pid)
+        assert process is not None
+        environ = {"KINETO_USE_DAEMON": "1", TRACE_DIRECTORY: str(dead.folder)}
+        yield dead, replace(process, environ=environ, framework="torch")
+
+
+@pytest.mark.parametrize("silent", ["OPENDIR", "STATFS", "OPEN", "READ", "FLUSH"])
+async def test_its_capture_ends_with_a_sentence(
+    source: KinetoSource, socket_dir: Path, tmp_path: Path, silent: str
+) -> None:
+    async with target(tmp_path / "mount", socket_dir, silent) as (dead, process):
+        begun, _ = session(tmp_path)
+        result = await source.record(process, OPTIONS, begun)
+        assert (result.state, result.reason) == (State.FAILED, Reason.TIMEOUT)
+        assert "does not answer" in result.message
+        assert str(dead.folder) in result.message
+        assert not list(begun.directory.iterdir())
+        # THEN the source still serves, and closes, with that file system as it is
+        assert source.status()[0]
+        await source.close()
+
+
+async def test_others_are_recorded_meanwhile(
+    source: KinetoSource, socket_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ERRAND_SECONDS", 600.0)
+    (tmp_path / "traces").mkdir()
+    async with target(tmp_path / "mount", socket_dir, "READ") as (_, process):
+        begun, reports = session(tmp_path)
+        hanging = asyncio.create_task(source.record(process, OPTIONS, begun))
+        while State.DRAINING not in reports.states:  # it is picked up, for ever
+            await asyncio.sleep(0.01)
+        with KinetoClient(socket_dir) as client:
+            polling = asyncio.create_task(client.run(write_trace))
+            own = ProcessTable().get(os.getpid())
+            assert own is not None
+            other, _ = session(tmp_path, "c2")
+            environ = {"KINETO_USE_DAEMON": "1", TRACE_DIRECTORY: str(tmp_path / "traces")}
+            result = await source.record(replace(own, environ=environ, framework="torch"), OPTIONS, other)
+            polling.cancel()
+        assert result.state is State.DRAINING, result.message
+        assert not hanging.done()
+        hanging.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await hanging
+        assert not list(begun.directory.iterdir())
+
+
+async def test_what_is_left_there_is_tried_again_later(socket_dir: Path, tmp_path: Path) -> None:
+    async with target(tmp_path / "mount", socket_dir, "UNLINK") as (dead, process):
+        leftovers = Leftovers(tmp_path)
+        item = Leftover(dead.pid, process.id.start_ticks, MALLORY, str(dead.folder), "profd-1_1.json", time.time())
+        leftovers.add(item)
+        assert await leftovers.sweep(lambda process, since: True, lambda name: False) == 0
+        assert len(leftovers) == 1
