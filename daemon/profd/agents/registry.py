@@ -26,20 +26,27 @@ from profd.agents.protocol import (
     hello_from_untrusted,
     parse_untrusted_packet,
 )
+from profd.errors import BadInput
 from profd.limits import (
     AGENT_HELLO_SECONDS,
     AGENT_LINES_BURST,
     AGENT_PEERS_WAITING_MAX,
+    AGENT_TRY_AGAIN_SECONDS,
     AGENTS_MAX,
     AGENTS_PER_UID_MAX,
+    AGENTS_RESERVED,
 )
 from profd.rare_line import RareLine
 from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
 from profd.trust.identify import peer_uid, start_ticks
+from profd.trust.shares import Holder, Refused, Share, Shares
 
 _UCRED: Final = struct.Struct("=iII")
 _SO_PEERPIDFD: Final = 77  # Linux 6.5
+ATTACHED: Final = Share(
+    *("attached", "attached processes", AGENTS_PER_UID_MAX, AGENTS_MAX, AGENTS_RESERVED, AGENT_TRY_AGAIN_SECONDS)
+)
 
 log = logging.getLogger("profd.agents")
 
@@ -70,7 +77,7 @@ Changed = Callable[[ProcessId], None]
 class Registry:
     """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are."""
 
-    def __init__(self, only_uid: int | None = None) -> None:
+    def __init__(self, only_uid: int | None = None, share: Share = ATTACHED) -> None:
         self.on_orphan: Orphan = _let_go
         self.on_disarmed: Disarmed = lambda process, epoch: None
         self.on_greeted: Greeted = lambda process, incarnation: None
@@ -79,7 +86,7 @@ class Registry:
         self._only_uid = only_uid
         self._agents: dict[ProcessId, Agent] = {}
         self._pidfds: dict[ProcessId, int] = {}
-        self._by_uid: Counter[int] = Counter()  # connections
+        self._share = Shares(share)  # connections
         self._greetings: set[_Greeting] = set()
         self._cut_off = RareLine(log, "an agent was cut off", burst=AGENT_LINES_BURST)
         self._closed = False
@@ -135,12 +142,13 @@ class Registry:
         self._admit(connection, peer, pidfd)
 
     def _admit(self, connection: socket.socket, peer: Peer, pidfd: int) -> None:
-        why = self._why_not(peer)
-        if why:
+        try:
+            self._require_served(peer)
+            self._share.hold(_holder(peer.uid))
+        except (Refused, BadInput) as error:
             os.close(pidfd)
-            self._refuse(connection, why)
+            self._refuse(connection, str(error))
             return
-        self._by_uid[peer.uid] += 1
         self._greetings.add(_Greeting(self, connection, peer, pidfd))
 
     def close(self) -> None:
@@ -153,14 +161,9 @@ class Registry:
             agent.close()
             self.forget(agent, "")
 
-    def _why_not(self, peer: Peer) -> str:
+    def _require_served(self, peer: Peer) -> None:
         if self._only_uid is not None and peer.uid != self._only_uid:
-            return f"this profd serves uid {self._only_uid} only (it was started with --user)"
-        if len(self._agents) + len(self._greetings) >= AGENTS_MAX:
-            return f"{AGENTS_MAX} processes are attached, the most there may be"
-        if self._by_uid[peer.uid] >= AGENTS_PER_UID_MAX:
-            return f"{AGENTS_PER_UID_MAX} processes of uid {peer.uid} are attached, the most there may be"
-        return ""
+            raise BadInput(f"this profd serves uid {self._only_uid} only (it was started with --user)")
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
         self.counts["refused"] += 1
@@ -233,7 +236,7 @@ class Registry:
         pidfd = self._pidfds.pop(agent.process)
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
-        self._leave(agent.uid)
+        self._share.give_back(_holder(agent.uid))
         if why:
             self.counts["hostile"] += 1
             self._cut_off.tell(agent.uid, pid=agent.process.pid, why=why)
@@ -241,15 +244,10 @@ class Registry:
     def _left(self, greeting: _Greeting, why: str) -> None:
         """A greeting that led to nothing."""
         self._greetings.discard(greeting)
-        self._leave(greeting.peer.uid)
+        self._share.give_back(_holder(greeting.peer.uid))
         if why:
             self.counts["hostile"] += 1
             self._cut_off.tell(greeting.peer.uid, pid=greeting.peer.process.pid, why=why)
-
-    def _leave(self, uid: int) -> None:
-        self._by_uid[uid] -= 1
-        if not self._by_uid[uid]:
-            del self._by_uid[uid]
 
 
 class _Greeting:
@@ -313,6 +311,11 @@ def _identify(connection: socket.socket) -> tuple[Peer, int]:
         os.close(pidfd)
         raise OSError(0, "it does not answer" if procfs.unanswering(pid) else "it has ended")
     return Peer(ProcessId(pid, start), uid, gid), pidfd
+
+
+def _holder(uid: int) -> Holder:
+    """Whose part an attached process counts in. Groups are not asked: it is root's, the daemon's, or a user's."""
+    return Holder(uid, reserved=uid in (0, os.geteuid()))
 
 
 def _ended(agent: Agent) -> None:
