@@ -6,6 +6,9 @@
 #     --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH --cap-add=DAC_OVERRIDE --cap-add=FOWNER \
 #     --security-opt=no-new-privileges --read-only -v /etc/profd:/etc/profd \
 #     -v /run/profd:/run/profd -v /var/lib/profd:/var/lib/profd profd
+#
+# `kineto/` below /run/profd is open to everybody. So that nobody fills /run by it, mount a small tmpfs there on the host,
+# before the container starts: deploy/systemd/run-profd-kineto.mount, or what it says for mount(8).
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

@@ -297,7 +297,7 @@ class Daemon:
 
     async def _serve_calls(self) -> RpcServer:
         guard = Guard(self._tokens, self._audit, self._metrics)
-        server = RpcServer(self._config.socket, guard, self._servicers())
+        server = RpcServer(self._config.socket, guard, self._servicers(), self._config.admin_group)
         self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
         path = self._config.socket
 

@@ -111,6 +111,13 @@ class Examiner:
         wanted = 0o700 if self.config.user else 0o1777
         if mode & wanted != wanted:
             return Finding("kineto sockets", "problem", f"{path} has mode {mode:o}", f"chmod {wanted:o} {path}")
+        if not self.config.user and path.stat().st_dev == path.parent.stat().st_dev:
+            return Finding(
+                "kineto sockets",
+                "warning",
+                f"{path} is open to everybody and on the file system of {path.parent}, which can be filled by it",
+                f"mount a small tmpfs at {path} (deploy/systemd/run-profd-kineto.mount)",
+            )
         return Finding("kineto sockets", "ok", f"{path}, mode {mode:o}")
 
     def _agent_socket(self) -> Finding:

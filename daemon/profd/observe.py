@@ -163,7 +163,7 @@ def _connections(counts: Counts) -> Iterable[Metric]:
         *("profd_connections_throttled", "Times that a connection was not read for a while, for its user's rate."),
         value=counts.throttled,
     )
-    yield CounterMetricFamily("profd_connections_foreign", "Connections that spoke no HTTP/2.", value=counts.foreign)
+    yield CounterMetricFamily("profd_connections_foreign", "Connections that kept to no HTTP/2.", value=counts.foreign)
 
 
 def _kineto(counts: dict[str, int]) -> Iterable[Metric]:

@@ -40,10 +40,12 @@ void open(Door* self, const std::string& server, nb::object limits, nb::bytes us
                           count("host"),
                           count("answered_each"),
                           count("answered_host"),
+                          count("header_block_bytes"),
                           number("begin_seconds"),
                           number("end_seconds"),
                           rates(limits.attr("user")),
-                          rates(limits.attr("all"))};
+                          rates(limits.attr("all")),
+                          nb::cast<gid_t>(limits.attr("admins"))};
   try {
     new (self) Door(server, native, {text(user_refusal), text(host_refusal)});
   } catch (const std::system_error& error) {

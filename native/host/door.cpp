@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -30,7 +31,9 @@ constexpr double LISTEN_AGAIN_SECONDS = 0.1;  // without descriptors
 constexpr double REACH_AGAIN_SECONDS = 0.01;
 constexpr double GIVE_SECONDS = 0.002;  // at least, between two looks at who may go on
 constexpr double ANSWERED_SECONDS = 1.0;  // from the answer of one that was turned away to its end
-constexpr std::uint32_t SMALL_DATA = 1024;
+constexpr double SMALL_DATA = 1024;
+constexpr double HEADER_PIECE = 64, OTHER_PIECE = 256;  // bytes that cost as much as a frame
+constexpr int GROUPS = 65536;                           // NGROUPS_MAX of Linux
 
 constexpr std::uint8_t SETTINGS_AND_ACK[] = {0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0};
 constexpr std::uint8_t END_STREAM_AND_HEADERS = 0x5;
@@ -41,8 +44,8 @@ Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
 }
 
-// One for each quarter of a KiB: a byte can be a whole header, and no window of HTTP/2 bounds them.
-double header_work(const Frame& frame) { return 1 + frame.length / 256.0; }
+// By their length: a byte can be a whole header, and no window of HTTP/2 bounds them.
+double header_work(const Frame& frame) { return 1 + frame.length / HEADER_PIECE; }
 
 // What a frame costs gRPC, roughly. Bulk is bounded by turns and by HTTP/2's windows.
 Cost cost_of(const Frame& frame, bool first) {
@@ -51,17 +54,32 @@ Cost cost_of(const Frame& frame, bool first) {
     case HEADERS:
       return {1, header_work(frame)};
     case DATA:
-      return {0, frame.length >= SMALL_DATA ? 0.0 : 1.0};
+      // The larger, the less: bulk costs its copying, and there is no size from which on frames are for nothing.
+      return {0, std::min(1.0, SMALL_DATA / std::max<double>(frame.length, 1))};
     case CONTINUATION:
       return {0, header_work(frame)};
     case WINDOW_UPDATE:
       return {0, 1};
-    default:  // PING, SETTINGS, RST_STREAM, PRIORITY: each is answered, or ends something
-      return {0, 10};
+    default:  // PING, SETTINGS, RST_STREAM, PRIORITY: each is answered, or ends something. SETTINGS are many in one
+      return {0, 10 + frame.length / OTHER_PIECE};
   }
 }
 
-bool is_free(const Cost& cost) { return cost.streams == 0 && cost.work == 0; }
+bool is_bulk(const Frame& frame) { return frame.type == DATA && frame.length >= SMALL_DATA; }
+
+// Supplementary groups as they were at connect(), by the kernel.
+bool is_member(int fd, gid_t group) {
+  std::vector<gid_t> groups(32);
+  for (;;) {
+    socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) == 0) {
+      const auto end = groups.begin() + static_cast<std::ptrdiff_t>(size / sizeof(gid_t));
+      return std::find(groups.begin(), end, group) != end;
+    }
+    if (errno != ERANGE || groups.size() >= GROUPS) return false;
+    groups.resize(GROUPS);
+  }
+}
 
 }  // namespace
 
@@ -219,19 +237,19 @@ void Door::accept_some() {
     ucred peer{};
     socklen_t size = sizeof peer;
     if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
-      admit(fd, peer.uid);
+      admit(fd, peer);
     } else {
       ::close(fd);
     }
   }
 }
 
-void Door::admit(int fd, uid_t uid) {
+void Door::admit(int fd, const ucred& peer) {
   const Time now = Clock::now();
-  User& user = user_of(uid, now);
+  User& user = user_of(peer.uid, is_free(fd, peer), now);
   const Why why = why_not(user);
   if (why != Why::NONE) {
-    counts_.refused_uid = uid;
+    counts_.refused_uid = peer.uid;
     ++counts_.refused;
     if (user.turned_away >= limits_.answered_each || turned_away_ >= limits_.answered_host) {
       ::close(fd);
@@ -268,11 +286,17 @@ Why Door::why_not(const User& user) const {
   return open_ >= limits_.host && user.open >= fair ? Why::OPEN_ON_HOST : Why::NONE;
 }
 
-User& Door::user_of(uid_t uid, Time now) {
-  if (const auto found = users_.find(uid); found != users_.end()) return found->second;
+bool Door::is_free(int fd, const ucred& peer) const {
+  if (peer.uid == 0 || peer.uid == own_) return true;
+  if (limits_.admins == static_cast<gid_t>(-1)) return false;
+  return peer.gid == limits_.admins || is_member(fd, limits_.admins);
+}
+
+User& Door::user_of(uid_t uid, bool free, Time now) {
+  const std::uint64_t key = std::uint64_t{free} << 32 | uid;
+  if (const auto found = users_.find(key); found != users_.end()) return found->second;
   if (users_.size() >= forget_at_) forget_users(now);
-  const bool free = uid == 0 || uid == own_;
-  return users_.try_emplace(uid, uid, free, limits_.user, now).first->second;
+  return users_.try_emplace(key, uid, free, limits_.user, now).first->second;
 }
 
 // Who has nothing here and could do all there is to do: nothing of them is worth remembering.
@@ -382,8 +406,13 @@ bool Door::clear(Connection& connection) {
       case Frames::Next::BYTES:
         frames.pass(frames.size);
         connection.cleared += frames.size;
+        watch_block(connection);
         break;
       case Frames::Next::HEADER:
+        if (frames.block_bytes() > static_cast<std::size_t>(limits_.header_block_bytes)) {
+          ++counts_.foreign;
+          return false;
+        }
         if (connection.turned_away != Why::NONE) {
           if (!tell(connection)) return false;
         } else if (!may_pass(connection)) {
@@ -394,6 +423,7 @@ bool Door::clear(Connection& connection) {
         frames.pass_header();
         connection.cleared += Frames::HEADER_BYTES;
         connection.begun = true;
+        watch_block(connection);
     }
   }
 }
@@ -402,8 +432,11 @@ bool Door::may_pass(Connection& connection) {
   User& user = *connection.user;
   if (std::exchange(connection.granted, false) || user.free) return true;
   const Cost cost = cost_of(connection.frames.frame, !connection.begun);
-  if (is_free(cost)) return true;
   const Time now = Clock::now();
+  if (is_bulk(connection.frames.frame) && user.allowance.covers(cost, now)) {
+    user.allowance.take(cost);  // not the host's: it goes on whatever others send
+    return true;
+  }
   // Who opens a stream stands behind those that wait to; what belongs to one that is open does not.
   const bool is_behind = cost.streams > 0 && (!user.waiting.empty() || all_wanted_);
   if (!is_behind && user.allowance.covers(cost, now) && all_.covers(cost, now)) {
@@ -520,6 +553,16 @@ bool Door::tell(Connection& connection) {
   return true;
 }
 
+// A header block holds gRPC's memory and its stream until its end comes.
+void Door::watch_block(Connection& connection) {
+  if (!connection.frames.in_block()) {
+    connection.block_deadline.reset();
+  } else if (!connection.block_deadline) {
+    connection.block_deadline = Clock::now() + seconds(limits_.begin_seconds);
+    look_at_deadlines_ = std::min(look_at_deadlines_, *connection.block_deadline);
+  }
+}
+
 void Door::end_within(Connection& connection, double count) {
   const Time at = Clock::now() + seconds(count);
   connection.deadline = connection.deadline ? std::min(*connection.deadline, at) : at;
@@ -532,14 +575,20 @@ void Door::end_overdue(Time now) {
   std::vector<Connection*> overdue;
   look_at_deadlines_ = Time::max();
   for (auto& [id, connection] : connections_) {
-    if (!connection->deadline) continue;
-    if (*connection->deadline <= now) {
-      overdue.push_back(connection.get());
-    } else {
-      look_at_deadlines_ = std::min(look_at_deadlines_, *connection->deadline);
-    }
+    if (is_overdue(*connection, now)) overdue.push_back(connection.get());
   }
   for (Connection* connection : overdue) end(*connection);
+}
+
+bool Door::is_overdue(Connection& connection, Time now) {
+  // Not while it is we who do not read on.
+  if (connection.block_deadline && connection.waiting) connection.block_deadline = now + seconds(limits_.begin_seconds);
+  for (const std::optional<Time>& deadline : {connection.deadline, connection.block_deadline}) {
+    if (!deadline) continue;
+    if (*deadline <= now) return true;
+    look_at_deadlines_ = std::min(look_at_deadlines_, *deadline);
+  }
+  return false;
 }
 
 void Door::end(Connection& connection) {

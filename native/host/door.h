@@ -5,9 +5,11 @@
 // user; who has more than their part is not read from for a while, so that a flood waits at its sender.
 //
 // What a client sends is untrusted. Buffers are bounded, turns are taken by user and then by connection, and nothing
-// here waits for anybody. The GIL is never needed.
+// here waits for anybody. The GIL is never needed. Of what gRPC would have to keep until its end has come, a header
+// block, there is a size and a time.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <array>
@@ -28,12 +30,15 @@ struct DoorLimits {
   int host;              // of all users
   int answered_each;     // connections beyond these that are told so, of one user
   int answered_host;     // and of all; the rest is closed at once
-  double begin_seconds;  // that a client has to say that it speaks HTTP/2
+  int header_block_bytes;  // of one call's headers, in however many frames
+  double begin_seconds;  // that a client has to say that it speaks HTTP/2, and from a header block's begin to its end
   double end_seconds;    // from the end of one side to that of the connection
   Allowance::Rates user, all;
+  gid_t admins = static_cast<gid_t>(-1);  // whose members are free, as root is; -1: there are none
 };
 
-// What there is and was. `refused` counts connections, `throttled` the times that one had to wait.
+// What there is and was. `refused` counts connections, `foreign` those that do not keep to HTTP/2 or to the limits of a
+// header block, `throttled` the times that one had to wait.
 struct DoorCounts {
   std::atomic<std::uint64_t> open{0}, refused{0}, throttled{0}, foreign{0};
   std::atomic<std::uint32_t> refused_uid{0};  // the last of them
@@ -73,10 +78,11 @@ class Door {
 
   void take_events();
   void accept_some();
-  void admit(int fd, uid_t uid);
+  void admit(int fd, const ucred& peer);
   Why why_not(const User& user) const;
   void watch_listener(bool on);
-  User& user_of(uid_t uid, Time now);
+  bool is_free(int fd, const ucred& peer) const;
+  User& user_of(uid_t uid, bool free, Time now);
   void forget_users(Time now);
 
   void turn();
@@ -89,6 +95,8 @@ class Door {
   void reach_again();
   bool tell(Connection& connection);
   void end_within(Connection& connection, double seconds);
+  void watch_block(Connection& connection);
+  bool is_overdue(Connection& connection, Time now);
   void queue(Connection& connection);
   void wait(Connection& connection);
   void give(Time now);
@@ -109,7 +117,7 @@ class Door {
   Time end_at_{};
   std::uint64_t next_id_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
-  std::unordered_map<uid_t, User> users_;
+  std::unordered_map<std::uint64_t, User> users_;  // by uid; an admin's are told apart from others of the same uid
   std::size_t forget_at_ = 1024;
   std::deque<User*> turns_, line_;  // with connections that can go on; with some that wait
   std::vector<std::uint64_t> unreached_;  // gRPC's queue was full

@@ -77,6 +77,7 @@ struct Connection {
   bool granted = false;  // what it waited for
   Cost cost;
   std::optional<Time> deadline;
+  std::optional<Time> block_deadline;  // of the header block that has begun
 
   bool may_go() const;
 };

@@ -7,6 +7,7 @@ namespace profd::host {
 
 namespace {
 
+constexpr std::uint8_t END_HEADERS = 0x4;
 constexpr char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 Frame header_of(const std::uint8_t* data) {
@@ -32,6 +33,9 @@ Frames::Next Frames::look(const std::uint8_t* data, std::size_t bytes) {
   // RFC 9113, 3.4: a client's preface ends with SETTINGS; 6.2: HEADERS are a stream's.
   if (first_ && frame.type != SETTINGS) return Next::FOREIGN;
   if (frame.type == HEADERS && frame.stream == 0) return Next::FOREIGN;
+  // 6.10: a header block is CONTINUATION of the same stream until its end, and nothing else is.
+  if ((frame.type == CONTINUATION) != in_block()) return Next::FOREIGN;
+  if (in_block() && frame.stream != block_stream_) return Next::FOREIGN;
   return Next::HEADER;
 }
 
@@ -40,12 +44,29 @@ void Frames::pass(std::size_t bytes) {
     preface_ -= bytes;
   } else {
     body_ -= static_cast<std::uint32_t>(bytes);
+    end_block();
   }
+}
+
+std::size_t Frames::block_bytes() const {
+  return frame.type == HEADERS || frame.type == CONTINUATION ? block_ + frame.length : 0;
 }
 
 void Frames::pass_header() {
   body_ = frame.length;
   first_ = false;
+  if (frame.type != HEADERS && frame.type != CONTINUATION) return;
+  block_ = block_bytes();
+  block_stream_ = frame.stream;
+  block_ends_ = (frame.flags & END_HEADERS) != 0;
+  end_block();
+}
+
+void Frames::end_block() {
+  if (!block_ends_ || body_ > 0) return;
+  block_stream_ = 0;
+  block_ = 0;
+  block_ends_ = false;
 }
 
 }  // namespace profd::host

@@ -1,5 +1,6 @@
 // HTTP/2's frames, as far as it takes to count them: what a client sends is a preface, then frames of a header of nine
-// bytes and a body. Nothing within a body is looked at.
+// bytes and a body. Nothing within a body is looked at. What belongs to one header block (HEADERS, then CONTINUATION
+// until one says that it is the last) is added up: a server keeps all of it until its end has come.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +35,10 @@ class Frames {
   void pass_header();
 
   bool begun() const { return preface_ == 0; }  // the whole preface has been passed
+  // A header block has begun, and the last byte of it has not been passed.
+  bool in_block() const { return block_stream_ != 0; }
+  // Bytes of the block that `frame` begins or goes on with, its own among them; 0 where it is of none.
+  std::size_t block_bytes() const;
 
   Frame frame{};
   std::size_t size = 0;
@@ -42,7 +47,12 @@ class Frames {
   static constexpr std::size_t PREFACE_BYTES = 24;
   std::size_t preface_ = PREFACE_BYTES;  // bytes of it that are still to come
   std::uint32_t body_ = 0;               // of the frame that was passed last
+  std::uint32_t block_stream_ = 0;       // whose header block has not ended; 0: none
+  std::size_t block_ = 0;                // bytes of it, in frames that were passed
+  bool block_ends_ = false;              // with the body of the frame that was passed last
   bool first_ = true;
+
+  void end_block();
 };
 
 }  // namespace profd::host

@@ -61,6 +61,7 @@ void Control::delay(Milliseconds by) { next_attempt_ = now_ms() + by; }
 
 void Control::connect() {
   int why = ENOENT;
+  const char* full = "";  // where a daemon listens and has more callers than it takes at once
   for (const std::string& path : settings_.sockets) {
     int error;
     {
@@ -68,11 +69,16 @@ void Control::connect() {
       error = link_.connect(path.c_str());
     }
     if (error == 0) return greet();
-    if (error != ENOENT) why = error;
+    if (error == EAGAIN) full = path.c_str();
+    if (error != ENOENT && why != EAGAIN) why = error;
   }
   char sentence[512];
-  std::snprintf(sentence, sizeof sentence, "no profd answers at %s (%s)",
-                settings_.sockets.empty() ? "any address" : settings_.sockets.front().c_str(), strerrordesc_np(why));
+  const char* first = settings_.sockets.empty() ? "any address" : settings_.sockets.front().c_str();
+  if (why == EAGAIN) {
+    std::snprintf(sentence, sizeof sentence, "profd's queue is full at %s; trying again", full);
+  } else {
+    std::snprintf(sentence, sizeof sentence, "no profd answers at %s (%s)", first, strerrordesc_np(why));
+  }
   publish(State::Looking, sentence);
   say_once(sentence);
   lose(backoff());

@@ -6,11 +6,29 @@ connect. Each says a line when what it does holds.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def being(uid: int | None, groups: Sequence[int] = ()) -> Iterator[None]:
+    """Who connects in the block is this user, and in these groups besides, for the kernel. None: who we are."""
+    if uid is None:
+        yield
+        return
+    before = os.getgroups()
+    os.setgroups(groups)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setgroups(before)
+
 
 _BECOME = """
 import asyncio, ctypes, json, os, signal, socket, sys

@@ -29,6 +29,7 @@ from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "profd.service"
+MOUNT = UNIT.with_name("run-profd-kineto.mount")
 SYSTEMD = Path("/lib/systemd/systemd")
 WORKER = "profd-worker"
 _PR_SET_PDEATHSIG = 1
@@ -150,6 +151,7 @@ def _write_units(folder: Path, metrics: str) -> None:
     units = folder / "units"
     (units / f"{UNIT.name}.d").mkdir(parents=True)
     shutil.copy(UNIT, units)
+    shutil.copy(MOUNT, units)
     (units / "empty.target").write_text("[Unit]\nDefaultDependencies=no\n")
     (units / f"{UNIT.name}.d" / "test.conf").write_text(
         _DROP_IN.format(

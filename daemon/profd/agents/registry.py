@@ -28,20 +28,27 @@ from profd.agents.protocol import (
     hello_from_untrusted,
     parse_untrusted_packet,
 )
+from profd.errors import BadInput
 from profd.limits import (
     AGENT_HELLO_SECONDS,
     AGENT_LINES_BURST,
     AGENT_PEERS_WAITING_MAX,
+    AGENT_TRY_AGAIN_SECONDS,
     AGENTS_MAX,
     AGENTS_PER_UID_MAX,
+    AGENTS_RESERVED,
 )
 from profd.rare_line import RareLine
 from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
 from profd.trust.identify import peer_uid, start_ticks
+from profd.trust.shares import Holder, Refused, Share, Shares
 
 _UCRED: Final = struct.Struct("=iII")
 _SO_PEERPIDFD: Final = 77  # Linux 6.5
+ATTACHED: Final = Share(
+    *("attached", "attached processes", AGENTS_PER_UID_MAX, AGENTS_MAX, AGENTS_RESERVED, AGENT_TRY_AGAIN_SECONDS)
+)
 
 log = logging.getLogger("profd.agents")
 
@@ -75,7 +82,9 @@ class Registry:
     No connection is read or closed here: porters do that, which nobody waits for.
     """
 
-    def __init__(self, only_uid: int | None = None, *, change_identity: bool = False) -> None:
+    def __init__(
+        self, only_uid: int | None = None, *, change_identity: bool = False, share: Share = ATTACHED
+    ) -> None:
         """`only_uid`: serve nobody else. `change_identity`: porters run as nobody's uid."""
         self.porters = Porters(change_identity=change_identity)
         self.on_orphan: Orphan = _let_go
@@ -86,7 +95,7 @@ class Registry:
         self._only_uid = only_uid
         self._agents: dict[ProcessId, Agent] = {}
         self._pidfds: dict[ProcessId, int] = {}
-        self._by_uid: Counter[int] = Counter()  # connections
+        self._share = Shares(share)  # connections
         self._greetings: set[_Greeting] = set()
         self._cut_off = RareLine(log, "an agent was cut off", burst=AGENT_LINES_BURST)
         self._closed = False
@@ -147,13 +156,20 @@ class Registry:
             relay.close()
             return
         error = done.exception()
-        why = _unseen(error) if isinstance(error, OSError) else self._why_not(done.result())
-        if why:
+        if isinstance(error, OSError):
             os.close(pidfd)
-            self._tell(relay, why)
+            self._tell(relay, _unseen(error))
             return
-        peer = done.result()
-        self._by_uid[peer.uid] += 1
+        self._admit(relay, done.result(), pidfd)
+
+    def _admit(self, relay: Relay, peer: Peer, pidfd: int) -> None:
+        try:
+            self._require_served(peer)
+            self._share.hold(_holder(peer.uid))
+        except (Refused, BadInput) as error:
+            os.close(pidfd)
+            self._tell(relay, str(error))
+            return
         self._greetings.add(_Greeting(self, relay, peer, pidfd))
 
     def close(self) -> None:
@@ -167,14 +183,9 @@ class Registry:
             self.forget(agent, "")
         self.porters.close()
 
-    def _why_not(self, peer: Peer) -> str:
+    def _require_served(self, peer: Peer) -> None:
         if self._only_uid is not None and peer.uid != self._only_uid:
-            return f"this profd serves uid {self._only_uid} only (it was started with --user)"
-        if len(self._agents) + len(self._greetings) >= AGENTS_MAX:
-            return f"{AGENTS_MAX} processes are attached, the most there may be"
-        if self._by_uid[peer.uid] >= AGENTS_PER_UID_MAX:
-            return f"{AGENTS_PER_UID_MAX} processes of uid {peer.uid} are attached, the most there may be"
-        return ""
+            raise BadInput(f"this profd serves uid {self._only_uid} only (it was started with --user)")
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
         """A connection that nobody has taken over; without a word it comes again soon."""
@@ -220,7 +231,7 @@ class Registry:
             return False
         self._greetings.discard(greeting)
         os.close(greeting.hand_over())
-        self._leave(known.uid)  # it has kept its place
+        self._share.give_back(_holder(known.uid))  # it has kept its place
         greeting.link.send(encode(Kind.WELCOME, version=VERSION))
         known.tell_again()
         return True
@@ -269,7 +280,7 @@ class Registry:
         pidfd = self._pidfds.pop(agent.process)
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
-        self._leave(agent.uid)
+        self._share.give_back(_holder(agent.uid))
         if why:
             self.counts["hostile"] += 1
             self._cut_off.tell(agent.uid, pid=agent.process.pid, why=why)
@@ -277,15 +288,10 @@ class Registry:
     def _left(self, greeting: _Greeting, why: str) -> None:
         """A greeting that led to nothing."""
         self._greetings.discard(greeting)
-        self._leave(greeting.peer.uid)
+        self._share.give_back(_holder(greeting.peer.uid))
         if why:
             self.counts["hostile"] += 1
             self._cut_off.tell(greeting.peer.uid, pid=greeting.peer.process.pid, why=why)
-
-    def _leave(self, uid: int) -> None:
-        self._by_uid[uid] -= 1
-        if not self._by_uid[uid]:
-            del self._by_uid[uid]
 
 
 class _Greeting:
@@ -361,6 +367,11 @@ def _identify(pid: int, uid: int, gid: int) -> Peer:
 
 def _unseen(error: OSError) -> str:
     return f"this daemon cannot see your process ({error.strerror}): run it with hostPID"
+
+
+def _holder(uid: int) -> Holder:
+    """Whose part an attached process counts in. Groups are not asked: it is root's, the daemon's, or a user's."""
+    return Holder(uid, reserved=uid in (0, os.geteuid()))
 
 
 def _ended(agent: Agent, pidfd: int) -> None:

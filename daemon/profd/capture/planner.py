@@ -182,6 +182,8 @@ class Planner:
             lambda: self._headroom.of(process.id),
             open_ended=request.open_ended,
         )
+        if process.unread and not choice.source:  # what sources say of it may be of what it was
+            choice = replace(choice, message=f"pid {process.id.pid} was {process.unread}: name its pid, or ask again")
         if choice.source and choice.plan and (risk := self._settings.beside_risk(process, request.options)):
             choice = replace(choice, plan=replace(choice.plan, risks=(*choice.plan.risks, risk)))
         return TargetPlan(target, process, choice, permission)
@@ -200,7 +202,7 @@ class Planner:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
         snapshot = _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot))
         found = self._found(caller, selector, snapshot).allowed
-        shown = [p for p in found if everything or p.python or p.cuda or p.gpus]
+        shown = [p for p in found if everything or p.python or p.cuda or p.gpus or p.unread]
         await self._prepare(shown)
         families = Families(snapshot)
         return [self._sight(process, families) for process in shown]

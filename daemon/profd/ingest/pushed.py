@@ -22,7 +22,12 @@ from profd.capture.model import Loss
 from profd.errors import BadInput, Exhausted, JobFailed, ProfdError, WorkerDied
 from profd.ingest.intake import Ingest, Intake
 from profd.ingest.journal_file import JournalFile
-from profd.limits import INGEST_LABEL_CHARS_MAX, INGEST_PUSHED_BYTES_MAX
+from profd.limits import (
+    INGEST_LABEL_CHARS_MAX,
+    INGEST_PUSHED_BYTES_MAX,
+    INGEST_PUSHED_ENDED_MAX,
+    INGEST_PUSHED_ENDED_PER_UID_MAX,
+)
 from profd.rare_line import RareLine
 from profd.store.catalog import TraceRecord
 from profd.store.space import Claim
@@ -41,7 +46,6 @@ _SHARE: Final = Share(
 _RATE: Final = Rate(
     "pushed_rate", "streams without a capture", limits.INGEST_PUSHED_PER_SECOND, limits.INGEST_PUSHED_BURST
 )
-_ENDED_KEPT: Final = 1024  # streams whose sender may ask once more what they became
 
 log = logging.getLogger("profd.ingest")
 
@@ -143,7 +147,7 @@ class Pushed:
         self._share = Shares(_SHARE)
         self._rate = Rates(_RATE)
         self._not_stored = RareLine(log, "a pushed stream was not stored", burst=5)  # an empty one takes no effort
-        self._ended: OrderedDict[Key, tuple[int, str]] = OrderedDict()  # the owner, and the trace or empty
+        self._ended = _Ended()
 
     async def open(self, caller: Caller, incarnation: int, epoch: int, label: str) -> Push:
         """The stream of these ids: a new one, or one whose sender comes back. Raises Exhausted, BadInput or Denied."""
@@ -158,8 +162,8 @@ class Pushed:
         if push is not None:
             push.intake.require(caller)
             return await push.stored()
-        uid, trace = self._ended.get((incarnation, epoch), (None, ""))
-        if trace and (caller.admin or caller.uid == uid):
+        trace = self._ended.of(caller, (incarnation, epoch))
+        if trace:
             return trace
         raise JobFailed("the stream had come, and no trace of yours was made of it; send it again with another number")
 
@@ -214,9 +218,7 @@ class Pushed:
         finally:
             self._open.pop((intake.incarnation, intake.epoch), None)
             push.held.close()
-        self._ended[intake.incarnation, intake.epoch] = (push.caller.uid, trace)
-        while len(self._ended) > _ENDED_KEPT:
-            self._ended.popitem(last=False)
+        self._ended.add(push.caller.uid, (intake.incarnation, intake.epoch), trace)
         return trace
 
     async def _stored(self, push: Push, warnings: Sequence[str]) -> str:
@@ -231,6 +233,35 @@ class Pushed:
         except WorkerDied as error:
             log.warning("a pushed stream is stored anew", extra={"label": push.label, "why": str(error)})
             return await store()
+
+
+class _Ended:
+    """Traces of streams whose sender may ask once more what they became. Whoever has most of them loses the oldest."""
+
+    def __init__(self) -> None:
+        self._traces: dict[int, OrderedDict[Key, str]] = {}  # by uid
+        self._count = 0
+
+    def of(self, caller: Caller, key: Key) -> str:
+        """The trace, empty where the caller has none of these ids."""
+        uids = list(self._traces) if caller.admin else [caller.uid]
+        return next((self._traces[uid][key] for uid in uids if key in self._traces.get(uid, ())), "")
+
+    def add(self, uid: int, key: Key, trace: str) -> None:
+        """One has become this."""
+        traces = self._traces.setdefault(uid, OrderedDict())
+        self._count += key not in traces
+        traces[key] = trace
+        if len(traces) > INGEST_PUSHED_ENDED_PER_UID_MAX:
+            self._forget(uid)
+        if self._count > INGEST_PUSHED_ENDED_MAX:
+            self._forget(max(self._traces, key=lambda each: len(self._traces[each])))
+
+    def _forget(self, uid: int) -> None:
+        self._traces[uid].popitem(last=False)
+        self._count -= 1
+        if not self._traces[uid]:
+            del self._traces[uid]
 
 
 def _seen(done: asyncio.Future[str]) -> None:

@@ -7,20 +7,23 @@ the words for who is turned away.
 
 from __future__ import annotations
 
+import grp
 import json
 import logging
 import resource
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profd import limits
 from profd._host import Door
+from profd.rare_line import RareLine
 from profd.rpc.errors import METADATA_KEY, detail, status_code
 from profd.trust.shares import Refused
 
 _DESCRIPTORS: Final = 3  # of a connection: the client's, ours to gRPC, gRPC's
 _RETRY_SECONDS: Final = 1
+NO_GROUP: Final = 2**32 - 1
 
 log = logging.getLogger("profd.rpc")
 
@@ -43,6 +46,7 @@ class Limits:
     host: int = limits.CONNECTIONS_MAX
     answered_each: int = limits.CONNECTIONS_ANSWERED_PER_UID_MAX
     answered_host: int = limits.CONNECTIONS_ANSWERED_MAX
+    header_block_bytes: int = limits.HEADER_BLOCK_BYTES_MAX
     begin_seconds: float = limits.CONNECTION_BEGIN_SECONDS
     end_seconds: float = limits.CONNECTION_END_SECONDS
     user: Rates = Rates(
@@ -52,6 +56,7 @@ class Limits:
         *(limits.STREAMS_HOST_PER_SECOND, limits.STREAMS_HOST_BURST),
         *(limits.FRAMES_HOST_PER_SECOND, limits.FRAMES_HOST_BURST),
     )
+    admins: int = NO_GROUP  # the gid whose members are not limited, as root is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +66,16 @@ class Counts:
     open: int = 0
     refused: int = 0
     throttled: int = 0  # times that one had to wait
-    foreign: int = 0  # spoke no HTTP/2
+    foreign: int = 0  # spoke no HTTP/2, or sent a header block that is too large or had no end
 
 
 class Entrance:
     """The door to a gRPC server, and what it says to whom it turns away."""
 
-    def __init__(self, server: str, bounds: Limits | None = None) -> None:
+    def __init__(self, server: str, bounds: Limits | None = None, admin_group: str = "") -> None:
         """`server`: path of gRPC's socket. Raises OSError."""
         bounds = bounds or Limits(host=min(limits.CONNECTIONS_MAX, _descriptors() // (2 * _DESCRIPTORS)))
+        bounds = replace(bounds, admins=_gid(admin_group))
         self._door = Door(
             server,
             bounds,
@@ -77,6 +83,7 @@ class Entrance:
             refusal(bounds.host, "of this host"),
         )
         self._told = 0
+        self._refused = RareLine(log, "connections refused")
 
     def listen(self, listener: socket.socket) -> None:
         """Accept on this one from now on; it is closed here."""
@@ -101,7 +108,7 @@ class Entrance:
         counts = self._door.counts()
         refused, self._told = counts["refused"] - self._told, counts["refused"]
         if refused:
-            log.warning("connections refused", extra={"count": refused, "last_uid": counts["refused_uid"]})
+            self._refused.tell(count=refused, in_all=counts["refused"], last_uid=counts["refused_uid"])
         return refused
 
 
@@ -132,6 +139,14 @@ def _text(text: str) -> bytes:
         length += bytes([rest & 0x7F | 0x80])
         rest >>= 7
     return length + bytes([rest]) + data
+
+
+def _gid(group: str) -> int:
+    """Of a group by name. One that comes to be later is known to the door after a restart."""
+    try:
+        return grp.getgrnam(group).gr_gid if group else NO_GROUP
+    except KeyError:
+        return NO_GROUP
 
 
 def _descriptors() -> int:

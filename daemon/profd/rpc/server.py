@@ -45,11 +45,17 @@ Add = Callable[[Any, Any], None]
 class RpcServer:
     """Serves a set of servicers on one Unix socket."""
 
-    def __init__(self, path: Path, guard: Guard, servicers: Mapping[str, tuple[Add, Any]]) -> None:
-        """`servicers`: full service name -> (generated add function, servicer)."""
+    def __init__(
+        self, path: Path, guard: Guard, servicers: Mapping[str, tuple[Add, Any]], admin_group: str = ""
+    ) -> None:
+        """`servicers`: full service name -> (generated add function, servicer).
+
+        The door does not limit members of `admin_group`.
+        """
         self.path = path
         self.guard = guard
         self._servicers = servicers
+        self._admin_group = admin_group
         self._names = tuple(servicers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # behind a version check
         self._server: grpc.aio.Server | None = None
@@ -107,7 +113,7 @@ class RpcServer:
                 raise
         for service in ("", *self._names):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        return Entrance(f"/proc/self/fd/{self._private}")
+        return Entrance(f"/proc/self/fd/{self._private}", admin_group=self._admin_group)
 
     def _built(self) -> grpc.aio.Server:
         # Without maximum_concurrent_rpcs, which counts everybody's calls together: the guard admits them.

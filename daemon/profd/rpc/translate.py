@@ -210,6 +210,9 @@ def _readiness(sighting: Sighting) -> tuple[str, str, str]:
     fix = "; ".join(text(offer.fix) for _, offer in told if offer.fix)
     if sighting.launcher:
         return "untraceable", "a launcher: its children do the work", "name its children, or add --children"
+    if unread := sighting.process.unread:  # no word of what cannot be: that may be of what it was
+        able = any(offer.can for _, offer in sighting.offers)
+        return ("ready" if able else "busy"), f"it was {unread}", "ask again in some seconds, or name its pid"
     if any(offer.can for _, offer in sighting.offers):
         busy = any(offer.busy for _, offer in sighting.offers)
         return ("busy" if busy else "ready"), reason, fix

@@ -71,7 +71,7 @@ def select(
     uid: int,
     admin: bool,
     own: Collection[int] = (),
-    traceable: Callable[[Process], bool] = lambda process: process.python or process.cuda,
+    traceable: Callable[[Process], bool] = lambda process: process.python or process.cuda or bool(process.unread),
 ) -> Selection:
     """The processes a selector means.
 

@@ -14,16 +14,16 @@ import os
 import pwd
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profd.errors import Exhausted, NotFound
-from profd.limits import PROC_MAPS_BYTES_PER_UID
+from profd.limits import PROC_LOOK_BYTES_PER_SECOND
 from profd.targets import cgroup, environ, procfs
 from profd.targets.guarded import Kind
+from profd.targets.look_rate import LookRate
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
 from profd.targets.starts import starts
@@ -45,7 +45,7 @@ class _Facts:
     """What is remembered of one process between passes."""
 
     image: tuple[str, int]
-    maps_bytes: int  # that were read
+    bytes: int  # that were read
     vsize: int
     command: str
     executable: str
@@ -55,19 +55,6 @@ class _Facts:
     python: bool
     torch_version: str
     gpus: tuple[int, ...]
-
-
-class _Budget:
-    """Bytes of mappings that were read in one pass, by uid: processes that change all the time cost only their user."""
-
-    def __init__(self) -> None:
-        self._taken: Counter[int] = Counter()
-
-    def used_up(self, uid: int) -> bool:
-        return self._taken[uid] >= PROC_MAPS_BYTES_PER_UID
-
-    def take(self, uid: int, count: int) -> None:
-        self._taken[uid] += count
 
 
 class ProcessTable:
@@ -81,12 +68,12 @@ class ProcessTable:
         self._labelled = labelled or (lambda process: process)
         self._facts: dict[ProcessId, _Facts] = {}
         self._users: dict[int, str] = {}
+        self._rate = LookRate()
         self._lock = threading.Lock()
 
     def snapshot(self) -> list[Process]:
         """Every process but kernel threads, by pid; those that end meanwhile may be missing."""
-        maps = _Budget()
-        found = [process for pid in self._pids() if (process := self._read(pid, maps)) is not None]
+        found = [process for pid in self._pids() if (process := self._read(pid)) is not None]
         present = {process.id for process in found}
         with self._lock:
             for gone in self._facts.keys() - present:
@@ -95,8 +82,11 @@ class ProcessTable:
         return found
 
     def get(self, pid: int) -> Process | None:
-        """One process, None if there is none of this pid or it is a kernel thread."""
-        return self._read(pid, _Budget())
+        """One process, None if there is none of this pid or it is a kernel thread.
+
+        It is looked at whatever its user's others have cost: how often pids are named is limited in rpc/calls.py.
+        """
+        return self._read(pid, named=True)
 
     def recall(self, pid: int) -> Process | None:
         """The same by what is remembered of it, where that still holds; None where files must be read that may wait.
@@ -161,7 +151,7 @@ class ProcessTable:
         """What is known of it is kept: it does not answer now, or another thread has only just found it."""
         return starts.known(process.pid) == process.start_ticks
 
-    def _read(self, pid: int, maps: _Budget) -> Process | None:
+    def _read(self, pid: int, *, named: bool = False) -> Process | None:
         stat = procfs.stat_of(pid, self._root)
         if stat is None or stat.kernel_thread:
             return None
@@ -170,7 +160,9 @@ class ProcessTable:
             return None
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._facts.get(identity)
-        refreshed = self._refreshed(identity, stat, status.uid, maps)
+        payer = status.uids[0]  # the real one: whoever has begun a setuid program, not root
+        unread = "" if named else self._unread(payer)
+        refreshed = self._refreshed(identity, stat, payer, unread)
         if refreshed is not facts:
             # Read by privilege, for whoever has it by `status`: it may have become root's meanwhile.
             now = procfs.status_of(pid, self._root)
@@ -178,9 +170,11 @@ class ProcessTable:
                 with self._lock:
                     self._facts.pop(identity, None)
                 return None
-        return self._process(identity, stat, status, refreshed)
+        return self._process(identity, stat, status, refreshed, unread if not _holds(refreshed, stat) else "")
 
-    def _process(self, identity: ProcessId, stat: procfs.Stat, status: procfs.Status, facts: _Facts) -> Process:
+    def _process(
+        self, identity: ProcessId, stat: procfs.Stat, status: procfs.Status, facts: _Facts, unread: str = ""
+    ) -> Process:
         process = Process(
             id=identity,
             ppid=stat.ppid,
@@ -200,20 +194,28 @@ class ProcessTable:
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
             private=self._private(identity.pid, status.uid),
+            unread=unread,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
         )
         return self._labelled(process)
 
-    def _refreshed(self, identity: ProcessId, stat: procfs.Stat, uid: int, maps: _Budget) -> _Facts:
+    def _unread(self, uid: int) -> str:
+        """Why what has changed of this user's processes is not read now; empty where it is."""
+        if not self._rate.used_up(uid):
+            return ""
+        rate = f"{PROC_LOOK_BYTES_PER_SECOND >> 20} MiB a second"
+        return f"not looked at since it changed: processes of uid {uid} change faster than is read of them ({rate})"
+
+    def _refreshed(self, identity: ProcessId, stat: procfs.Stat, payer: int, unread: str) -> _Facts:
         """Facts of a process: cached ones if nothing can have changed since they were read."""
         facts = self._facts.get(identity)
-        if facts and facts.image == stat.image and abs(stat.vsize - facts.vsize) < _VSIZE_STEP:
+        if facts and _holds(facts, stat):
             return facts
-        if maps.used_up(uid):  # its user's others have had what reading them may cost
-            return facts if facts and facts.image == stat.image else self._look(identity.pid, stat, facts, 0)
-        found = self._look(identity.pid, stat, facts, procfs.MAPS_BYTES)
-        maps.take(uid, found.maps_bytes)
+        if unread:  # it is shown as it was, and where nothing is known of its program, by its name
+            return facts if facts and facts.image == stat.image else self._look(identity.pid, stat, facts, by_name=True)
+        found = self._look(identity.pid, stat, facts)
+        self._rate.take(payer, found.bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
             return facts if facts and facts.image == stat.image else found
         with self._lock:
@@ -225,8 +227,11 @@ class ProcessTable:
             self._facts.clear()
         self._facts[identity] = facts
 
-    def _look(self, pid: int, stat: procfs.Stat, before: _Facts | None, maps_bytes: int) -> _Facts:
-        """Holds no lock: every one of these may wait for the process, and none for long."""
+    def _look(self, pid: int, stat: procfs.Stat, before: _Facts | None, *, by_name: bool = False) -> _Facts:
+        """Holds no lock: every one of these may wait for the process, and none for long.
+
+        `by_name`: only by its names, and not to be remembered.
+        """
         folder = self._root / str(pid)
         link, command, environment, maps = (
             part or b""
@@ -234,8 +239,8 @@ class ProcessTable:
                 [
                     (Kind.LINK, f"{folder}/exe", procfs.LINK_BYTES),
                     (Kind.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
-                    (Kind.READ, f"{folder}/environ", procfs.ENVIRON_BYTES),
-                    (Kind.READ, f"{folder}/maps", maps_bytes),
+                    (Kind.READ, f"{folder}/environ", 0 if by_name else procfs.ENVIRON_BYTES),
+                    (Kind.READ, f"{folder}/maps", 0 if by_name else procfs.MAPS_BYTES),
                 ]
             )
         )
@@ -249,8 +254,8 @@ class ProcessTable:
             version = torch_version(folder / "root", mapped.torch_library)
         return _Facts(
             image=stat.image,
-            maps_bytes=len(maps),
-            vsize=stat.vsize,
+            bytes=len(link) + len(command) + len(environment) + len(maps),
+            vsize=-_VSIZE_STEP if by_name else stat.vsize,
             command=procfs.printable(command.rstrip(b"\0").replace(b"\0", b" "), COMMAND_CHARACTERS),
             executable=executable,
             environ=variables,
@@ -286,6 +291,11 @@ class ProcessTable:
                 name = str(uid)
             self._users[uid] = name
         return name
+
+
+def _holds(facts: _Facts, stat: procfs.Stat) -> bool:
+    """Nothing that is looked for can have changed since they were read."""
+    return facts.image == stat.image and abs(stat.vsize - facts.vsize) < _VSIZE_STEP
 
 
 def _names_python(executable: str, command: bytes) -> bool:

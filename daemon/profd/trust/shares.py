@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from profd.errors import Exhausted
+from profd.limits import SHARES_CROWD_FACTOR
 
 
 class Refused(Exhausted):
@@ -79,12 +80,20 @@ class Shares:
     @contextmanager
     def take(self, holder: Holder) -> Iterator[None]:
         """Hold one for the block. Raises Refused."""
-        self._check(holder)
-        self._add(holder, 1)
+        self.hold(holder)
         try:
             yield
         finally:
-            self._add(holder, -1)
+            self.give_back(holder)
+
+    def hold(self, holder: Holder) -> None:
+        """Hold one until it is given back. Raises Refused."""
+        self._check(holder)
+        self._add(holder, 1)
+
+    def give_back(self, holder: Holder) -> None:
+        """One that was held."""
+        self._add(holder, -1)
 
     def _check(self, holder: Holder) -> None:
         share, total = self._share, self._held.total()
@@ -97,7 +106,7 @@ class Shares:
             self._refuse(share.each, use, "of one user")
         # A full host is no reason to refuse who has less than the others: a few more are held then.
         fair = share.host // (len(self._held) + (holder.uid not in self._held))
-        if total >= share.host and use >= fair:
+        if total >= share.host and (use >= fair or total >= SHARES_CROWD_FACTOR * share.host):
             self._refuse(share.host, total, "of this host")
 
     def _refuse(self, limit: int, use: int, whose: str) -> None:

@@ -2,7 +2,8 @@
 
 What a capture brought waits for nobody's questions. One user's captures leave a worker to those of the others, and so
 do one user's questions and imports. Of those that last as long as somebody reads or as a file is large, all users'
-together do.
+together do. While others wait who could have it, nobody takes the last worker who has all the rest: not one user's
+captures together with their questions either.
 """
 
 from __future__ import annotations
@@ -117,12 +118,23 @@ class Turns(Generic[Place]):
 
     def _hand_out(self) -> None:
         while self._free and not self._closed:
-            entry = _next(self._captures, self._may_store) or _next(self._others, self._may)
+            entry = self._next_modest() or _next(self._captures, self._may_store) or _next(self._others, self._may)
             if entry is None:
                 return
             turn, waiter = entry
             self._count(turn, 1)
             waiter.set_result(self._free.popleft())
+
+    def _next_modest(self) -> tuple[Turn, asyncio.Future[Place]] | None:
+        """Of those who would not have all places by it."""
+
+        def modest(turn: Turn) -> bool:
+            uid = turn.holder.uid
+            return turn.holder.reserved or self._running[uid] + self._storing[uid] < self._most
+
+        return _next(self._captures, lambda turn: modest(turn) and self._may_store(turn)) or _next(
+            self._others, lambda turn: modest(turn) and self._may(turn)
+        )
 
     def _may_store(self, turn: Turn) -> bool:
         """Who runs the host, or this daemon, may have all: alone on it, that is whom it serves."""

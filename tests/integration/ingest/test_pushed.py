@@ -102,6 +102,22 @@ async def test_sender_that_never_heard_of_its_end_is_told_the_trace(rig: IngestR
     assert (again.finished, again.trace) == (True, last.trace)
 
 
+async def test_others_do_not_make_its_end_forgotten(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.ingest.pushed.INGEST_PUSHED_ENDED_MAX", 3)
+    monkeypatch.setattr("profd.ingest.pushed.INGEST_PUSHED_ENDED_PER_UID_MAX", 2)
+    for uid, number in ((UID, 1), *((UID + 1, number) for number in range(2, 6)), (UID + 2, 6)):
+        sender = Sender(rig, uid)
+        await sender.open(incarnation=number)
+        await sender.send(chunk_bytes(incarnation=number))
+        assert (await sender.finish(10)).trace == f"t{number}"
+    assert (await Sender(rig, UID).open(incarnation=1)).trace == "t1"
+    assert (await Sender(rig, UID + 1).open(incarnation=5)).trace == "t5"
+    # Only whoever has most of them loses the oldest.
+    with pytest.raises(grpc.aio.AioRpcError):
+        await Sender(rig, UID + 1).open(incarnation=4)
+    assert (await Sender(rig, UID + 2).open(incarnation=6)).trace == "t6"
+
+
 async def test_end_of_another_user_is_not_told(rig: IngestRig) -> None:
     first = Sender(rig)
     await first.open()

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,27 @@ def test_the_unit_holds_for_the_daemon_and_its_children(daemon: RunningDaemon) -
     mounts = Path(f"/proc/{main_pid()}/mountinfo").read_text().splitlines()
     options = {fields[4]: fields[5].split(",")[0] for fields in map(str.split, mounts)}  # the last one is on top
     assert options["/"] == "ro"
+
+
+def test_what_lies_beside_kinetos_sockets_fills_no_file_system_but_theirs() -> None:
+    where = Path("/run/profd/kineto")
+    for pid in ("self", str(main_pid())):  # users see what the daemon sees
+        mounts = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+        [(options, kind)] = {(fields[5], fields[fields.index("-") + 1]) for fields in mounts if fields[4] == str(where)}
+        assert {"rw", "nodev", "nosuid", "noexec"} <= set(options.split(","))
+        assert kind == "tmpfs"
+    size = os.statvfs(where)
+    assert (size.f_blocks * size.f_frsize, size.f_files) == (1 << 20, 8192)
+    assert where.stat().st_mode & 0o7777 == 0o1777
+    fill = f"open({str(where / 'full')!r}, 'wb').write(bytes(2 << 20))"
+    who: dict[str, Any] = {"user": ALICE, "group": ALICE, "extra_groups": []}
+    filled = subprocess.run([sys.executable, "-c", fill], capture_output=True, text=True, check=False, **who)
+    assert "No space left on device" in filled.stderr
+    # AND sockets, which hold no bytes, still have room
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(where / "another"))
+    for name in ("full", "another"):
+        (where / name).unlink()
 
 
 def test_an_attached_process(daemon: RunningDaemon, home: Path) -> None:

@@ -67,6 +67,11 @@ def test_kineto_directory(examiner: Examiner) -> None:
     path.mkdir()
     path.chmod(0o1777)
     assert found(examiner)["kineto sockets"].verdict == "ok"
+    # For all users it is everybody's, and what lies there is on the file system of the folder above it.
+    rooted = replace(examiner, config=replace(examiner.config, user=False))
+    assert "mount a small tmpfs" in found(rooted)["kineto sockets"].fix
+    elsewhere = replace(rooted, config=replace(rooted.config, kineto_socket_dir=Path("/dev/shm")))
+    assert found(elsewhere)["kineto sockets"].verdict == "ok"
     path.chmod(0o500)
     assert found(examiner)["kineto sockets"].fix.startswith("chmod")
 

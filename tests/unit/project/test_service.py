@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "profd.service"
+MOUNT = UNIT.with_name("run-profd-kineto.mount")
 BY_DROP_IN = {"CAP_PERFMON"}  # only for hardware counters
 PRIVILEGE = re.compile(r"CAP_[A-Z_]+")
 EXPOSURE_MAX = 4.0
@@ -23,8 +24,17 @@ needs_systemd = pytest.mark.skipif(
 def test_systemd_has_nothing_to_say_of_it(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("ExecStart=/usr/bin/profd", "ExecStart=/bin/true"))
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    mount = tmp_path / MOUNT.name
+    mount.write_bytes(MOUNT.read_bytes())
+    words = ["systemd-analyze", "verify", str(unit), str(mount)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_it_wants_the_file_system_of_kinetos_sockets_and_begins_after_it() -> None:
+    lines = UNIT.read_text().splitlines()
+    assert [line.partition("=")[0] for line in lines if MOUNT.name in line and line[0] != "#"] == ["Wants", "After"]
+    assert "Where=/run/profd/kineto" in MOUNT.read_text().splitlines()
 
 
 def test_it_grants_the_privileges_that_are_explained() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import socket
 import subprocess
 import sys
 
@@ -58,6 +60,24 @@ def test_it_says_what_it_looks_for():
         "import profclient, time\na = profclient.attach(quiet=True)\nwhile not a.why: time.sleep(0.01)\nprint(repr(a))"
     )
     assert said == "<profclient: looking: no profd answers at /nowhere/agent.sock (No such file or directory)>\n"
+
+
+def test_a_daemon_whose_queue_is_full_is_not_called_absent(tmp_path):
+    # GIVEN one that is there and accepts nobody now
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listener.bind(str(tmp_path / "agent.sock"))
+        listener.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waits = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                waits.setblocking(False)
+                waits.connect(str(tmp_path / "agent.sock"))
+        said = run(
+            f"import profclient, time\na = profclient.attach('unix:{tmp_path}/profd.sock', quiet=True)\n"
+            "while not a.why: time.sleep(0.01)\nprint(a.why)"
+        )
+    assert said == f"profd's queue is full at {tmp_path}/agent.sock; trying again\n"
 
 
 def test_before_attach_and_after_detach_it_is_off():

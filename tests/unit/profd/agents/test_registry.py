@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,14 +23,16 @@ from profd.agents import registry as registry_module
 from profd.agents import server as server_module
 from profd.agents.agent import Agent, ArmOrder, NotArmed
 from profd.agents.protocol import Kind, encode
-from profd.agents.registry import Registry
+from profd.agents.registry import ATTACHED, Registry
 from profd.agents.server import AgentServer
 from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
+from profd.trust.shares import Share
 
 from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
+from tests.support.people import being
 from tests.support.waiting import eventually
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
@@ -39,9 +42,9 @@ ORDER = ArmOrder(epoch=7, arena_bytes=MiB, options=("ranges", "torch:auto"), win
 class Served:
     """A registry behind a socket."""
 
-    def __init__(self, path: Path, only_uid: int | None = None) -> None:
+    def __init__(self, path: Path, only_uid: int | None = None, share: Share = ATTACHED) -> None:
         self.path = path
-        self.registry = Registry(only_uid)
+        self.registry = Registry(only_uid, share)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(path))
         listener.listen(128)
@@ -334,23 +337,60 @@ async def test_who_connects_and_goes_is_looked_at_seldom(served: Served, caplog:
     assert caplog.text.count("connect too often") == 1
 
 
-async def test_there_is_a_most_for_a_user(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_module, "AGENTS_PER_UID_MAX", 2)
-    silent = [FakeAgent(served.path) for _ in range(2)]
-    await eventually(lambda: len(served.registry._greetings) == 2)  # who they are is asked in two threads
-    third = FakeAgent(served.path)
-    assert "most" in (await third.expect(Kind.REFUSED)).fields["why"]
-    for fake in (*silent, third):
+@pytest.fixture
+async def crowded() -> AsyncIterator[Served]:
+    """Few may attach: two of one user, four of all, two of root's."""
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        found = Served(Path(name) / "agent.sock", share=replace(ATTACHED, each=2, host=4, reserved=2))
+        found.path.chmod(0o666)
+        try:
+            yield found
+        finally:
+            found.server.close()
+
+
+async def kept(served: Served, uid: int | None = None) -> FakeAgent:
+    """One that is let in, and says nothing."""
+    before = len(served.registry._greetings)
+    with being(uid):
+        fake = FakeAgent(served.path)
+    await eventually(lambda: len(served.registry._greetings) > before)
+    return fake
+
+
+async def why_refused(served: Served, uid: int | None = None) -> str:
+    with being(uid):
+        fake = FakeAgent(served.path)
+    why: str = (await fake.expect(Kind.REFUSED)).fields["why"]
+    fake.close()
+    return why
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_where_all_places_are_taken_who_has_fewer_than_the_others_is_let_in(crowded: Served) -> None:
+    alice, bob, carol = 5321, 5322, 5323
+    fakes = [await kept(crowded, uid) for uid in (alice, alice, bob, bob)]
+    assert "of one user" in await why_refused(crowded, alice)
+    # WHEN others come, and root THEN they are let in, as far as their part goes
+    fakes += [await kept(crowded, carol), await kept(crowded), await kept(crowded)]
+    assert "of this host" in await why_refused(crowded, carol)
+    assert "kept for root" in await why_refused(crowded)
+    for fake in fakes:
         fake.close()
-    # Their places are free again.
-    async with asyncio.timeout(LONG):
-        while True:
-            fake = FakeAgent(served.path)
-            fake.hello()
-            answer = await fake.receive()
-            fake.close()
-            if answer.kind == Kind.WELCOME:
-                break
+
+
+async def test_there_is_a_most_for_a_user_and_places_come_back(crowded: Served) -> None:
+    first, second = await kept(crowded), await kept(crowded)
+    assert "2 of 2 attached processes at once" in await why_refused(crowded)
+    first.close()
+    await eventually(lambda: len(crowded.registry._greetings) == 1)
+    # The place of one that says who it is, and goes, is free again, too.
+    for _ in range(2):
+        fake, _ = await crowded.attached()
+        fake.close()
+        await eventually(lambda: crowded.registry.get(ME) is None)
+    second.close()
 
 
 async def test_an_idle_agent_that_comes_again_takes_its_own_place(served: Served) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profd.capture.planner import Planner, Settings
-from profd.sources.base import Plan
+from profd.rpc.translate import sighting_message
+from profd.sources.base import Offer, Plan
 from profd.targets.selector import Selector
 
 from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, process, request
@@ -33,3 +34,22 @@ async def test_to_an_admin_nothing_is_private() -> None:
         found = await planner.processes(caller, Selector(pids=(100,)))
         assert plan.process is not None
         assert [p.private for p in (plan.process, sighting.process, *found.allowed)] == [private] * 3
+
+
+async def test_one_that_was_not_looked_at_is_not_called_what_cannot_be_traced() -> None:
+    # GIVEN two of which nothing is known, and a source that takes the one for a shell
+    unread = "not looked at since it changed: so and so"
+    table = FakeTable([process(100, python=False, framework="", unread=unread), process(101, unread=unread)])
+    source = FakeSource()
+    source.offers[100] = Offer(False, "it runs no Python interpreter.", concerns=False)
+    planner = Planner([source], table, FixedHeadroom(), Settings("host"), {})
+    # WHEN they are listed THEN both are, with the reason
+    shown = [sighting_message(sighting) for sighting in await planner.targets(ALICE, Selector())]
+    assert [(one.pid, one.state, one.reason) for one in shown] == [
+        (100, "busy", f"it was {unread}"),
+        (101, "ready", f"it was {unread}"),
+    ]
+    # AND a capture says it, too
+    [plan, _] = await planner.estimate(ALICE, replace(request(), selector=Selector(users=("alice",))))
+    assert plan.choice.source is None
+    assert unread in plan.choice.message

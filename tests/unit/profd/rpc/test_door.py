@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import resource
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from profd._host import Door
-from profd.rpc.door import Limits, Rates, refusal
+from profd.rpc.door import Entrance, Limits, Rates, refusal
 
 from tests.support import http2
+from tests.support.people import being
 from tests.support.waiting import until
 
 ALICE, BOB, CAROL = 5321, 5322, 5323
@@ -29,19 +31,6 @@ REFUSAL = refusal(3, "of one user")
 
 pytestmark = pytest.mark.slow
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-
-
-@contextmanager
-def being(uid: int | None) -> Iterator[None]:
-    """Who connects in the block is this user, for the kernel."""
-    if uid is None:
-        yield
-        return
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def received(sock: socket.socket, size: int) -> bytes:
@@ -88,15 +77,15 @@ class Rig:
         sock.settimeout(SECONDS)
         return sock
 
-    def client(self, uid: int | None = None, name: str = "s") -> socket.socket:
+    def client(self, uid: int | None = None, name: str = "s", groups: Sequence[int] = ()) -> socket.socket:
         sock = self._kept(socket.socket(socket.AF_UNIX))
-        with being(uid):
+        with being(uid, groups):
             sock.connect(str(self.folder / name))
         return sock
 
-    def begun(self, uid: int | None = None) -> tuple[socket.socket, socket.socket]:
+    def begun(self, uid: int | None = None, groups: Sequence[int] = ()) -> tuple[socket.socket, socket.socket]:
         """A client that has said hello, and its other end."""
-        client = self.client(uid)
+        client = self.client(uid, groups=groups)
         client.sendall(http2.BEGIN)
         server = self._kept(self.server.accept()[0])
         assert received(server, len(http2.BEGIN)) == http2.BEGIN
@@ -202,6 +191,42 @@ def test_who_says_nothing_is_let_go_of(rig_of: Callable[[Limits], Rig]) -> None:
     assert received(server, 17)
 
 
+PIECE = http2.frame(http2.CONTINUATION, 0, 1, bytes(1000))
+
+
+@pytest.mark.parametrize(
+    "sent", [PIECE * 70, http2.frame(http2.CONTINUATION, 4, 1, bytes(70_000))], ids=["many", "large"]
+)
+def test_a_header_block_has_a_most(rig: Rig, sent: bytes) -> None:
+    client, server = rig.begun()
+    begin = http2.call("/x", 1, flags=0)
+    within = PIECE * 60 + http2.frame(http2.CONTINUATION, http2.END_HEADERS, 1)
+    client.sendall(begin + within)
+    assert received(server, len(begin + within)) == begin + within
+    # WHEN the next one is larger THEN both sides are ended
+    with suppress(BrokenPipeError):
+        client.sendall(begin + sent)
+    assert len(rest(server)) < (1 << 16) + 70 * http2.HEADER_BYTES
+    assert rest(client) == b""
+    assert rig.counts("foreign") == 1
+
+
+@pytest.mark.parametrize(
+    "sent", [http2.call("/x", 1, flags=0), http2.call("/x", 1)[:-5]], ids=["no last frame", "half a frame"]
+)
+def test_a_header_block_has_an_end(rig_of: Callable[[Limits], Rig], sent: bytes) -> None:
+    rig = rig_of(replace(FREE, begin_seconds=0.05))
+    good, its_server = rig.begun()
+    client, server = rig.begun()
+    client.sendall(sent)
+    assert rest(server) == sent
+    assert rest(client) == b""
+    # AND who ends theirs stays, however long ago that was
+    good.sendall(http2.call("/x", 1))
+    assert received(its_server, len(http2.call("/x", 1)))
+    assert rig.counts("open") == 1
+
+
 def test_a_client_that_has_said_all_is_still_answered(rig: Rig) -> None:
     client, server = rig.begun()
     client.sendall(http2.call("/x", 1))
@@ -290,6 +315,21 @@ def test_connections_of_one_user(rig_of: Callable[[Limits], Rig]) -> None:
 
 
 @needs_root
+def test_members_of_the_admin_group_are_not_limited(rig_of: Callable[[Limits], Rig]) -> None:
+    group, many = 7654, range(20_000, 20_100)  # more groups than are asked for at first
+    nothing = Rates(NOTHING_MORE, 2, NOTHING_MORE, 20)
+    rig = rig_of(replace(FREE, each=1, answered_each=0, user=nothing, admins=group))
+    for groups in ((group,), (*many, group)):
+        for _ in range(3):
+            client, server = rig.begun(ALICE, groups)
+            client.sendall(calls(10))
+            assert received(server, len(calls(10))) == calls(10)
+    # WHEN she comes without it, by a session from before THEN she is as others are
+    rig.begun(ALICE, many)
+    assert rest(rig.client(ALICE, groups=many)) == b""
+
+
+@needs_root
 def test_a_full_host_has_room_for_who_has_less_than_the_others(rig_of: Callable[[Limits], Rig]) -> None:
     rig = rig_of(replace(FREE, host=4, answered_each=0))
     for _ in range(4):
@@ -351,7 +391,15 @@ def test_nothing_of_a_flood_is_lost(rig_of: Callable[[Limits], Rig]) -> None:
 
 @needs_root
 @pytest.mark.parametrize(
-    "sent", [http2.frame(http2.PING, 0, 0, bytes(8)), http2.frame(http2.SETTINGS), http2.frame(http2.DATA, 0, 1)]
+    "sent",
+    [
+        http2.frame(http2.PING, 0, 0, bytes(8)),
+        http2.frame(http2.SETTINGS),
+        http2.frame(http2.DATA, 0, 1),
+        http2.frame(http2.DATA, 0, 1, bytes(1100)),
+        http2.call("/x", 1, flags=0) + http2.frame(http2.CONTINUATION, 4, 1, bytes(1000)),
+    ],
+    ids=["ping", "settings", "data", "just no small data", "continuation"],
 )
 def test_small_frames_have_a_rate(rig_of: Callable[[Limits], Rig], sent: bytes) -> None:
     rig = rig_of(replace(FREE, user=Rates(MUCH, MUCH, NOTHING_MORE, 50)))
@@ -456,3 +504,38 @@ def test_without_descriptors_it_waits_and_goes_on(rig: Rig) -> None:
     with waiting:
         until(lambda: rig.counts("open") == 4, "it is in, too")
     assert clients
+
+
+@contextmanager
+def entrance(rig: Rig, name: str, admin_group: str = "") -> Iterator[Entrance]:
+    """One that lets nobody in who is like others."""
+    made = Entrance(str(rig.folder / "grpc"), replace(FREE, each=0, answered_each=0), admin_group)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(rig.folder / name))
+    (rig.folder / name).chmod(0o666)
+    listener.listen(100)
+    made.listen(listener)
+    try:
+        yield made
+    finally:
+        made.close(0)
+
+
+@needs_root
+def test_who_is_refused_again_and_again_is_told_of_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    refused = 0
+    with entrance(rig, "again") as made:
+        for _ in range(5):
+            assert rest(rig.client(ALICE, "again")) == b""
+            refused += made.look()
+    assert refused == 5
+    assert caplog.text.count("connections refused") == 1
+
+
+@needs_root
+@pytest.mark.parametrize(("admins", "refused"), [("", 1), ("no-such-group", 1), (grp.getgrgid(0).gr_name, 0)])
+def test_the_admin_group_is_looked_up_by_its_name(rig: Rig, admins: str, refused: int) -> None:
+    with entrance(rig, "of", admins) as made:
+        rig.client(ALICE, "of", groups=(0,))
+        until(lambda: made.counts().refused + made.counts().open == 1, "it is in, or refused")
+        assert made.counts().refused == refused

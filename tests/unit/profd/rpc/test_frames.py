@@ -13,9 +13,23 @@ from tests.support import http2
 
 streams = st.integers(0, 2**31 - 1)
 first = st.builds(http2.frame, st.just(http2.SETTINGS), st.integers(0, 255), streams, st.binary(max_size=40))
-headers = st.builds(http2.frame, st.just(http2.HEADERS), st.integers(0, 255), st.integers(1, 2**31 - 1), st.binary())
+flags = st.integers(0, 255)
+
+
+def header_block(stream: int, pieces: list[bytes], flags: int) -> bytes:
+    """HEADERS, and CONTINUATION for the rest; the last one says so."""
+    kinds = [http2.HEADERS, *[http2.CONTINUATION] * (len(pieces) - 1)]
+    last = len(pieces) - 1
+    ends = [flags | http2.END_HEADERS if at == last else flags & ~http2.END_HEADERS for at in range(len(pieces))]
+    return b"".join(http2.frame(kind, end, stream, piece) for kind, end, piece in zip(kinds, ends, pieces, strict=True))
+
+
+headers = st.builds(
+    header_block, st.integers(1, 2**31 - 1), st.lists(st.binary(max_size=60), min_size=1, max_size=4), flags
+)
+of_blocks = (http2.HEADERS, http2.CONTINUATION)
 others = st.builds(
-    *(http2.frame, st.integers(0, 255).filter(lambda kind: kind != http2.HEADERS), st.integers(0, 255), streams),
+    *(http2.frame, st.integers(0, 255).filter(lambda kind: kind not in of_blocks), flags, streams),
     st.binary(max_size=300),
 )
 
@@ -78,6 +92,11 @@ def test_whatever_follows_the_preface_fuzz(data: bytes, places: list[int]) -> No
         http2.PREFACE + http2.frame(http2.DATA, 0, 1, b"x"),
         http2.PREFACE + http2.call("/x", 1),
         http2.BEGIN + http2.frame(http2.HEADERS, 4, 0, b"x"),
+        http2.BEGIN + http2.frame(http2.CONTINUATION, 4, 1, b"x"),
+        http2.BEGIN + http2.call("/x", 1) + http2.frame(http2.CONTINUATION, 4, 1, b"x"),
+        http2.BEGIN + http2.call("/x", 1, flags=0) + http2.frame(http2.PING, 0, 0, bytes(8)),
+        http2.BEGIN + http2.call("/x", 1, flags=0) + http2.call("/x", 3),
+        http2.BEGIN + http2.call("/x", 1, flags=0) + http2.frame(http2.CONTINUATION, 4, 3, b"x"),
     ],
 )
 def test_what_is_no_http2(sent: bytes) -> None:

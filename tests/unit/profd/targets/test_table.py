@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from profd.errors import Exhausted, NotFound
+from profd.targets import look_rate as look_rate_module
 from profd.targets import table as table_module
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
@@ -228,18 +229,60 @@ def test_no_descriptor_left_is_not_the_end_of_a_process(monkeypatch) -> None:
         ProcessTable().pidfd(process_of_self().id)
 
 
-def test_mappings_of_one_user_are_read_so_far_and_others_anyway(
+OTHERS = "1001\t1001\t1001\t1001"
+TORCH = [f"{SITE}/torch/lib/libtorch_cpu.so"]
+
+
+class Clock:
+    """Stands still unless it is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(look_rate_module, "PROC_LOOK_BYTES_BURST", 1)
+        monkeypatch.setattr(table_module, "LookRate", lambda: look_rate_module.LookRate(lambda: self.now))
+
+
+def test_what_changes_of_one_user_is_read_so_far_and_of_others_anyway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_module, "PROC_MAPS_BYTES_PER_UID", 1)
-    torch = [f"{SITE}/torch/lib/libtorch_cpu.so"]
+    clock = Clock(monkeypatch)
     for pid in (8, 9):
-        Fake(tmp_path, pid, maps=torch).write()
-    Fake(tmp_path, 10, maps=torch, uids="1001\t1001\t1001\t1001").write()
+        Fake(tmp_path, pid, maps=TORCH, environ={"RANK": "3"}).write()
+    Fake(tmp_path, 10, maps=TORCH, uids=OTHERS).write()
     table = ProcessTable(tmp_path)
-    assert [process.framework for process in table.snapshot()] == ["torch", "python", "torch"]
-    # WHEN it is looked at again THEN what was left out is not remembered as all that there is
-    assert [process.framework for process in table.snapshot()] == ["torch", "torch", "torch"]
+
+    def found() -> list[tuple[str, bool]]:
+        return [(process.framework, "change faster" in process.unread) for process in table.snapshot()]
+
+    # WHEN another list is made at once THEN it is the same: what one user's processes cost is no list's
+    for _ in range(2):
+        assert found() == [("torch", False), ("python", True), ("torch", False)]
+    # AND who is named is looked at; AND what was left out is not remembered as all that there is
+    assert table.get(9).framework == "torch"
+    clock.now = 1.0
+    assert found() == [("torch", False)] * 3
+
+
+def test_what_changed_since_is_shown_as_it_was_and_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    fake = Fake(tmp_path, 8, maps=["/usr/bin/python3.11"]).write()
+    table = ProcessTable(tmp_path)
+    assert not table.snapshot()[0].unread
+    fake.maps, fake.vsize = TORCH, fake.vsize + (1 << 30)
+    fake.write()
+    [process] = table.snapshot()
+    assert (process.framework, bool(process.unread)) == ("python", True)
+    clock.now = 1.0
+    [process] = table.snapshot()
+    assert (process.framework, process.unread) == ("torch", "")
+
+
+def test_a_setuid_program_is_on_account_of_who_began_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    Fake(tmp_path, 8, uids="1000\t0\t0\t0").write()
+    Fake(tmp_path, 9, maps=TORCH, uids="0\t0\t0\t0").write()
+    Fake(tmp_path, 10, maps=TORCH).write()
+    assert [bool(process.unread) for process in ProcessTable(tmp_path).snapshot()] == [False, False, True]
 
 
 def test_nobody_holds_the_lock_while_a_process_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
+from profd.limits import SHARES_CROWD_FACTOR
 from profd.trust.rates import Rate, Rates
 from profd.trust.shares import Holder, Refused, Share, Shares
 
@@ -47,6 +49,15 @@ def test_a_full_host_refuses_those_who_have_most() -> None:
         # They have all of it, and still nobody is without.
         assert [taken(shares, user(uid), held, tries=9) for uid in (3, 4, 5)] == [2, 2, 1]
         assert [taken(shares, user(uid), held, tries=9) for uid in (1, 3)] == [0, 0]
+
+
+def test_users_without_number_do_not_have_a_part_each_without_end() -> None:
+    # Each comes with its part, as an owner of many uids would have it.
+    share = replace(SHARE, host=100, each=100)
+    shares = Shares(share)
+    with ExitStack() as held:
+        given = sum(taken(shares, user(uid), held, tries=100) for uid in range(1, 100))
+        assert given == SHARES_CROWD_FACTOR * share.host
 
 
 def test_root_has_what_others_cannot_use_up() -> None:

@@ -60,6 +60,32 @@ async def test_captures_of_one_user_are_all_stored_one_after_the_other() -> None
     assert (turns.free, turns.waiting) == (2, 0)
 
 
+@pytest.mark.parametrize(("first", "second"), [(Kind.CAPTURE, Kind.QUESTION), (Kind.QUESTION, Kind.CAPTURE)])
+async def test_a_capture_and_a_question_of_one_user_leave_a_place_to_others_that_wait(
+    first: Kind, second: Kind
+) -> None:
+    turns: Turns[str] = Turns(2)
+    asked = [turn(1, first), turn(1, second), turn(2, Kind.QUESTION)]
+    tasks = [asyncio.ensure_future(turns.get(each)) for each in asked]
+    await asyncio.sleep(0)
+    turns.put("first")
+    turns.put("second")
+    await asyncio.sleep(0)
+    # The capture is first, whichever was asked for first.
+    assert [task.done() for task in tasks] == [first is Kind.CAPTURE, second is Kind.CAPTURE, True]
+    # AND the rest has its turn when the other's is done
+    turns.done(asked[2])
+    turns.put("second")
+    await asyncio.gather(*tasks)
+
+
+async def test_alone_or_beside_those_who_could_not_use_it_one_user_has_all_places() -> None:
+    assert await served(two(), turn(1, Kind.CAPTURE), turn(1, Kind.QUESTION)) == [True, True]
+    # One who waits with what lasts has no use for it while another's lasts.
+    asked = [turn(1, Kind.LONG), turn(2, Kind.LONG), turn(1, Kind.CAPTURE)]
+    assert await served(two(), *asked) == [True, False, True]
+
+
 async def test_the_only_place_goes_to_captures_in_turn() -> None:
     turns: Turns[str] = Turns(1)
     asked = [asyncio.ensure_future(turns.get(turn(uid, Kind.CAPTURE))) for uid in (1, 1, 2)]
@@ -109,11 +135,12 @@ async def test_a_place_comes_back_to_whose_turn_it_is() -> None:
     capture = asyncio.ensure_future(turns.get(turn(1, Kind.CAPTURE)))
     await asyncio.sleep(0)
     assert turns.crowded(1)
-    for uid, place, then in ((1, "first", capture), (2, "second", waiting[0])):
+    # The capture first, then who would not have all places by it.
+    for uid, place, then in ((1, "first", capture), (2, "second", waiting[2])):
         turns.done(turn(uid, Kind.QUESTION))
         turns.put(place)
         assert await then == place
-    assert [task.done() for task in waiting] == [True, False, False]
+    assert [task.done() for task in waiting] == [False, False, True]
 
 
 @pytest.mark.parametrize("given", [False, True])
