@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
-ROLES: Final = {"worker": b"profd.workers.process", "streamer": b"profclient.streamer", "sampler": b"py-spy"}
+ROLES: Final = {"worker": b"profd.workers.process", "streamer": b"profd.ingest.streamer", "sampler": b"py-spy"}
 
 
 def children() -> dict[int, list[int]]:

@@ -43,7 +43,8 @@ void open(Door* self, const std::string& server, nb::object limits, nb::bytes us
                           number("begin_seconds"),
                           number("end_seconds"),
                           rates(limits.attr("user")),
-                          rates(limits.attr("all"))};
+                          rates(limits.attr("all")),
+                          nb::cast<uid_t>(limits.attr("streamers"))};
   try {
     new (self) Door(server, native, {text(user_refusal), text(host_refusal)});
   } catch (const std::system_error& error) {

@@ -263,7 +263,7 @@ void Door::admit(int fd, uid_t uid) {
 // As trust/shares.py: a full host is no reason to refuse who has less than the others.
 Why Door::why_not(const User& user) const {
   if (user.free) return Why::NONE;
-  if (user.open >= limits_.each) return Why::OPEN_PER_USER;
+  if (user.open >= limits_.each && user.uid != limits_.streamers) return Why::OPEN_PER_USER;
   const int fair = limits_.host / (users_open_ + (user.open == 0));
   return open_ >= limits_.host && user.open >= fair ? Why::OPEN_ON_HOST : Why::NONE;
 }
@@ -272,7 +272,8 @@ User& Door::user_of(uid_t uid, Time now) {
   if (const auto found = users_.find(uid); found != users_.end()) return found->second;
   if (users_.size() >= forget_at_) forget_users(now);
   const bool free = uid == 0 || uid == own_;
-  return users_.try_emplace(uid, uid, free, limits_.user, now).first->second;
+  const Allowance::Rates& rates = uid == limits_.streamers ? limits_.all : limits_.user;
+  return users_.try_emplace(uid, uid, free, rates, now).first->second;
 }
 
 // Who has nothing here and could do all there is to do: nothing of them is worth remembering.

@@ -31,6 +31,7 @@ struct DoorLimits {
   double begin_seconds;  // that a client has to say that it speaks HTTP/2
   double end_seconds;    // from the end of one side to that of the connection
   Allowance::Rates user, all;
+  uid_t streamers;  // who has one connection for each user that is recorded, and what all may have
 };
 
 // What there is and was. `refused` counts connections, `throttled` the times that one had to wait.

@@ -14,7 +14,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from profd import limits
+from profd import limits, nobody
 from profd._host import Door
 from profd.rpc.errors import METADATA_KEY, detail, status_code
 from profd.trust.shares import Refused
@@ -52,6 +52,7 @@ class Limits:
         *(limits.STREAMS_HOST_PER_SECOND, limits.STREAMS_HOST_BURST),
         *(limits.FRAMES_HOST_PER_SECOND, limits.FRAMES_HOST_BURST),
     )
+    streamers: int = nobody.STREAMER  # a connection for each user who is recorded: the host's limits are theirs
 
 
 @dataclass(frozen=True, slots=True)

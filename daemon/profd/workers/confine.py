@@ -88,15 +88,16 @@ def allow_system_calls() -> tuple[list[str], int | None]:
     """
     if not calls.known():
         return [], None
-    listener = _install(calls.program(os.getpid(), ask=True), _NEW_LISTENER)
+    listener = install(calls.program(os.getpid(), ask=True), _NEW_LISTENER)
     if listener >= 0:
         return [SYSTEM_CALLS], listener
-    if _install(calls.program(os.getpid(), ask=False), 0) == 0:
+    if install(calls.program(os.getpid(), ask=False), 0) == 0:
         return [SYSTEM_CALLS, "unknown calls are not logged"], None
     return [], None
 
 
-def _install(program: bytes, flags: int) -> int:
+def install(program: bytes, flags: int) -> int:
+    """Have the kernel ask this filter from now on; 0, or the listener of NEW_LISTENER. Negative: it does not."""
     buffer = ctypes.create_string_buffer(program)
     argument = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     words = [ctypes.c_long(word) for word in (_SECCOMP[os.uname().machine], _SET_MODE_FILTER, flags)]
