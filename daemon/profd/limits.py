@@ -240,6 +240,7 @@ KINETO_UNKNOWN_PER_UID_MAX: Final = 128
 # Processes that do not answer: stuck within execve, or behind pages of a file system that is (targets/guarded.py)
 PROC_WAIT_SECONDS: Final = 0.25  # for one look into a process, while what looks waits; ten times that while it runs
 PROC_WAIT_LOOP_SECONDS: Final = 0.02  # the same on an event loop
+PROC_SIGHT_SECONDS: Final = 1.0  # that no child could be made is believed, unless one is
 PROC_WAIT_SECONDS_PER_UID: Final = 0.5  # for all processes of a user, in PROC_STUCK_SECONDS
 PROC_WAIT_SECONDS_ALL: Final = 2.0  # for all processes; beyond it each has PROC_WAIT_SECONDS_MIN
 PROC_WAIT_SECONDS_MIN: Final = 0.01

@@ -84,9 +84,13 @@ class ProcessTable:
         self._lock = threading.Lock()
 
     def snapshot(self) -> list[Process]:
-        """Every process but kernel threads, by pid; those that end meanwhile may be missing."""
+        """Every process but kernel threads, by pid; those that end meanwhile may be missing.
+
+        Raises Exhausted where none can be looked into.
+        """
         maps = _Budget()
         found = [process for pid in self._pids() if (process := self._read(pid, maps)) is not None]
+        _require_sight()
         present = {process.id for process in found}
         with self._lock:
             for gone in self._facts.keys() - present:
@@ -95,8 +99,11 @@ class ProcessTable:
         return found
 
     def get(self, pid: int) -> Process | None:
-        """One process, None if there is none of this pid or it is a kernel thread."""
-        return self._read(pid, _Budget())
+        """One process, None if there is none of this pid or it is a kernel thread. Raises Exhausted as `snapshot`."""
+        found = self._read(pid, _Budget())
+        if found is None:
+            _require_sight()
+        return found
 
     def recall(self, pid: int) -> Process | None:
         """The same by what is remembered of it, where that still holds; None where files must be read that may wait.
@@ -118,6 +125,8 @@ class ProcessTable:
     def alive(self, process: ProcessId) -> bool:
         """Is this very process (not another of its pid) still running or stopped?"""
         stat = procfs.stat_of(process.pid, self._root)
+        if stat is None and procfs.blind():  # which is no word of its end
+            return starts.known(process.pid) == process.start_ticks
         return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
 
     def children(self, process: ProcessId) -> list[Process]:
@@ -285,6 +294,11 @@ class ProcessTable:
                 name = str(uid)
             self._users[uid] = name
         return name
+
+
+def _require_sight() -> None:
+    if why := procfs.blind():
+        raise Exhausted(why)
 
 
 def _names_python(executable: str, command: bytes) -> bool:
