@@ -262,6 +262,7 @@ PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daem
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
+SAMPLER_THREADS_MAX: Final = 16  # that a sampler starts; py-spy starts two
 OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; everybody else's builds wait for it
 OBSERVER_QUIET_SECONDS: Final = 3600.0  # without builds for a user whose build took longer
 OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
