@@ -267,7 +267,7 @@ OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; everybody el
 OBSERVER_QUIET_SECONDS: Final = 3600.0  # without builds for a user whose build took longer
 OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
 OBSERVER_BUILDS_MAX: Final = 1024  # that are remembered, and processes that want one
-OBSERVER_TASKS_MAX: Final = 64  # processes and threads that a build starts: 8 of gcc, 5 more with CUDA
+OBSERVER_TASKS_MAX: Final = 64  # processes and threads that a build starts: 8 with gcc and no CUDA
 OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder
 
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)

@@ -27,9 +27,9 @@ _EVERY_THREAD: Final = 1  # SECCOMP_FILTER_FLAG_TSYNC
 
 def shut_in() -> None:
     """For good."""
-    # Of its own uid are only other streamers, and these are not to look into it either.
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if os.geteuid() == nobody.STREAMER:  # the kernel counts the tasks of a uid
+    if os.geteuid() == nobody.STREAMER:
+        # Of this uid are only other streamers: these are not to look into it either, and share a number of tasks.
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
         limit(resource.RLIMIT_NPROC, STREAMER_TASKS_MAX)
     landlock.restrict([*code.places(), _SEED], [])
     if calls.known():

@@ -22,6 +22,7 @@ from profd.observers.tasks import Tasks
 from profd.observers.torch_of import Wanted, still_there
 from profd.sealed import sealed
 from profd.targets import procfs
+from profd.workers.listener import kernel_is
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _POLL_SECONDS: Final = 0.1
@@ -75,6 +76,8 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
 
 def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> tuple[subprocess.Popen[bytes], int]:
     """The process, and the listener of what it starts. Raises OSError."""
+    if not kernel_is(5, 5):
+        raise _not_counted()
     who = (wanted.uid, wanted.gid) if change_identity else (-1, -1)
     with contextlib.ExitStack() as opened:
         ours, theirs = map(opened.enter_context, socket.socketpair())
@@ -106,12 +109,16 @@ def command() -> list[str]:
     return [sys.executable, "-P", "-s", "-m", "profclient.torch.builder"]
 
 
+def _not_counted() -> OSError:
+    return OSError(errno.ENOSYS, "the kernel does not let what it starts be counted", "seccomp_unotify")
+
+
 def _listener(conversation: socket.socket) -> int:
     """Of the filter that bounds what the process starts, before it is anybody's but ours. Raises OSError."""
     conversation.settimeout(_LISTENER_SECONDS)
     _, listeners, _, _ = socket.recv_fds(conversation, 1, 1)
     if not listeners:
-        raise OSError(errno.ENOSYS, "the kernel does not let what it starts be counted (seccomp_unotify)", "seccomp")
+        raise _not_counted()
     os.set_inheritable(listeners[0], False)
     return listeners[0]
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import select
 import struct
 from collections.abc import Callable
@@ -17,6 +18,12 @@ _SEND: Final = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND
 _ASKED: Final = struct.Struct("=QIIiI56x")  # id, pid, flags, number, architecture; instruction and arguments
 _ANSWER: Final = struct.Struct("=QqiI")  # id, value, error, flags
 _CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+
+
+def kernel_is(major: int, minor: int) -> bool:
+    """At least this one: 5.5 has answers that let a call go on, 5.6 has pidfd_getfd(2)."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return found is not None and (int(found[1]), int(found[2])) >= (major, minor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,25 +11,22 @@ import ctypes
 import errno
 import logging
 import os
-import re
 import socket
 from typing import Final
 
 from profd.limits import SAMPLER_THREADS_MAX
 from profd.sources.pyspy.permission import Rights
-from profd.workers.listener import Listener, Question
+from profd.workers.listener import Listener, Question, kernel_is
 
 log = logging.getLogger("profd.sources.pyspy")
 
-_SINCE: Final = (5, 6)  # pidfd_getfd(2), and answers that let a call go on
 _SYS_PIDFD_GETFD: Final = 438
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def can_be_counted() -> bool:
     """By this daemon, on this kernel."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return Rights.mine().capable and found is not None and (int(found[1]), int(found[2])) >= _SINCE
+    return Rights.mine().capable and kernel_is(5, 6)
 
 
 class Threads:
