@@ -10,7 +10,7 @@ from typing import Final
 
 ROLES: Final = {
     "worker": b"profd.workers.process",
-    "streamer": b"profclient.streamer",
+    "streamer": b"profd.ingest.streamer",
     "sampler": b"py-spy",
     "porter": b"profd-porter",
 }

@@ -57,7 +57,7 @@ async def _soak(seconds: float, pause_seconds: float) -> dict[str, Any]:
 async def _begin(rig: IngestRig, folder: Path, job: RecordingJob) -> tuple[Any, Any]:
     folder.mkdir()
     intake = await rig.ingest.expect(job.incarnation, EPOCH, os.getuid(), folder)
-    drain = rig.streamers.drain(os.getuid(), os.getgid(), job.incarnation, EPOCH, job.fd)
+    drain = rig.streamers.drain(os.getuid(), job.incarnation, EPOCH, job.fd)
     os.close(job.fd)
     return intake, drain
 

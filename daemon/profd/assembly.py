@@ -296,7 +296,7 @@ class Daemon:
         return sources
 
     async def _serve_calls(self) -> RpcServer:
-        guard = Guard(self._tokens, self._audit, self._metrics)
+        guard = Guard(self._tokens, self._audit, self._metrics, self._streamers.payer)
         server = RpcServer(self._config.socket, guard, self._servicers(), self._config.admin_group)
         self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
         path = self._config.socket
@@ -358,6 +358,7 @@ class Daemon:
             only_uid=os.geteuid() if config.user else None,
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
             on_refused=lambda kind: self._metrics.refusals.labels(kind).inc(),
+            payer=self._streamers.payer,
         )
         self._keep_listening("control", config.control, server)
 

@@ -152,6 +152,7 @@ LEADS_BYTES_MAX: Final = (
 )  # that all streamers may have allocated, and no more than a quarter of the daemon's room
 LEADS_BYTES_PER_UID_MAX: Final = 128 * MiB
 STREAMER_RESTARTS_MAX: Final = 5  # of the streamer of one drain, in a row: acked chunks start the count anew
+STREAMER_TASKS_MAX: Final = 384  # threads of all streamers, which have one uid; each has nine and more
 STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, JSON
 
 # Workers
@@ -251,6 +252,7 @@ KINETO_UNKNOWN_PER_UID_MAX: Final = 128
 # Processes that do not answer: stuck within execve, or behind pages of a file system that is (targets/guarded.py)
 PROC_WAIT_SECONDS: Final = 0.25  # for one look into a process, while what looks waits; ten times that while it runs
 PROC_WAIT_LOOP_SECONDS: Final = 0.02  # the same on an event loop
+PROC_SIGHT_SECONDS: Final = 1.0  # that no child could be made is believed, unless one is
 PROC_WAIT_SECONDS_PER_UID: Final = 0.5  # for all processes of a user, in PROC_STUCK_SECONDS
 PROC_WAIT_SECONDS_ALL: Final = 2.0  # for all processes; beyond it each has PROC_WAIT_SECONDS_MIN
 PROC_WAIT_SECONDS_MIN: Final = 0.01
@@ -284,10 +286,12 @@ PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daem
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
+SAMPLER_THREADS_MAX: Final = 16  # that a sampler starts; py-spy starts two
 OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; everybody else's builds wait for it
 OBSERVER_QUIET_SECONDS: Final = 3600.0  # without builds for a user whose build took longer
 OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
 OBSERVER_BUILDS_MAX: Final = 1024  # that are remembered, and processes that want one
+OBSERVER_TASKS_MAX: Final = 64  # processes and threads that a build starts: 8 with gcc and no CUDA
 OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder
 
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)

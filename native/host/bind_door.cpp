@@ -45,7 +45,8 @@ void open(Door* self, const std::string& server, nb::object limits, nb::bytes us
                           number("end_seconds"),
                           rates(limits.attr("user")),
                           rates(limits.attr("all")),
-                          nb::cast<gid_t>(limits.attr("admins"))};
+                           nb::cast<gid_t>(limits.attr("admins")),
+                           nb::cast<uid_t>(limits.attr("streamers"))};
   try {
     new (self) Door(server, native, {text(user_refusal), text(host_refusal)});
   } catch (const std::system_error& error) {

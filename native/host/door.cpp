@@ -281,13 +281,14 @@ void Door::admit(int fd, const ucred& peer) {
 // As trust/shares.py: a full host is no reason to refuse who has less than the others.
 Why Door::why_not(const User& user) const {
   if (user.free) return Why::NONE;
-  if (user.open >= limits_.each) return Why::OPEN_PER_USER;
+  if (user.open >= limits_.each && user.uid != limits_.streamers) return Why::OPEN_PER_USER;
   const int fair = limits_.host / (users_open_ + (user.open == 0));
   return open_ >= limits_.host && user.open >= fair ? Why::OPEN_ON_HOST : Why::NONE;
 }
 
 bool Door::is_free(int fd, const ucred& peer) const {
   if (peer.uid == 0 || peer.uid == own_) return true;
+  if (peer.uid == limits_.streamers) return false;  // which may have the group of the socket, and that be the admins'
   if (limits_.admins == static_cast<gid_t>(-1)) return false;
   return peer.gid == limits_.admins || is_member(fd, limits_.admins);
 }
@@ -296,7 +297,8 @@ User& Door::user_of(uid_t uid, bool free, Time now) {
   const std::uint64_t key = std::uint64_t{free} << 32 | uid;
   if (const auto found = users_.find(key); found != users_.end()) return found->second;
   if (users_.size() >= forget_at_) forget_users(now);
-  return users_.try_emplace(key, uid, free, limits_.user, now).first->second;
+  const Allowance::Rates& rates = uid == limits_.streamers ? limits_.all : limits_.user;
+  return users_.try_emplace(key, uid, free, rates, now).first->second;
 }
 
 // Who has nothing here and could do all there is to do: nothing of them is worth remembering.

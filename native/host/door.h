@@ -35,6 +35,7 @@ struct DoorLimits {
   double end_seconds;    // from the end of one side to that of the connection
   Allowance::Rates user, all;
   gid_t admins = static_cast<gid_t>(-1);  // whose members are free, as root is; -1: there are none
+  uid_t streamers;  // who has one connection for each user that is recorded, and what all may have
 };
 
 // What there is and was. `refused` counts connections, `foreign` those that do not keep to HTTP/2 or to the limits of a

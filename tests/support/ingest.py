@@ -2,7 +2,7 @@
 
 async with ingest_rig(folder) as rig:
     intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), folder)
-    drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
+    drain = rig.streamers.drain(os.getuid(), INCARNATION, EPOCH, fd)
 """
 
 from __future__ import annotations

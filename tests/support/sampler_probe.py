@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 
 TARGET, OTHER = int(sys.argv[1]), int(sys.argv[2])
 CALLS = [int(number) for number in sys.argv[3].split(",")]
@@ -67,6 +68,16 @@ def seized(pid):
     return said
 
 
+def threads():
+    """How many can be started; the last thing that is tried."""
+    for count in range(200):
+        try:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        except RuntimeError:
+            return count
+    return 200
+
+
 def status():
     with open("/proc/self/status") as file:
         lines = dict(line.split(":", 1) for line in file)
@@ -103,4 +114,6 @@ found = {
     "sizes": {path: size_of(path) for path in PATHS},
     "calls": sorted({call(number, 0, 0, 0, 0, 0, 0) for number in CALLS}),
 }
+found["threads"] = threads()
 print(json.dumps(found), flush=True)
+os._exit(0)

@@ -108,10 +108,10 @@ class Rig:
         self.intakes.append(StandInIntake(directory / "chunks.pfc"))
         return self.intakes[-1]
 
-    def why_not(self, uid: int, gid: int) -> str:
+    def why_not(self) -> str:
         return self.unable
 
-    def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> StandInDrain:
+    def drain(self, uid: int, incarnation: int, epoch: int, fd: int) -> StandInDrain:
         self.drains.append(StandInDrain(self.intakes[-1], os.fstat(fd).st_size))
         self.prepare(self.drains[-1])
         return self.drains[-1]

@@ -1,4 +1,4 @@
-"""What a streamer gives up before it reads an arena: it has a target's identity, and needs nothing of it."""
+"""What a streamer gives up before it reads an arena, which a target writes."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def drop_privileges() -> None:
 
 
 def limit(which: int, value: int) -> None:
-    """A resource is limited to this much, or what it is limited to already."""
+    """A resource is limited to this much, or what it is limited to already, for good."""
     hard = resource.getrlimit(which)[1]
-    resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+    allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (allowed, allowed))

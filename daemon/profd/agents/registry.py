@@ -82,9 +82,7 @@ class Registry:
     No connection is read or closed here: porters do that, which nobody waits for.
     """
 
-    def __init__(
-        self, only_uid: int | None = None, *, change_identity: bool = False, share: Share = ATTACHED
-    ) -> None:
+    def __init__(self, only_uid: int | None = None, *, change_identity: bool = False, share: Share = ATTACHED) -> None:
         """`only_uid`: serve nobody else. `change_identity`: porters run as nobody's uid."""
         self.porters = Porters(change_identity=change_identity)
         self.on_orphan: Orphan = _let_go

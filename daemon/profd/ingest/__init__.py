@@ -1,7 +1,7 @@
 """Event chunks from arenas to the journal: what the source `sdk` uses of it.
 
     intake = await ingest.expect(incarnation, epoch, uid, directory)
-    drain = streamers.drain(uid, gid, incarnation, epoch, fd)
+    drain = streamers.drain(uid, incarnation, epoch, fd)
     ...                                   # the target records, the streamer drains
     await drain.finish(target_died=False) # after STOPPED, EOF, or a bounded wait for either
     await intake.finished.wait()          # bounded by the caller
@@ -39,7 +39,7 @@ finished; the chunks it had not freed come again and are removed as duplicates.
 - `restarts`: how often its streamer had to be started again;
 - `close()`: idempotent; the streamer lets go of the arena whatever is left.
 
-`Streamers.why_not(uid, gid)` says beforehand whether a streamer can run as the owner of a process.
+`Streamers.why_not()` says beforehand whether streamers can run.
 
 Parts: `chunk` (the header, checked), `ledger` (what has been seen; pure),
 `journal_file`, `sink` (both together), `writer` (the threads), `intake`;

@@ -56,8 +56,8 @@ class StreamerProcess:
         self.id = ProcessId(process.pid, start_ticks(process.pid))  # it is not reaped, so the number is its
 
     @classmethod
-    async def start(cls, grpc_socket: Path, identity: tuple[int, int] | None) -> StreamerProcess:
-        """Start one, as (uid, gid) or as the daemon is. Raises NotStarted."""
+    async def start(cls, grpc_socket: Path, identity: int | None) -> StreamerProcess:
+        """Start one, with this uid and gid or as the daemon is. Raises NotStarted."""
         starting = asyncio.ensure_future(asyncio.to_thread(cls._start, grpc_socket, identity))
         try:
             return await asyncio.shield(starting)
@@ -67,15 +67,15 @@ class StreamerProcess:
             raise
 
     @classmethod
-    def _start(cls, grpc_socket: Path, identity: tuple[int, int] | None) -> StreamerProcess:
+    def _start(cls, grpc_socket: Path, identity: int | None) -> StreamerProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         who: dict[str, Any] = {}
         if identity is not None:
             # Set between fork and exec, in C: the program never runs with what the daemon may.
-            who = {"user": identity[0], "group": identity[1], "extra_groups": _groups(grpc_socket)}
-        command = [sys.executable, "-P", "-m", "profclient.streamer", "--link", str(theirs.fileno())]
-        # Its stderr. Not the daemon's own, which is its log: who has the streamer's uid can take its descriptors.
+            who = {"user": identity, "group": identity, "extra_groups": _groups(grpc_socket)}
+        command = [sys.executable, "-P", "-m", "profd.ingest.streamer", "--link", str(theirs.fileno())]
+        # Its stderr. Not the daemon's own, which is its log.
         words = sealed(b"\0" * _WORDS_BYTES)
         try:
             with theirs:
@@ -92,10 +92,10 @@ class StreamerProcess:
         except OSError as error:
             ours.close()
             words.close()
-            as_whom = f" as uid {identity[0]}" if identity is not None else ""
+            as_whom = f" as uid {identity}" if identity is not None else ""
             raise NotStarted(
                 f"no streamer could be started{as_whom}: {error.strerror} ({error.filename or sys.executable}). "
-                "Targets' owners must be able to read and run the daemon's Python"
+                "It must be able to read and run the daemon's Python"
             ) from error
         return cls(process, ours, words)
 
@@ -190,10 +190,7 @@ class StreamerProcess:
 
 
 def _groups(grpc_socket: Path) -> list[int]:
-    """What it takes to connect: nothing, or the group that the operator has given the socket to.
-
-    The target has it, or could not have attached.
-    """
+    """What it takes to connect: nothing, or the group that the operator has given the socket to."""
     found = grpc_socket.stat()
     return [] if found.st_mode & stat.S_IWOTH else [found.st_gid]
 

@@ -1,11 +1,12 @@
 """The streamer processes: one per uid, started when an arena is to be drained, started again when it dies.
 
-That of root's processes has a uid of its own, which is nobody's, and is known
-by its process: it may send what it was given to drain, and nothing else.
+All have a uid that is nobody's, so that no user may trace, signal or limit
+theirs, and are known by their process: each may send what it was given to
+drain, and nothing else, and uses up the shares of the user whom it serves.
 
 The daemon keeps a descriptor of every arena until it is drained, so whatever
-happens to a streamer, the next one goes on where the acks ended. A streamer has
-the identity of the targets, so it is trusted with nothing: what it says here
+happens to a streamer, the next one goes on where the acks ended. A streamer
+reads what targets write, so it is trusted with nothing: what it says here
 only says when to stop waiting; what it sends is checked like any client's.
 """
 
@@ -28,7 +29,6 @@ from profd.targets.process import ProcessId
 from profd.workers.identity import unreadable
 
 _LOOK_AGAIN_SECONDS: Final = 60.0  # at whether an identity can run our Python: some 100 stat(2)
-_IDENTITIES_KEPT: Final = 256
 RESTART_SECONDS: Final = 0.2  # between two starts, times the starts before
 
 log = logging.getLogger("profd.ingest")
@@ -133,7 +133,7 @@ class Streamers:
         change_identity: bool,
         room: Room = lambda: None,
     ) -> None:
-        """`socket`: of gRPC. `find`: the intake of (incarnation, epoch). `change_identity`: take the target's uid.
+        """`socket`: of gRPC. `find`: the intake of (incarnation, epoch). `change_identity`: to a uid that is nobody's.
         `room`: memory that the daemon may still take.
         """
         self.leads = Leads(room)
@@ -142,36 +142,41 @@ class Streamers:
         self._change_identity = change_identity
         self._past_cpu_seconds = 0.0
         self._uids: dict[int, _Uid] = {}
-        self._unreadable: dict[tuple[int, int], tuple[float, str]] = {}  # by identity: good until, and a path
+        self._unreadable = (0.0, "")  # good until, and a path
 
-    def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> Drain:
+    def drain(self, uid: int, incarnation: int, epoch: int, fd: int) -> Drain:
         """Have an arena drained by the streamer of this uid. Raises NotFound, or OSError without descriptors."""
         intake = self._find(incarnation, epoch)
         owner = self._uids.get(uid)
         if owner is None:
-            owner = self._uids[uid] = _Uid(self._socket, self._identity(uid, gid), lambda: self._forget(uid))
+            owner = self._uids[uid] = _Uid(self._socket, self._identity, lambda: self._forget(uid))
         drain = Drain(owner, (incarnation, epoch), os.dup(fd), intake, self.leads.begin(uid, fd))
         owner.add(drain)
         return drain
 
-    def why_not(self, uid: int, gid: int) -> str:
-        """A sentence when no streamer can run with this identity, else empty."""
-        identity = self._identity(uid, gid)
-        if identity is None:
-            return ""
-        known = self._unreadable.get(identity)
-        if known is None or known[0] < time.monotonic():
-            known = self._unreadable[identity] = (time.monotonic() + _LOOK_AGAIN_SECONDS, unreadable(*identity))
-            while len(self._unreadable) > _IDENTITIES_KEPT:
-                del self._unreadable[next(iter(self._unreadable))]
-        path = known[1]
-        return f"uid {identity[0]} cannot read {path}, which the streamer of its events needs to run" if path else ""
-
-    def _identity(self, uid: int, gid: int) -> tuple[int, int] | None:
-        """Whom the streamer of these targets runs as; None: as the daemon."""
+    def why_not(self) -> str:
+        """A sentence when no streamer can run here, else empty."""
         if not self._change_identity:
-            return None
-        return (nobody.STREAMER, nobody.STREAMER) if uid == 0 else (uid, gid)
+            return ""
+        if self._unreadable[0] < time.monotonic():
+            found = unreadable(nobody.STREAMER, nobody.STREAMER)
+            self._unreadable = (time.monotonic() + _LOOK_AGAIN_SECONDS, found)
+        path = self._unreadable[1]
+        return f"uid {nobody.STREAMER} cannot read {path}, which streamers need to run" if path else ""
+
+    def payer(self, uid: int, pid: int) -> int:
+        """Whose share a caller of this uid and pid uses up: of a streamer of ours, its user's.
+
+        That of root's processes has its own: what comes of them is bounded all the same.
+        """
+        if uid != nobody.STREAMER:
+            return uid
+        return next((owner for owner, one in self._uids.items() if one.pid == pid), 0) or uid
+
+    @property
+    def _identity(self) -> int | None:
+        """What uid and gid a streamer takes; None: the daemon's own."""
+        return nobody.STREAMER if self._change_identity else None
 
     def cpu_seconds(self) -> float:
         """CPU time of all streamers so far: what sending costs the host, outside of the jobs' processes."""
@@ -196,7 +201,7 @@ class Streamers:
 class _Uid:
     """The streamer of one uid, and what it drains."""
 
-    def __init__(self, socket: Path, identity: tuple[int, int] | None, forget: Callable[[], object]) -> None:
+    def __init__(self, socket: Path, identity: int | None, forget: Callable[[], object]) -> None:
         self._socket = socket
         self._identity = identity
         self._forget = forget

@@ -7,22 +7,35 @@ import contextlib
 import errno
 import fcntl
 import json
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
-from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS
+from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS, OBSERVER_TASKS_MAX
+from profd.observers.tasks import Tasks
 from profd.observers.torch_of import Wanted, still_there
 from profd.sealed import sealed
 from profd.targets import procfs
+from profd.workers.listener import kernel_is
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _POLL_SECONDS: Final = 0.1
 _KILLED_SECONDS: Final = 5.0
+_LISTENER_SECONDS: Final = 60.0  # a busy host
+_PACKAGES: Final = Path(__file__).resolve().parents[2]
+# Without site-packages, which cost as much as the rest of the start.
+_LAUNCH: Final = (
+    *(sys.executable, "-I", "-S", "-c"),
+    "import sys; sys.path.append(sys.argv.pop(1)); from profd.observers.launch import main; main(sys.argv[1:])",
+)
+
+log = logging.getLogger("profd.observers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,44 +53,74 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
     with contextlib.ExitStack() as opened:
         answer = opened.enter_context(sealed(b"\0" * OBSERVER_ANSWER_BYTES_MAX))
         try:
-            process = await asyncio.to_thread(_start, wanted, answer, change_identity=change_identity)
+            process, listener = await asyncio.to_thread(_start, wanted, answer, change_identity=change_identity)
         except OSError as error:
             return Built(
                 f"the builder could not be started: {error.strerror} ({error.filename or sys.executable})", again=True
             )
+        tasks = Tasks(listener, too_many=lambda: _end(process))
         try:
             done = await _ended(process, OBSERVER_BUILD_SECONDS)
         finally:
+            tasks.close()
             _end(process)
             await _ended(process, _KILLED_SECONDS)
             code = process.poll()
+        log.debug("a build has ended", extra={"tasks": tasks.started})
+        if tasks.used_up:
+            return Built(f"it started more than {OBSERVER_TASKS_MAX} processes and threads, and was ended")
         if not done or code is None:
             return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s", too_long=True)
         return _understood(os.pread(answer.fileno(), OBSERVER_ANSWER_BYTES_MAX, 0).rstrip(b"\0"), code)
 
 
-def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> subprocess.Popen[bytes]:
-    """Raises OSError."""
-    who: dict[str, Any] = {}
-    if change_identity:
-        # Set between fork and exec, in C: the program never runs with what the daemon may.
-        who = {"user": wanted.uid, "group": wanted.gid, "extra_groups": []}
+def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> tuple[subprocess.Popen[bytes], int]:
+    """The process, and the listener of what it starts. Raises OSError."""
+    if not kernel_is(5, 5):
+        raise _not_counted()
+    who = (wanted.uid, wanted.gid) if change_identity else (-1, -1)
     with contextlib.ExitStack() as opened:
+        ours, theirs = map(opened.enter_context, socket.socketpair())
         root = _root(wanted)
         if root is not None:
             opened.callback(os.close, root)
         asked = {**asdict(wanted), "root": "" if root is None else f"/proc/self/fd/{root}"}
-        return subprocess.Popen(
-            [sys.executable, "-P", "-s", "-m", "profclient.torch.builder"],
+        process = subprocess.Popen(
+            [*_LAUNCH, str(_PACKAGES), str(theirs.fileno()), *map(str, who), *command()],
             stdin=opened.enter_context(sealed(json.dumps(asked).encode(), fcntl.F_SEAL_WRITE)),
             stdout=answer,
             stderr=subprocess.DEVNULL,
-            pass_fds=[root] if root is not None else [],
+            pass_fds=[theirs.fileno(), *([] if root is None else [root])],
             cwd="/",
             env=_environment(),
             start_new_session=True,
-            **who,
         )
+        theirs.close()
+        try:
+            return process, _listener(ours)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+
+
+def command() -> list[str]:
+    """What builds."""
+    return [sys.executable, "-P", "-s", "-m", "profclient.torch.builder"]
+
+
+def _not_counted() -> OSError:
+    return OSError(errno.ENOSYS, "the kernel does not let what it starts be counted", "seccomp_unotify")
+
+
+def _listener(conversation: socket.socket) -> int:
+    """Of the filter that bounds what the process starts, before it is anybody's but ours. Raises OSError."""
+    conversation.settimeout(_LISTENER_SECONDS)
+    _, listeners, _, _ = socket.recv_fds(conversation, 1, 1)
+    if not listeners:
+        raise _not_counted()
+    os.set_inheritable(listeners[0], False)
+    return listeners[0]
 
 
 async def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

@@ -36,7 +36,7 @@ _INGEST_RATE: Final = Rate(
 _LOOK_RATE: Final = Rate("look_rate", "looks at the host's processes", limits.LOOKS_PER_SECOND, limits.LOOKS_BURST)
 _START_RATE: Final = Rate("start_rate", "starts of captures", limits.STARTS_PER_SECOND, limits.STARTS_BURST)
 
-_STREAM: Final = "/profd.v1.IngestService/Stream"
+STREAM: Final = "/profd.v1.IngestService/Stream"
 _IMPORT: Final = "/profd.v1.TraceService/Import"
 _STARTS: Final = frozenset(f"/profd.v1.CaptureService/{name}" for name in ("StartCapture", "RetryCapture"))
 _LOOKING: Final = frozenset(
@@ -59,7 +59,7 @@ class Calls:
     def enter(self, method: str, holder: Holder) -> None:
         """Count the call of this task until it has been answered. Raises Refused."""
         with ExitStack() as held:
-            if method == _STREAM:  # a streamer's: the job that it serves must not wait for what its user asks
+            if method == STREAM:  # a streamer's: the job that it serves must not wait for what its user asks
                 self._ingest_rate.take(holder)
                 held.enter_context(self._ingest.take(holder))
             else:

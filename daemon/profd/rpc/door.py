@@ -15,7 +15,7 @@ import socket
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profd import limits
+from profd import limits, nobody
 from profd._host import Door
 from profd.rare_line import RareLine
 from profd.rpc.errors import METADATA_KEY, detail, status_code
@@ -57,6 +57,7 @@ class Limits:
         *(limits.FRAMES_HOST_PER_SECOND, limits.FRAMES_HOST_BURST),
     )
     admins: int = NO_GROUP  # the gid whose members are not limited, as root is not
+    streamers: int = nobody.STREAMER  # a connection for each user who is recorded: the host's limits are theirs
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,20 @@ import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from profd import nobody
 from profd.errors import BadInput, Denied, ProfdError
 from profd.limits import RECEIVE_SECONDS
 from profd.metrics import Metrics
-from profd.rpc.calls import Calls, Unproved
+from profd.rpc.calls import STREAM, Calls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
 from profd.trust import caller as callers
+from profd.trust.caller import Caller
 from profd.trust.shares import Holder, Refused
 from profd.trust.token import Tokens, Unidentified
 
@@ -55,10 +58,18 @@ class Audit(Protocol):
 class Guard(_Interceptor):
     """Identifies and admits callers, turns our errors into statuses, audits denials."""
 
-    def __init__(self, tokens: Tokens, audit: Audit, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        audit: Audit,
+        metrics: Metrics,
+        payer: Callable[[int, int], int] = lambda uid, pid: uid,
+    ) -> None:
+        """`payer`: whose share a caller of this uid and pid uses up."""
         self._tokens = tokens
         self._audit = audit
         self._metrics = metrics
+        self._payer = payer
         self._calls = Calls()
         self.unproved = Unproved()
         self.draining = False
@@ -77,7 +88,7 @@ class Guard(_Interceptor):
         return call.wrapped(handler)
 
     def admit(self, method: str, token: str) -> None:
-        """Set the caller of this call, and count it. Raises Unidentified, Refused or Draining."""
+        """Set the caller of this call, and count it. Raises Unidentified, Refused, Denied or Draining."""
         if not method.startswith(OURS):
             self.unproved.enter()
             return
@@ -88,9 +99,16 @@ class Guard(_Interceptor):
             )
         caller = self._tokens.verify(token)
         callers.enter(caller)
-        self._calls.enter(method, Holder.of(caller))
+        self._calls.enter(method, self._holder(caller))
+        if caller.uid == nobody.STREAMER and method != STREAM:
+            raise Denied("a streamer sends events, and may nothing else")
         if self.draining and method in _REFUSED_WHILE_DRAINING:
             raise Draining("profd is shutting down; try again when it is back")
+
+    def _holder(self, caller: Caller) -> Holder:
+        """Whose share it is; what a streamer sends for root's processes is bounded all the same."""
+        holder = Holder.of(caller)
+        return replace(holder, uid=self._payer(caller.uid, caller.pid))
 
     def failed(self, method: str, error: Exception) -> ProfdError:
         """The error to answer with; counted, and logged or audited as its kind asks for."""

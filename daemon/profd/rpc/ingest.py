@@ -17,8 +17,9 @@ from typing import Final
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc
 
+from profd import nobody
 from profd.chunk_header import VERSIONS
-from profd.errors import BadInput, Unavailable
+from profd.errors import BadInput, Denied, Unavailable
 from profd.ingest.intake import Ingest, Intake
 from profd.ingest.pushed import Pushed
 from profd.limits import (
@@ -62,6 +63,8 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         with contextlib.ExitStack() as stack:
             push = None
             if opened.label:
+                if caller.uid == nobody.STREAMER:
+                    raise Denied("a streamer sends what it was given to drain, and nothing else")
                 push = await self._pushed.open(caller, opened.incarnation, opened.epoch, opened.label)
                 stack.enter_context(push.call())
             intake = push.intake if push is not None else self._ingest.find(opened.incarnation, opened.epoch)

@@ -19,6 +19,7 @@ from typing import Final
 
 from profd import _host
 from profd.limits import (
+    PROC_SIGHT_SECONDS,
     PROC_STUCK_MAX,
     PROC_STUCK_SECONDS,
     PROC_WAIT_LOOP_SECONDS,
@@ -27,6 +28,7 @@ from profd.limits import (
     PROC_WAIT_SECONDS_MIN,
     PROC_WAIT_SECONDS_PER_UID,
 )
+from profd.rare_line import RareLine
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,42 @@ class Patience:
 patience: Final = Patience()
 
 
+class Sight:
+    """Whether processes can be looked into at all: none can while the host or the unit has no task left for a child.
+
+    Without this a process that cannot be asked would read as one that is not there. Safe to use from threads.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lost = (0.0, "")  # until when, unless a look tells better; and why
+
+    def lost(self, why: str) -> None:
+        """No child could be made."""
+        self._lost = (self._clock() + PROC_SIGHT_SECONDS, why)
+        _unable.tell(why=why)
+
+    def regained(self) -> None:
+        """One could."""
+        if self._lost[1]:
+            self._lost = (0.0, "")
+
+    @property
+    def why_not(self) -> str:
+        """A sentence where the last look could not be made, else empty."""
+        until, why = self._lost
+        if self._clock() >= until:
+            return ""
+        return (
+            f"profd cannot look into processes now: no child process can be made for it ({why}). Too many tasks run on "
+            "the host or in profd's unit (TasksMax; systemctl status profd counts them); try again in some seconds."
+        )
+
+
+_unable: Final = RareLine(log, "no process can be made to look into others", level=logging.ERROR)
+sight: Final = Sight()
+
+
 def ask(pid: int, requests: Sequence[Request]) -> list[bytes | int]:
     """An answer for each: what was read, a descriptor, or -errno; -EINPROGRESS where the process did not answer."""
     uid = _uid(pid)
@@ -111,11 +149,11 @@ def ask(pid: int, requests: Sequence[Request]) -> list[bytes | int]:
         return [-errno.EINPROGRESS] * len(requests)
     began = time.monotonic()
     outcome, answers = _host.ask([(int(kind), path, limit) for kind, path, limit in requests], seconds)
-    if outcome == _ANSWERED:
-        return answers
     if outcome == _NO_CHILD:
-        log.error("no process can be made to look into others", extra={"why": _why(answers)})
-    else:
+        sight.lost(_why(answers))
+        return answers or [-errno.EINPROGRESS] * len(requests)
+    sight.regained()
+    if outcome != _ANSWERED:
         patience.waited(pid, uid, time.monotonic() - began)
     return answers or [-errno.EINPROGRESS] * len(requests)
 

@@ -97,8 +97,13 @@ def together(wanted: list[Request]) -> list[bytes | None]:
 
 
 def unanswering(pid: int) -> bool:
-    """It was asked within the last seconds, and did not answer."""
-    return guarded.patience.stuck(pid)
+    """It was asked within the last seconds, and did not answer; or nobody can be asked now (`blind`)."""
+    return guarded.patience.stuck(pid) or bool(blind())
+
+
+def blind() -> str:
+    """A sentence where no process can be asked at all, else empty: then none can be said not to be there."""
+    return guarded.sight.why_not
 
 
 def has_memory(pid: int) -> bool:
@@ -108,7 +113,7 @@ def has_memory(pid: int) -> bool:
 
 def silence(pid: int) -> str:
     """A sentence for who asks for such a process."""
-    return (
+    return blind() or (
         f"process {pid} does not answer: it is in the middle of starting another program (execve), on a file system "
         f"that does not answer, or its memory is on one. Look at it (cat /proc/{pid}/status), end it or its file "
         "system, and try again in some seconds."

@@ -72,8 +72,12 @@ class ProcessTable:
         self._lock = threading.Lock()
 
     def snapshot(self) -> list[Process]:
-        """Every process but kernel threads, by pid; those that end meanwhile may be missing."""
+        """Every process but kernel threads, by pid; those that end meanwhile may be missing.
+
+        Raises Exhausted where none can be looked into.
+        """
         found = [process for pid in self._pids() if (process := self._read(pid)) is not None]
+        _require_sight()
         present = {process.id for process in found}
         with self._lock:
             for gone in self._facts.keys() - present:
@@ -82,11 +86,14 @@ class ProcessTable:
         return found
 
     def get(self, pid: int) -> Process | None:
-        """One process, None if there is none of this pid or it is a kernel thread.
+        """One process, None if there is none of this pid or it is a kernel thread. Raises Exhausted as `snapshot`.
 
         It is looked at whatever its user's others have cost: how often pids are named is limited in rpc/calls.py.
         """
-        return self._read(pid, named=True)
+        found = self._read(pid, named=True)
+        if found is None:
+            _require_sight()
+        return found
 
     def recall(self, pid: int) -> Process | None:
         """The same by what is remembered of it, where that still holds; None where files must be read that may wait.
@@ -108,6 +115,8 @@ class ProcessTable:
     def alive(self, process: ProcessId) -> bool:
         """Is this very process (not another of its pid) still running or stopped?"""
         stat = procfs.stat_of(process.pid, self._root)
+        if stat is None and procfs.blind():  # which is no word of its end
+            return starts.known(process.pid) == process.start_ticks
         return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
 
     def children(self, process: ProcessId) -> list[Process]:
@@ -296,6 +305,11 @@ class ProcessTable:
 def _holds(facts: _Facts, stat: procfs.Stat) -> bool:
     """Nothing that is looked for can have changed since they were read."""
     return facts.image == stat.image and abs(stat.vsize - facts.vsize) < _VSIZE_STEP
+
+
+def _require_sight() -> None:
+    if why := procfs.blind():
+        raise Exhausted(why)
 
 
 def _names_python(executable: str, command: bytes) -> bool:

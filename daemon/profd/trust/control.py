@@ -28,7 +28,7 @@ from profd.limits import (
     CONTROL_CONNECTIONS_RESERVED,
 )
 from profd.trust.caller import Caller
-from profd.trust.identify import Silent, peer, peer_uid
+from profd.trust.identify import Silent, peer, peer_process
 from profd.trust.rates import Rate, Rates
 from profd.trust.shares import Holder, Refused, Share, Shares
 from profd.trust.token import Tokens
@@ -56,7 +56,9 @@ class ControlServer:
         only_uid: int | None = None,
         on_denied: Callable[[Caller, str], None] = lambda caller, why: None,
         on_refused: Callable[[str], None] = lambda kind: None,
+        payer: Callable[[int, int], int] = lambda uid, pid: uid,
     ) -> None:
+        """`payer`: whose share a process of this uid and pid uses up."""
         self._listener = listener
         self._tokens = tokens
         self._grpc_path = grpc_path
@@ -64,6 +66,7 @@ class ControlServer:
         self._only_uid = only_uid
         self._on_denied = on_denied
         self._on_refused = on_refused
+        self._payer = payer
         self._waiting = Shares(_CONNECTIONS)  # for a name
         self._rate = Rates(_RATE)
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
@@ -102,8 +105,8 @@ class ControlServer:
 
     def _admit(self, connection: socket.socket) -> None:
         """Have the peer identified. Raises Refused where its user asks too often, or too many wait for that."""
-        uid, held = peer_uid(connection), ExitStack()
-        holder = Holder(uid, uid in (0, os.geteuid()))
+        (pid, uid), held = peer_process(connection), ExitStack()
+        holder = Holder(self._payer(uid, pid), uid in (0, os.geteuid()))
         self._rate.take(holder)
         held.enter_context(self._waiting.take(holder))
         future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)

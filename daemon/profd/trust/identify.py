@@ -14,6 +14,7 @@ import socket
 import struct
 from typing import Final
 
+from profd import nobody
 from profd.targets import procfs
 from profd.targets.starts import starts
 from profd.trust.caller import Caller
@@ -37,14 +38,20 @@ def peer(sock: socket.socket, admin_group: str) -> Caller:
     if not started and procfs.unanswering(pid):
         raise Silent(procfs.silence(pid))
     groups = _groups(sock)
-    admin = uid == 0 or _is_member(uid, gid, groups, admin_group)
+    # A streamer is in the group that may connect, which may be the admins'.
+    admin = uid == 0 or (uid != nobody.STREAMER and _is_member(uid, gid, groups, admin_group))
     return Caller(uid, gid, user_name(uid), admin, pid, groups, started, shares_pids(pid))
 
 
 def peer_uid(sock: socket.socket) -> int:
     """Only whose it is: cheap, and a connected socket has it always."""
-    uid: int = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
-    return uid
+    return peer_process(sock)[1]
+
+
+def peer_process(sock: socket.socket) -> tuple[int, int]:
+    """Pid and uid, as cheap."""
+    pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid
 
 
 def user_name(uid: int) -> str:

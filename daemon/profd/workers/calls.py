@@ -8,6 +8,8 @@ is told (`unknown_calls.py`) and logs it once.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from profd import bpf
@@ -59,6 +61,19 @@ _DETACHED: Final = 0x00400000  # musl adds it; it means nothing
 _MACHINES: Final = {"x86_64": 1, "aarch64": 2}  # their columns of the tables
 
 
+@dataclass(frozen=True, slots=True)
+class Other:
+    """In what another process's list differs from a worker's. Tables as above."""
+
+    more: str = ""
+    less: frozenset[str] = frozenset()
+    checked: str = ""
+    tests: Mapping[str, bpf.Test] = field(default_factory=dict)  # of what is checked
+
+
+SAME: Final = Other()
+
+
 def known(machine: str = "") -> bool:
     """There are tables for this machine."""
     return (machine or os.uname().machine) in _MACHINES
@@ -70,18 +85,19 @@ def allowed(machine: str = "") -> dict[str, int]:
     return {**_column(_TABLE, column), **_column(_CHECKED, column)}
 
 
-def program(pid: int, *, ask: bool, machine: str = "") -> bytes:
+def program(pid: int, *, ask: bool, machine: str = "", other: Other = SAME) -> bytes:
     """The filter for process `pid` (it may send signals to itself alone) as classic BPF.
 
     `ask`: calls that are on no list are put to a listener; otherwise they end in ENOSYS at once.
     """
     machine = machine or os.uname().machine
     column = _MACHINES[machine]
-    checked = _column(_CHECKED, column)
+    plain = {**_column(_TABLE, column), **_column(other.more, column)}
+    checked = {**_column(_CHECKED, column), **_column(other.checked, column)}
     return bpf.program(
         machine,
-        _column(_TABLE, column).values(),
-        [bpf.rule(checked[name], (bpf.ALLOW, test)) for name, test in _tests(pid).items()],
+        [number for name, number in plain.items() if name not in other.less],
+        [bpf.rule(checked[name], (bpf.ALLOW, test)) for name, test in {**_tests(pid), **other.tests}.items()],
         quiet=_column(_WITHOUT, column).values(),
         unknown=bpf.ASK if ask else bpf.ENOSYS,
     )

@@ -30,7 +30,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 # seccomp(2), by machine: its number, an operation, a flag
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER: Final = 1
-_NEW_LISTENER: Final = 8
+NEW_LISTENER: Final = 8
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAPABILITIES: Final = 64
 
@@ -71,13 +71,18 @@ def drop_privileges() -> list[str]:
     held = []
     for capability in range(_CAPABILITIES):
         _prctl(_PR_CAPBSET_DROP, capability)  # EPERM without CAP_SETPCAP: no_new_privs covers it
-    if _prctl(_PR_SET_NO_NEW_PRIVS, 1):
+    if no_new_privileges():
         held.append("no_new_privs")
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     if _libc.capset(header, bytes(24)) == 0:
         held.append("no capabilities")
     return held
+
+
+def no_new_privileges() -> bool:
+    """None are to be had by exec; a filter of system calls takes that."""
+    return _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def allow_system_calls() -> tuple[list[str], int | None]:
@@ -88,15 +93,16 @@ def allow_system_calls() -> tuple[list[str], int | None]:
     """
     if not calls.known():
         return [], None
-    listener = _install(calls.program(os.getpid(), ask=True), _NEW_LISTENER)
+    listener = install(calls.program(os.getpid(), ask=True), NEW_LISTENER)
     if listener >= 0:
         return [SYSTEM_CALLS], listener
-    if _install(calls.program(os.getpid(), ask=False), 0) == 0:
+    if install(calls.program(os.getpid(), ask=False), 0) == 0:
         return [SYSTEM_CALLS, "unknown calls are not logged"], None
     return [], None
 
 
-def _install(program: bytes, flags: int) -> int:
+def install(program: bytes, flags: int) -> int:
+    """Have the kernel ask this filter from now on; 0, or the listener of NEW_LISTENER. Negative: it does not."""
     buffer = ctypes.create_string_buffer(program)
     argument = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     words = [ctypes.c_long(word) for word in (_SECCOMP[os.uname().machine], _SET_MODE_FILTER, flags)]

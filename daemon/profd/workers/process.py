@@ -19,14 +19,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from profd.errors import ProfdError
-from profd.workers import confine, frames, jobs, landlock
+from profd.workers import code, confine, frames, jobs, landlock
 
-# What native libraries and the C library read after they are loaded.
-_SYSTEM: Final = (
-    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"),
-    *("/usr/share/zoneinfo", "/etc/localtime", "/sys/devices/system/cpu"),
-    *("/sys/kernel/mm/transparent_hugepage/enabled", "/proc/sys/vm/overcommit_memory"),  # allocators
-)
 # DuckDB asks for its own limits, and does not survive files that are there and cannot be opened.
 _CGROUP: Final = "/proc/self/cgroup"
 _CGROUP_LIMITS: Final = (
@@ -72,18 +66,11 @@ def _confine(settings: dict[str, Any]) -> tuple[list[str], int | None]:
         # The kernel forgets the death signal when the identity changes.
         confine.die_with_parent(settings["parent"])
     held += confine.drop_privileges()
-    held += landlock.restrict([*_code(settings["gate"]), *settings["read"]], settings["change"])
+    held += landlock.restrict(
+        [*code.places(settings["gate"]), _CGROUP, *_limits(), *settings["read"]], settings["change"]
+    )
     allowed, listener = confine.allow_system_calls()
     return held + allowed, listener
-
-
-def _code(own: str | None) -> list[str]:
-    """Where Python and the libraries of this process lie, and nothing that holds the workers' gates as well."""
-    places = [*sys.path, os.path.dirname(os.__file__), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
-    places += [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
-    real = {os.path.realpath(place) for place in places if place}
-    around = {"/", *_parents(os.path.realpath(own))} if own else {"/"}
-    return [*_SYSTEM, _CGROUP, *_limits(), *sorted(real - around)]
 
 
 def _limits() -> Iterator[str]:
@@ -91,12 +78,6 @@ def _limits() -> Iterator[str]:
         own = {line.rstrip("\n").split(":", 2)[-1] for line in file}
     for path in sorted({"" if path == "/" else path for path in own}):
         yield from (form.format(path) for form in _CGROUP_LIMITS)
-
-
-def _parents(path: str) -> Iterator[str]:
-    while path != "/":
-        yield path
-        path = os.path.dirname(path)
 
 
 def _preload(known: dict[str, str]) -> None:

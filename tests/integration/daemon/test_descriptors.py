@@ -119,7 +119,7 @@ async def test_a_streamer() -> None:
         async with ingest_rig(Path(folder)) as rig:
             fd = writer.arena_fd(list(arena_chunks(streams=1, each=5)), recording=0, recorded=40)
             intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
-            drain = rig.streamers.drain(os.getuid(), os.getgid(), INCARNATION, EPOCH, fd)
+            drain = rig.streamers.drain(os.getuid(), INCARNATION, EPOCH, fd)
             os.close(fd)
             await eventually(lambda: intake.chunks == 5)
             found = held(rig.streamers.pids[0])

@@ -39,7 +39,7 @@ async def begin(
     rig: IngestRig, fd: int, incarnation: int = INCARNATION, folder: Path | None = None
 ) -> tuple[Intake, Drain]:
     intake = await rig.ingest.expect(incarnation, EPOCH, os.getuid(), folder or rig.folder)
-    drain = rig.streamers.drain(os.getuid(), os.getgid(), incarnation, EPOCH, fd)
+    drain = rig.streamers.drain(os.getuid(), incarnation, EPOCH, fd)
     os.close(fd)
     return intake, drain
 

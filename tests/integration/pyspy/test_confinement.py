@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 from profd import _host
 from profd.capture.model import Options, Reason, Recording, State
+from profd.limits import SAMPLER_THREADS_MAX
 from profd.sources.base import Offer, Session
 from profd.sources.pyspy import filter as calls
 from profd.sources.pyspy import source as source_module
@@ -95,7 +96,7 @@ async def probed(python: str, confinement: Confinement, *paths: str) -> dict[str
     return found
 
 
-def confined(found: dict[str, Any], uid: int, capabilities: int) -> None:
+def confined(found: dict[str, Any], uid: int, capabilities: int, *, counted: bool = True) -> None:
     """It is what it should be, and could do nothing."""
     status = found.pop("status")
     assert {word for key in ("Uid", "Gid") for word in status[key]} == {str(uid)}
@@ -108,6 +109,7 @@ def confined(found: dict[str, Any], uid: int, capabilities: int) -> None:
     for path, came in found.pop("paths").items():
         assert came in ("EACCES", "ENOENT", "EPERM"), path
     assert found.pop("calls") == ["ENOSYS"]
+    assert (found.pop("threads") == SAMPLER_THREADS_MAX) == counted
     assert set(found.values()) <= {"EPERM", "ENOSYS", "EACCES"}, found
 
 
@@ -195,6 +197,7 @@ async def test_native_frames_without_a_capability_are_the_kernel_s_to_refuse(pyt
         assert confinement.warden
         found = await probed(python, confinement)
     assert (found["ptrace of the target"], found["ptrace of another"]) == ("done", "EPERM")
+    assert found["threads"] == SAMPLER_THREADS_MAX  # by the warden's count
     assert int(found["status"]["CapEff"][0], 16) == 0
 
 
@@ -361,7 +364,7 @@ def test_the_daemon_of_one_user(python: str) -> None:
         environment = {"PYTHONPATH": ":".join(paths), "PATH": f"{found.parent}:{os.environ['PATH']}"}
         said = subprocess.check_output(command, env=environment, **ANOTHER)
     tried, own, another = json.loads(said)
-    confined(tried, NOBODY, 0)
+    confined(tried, NOBODY, 0, counted=False)
     assert own == ["DRAINING", ""]
     assert another[0] == "REFUSED"
     assert "without CAP_SYS_PTRACE" in another[1]

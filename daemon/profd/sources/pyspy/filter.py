@@ -110,11 +110,13 @@ _SEIZES: Final = (0x4206, 16)  # PTRACE_SEIZE, PTRACE_ATTACH
 _PTRACES: Final = (0x4207, 17, 1, 2, 3, 12, 14, 0x4204)
 
 
-def build(machine: str, target: int, secret: bytes, *, native: bool, warden: bool) -> bytes | None:
+def build(
+    machine: str, target: int, secret: bytes, *, native: bool, warden: bool, counted: bool = True
+) -> bytes | None:
     """The program; None for a machine whose numbers are not known.
 
     `native`: the target may be traced. `warden`: somebody listens, who is asked before a file is opened or looked at or
-    a thread seized.
+    a thread seized. `counted`: somebody is asked before a thread is started.
     """
     if machine not in _MACHINES:
         return None
@@ -129,7 +131,10 @@ def build(machine: str, target: int, secret: bytes, *, native: bool, warden: boo
         bpf.rule(_IOCTL[column], (bpf.ALLOW, bpf.Test(1, _IOCTLS))),
         bpf.rule(_PRCTL[column], (bpf.ALLOW, bpf.Test(0, _PRCTLS))),
         bpf.rule(_PRLIMIT[column], (bpf.ALLOW, bpf.Test(0, (0,)), bpf.Test(2, whole=0))),
-        bpf.rule(_CLONE[column], (bpf.ALLOW, bpf.Test(0, (_THREAD,), _THREAD | _NAMESPACES))),
+        bpf.rule(
+            _CLONE[column],
+            (bpf.ASK if counted else bpf.ALLOW, bpf.Test(0, (_THREAD,), _THREAD | _NAMESPACES)),
+        ),
         bpf.rule(_EXECVEAT[column], (bpf.ALLOW, bpf.Test(4, (_AT_EMPTY_PATH,)), bpf.Test(5, whole=word))),
     ]
     if native:

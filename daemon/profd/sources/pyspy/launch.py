@@ -1,6 +1,6 @@
 """Becomes py-spy, confined and tied to the daemon. Run by `tool.spawn` in an interpreter without site-packages.
 
-Arguments: PARENT MEMORY_BYTES TARGET UID GID WARDEN py-spy …
+Arguments: PARENT MEMORY_BYTES TARGET UID GID LISTENER py-spy …
 
 The daemon has threads, so nothing may run in its child between fork and exec;
 what must be set there is set here. Whatever kills the daemon, the kernel then
@@ -9,9 +9,10 @@ leave a target stopped that py-spy was just attaching to.
 
 py-spy takes hostile memory apart, so nothing of the daemon's rights is left to
 it: docs/security.md, "Samplers". UID and GID are -1 where the daemon has no
-other to give. Standard input brings the secret of the one exec, then the filter.
-WARDEN is the descriptor that tells the warden where the filter's questions are,
--1 for none.
+other to give. Standard input brings the secret of the one exec, then the filter
+and one that asks nothing, if that would do, each after its length. LISTENER is the
+descriptor that tells where the filter's questions are, to the warden or to the
+daemon; -1 for none.
 """
 
 # Every import is time before the first sample: nothing here needs typing or contextlib.
@@ -46,9 +47,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main(arguments: list[str]) -> None:
     """Give up what a sampler may not have and become the command; ends with status 1 and a reason if it cannot."""
-    parent, memory_bytes, target, uid, gid, warden = (int(value) for value in arguments[:6])
+    parent, memory_bytes, target, uid, gid, listener = (int(value) for value in arguments[:6])
     command = arguments[6:]
-    secret, steps = _told()
+    secret, filters = _told()
     _limit(memory_bytes)
     program = _opened(command[0])
     os.chdir("/")
@@ -61,16 +62,17 @@ def main(arguments: list[str]) -> None:
         sys.exit(1)
     # Python ignores this one, py-spy would inherit that and fail in other words.
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    _forbid(steps, warden)
+    _forbid(filters, listener)
     _execute(program, command, secret)
 
 
-def _told() -> tuple[int, bytes]:
-    """The secret and the filter, from standard input, which is nothing from then on."""
+def _told() -> tuple[int, list[bytes]]:
+    """The secret and the filters, from standard input, which is nothing from then on."""
     with open(0, "rb") as said:
-        secret, steps = said.read(8), said.read()
+        secret = said.read(8)
+        filters = [said.read(int.from_bytes(said.read(4), "little")) for _ in range(2)]
     os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # takes the place of it
-    return int.from_bytes(secret, "little"), steps
+    return int.from_bytes(secret, "little"), filters
 
 
 def _opened(path: str) -> int:
@@ -150,19 +152,25 @@ def set_capabilities(permitted: int, effective: int, inheritable: int = 0) -> No
     _must("give up its capabilities", _libc.capset(header, struct.pack("=6I", *halves)))
 
 
-def _forbid(program: bytes, warden: int) -> None:
-    """Leave only the calls of `filter`, and tell the warden where it finds its questions."""
+def _forbid(filters: list[bytes], conversation: int) -> None:
+    """Leave only the calls of `filter`, and tell who answers them where its questions are."""
+    asking, quiet = filters
+    found = -1 if conversation == -1 else _filter(asking, _SECCOMP_FILTER_FLAG_NEW_LISTENER)
+    if found < 0 and quiet:  # somebody listens already, or nobody is to: threads are not counted
+        _must("forbid itself system calls (seccomp)", _filter(quiet, 0))
+        return
+    _must("forbid itself system calls (seccomp)", min(found, 0))
+    os.write(conversation, f"{os.getpid()} {found}".encode())
+    if not os.read(conversation, 1):  # the exec closes what has to be taken over before
+        raise _failure("be watched", "who listens has ended")
+    os.close(conversation)
+
+
+def _filter(program: bytes, flags: int) -> int:
     steps = ctypes.create_string_buffer(program)
     argument = struct.pack("@HP", len(program) // 8, ctypes.addressof(steps))
-    flags = ctypes.c_long(0 if warden == -1 else _SECCOMP_FILTER_FLAG_NEW_LISTENER)
-    number = ctypes.c_long(_SECCOMP[os.uname().machine])
-    done = _libc.syscall(number, ctypes.c_long(_SECCOMP_SET_MODE_FILTER), flags, argument)
-    _must("forbid itself system calls (seccomp)", min(done, 0))
-    if warden != -1:
-        os.write(warden, f"{os.getpid()} {done}".encode())
-        if not os.read(warden, 1):  # the exec closes what it has to take over before
-            raise _failure("be watched", "its warden has ended")
-        os.close(warden)
+    words = (_SECCOMP[os.uname().machine], _SECCOMP_SET_MODE_FILTER, flags)
+    return int(_libc.syscall(*map(ctypes.c_long, words), argument))
 
 
 def _execute(program: int, command: list[str], secret: int) -> None:

@@ -22,6 +22,7 @@ from profd.capture.model import Reason
 from profd.errors import Unavailable
 from profd.sources.pyspy import filter as calls
 from profd.sources.pyspy.confinement import Confinement
+from profd.sources.pyspy.threads import Threads, can_be_counted
 from profd.targets.procfs import printable
 
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
@@ -142,20 +143,24 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
     """
     secret = os.urandom(calls.SECRET_BYTES)
     machine = os.uname().machine
-    steps = calls.build(machine, confinement.target, secret, native=confinement.native, warden=confinement.warden)
-    if steps is None:
-        raise OSError(errno.ENOSYS, f"it cannot be confined, since profd does not know the system calls of {machine}")
+    told = _filters(machine, confinement, secret)
     kept = [] if confinement.output is None else [confinement.output]
     with contextlib.ExitStack() as opened:
-        told = _pipe_with(secret + steps)
-        opened.callback(os.close, told)
-        introduced, warden = -1, None
+        said = _pipe_with(secret + told)
+        opened.callback(os.close, said)
+        introduced, warden, threads = -1, None, None
         if confinement.warden:
             mine, theirs = socket.socketpair()
             opened.enter_context(mine)
             opened.enter_context(theirs)
             warden = await _start_warden(confinement, theirs.fileno())
             introduced = mine.fileno()
+            kept.append(introduced)
+        elif can_be_counted():
+            ours, theirs = socket.socketpair()
+            opened.enter_context(theirs)
+            threads = Threads(ours)
+            introduced = theirs.fileno()
             kept.append(introduced)
         who = (confinement.target, confinement.uid, confinement.gid, introduced)
         try:
@@ -164,7 +169,7 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
                 *(str(value) for value in (os.getpid(), MEMORY_BYTES, *who)),
                 str(program),
                 *arguments,
-                stdin=told,
+                stdin=said,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 pass_fds=kept,
@@ -172,12 +177,33 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
                 start_new_session=True,
             )
         except BaseException:
+            if threads is not None:
+                threads.close()
             if warden is not None:
                 await reap(warden)
             raise
         if warden is not None:
             _wardens[pyspy] = warden
+        if threads is not None:
+            _threads[pyspy] = threads
         return pyspy
+
+
+def _filters(machine: str, confinement: Confinement, secret: bytes) -> bytes:
+    """One that asks, and one that does not where nobody has to answer, each after its length. Raises OSError."""
+    built = [
+        calls.build(
+            *(machine, confinement.target, secret),
+            native=confinement.native,
+            warden=confinement.warden,
+            counted=counted,
+        )
+        for counted in ((True,) if confinement.warden else (True, False))
+    ]
+    if None in built:
+        raise OSError(errno.ENOSYS, f"it cannot be confined, since profd does not know the system calls of {machine}")
+    told = [steps or b"" for steps in (*built, b"")][:2]
+    return b"".join(len(steps).to_bytes(4, "little") + steps for steps in told)
 
 
 async def _start_warden(confinement: Confinement, conversation: int) -> asyncio.subprocess.Process:
@@ -197,6 +223,9 @@ async def _start_warden(confinement: Confinement, conversation: int) -> asyncio.
 _wardens: weakref.WeakKeyDictionary[asyncio.subprocess.Process, asyncio.subprocess.Process] = (
     weakref.WeakKeyDictionary()
 )
+
+
+_threads: weakref.WeakKeyDictionary[asyncio.subprocess.Process, Threads] = weakref.WeakKeyDictionary()
 
 
 def _alone(module: str) -> tuple[str, ...]:
@@ -242,6 +271,9 @@ async def reap(process: asyncio.subprocess.Process) -> None:
             await gone(process)
     _transport(process).close()  # its pipes, too, whoever else holds them
     await asyncio.sleep(0)  # which asyncio closes in its next round
+    threads = _threads.pop(process, None)
+    if threads is not None:
+        threads.close()
     warden = _wardens.pop(process, None)
     if warden is not None:  # it ends by itself, but need not be waited for
         await reap(warden)

@@ -1,11 +1,12 @@
 """Answers what a sampler's filter does not decide. Run by `tool.spawn`, in a process of its own, where one is needed.
 
-Arguments: PARENT TARGET CONVERSATION. Two questions are asked, by seccomp (seccomp_unotify(2)):
+Arguments: PARENT TARGET CONVERSATION. Three questions are asked, by seccomp (seccomp_unotify(2)):
 
 - to open a file for reading, or whether it is there: what the sampler may open it opens itself. What its target has
   mapped and the sampler's identity cannot reach (Python in a home directory of mode 0700) is opened here, and given to
   it as a descriptor, or what stat(2) says of it.
-- to trace a thread: yes if it is its target's.
+- to trace a thread: yes if it is its target's;
+- to start a thread: as often as samplers do, and some more; then nothing is answered any more.
 
 What is asked is a sampler's, so a hostile program's word: a path serves only to find among the target's mappings the
 inode that it stands for, and nothing else is ever handed over.
@@ -35,6 +36,8 @@ _PR_SET_PDEATHSIG = 1
 _SYS_PIDFD_GETFD = 438
 _SYS_OPENAT2 = 437
 _PTRACE = {"x86_64": 101, "aarch64": 117}
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_THREADS_MAX = 16  # limits.SAMPLER_THREADS_MAX, which takes too long to import
 _OPENS = {"x86_64": {2: 0, 257: 1}, "aarch64": {56: 1}}  # the call -> where its path is: open, openat
 _STATS = {"x86_64": {4: 0, 262: 1}, "aarch64": {79: 1}}  # stat, newfstatat; then the buffer
 _RECEIVE = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV
@@ -91,18 +94,26 @@ class Warden:
         self._mapped: dict[bytes, tuple[int, int]] = {}  # path -> device, inode
         machine = os.uname().machine
         self._ptrace, self._opens, self._stats = _PTRACE[machine], _OPENS[machine], _STATS[machine]
+        self._clone, self._threads = _CLONE[machine], 0
 
     def answer(self) -> None:
         """Until the sampler has ended."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
-        while not any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll()):
+        while self._threads <= _THREADS_MAX and not any(
+            events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll()
+        ):
             try:
                 self._decide(Question(fcntl.ioctl(self._listener, _RECEIVE, bytes(80))))
             except FileNotFoundError:  # who asked is gone
                 continue
 
     def _decide(self, question: Question) -> None:
+        if question.call == self._clone:
+            self._threads += 1
+            if self._threads <= _THREADS_MAX:
+                self._send(question, 0, 0, _CONTINUE)
+            return
         if question.call == self._ptrace:
             thread = question.arguments[1]
             if os.path.exists(f"/proc/{self._target}/task/{thread}"):

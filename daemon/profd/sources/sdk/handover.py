@@ -92,7 +92,7 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Par
             try:
                 intake = await parts.ingest.expect(*key, agent.uid, directory)
                 ending.enter_context(contextlib.closing(intake))
-                drain = parts.streamers.drain(agent.uid, agent.gid, *key, fd)
+                drain = parts.streamers.drain(agent.uid, *key, fd)
                 ending.enter_context(contextlib.closing(drain))
             finally:
                 os.close(fd)

@@ -85,12 +85,12 @@ class Ingest(Protocol):
 class Streamers(Protocol):
     """The processes that drain arenas."""
 
-    def drain(self, uid: int, gid: int, incarnation: int, epoch: int, fd: int) -> Drain:
+    def drain(self, uid: int, incarnation: int, epoch: int, fd: int) -> Drain:
         """Begin; `fd` stays the caller's."""
         ...
 
-    def why_not(self, uid: int, gid: int) -> str:
-        """Why nothing of this identity can be drained; empty if it can."""
+    def why_not(self) -> str:
+        """Why nothing can be drained; empty if it can."""
         ...
 
 

@@ -113,9 +113,7 @@ class Recorder:
     async def _record(self, armed: Armed, arm: Arm, intake: Intake) -> Recording:
         self._session.keep([RawFile(str(intake.path), "chunks")])
         try:
-            drain = self._parts.streamers.drain(
-                self._process.uid, self._process.gid, self._hello.incarnation, self._epoch, armed.fd
-            )
+            drain = self._parts.streamers.drain(self._process.uid, self._hello.incarnation, self._epoch, armed.fd)
         finally:
             os.close(armed.fd)
         with contextlib.closing(drain):

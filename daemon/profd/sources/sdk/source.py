@@ -135,7 +135,7 @@ class SdkSource(Source):
                 "call profclient.attach() after it has changed its user",
                 Reason.NOT_PERMITTED,
             )
-        unable = self._parts.streamers.why_not(process.uid, process.gid)
+        unable = self._parts.streamers.why_not()
         if unable:
             fix = "install profd where every user may read it (docs/security.md, Streamers)"
             return Offer(False, unable, fix, Reason.NOT_PERMITTED)

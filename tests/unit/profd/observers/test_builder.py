@@ -30,9 +30,9 @@ async def test_who_holds_its_answer_open_is_not_waited_for(tmp_path: Path, monke
     start = builder._start
 
     def opened(*arguments: object, **more: object) -> object:
-        process = start(*arguments, **more)  # type: ignore[arg-type]
+        process, listener = start(*arguments, **more)  # type: ignore[arg-type]
         held.append(os.open(f"/proc/{process.pid}/fd/1", os.O_RDWR))  # as any process of its uid can
-        return process
+        return process, listener
 
     monkeypatch.setattr(builder, "_start", opened)
     built = await builder.build(wanted(tmp_path), change_identity=False)
@@ -48,7 +48,7 @@ async def test_one_that_takes_too_long_is_ended_though_its_answer_is_held(
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{SLEEPS}'\n")
     program.chmod(0o755)
-    monkeypatch.setattr(builder.sys, "executable", str(program))
+    monkeypatch.setattr(builder, "command", lambda: [str(program)])
     monkeypatch.setattr(builder, "OBSERVER_BUILD_SECONDS", 0.0)
     built = await builder.build(wanted(tmp_path), change_identity=False)
     assert "took longer than" in built.why

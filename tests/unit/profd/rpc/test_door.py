@@ -330,6 +330,15 @@ def test_members_of_the_admin_group_are_not_limited(rig_of: Callable[[Limits], R
 
 
 @needs_root
+def test_streamers_are_one_user_and_serve_many(rig_of: Callable[[Limits], Rig]) -> None:
+    rig = rig_of(replace(FREE, each=1, user=replace(PLENTY, streams_burst=1, streams=NOTHING_MORE), streamers=BOB))
+    for _ in range(5):
+        rig.begun(BOB)
+    rig.begun(ALICE)
+    assert refused(rig.client(ALICE))
+
+
+@needs_root
 def test_a_full_host_has_room_for_who_has_less_than_the_others(rig_of: Callable[[Limits], Rig]) -> None:
     rig = rig_of(replace(FREE, host=4, answered_each=0))
     for _ in range(4):

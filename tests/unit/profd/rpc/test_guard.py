@@ -7,13 +7,14 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from profd import errors
+from profd import errors, nobody
 from profd.metrics import Metrics
 from profd.rpc.errors import known, status_code
 from profd.rpc.guard import Guard
@@ -76,6 +77,7 @@ class Rig:
             },
         )
         self.metadata = (("profd-token", tokens.issue(ADA)),)
+        self.streamer = (("profd-token", tokens.issue(replace(ADA, uid=nobody.STREAMER))),)
         self.channel = grpc.aio.insecure_channel(f"unix:{folder / 's'}")
         self.stub = trace_pb2_grpc.TraceServiceStub(self.channel)
 
@@ -101,6 +103,13 @@ async def test_every_kind_of_call_knows_its_caller(rig: Rig) -> None:
     stored = await rig.stub.Import(sent, metadata=rig.metadata)
     assert (stored.trace.bytes, stored.trace.owner) == (9, "ada")
     assert rig.count("TraceService/GetTrace", "OK") == 1
+
+
+async def test_a_streamer_sends_events_and_may_nothing_else(rig: Rig) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="a streamer sends events") as caught:
+        await rig.stub.GetTrace(trace_pb2.TraceRef(), metadata=rig.streamer)
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert [(action, uid) for action, uid, _ in rig.audit.lines] == [("denied", nobody.STREAMER)]
 
 
 ERRORS = [

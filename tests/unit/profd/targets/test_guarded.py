@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from profd.targets.process import ProcessId
 from profd.targets.starts import Starts
 from profd.targets.table import ProcessTable
 
+from tests.support import readable
 from tests.support.stuck_exec import StuckProcess, stuck_process, why_not
 
 needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -206,3 +209,43 @@ def test_many_users_shorten_the_wait_and_nobody_is_left_out() -> None:
         patience.waited(uid, uid, seconds)
         spent += seconds
     assert spent <= PROC_WAIT_SECONDS_ALL + PROC_WAIT_SECONDS + 1000 * PROC_WAIT_SECONDS_MIN
+
+
+BLIND = """
+import os, resource, sys
+from profd.capture.planner import missing
+from profd.errors import Exhausted
+from profd.targets import procfs
+from profd.targets.process import ProcessId
+from profd.targets.starts import starts
+from profd.targets.table import ProcessTable
+
+other = int(sys.argv[1])
+table = ProcessTable()
+known = ProcessId(other, starts.of(other))
+assert table.get(other) is not None
+free = resource.getrlimit(resource.RLIMIT_NPROC)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, free[1]))  # as TasksMax: no child can be made
+for look in (table.snapshot, lambda: table.get(other)):
+    try:
+        look()
+    except Exhausted as error:
+        assert "no child process can be made" in str(error) and "TasksMax" in str(error), error
+    else:
+        raise SystemExit("it said what it cannot know")
+assert "profd cannot look" in missing(other), missing(other)
+assert table.alive(known)  # what is known needs no child
+assert procfs.unanswering(other)
+resource.setrlimit(resource.RLIMIT_NPROC, free)
+assert table.get(other) is not None
+assert procfs.blind() == "" and missing(1 << 22) == f"there is no process with pid {1 << 22}"
+print("done")
+"""
+
+
+@pytest.mark.skipif(bool(readable.why_not()), reason=readable.why_not())
+def test_a_child_that_cannot_be_made_is_no_word_of_the_process() -> None:
+    become = f"import os, sys; os.setgroups([]); os.setresgid(*3 * [{USER}]); os.setresuid(*3 * [{USER}]); "
+    command = readable.command(sys.executable, "-P", "-c", become + "exec(sys.stdin.read())", str(os.getpid()))
+    done = subprocess.run(command, input=BLIND, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["done"], done.stderr

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profd import nobody
 from profd.limits import CONTROL_CONNECTIONS_BURST, CONTROL_CONNECTIONS_PER_UID_MAX
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
@@ -184,7 +185,8 @@ async def test_user_mode_serves_one_uid(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_admin_group_by_the_kernels_word() -> None:
+@pytest.mark.parametrize(("uid", "admin"), [(4321, True), (nobody.STREAMER, False)])
+def test_admin_group_by_the_kernels_word(uid: int, admin: bool) -> None:
     member_of = grp.getgrgid(7).gr_name
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
@@ -196,11 +198,13 @@ def test_admin_group_by_the_kernels_word() -> None:
             Path(f"{name}/c").chmod(0o666)
             listener.listen()
             process = subprocess.Popen(
-                [sys.executable, "-c", AS_SOMEBODY_ELSE, f"{name}/c"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, "-c", AS_SOMEBODY_ELSE.replace("4321", str(uid)), f"{name}/c"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
             connection, _ = listener.accept()
             with connection:
                 found: list[Caller] = [peer(connection, group) for group in (member_of, "", "no-such-group")]
                 connection.send(b"x")
             process.communicate()
-    assert [caller.admin for caller in found] == [True, False, False]
+    assert [caller.admin for caller in found] == [admin, False, False]

@@ -163,7 +163,7 @@ async def main():
     await pool.close()
 
 confine._prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
-assert confine._install(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000), 8) > 0  # everything passes, with a listener
+assert confine.install(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000), 8) > 0  # everything passes, with a listener
 asyncio.run(main())
 """
 

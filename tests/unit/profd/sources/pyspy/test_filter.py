@@ -50,8 +50,8 @@ def program(machine: str = "x86_64", native: bool = False, warden: bool = False)
         ("open", (0, os.O_RDONLY | os.O_TRUNC), EPERM),
         ("openat", (0, 0, WRITTEN), ALLOW),
         ("openat", (0, 0, WRITTEN | os.O_APPEND), EPERM),
-        ("clone", (0x7D0F00,), ALLOW),  # a thread, as musl makes them
-        ("clone", (0x3D0F00,), ALLOW),  # as glibc does
+        ("clone", (0x7D0F00,), ASK),  # a thread, as musl makes them
+        ("clone", (0x3D0F00,), ASK),  # as glibc does
         ("clone", (17,), EPERM),
         ("clone", (0x3D0F00 | 0x10000000,), EPERM),
         ("clone", (0x3D0F00 | 0x00020000,), EPERM),

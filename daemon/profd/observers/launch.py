@@ -1,0 +1,32 @@
+"""Becomes the builder: bounded first (`tasks`), then another user. Run by `builder` in an interpreter of its own.
+
+Arguments: CONVERSATION UID GID program …; CONVERSATION is the descriptor on which the filter's listener goes to the
+daemon, UID and GID are -1 where the daemon has no other to give. In this order no process of that user can have a hand
+in it: until the exec it is not theirs to trace.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from profd.observers import tasks
+from profd.workers import confine
+
+
+def main(arguments: list[str]) -> None:
+    """Ends with status 1 where it cannot; the daemon then gets no listener."""
+    conversation, uid, gid = (int(value) for value in arguments[:3])
+    command = arguments[3:]
+    filter_ = tasks.program()
+    confine.no_new_privileges()
+    listener = -1 if filter_ is None else confine.install(filter_, confine.NEW_LISTENER)
+    if listener < 0:
+        sys.exit(1)
+    with socket.socket(fileno=conversation) as said:
+        socket.send_fds(said, [b"+"], [listener])
+    os.close(listener)
+    if uid != -1:
+        confine.become(uid, gid)
+    os.execv(command[0], command)  # noqa: S606 - the point

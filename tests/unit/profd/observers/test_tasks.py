@@ -1,0 +1,145 @@
+"""A build whose compilers are made to start processes without end: whatever they do, it ends, and so do they."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from profd import bpf
+from profd.limits import OBSERVER_TASKS_MAX
+from profd.observers import builder, tasks
+
+from tests.support import readable
+from tests.support.bpf import ENOSYS, answer
+from tests.support.waiting import eventually
+from tests.unit.profd.observers.test_builder import wanted
+
+NOBODY = 65534
+
+# What a tracer of its user makes of a compiler. It says what came of it where it is told to, then goes on for ever.
+BOMB = """
+import ctypes, errno, json, os, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+
+def call(*words):
+    done = libc.syscall(*map(ctypes.c_long, words))
+    return "done" if done >= 0 else errno.errorcode[ctypes.get_errno()]
+
+def attempt(action):
+    try:
+        action()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "done"
+
+with open("/proc/self/status") as file:
+    status = dict(line.split(":", 1) for line in file)
+arm = os.uname().machine == "aarch64"
+tried = {
+    "setsid": attempt(os.setsid), "group": attempt(lambda: os.setpgid(0, os.getppid())),
+    "clone3": call(435, 0, 0), "io_uring": call(425, 1, 0), "namespace": call(97 if arm else 272, 0x10000000),
+    "clone into one": call(220 if arm else 56, 0x10000011, 0, 0, 0, 0),
+}
+if not (child := os.fork()):
+    tried["setsid of a child"] = attempt(os.setsid)
+    with open(sys.argv[1], "w") as file:
+        keys = ("Uid", "Groups", "CapEff", "CapPrm", "NoNewPrivs", "Seccomp")
+        json.dump({"pid": os.getppid(), "status": {key: status[key].split() for key in keys}, "tried": tried}, file)
+    os._exit(0)
+os.waitpid(child, 0)
+while True:
+    try:
+        if not os.fork():
+            time.sleep(600)
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    except (OSError, RuntimeError):
+        pass
+"""
+
+
+def bombing(said: Path) -> list[str]:
+    """The command of a builder that does this."""
+    return [sys.executable, "-c", BOMB, str(said)]
+
+
+def ended(said: Path) -> bool:
+    """The builder, and all that it has started."""
+    group = json.loads(said.read_text())["pid"]
+    return not any(runs_in(one, group) for one in psutil.process_iter())
+
+
+def runs_in(process: psutil.Process, group: int) -> bool:
+    """It is of this process group, and not only waited for by whom it was left to."""
+    try:
+        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
+
+
+async def test_a_build_that_starts_processes_without_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    monkeypatch.setattr(builder, "command", lambda: bombing(said))
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert built.why == f"it started more than {OBSERVER_TASKS_MAX} processes and threads, and was ended"
+    assert not built.again
+    await eventually(lambda: ended(said))
+    tried = json.loads(said.read_text())["tried"]
+    assert set(tried.values()) <= {"EPERM", "ENOSYS"}, tried
+
+
+OF_ANOTHER = """
+import asyncio, os, sys, tempfile
+from pathlib import Path
+from dataclasses import replace
+from profd.observers import builder
+from tests.unit.profd.observers.test_builder import wanted
+from tests.support.waiting import until
+from tests.unit.profd.observers.test_tasks import NOBODY, bombing, ended
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chmod(folder, 0o777)
+    said = Path(folder, "said")
+    builder.command = lambda: bombing(said)
+    whose = replace(wanted(Path(folder)), uid=NOBODY, gid=NOBODY)
+    built = asyncio.run(builder.build(whose, change_identity=True))
+    assert "it started more than" in built.why, built
+    until(lambda: ended(said), "all of it has ended")
+    print(said.read_text())
+"""
+
+
+@pytest.mark.skipif(bool(readable.why_not()), reason=readable.why_not())
+def test_it_is_bounded_before_it_is_its_user_s() -> None:
+    command = readable.command(sys.executable, "-c", OF_ANOTHER)
+    status = json.loads(subprocess.check_output(command, text=True))["status"]
+    assert status.pop("Uid") == [str(NOBODY)] * 4
+    # What the daemon had has gone with the identity, before the builder itself gives up what there may be.
+    assert status == {"Groups": [], "CapEff": ["0" * 16], "CapPrm": ["0" * 16], "NoNewPrivs": ["1"], "Seccomp": ["2"]}
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_way_to_a_task_asks_or_is_not_there(machine: str) -> None:
+    built = tasks.program(machine)
+    assert built is not None
+    ways = {"x86_64": (56, 57, 58), "aarch64": (220,)}[machine]
+    for number in ways:
+        assert answer(built, machine, number) == bpf.ASK
+        if machine == "x86_64":
+            assert answer(built, machine, number | 1 << 30) == ENOSYS
+    for number in (435, 425, 426, 427):  # clone3, io_uring
+        assert answer(built, machine, number) == ENOSYS
+    assert answer(built, machine, ways[0], 0x10000000) == bpf.EPERM
+    assert answer(built, "x86_64" if machine == "aarch64" else "aarch64", ways[0]) == ENOSYS
+
+
+def test_a_machine_whose_calls_are_not_known_has_no_filter() -> None:
+    assert tasks.program("riscv64") is None
+    assert (tasks.program() is None) == (platform.machine() not in ("x86_64", "aarch64"))
