@@ -44,7 +44,7 @@ class Served:
 
     def __init__(self, path: Path, only_uid: int | None = None, share: Share = ATTACHED) -> None:
         self.path = path
-        self.registry = Registry(only_uid, share)
+        self.registry = Registry(only_uid, share=share)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(path))
         listener.listen(128)
