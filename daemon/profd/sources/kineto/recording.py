@@ -105,7 +105,6 @@ class Recorder:
         for number in range(1, planning.ATTEMPTS_MAX + 1):
             recording = await self._attempt(last=number == planning.ATTEMPTS_MAX)
             if recording is not None:
-                recording.not_honoured[:0] = planning.not_honoured(self._options)
                 recording.warnings[:0] = self._warnings
                 if self._process.torch_version:
                     recording.versions["torch"] = self._process.torch_version
