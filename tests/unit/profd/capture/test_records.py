@@ -34,12 +34,33 @@ def test_json_and_back() -> None:
 
 
 OLDER = {  # as records were written before options had groups, and targets traits
-    "id": "c1", "request_id": "r", "owner": "alice", "owner_uid": 3, "created_ns": 7,
+    "id": "c1",
+    "request_id": "r",
+    "owner": "alice",
+    "owner_uid": 3,
+    "created_ns": 7,
     "options": {
-        "duration_ns": 5, "iterations": 0, "shapes": True, "stacks": False, "memory": False, "modules": False,
-        "flops": False, "source": "pyspy", "strict": True, "force": False, "start_at_ns": None, "sample_hz": 0.5,
-        "native": True, "c_calls": False, "torch": "auto", "max_overhead": None, "port": 9999,
-        "collect_timeout_ns": 6, "no_gpu_metrics": True, "last_ns": 7, "gpu_fallback": True,
+        "duration_ns": 5,
+        "iterations": 0,
+        "shapes": True,
+        "stacks": False,
+        "memory": False,
+        "modules": False,
+        "flops": False,
+        "source": "pyspy",
+        "strict": True,
+        "force": False,
+        "start_at_ns": None,
+        "sample_hz": 0.5,
+        "native": True,
+        "c_calls": False,
+        "torch": "auto",
+        "max_overhead": None,
+        "port": 9999,
+        "collect_timeout_ns": 6,
+        "no_gpu_metrics": True,
+        "last_ns": 7,
+        "gpu_fallback": True,
     },
     "targets": [
         {"host": "h", "pid": 1, "start_ticks": 2, "uid": 3, "user": "u", "command": "c", "source": "pyspy", "state": 1}
