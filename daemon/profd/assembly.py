@@ -267,9 +267,8 @@ class Daemon:
         )
         self._closing.push_async_callback(self._streamers.close)
 
-    async def _open_sources(self) -> list[Source]:
-        self._closing.push_async_callback(self._leases.close)
-        self._open_ingest()
+    def _make_sources(self) -> list[Source]:
+        """All there are; in which order they are asked, they declare. A new one is made here."""
         collecting = Collecting(self._config.cuda_graphs == "whole", self._config.gpu_collector == "cupti-python")
         parts = Parts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
@@ -279,13 +278,18 @@ class Daemon:
         )
         self._closing.push_async_callback(self._observers.close)
         self._sdk = SdkSource(*attached, sampler, self._observers)
-        sources: list[Source] = [
+        return [
             self._sdk,
             self._kineto,
             JaxSource(journal=self._config.state_dir / "journal"),
             CudaSource(*attached),
             sampler,
         ]
+
+    async def _open_sources(self) -> list[Source]:
+        self._closing.push_async_callback(self._leases.close)
+        self._open_ingest()
+        sources = self._make_sources()
         for source in sources:
             try:
                 await source.open()

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from profd.capture.estimate import Headroom, HostHeadroom
@@ -20,8 +20,17 @@ from profd.capture.outcome import StoredTrace
 from profd.capture.planner import Request, Settings
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.switch import Switch
+from profd.capture.traits import of_older
 from profd.journal.journal import Journal
 from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.declaration import (
+    BY_PROCESS,
+    SERVED,
+    CommonAnswers,
+    Declaration,
+    cannot_guard,
+    without_server,
+)
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Selector
 
@@ -92,14 +101,35 @@ class FakeTable:
         await self._ends.setdefault(process, asyncio.Event()).wait()
 
 
+_RANKS = {"sdk": 10, "kineto": 20, "jax": 30, "cuda": 40, "pyspy": 50}  # as the real ones declare
+
+
+def declare(name: str, **changes: Any) -> Declaration:
+    """What a fake source declares: rank and traits of the real one, and that its plan decides of most options."""
+    plain = Declaration(
+        name=name,
+        rank=_RANKS.get(name, 60),
+        common=CommonAnswers(
+            duration_ns=SERVED,
+            iterations=BY_PROCESS,
+            start_at_ns=BY_PROCESS,
+            stacks=BY_PROCESS,
+            c_calls=BY_PROCESS,
+            max_overhead=cannot_guard(name),
+        ),
+        torch=BY_PROCESS,
+        sampling=BY_PROCESS,
+        server=without_server(name),
+        traits=of_older(name),
+    )
+    return replace(plain, **changes)
+
+
 class FakeSource(Source):
     """A source whose recordings end when the test says so (`finish`), or when it is stopped."""
 
-    name: ClassVar[str] = "kineto"
-
-    def __init__(self, name: str = "kineto", *, can_stop: bool = True) -> None:
-        self.name = name  # type: ignore[misc]  # one class, several sources
-        self.can_stop = can_stop  # type: ignore[misc]  # as above
+    def __init__(self, name: str = "kineto", **declared: Any) -> None:
+        self.declaration = declare(name, **declared)  # type: ignore[misc]  # one class, several sources
         self.offers: dict[int, Offer] = {}
         self.offered = Offer(True)
         self.planned = Plan(True, deadline_ns=600 * SECOND_NS)

@@ -117,7 +117,11 @@ class RunningDaemon:
 
 
 def start_daemon(
-    directory: Path, *flags: str, environ: Mapping[str, str] | None = None, user: bool = True
+    directory: Path,
+    *flags: str,
+    environ: Mapping[str, str] | None = None,
+    user: bool = True,
+    module: str = "profd.main",
 ) -> RunningDaemon:
     """A daemon in this directory (again, after a `kill`); returns when it is ready.
 
@@ -126,7 +130,7 @@ def start_daemon(
     """
     if not user and (why := readable.why_not()):
         pytest.skip(why)
-    command = [sys.executable, "-m", "profd.main", "--state-dir", str(directory / "state")]
+    command = [sys.executable, "-m", module, "--state-dir", str(directory / "state")]
     command += ["--socket", str(directory / "profd.sock"), "--metrics", "off", "--no-kineto-abstract"]
     command = [*command, "--user"] if user else readable.command(*command)
     notify = directory / "notify"
@@ -150,13 +154,15 @@ def start_daemon(
 
 
 @contextmanager
-def running_daemon(*flags: str, environ: Mapping[str, str] | None = None, user: bool = True) -> Iterator[RunningDaemon]:
+def running_daemon(
+    *flags: str, environ: Mapping[str, str] | None = None, user: bool = True, module: str = "profd.main"
+) -> Iterator[RunningDaemon]:
     """A daemon in a fresh directory, both gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))  # socket paths hold 107 bytes
     if not user:
         directory.chmod(0o755)  # everybody may connect
     try:
-        daemon = start_daemon(directory, *flags, environ=environ, user=user)
+        daemon = start_daemon(directory, *flags, environ=environ, user=user, module=module)
         try:
             yield daemon
         except BaseException as error:

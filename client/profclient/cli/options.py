@@ -88,7 +88,7 @@ def capture_options(function: Function) -> Function:
                 "profiler, which can crash it.",
             ),
             click.option("--max-overhead", help="Slow the steps by at most this much: 2%. Leaves out what costs most."),
-            click.option("--source", default="", help="Force a source: sdk, kineto, jax, cuda, pyspy."),
+            click.option("--source", default="", help="Force a source, by its name in `profctl doctor`."),
             click.option(
                 "--port",
                 type=click.IntRange(1, 65535),

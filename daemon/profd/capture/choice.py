@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd.capture.estimate import Headroom, over_limit
-from profd.capture.model import Options, Reason, State
+from profd.capture.model import Options, Reason, State, option_word
 from profd.sources.base import Offer, Plan, Source
+from profd.sources.declaration import ByProcess, Declaration, Refuses, Unserved
 from profd.targets.process import Process
-
-ORDER: Final = ("sdk", "kineto", "jax", "cuda", "pyspy")
-"""Best first: traced events before samples. Offers may put better ones first (`Offer.after`)."""
 
 _LAUNCH_WORDS: Final = frozenset(
     ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "horovodrun")
@@ -50,11 +48,36 @@ class Choice:
     state: State = State.REFUSED
     reason: Reason = Reason.NONE
     message: str = ""
+    not_honoured: tuple[str, ...] = ()  # "memory: kineto records no memory events on demand"
 
 
 def in_order(sources: Sequence[Source]) -> list[Source]:
-    """Best first; sources this version does not rank come last, by name."""
-    return sorted(sources, key=lambda s: (ORDER.index(s.name) if s.name in ORDER else len(ORDER), s.name))
+    """Best first, as they declare. Offers may put better ones first (`Offer.after`)."""
+    return sorted(sources, key=lambda source: (source.declaration.rank, source.name))
+
+
+def not_honoured(declaration: Declaration, options: Options, plan: Plan) -> tuple[str, ...]:
+    """What is asked, less what is served: a sentence for each option, which begins with its word.
+
+    Those that nobody asked for, and that are missing of what is recorded by default, come first.
+    """
+    asked = options.asked
+    by_default, others = [], []
+    for name, answer in declaration.answers.items():
+        why = answer.why if isinstance(answer, Unserved) else plan.unserved.get(name, "")
+        if not why:
+            continue
+        if name in asked:
+            others.append(f"{option_word(name)}: {why}")
+        elif isinstance(answer, ByProcess) and answer.by_default:
+            by_default.append(f"{option_word(name)}: {why}")
+    return (*by_default, *others)
+
+
+def _refused_option(declaration: Declaration, options: Options) -> str:
+    """Why all of the request is refused for one of its options; empty if it is not."""
+    answers, asked = declaration.answers.items(), options.asked
+    return next((answer.why for name, answer in answers if isinstance(answer, Refuses) and name in asked), "")
 
 
 def in_turn(process: Process, ranked: Sequence[Source]) -> Iterator[tuple[Source, Offer]]:
@@ -95,12 +118,12 @@ def choose(
     `children` are its living descendants that somebody could trace (only their
     pids are used, in messages). A busy better source is an answer, not a reason
     to take a lesser one: who asks for a trace must not get samples by accident.
-    A source that can kill the process (`Source.danger`) is nobody's better one: it
+    A source that can kill the process (`Declaration.danger`) is nobody's better one: it
     is taken where it is named, with `force`.
     """
     ranked = in_order(sources)
     if not options.source:
-        ranked = [source for source in ranked if not source.danger]
+        ranked = [source for source in ranked if not source.declaration.danger]
     else:
         ranked = [source for source in ranked if source.name == options.source]
         if not ranked:
@@ -110,7 +133,7 @@ def choose(
                 reason=Reason.NO_SOURCE,
                 message=f"there is no source {options.source!r}; there are: {known}",
             )
-        if ranked[0].danger and not options.force:
+        if ranked[0].declaration.danger and not options.force:
             return Choice(None, reason=Reason.NOT_HONOURED, message=_dangerous(ranked[0]))
     launcher = _launcher(process, options, children)
     if launcher is not None:
@@ -128,54 +151,52 @@ def choose(
             passed.append(f"{source.name}: {_clause(offer.reason)}")
             continue
         plan = source.plan(process, options)
-        refusal_here = _refusal(source, plan, options, headroom, open_ended=open_ended)
-        if refusal_here is None:
-            return Choice(source, plan, _why(options, passed))
+        missing = not_honoured(source.declaration, options, plan)
+        why_not = _refusal(source, plan, options, missing, headroom, open_ended=open_ended)
+        if why_not is None:
+            return Choice(source, plan, _why(options, passed), not_honoured=missing)
+        refusal_here = Choice(None, plan, reason=why_not[0], message=why_not[1], not_honoured=missing)
         refusal = refusal or refusal_here
         passed.append(f"{source.name}: {_clause(refusal_here.message)}")
         # These are about the process or the host, not about this source.
-        if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING) or _meant_operators(options, plan):
+        if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING) or _meant_operators(options, plan, missing):
             break
     return refusal or _no_source(process, options, declined, children)
 
 
 def _refusal(
-    source: Source, plan: Plan, options: Options, headroom: Callable[[], Headroom], *, open_ended: bool
-) -> Choice | None:
-    if open_ended and not source.can_stop:
-        message = f"{source.name} cannot be stopped, so it needs --duration or --iterations"
-        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
-    if options.max_overhead is not None and not source.can_guard:
-        message = (
-            f"{source.name} cannot bound what it costs the process, so it does not serve --max-overhead; "
-            "source sdk does, in processes that call profclient.attach()"
-        )
-        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
-    if options.last_ns and not source.can_keep_last:
-        message = f"{source.name} keeps all of a recording and does not serve --last; source jax does"
-        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
+    source: Source,
+    plan: Plan,
+    options: Options,
+    missing: Sequence[str],
+    headroom: Callable[[], Headroom],
+    *,
+    open_ended: bool,
+) -> tuple[Reason, str] | None:
+    """Why this source, which could, does not record what is asked; None: it does."""
+    if open_ended and not source.declaration.can_stop:
+        return Reason.NOT_HONOURED, f"{source.name} cannot be stopped, so it needs --duration or --iterations"
+    if refused := _refused_option(source.declaration, options):
+        return Reason.NOT_HONOURED, refused
     if not plan.serves:
-        return Choice(None, plan, reason=plan.refusal_code, message=plan.refusal)
-    if options.strict and plan.not_honoured:
-        message = f"--strict, and {source.name} would not honour: {'; '.join(plan.not_honoured)}"
-        return Choice(None, plan, reason=Reason.NOT_HONOURED, message=message)
+        return plan.refusal_code, plan.refusal
+    if options.strict and missing:
+        return Reason.NOT_HONOURED, f"--strict, and {source.name} would not honour: {'; '.join(missing)}"
     too_much = over_limit(plan, options, headroom)
-    if too_much:
-        return Choice(None, plan, reason=Reason.OVER_LIMIT, message=f"refused: {too_much}")
-    return None
+    return (Reason.OVER_LIMIT, f"refused: {too_much}") if too_much else None
 
 
 def _dangerous(source: Source) -> str:
-    return f"{source.danger}; --source {source.name} --force records with it all the same"
+    return f"{source.declaration.danger}; --source {source.name} --force records with it all the same"
 
 
-def _meant_operators(options: Options, plan: Plan) -> bool:
+def _meant_operators(options: Options, plan: Plan, missing: Sequence[str]) -> bool:
     """A source that would have recorded operators and cannot is not replaced by one that has none.
 
     Where they are asked for by `--torch`, or strictly and are missing.
     """
     named = not plan.serves and options.torch in ("observer", "profiler")
-    return named or any(sentence.startswith("torch:") for sentence in plan.not_honoured)
+    return named or any(sentence.startswith("torch:") for sentence in missing)
 
 
 def _why(options: Options, passed: list[str]) -> str:
@@ -191,7 +212,7 @@ def _busy_code(offer: Offer) -> Reason:
 
 
 def _busy_message(source: Source, offer: Offer, ranked: Sequence[Source]) -> str:
-    others = [s.name for s in ranked if s is not source and s.name == "pyspy"]
+    others = [each.name for each in ranked if each is not source and each.declaration.traits.samples]
     hint = f"; for samples instead: --source {others[0]}" if others else ""
     return f"{source.name} is held: {_clause(offer.reason)}{hint}"
 

@@ -150,7 +150,7 @@ class CaptureManager:
         self._launching[record.id] = None
         # A disk takes milliseconds. What forgets us by itself, should we die in them, need not wait for it.
         for plan in plans:
-            if _lets_go(plan):
+            if _self_disarming(plan):
                 self._launch(record, plan, None)
         await asyncio.sleep(0)  # these are told to begin before anything else is done
         failure = await self._book.write(record)
@@ -158,7 +158,7 @@ class CaptureManager:
         if failure is not None:
             self._abandon_runs(record, *failure)
         for plan in plans:
-            if not _lets_go(plan):
+            if not _self_disarming(plan):
                 self._launch(record, plan, failure)
         stop = self._launching.pop(record.id)
         if stop is not None:
@@ -209,8 +209,9 @@ class CaptureManager:
             Machine(target).handle(Decline(State.FAILED, *failure))
             self._release(record, target.process)
             return
-        target.not_honoured = list(choice.plan.not_honoured)
+        target.not_honoured = list(choice.not_honoured)
         target.risks = list(choice.plan.risks)
+        target.traits = choice.source.declaration.traits
         order = Order(choice.source, process, record.options, choice.plan.trace_bytes)
         deadline_ns = self._deadline_ns(record.options, choice.plan)
         self._new_run(record, target).begin(order, deadline_ns, choice.plan.stop_ns)
@@ -425,8 +426,8 @@ def _seconds(record: CaptureRecord) -> float:
     return live * (record.options.duration_ns or CAPTURE_WINDOW_MAX_NS) / 1e9
 
 
-def _lets_go(plan: TargetPlan) -> bool:
-    return plan.choice.source is not None and plan.choice.source.lets_go
+def _self_disarming(plan: TargetPlan) -> bool:
+    return plan.choice.source is not None and plan.choice.source.declaration.self_disarming
 
 
 def _audited(plans: Sequence[TargetPlan]) -> dict[str, list[int]]:

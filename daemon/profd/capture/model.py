@@ -6,7 +6,7 @@ translating at the RPC edge is a cast. Nothing here does I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Final
 
@@ -73,31 +73,84 @@ class Reason(IntEnum):
         return "" if self is Reason.NONE else self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a request asks of a source. Zero, empty and None mean not given."""
+@dataclass(frozen=True)
+class HandlingOptions:
+    """What the daemon itself does about a request: no source has an answer to these."""
 
-    duration_ns: int = 0
-    iterations: int = 0
-    shapes: bool = False
-    stacks: bool = False
-    memory: bool = False
-    modules: bool = False
-    flops: bool = False
     source: str = ""
     strict: bool = False
     force: bool = False
+    no_gpu_metrics: bool = False  # leave samples of the GPUs out
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """The window, and what can be recorded of any program."""
+
+    duration_ns: int = 0
+    iterations: int = 0
     start_at_ns: int | None = None
+    stacks: bool = False
+    c_calls: bool = False
+    max_overhead: float | None = None  # share of the step time; None: no guard
+
+
+@dataclass(frozen=True)
+class TorchOptions:
+    """Of PyTorch's operators."""
+
+    torch: str = ""  # who records them: auto (or empty), observer, profiler
+    shapes: bool = False
+    memory: bool = False
+    modules: bool = False
+    flops: bool = False
+    gpu_fallback: bool = False  # where there is no CUPTI, device times of operators by CUDA events
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """Of samples, alone or beside other events."""
+
     sample_hz: float | None = None
     native: bool = False
-    c_calls: bool = False
-    torch: str = ""
-    max_overhead: float | None = None  # share of the step time; None: no guard
-    port: int = 0  # of a profiler server; 0: whichever answers
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Of the profiler server within JAX and TensorFlow processes."""
+
+    port: int = 0  # 0: whichever answers
     collect_timeout_ns: int = 0  # for handing over a window; 0: by its length
-    no_gpu_metrics: bool = False  # leave samples of the GPUs out
     last_ns: int = 0  # record on and on, and keep only what came last; 0: all of it
-    gpu_fallback: bool = False  # where there is no CUPTI, device times of operators by CUDA events
+
+
+@dataclass(frozen=True)
+class Options(ServerOptions, SamplingOptions, TorchOptions, CommonOptions, HandlingOptions):
+    """What a request asks. Zero, empty and None mean not given.
+
+    Groups are for whoever answers (`sources/declaration.py`); in hand, on the wire and in records options are flat.
+    """
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The names of those that are not as they are by default."""
+        other = frozenset(name for name, default in _DEFAULTS if getattr(self, name) != default)
+        return other - {"torch"} if self.torch == "auto" else other
+
+
+_DEFAULTS: Final = tuple((option.name, option.default) for option in fields(Options))
+_WORDS: Final = {
+    "duration_ns": "duration",
+    "start_at_ns": "start_in",
+    "sample_hz": "samples",
+    "collect_timeout_ns": "collect_timeout",
+    "last_ns": "last",
+}
+
+
+def option_word(name: str) -> str:
+    """What people call an option: the word that a sentence about it begins with."""
+    return _WORDS.get(name, name)
 
 
 STAGES_BEFORE: Final = frozenset(("target", "streamer", "ingest", "source"))

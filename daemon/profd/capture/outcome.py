@@ -47,7 +47,7 @@ def verdict(recording: Recording, trace: StoredTrace, target: TargetRecord) -> t
 
 def gpu_shortfall(trace: StoredTrace, target: TargetRecord) -> str:
     """Why GPU rows are missing where they should be; empty if they are not, or none are due."""
-    if target.source == "pyspy" or trace.gpu_events is None or trace.gpu_events > 0:
+    if not target.known_traits.device_rows or trace.gpu_events is None or trace.gpu_events > 0:
         return ""
     if trace.gpu_launches:
         return missing_gpu_records(trace.gpu_launches)

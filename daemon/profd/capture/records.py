@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.capture.model import Cost, Loss, Options, Phase, RawFile, Reason, State
+from profd.capture.traits import Traits, of_older
 from profd.decodable import decodable
 from profd.errors import BadInput
 from profd.targets.process import Process, ProcessId
@@ -67,6 +68,12 @@ class TargetRecord:
     files: list[RawFile] = field(default_factory=list)
     shortfall: Reason = Reason.NONE  # what the source said is missing: a retry must not forget it
     shortfall_message: str = ""
+    traits: Traits | None = None  # of what its source records; None: of a record written before this was
+
+    @property
+    def known_traits(self) -> Traits:
+        """What its trace is like, whoever wrote the record."""
+        return self.traits or of_older(self.source)
 
     @property
     def process(self) -> ProcessId:

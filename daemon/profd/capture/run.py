@@ -100,7 +100,7 @@ class TargetRun:
     def begin(self, order: Order, deadline_ns: int, stop_ns: int = 0) -> None:
         """Record with the chosen source; `deadline_ns` and `stop_ns` are its plan's."""
         self._order = order
-        self._machine.can_stop = order.source.can_stop
+        self._machine.can_stop = order.source.declaration.can_stop
         self.send(m.Begin(order.source.name, deadline_ns, stop_ns))
 
     def retry(self) -> None:
@@ -197,7 +197,7 @@ class TargetRun:
             claim=claim,
             file_bytes_max=order.file_bytes_max,
         )
-        if source.lets_go:
+        if source.declaration.self_disarming:
             made = asyncio.shield(making)  # who gives up waiting does not end the making
             made.add_done_callback(_seen)
             self._session.made = made

@@ -42,6 +42,7 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
         anomalies={_label(name): _count(count) for name, count in [*meta.anomalies.items()][:_TEXTS_MAX]},
         warnings=_texts(meta.warnings),
         truncated=_text(meta.truncated),
+        traits=meta.traits,
     )
 
 

@@ -71,7 +71,7 @@ class _Export:
         self._min_duration = min_duration_ns
         self._whole = window is None and min_duration_ns == 0
         self._top_level = dict(reader.meta.top_level)
-        if "baseTimeNanoseconds" not in self._top_level and reader.meta.source == "pyspy":
+        if "baseTimeNanoseconds" not in self._top_level and reader.meta.known_traits.samples:
             # Unix µs have too many digits for the doubles of viewers.
             first = reader.meta.start_ns or 0
             self._top_level["baseTimeNanoseconds"] = first - first % _SECOND_NS

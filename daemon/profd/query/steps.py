@@ -74,12 +74,12 @@ def _edges(meta: TraceMeta) -> tuple[int | None, int | None]:
     """
     if not meta.options.get("iterations"):
         return None, None
-    return (None, meta.end_ns) if meta.source == "sdk" else (meta.start_ns, None)
+    return (None, meta.end_ns) if meta.known_traits.begins_within_step else (meta.start_ns, None)
 
 
 def why_none(meta: TraceMeta) -> str:
     """Why a trace has no steps, as a sentence."""
-    return NO_STEPS_IN_SAMPLES if meta.source == "pyspy" else NO_STEPS
+    return NO_STEPS if meta.known_traits.steps else NO_STEPS_IN_SAMPLES
 
 
 def steps_of_trace(reader: TraceReader) -> dict[str, Any]:

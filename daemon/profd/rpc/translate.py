@@ -173,7 +173,7 @@ def estimate_message(plan: TargetPlan) -> pb.TargetEstimate:
             if value is not None:
                 setattr(message, name, value)
         message.risks.extend(map(text, choice.plan.risks))
-        message.not_honoured.extend(map(text, choice.plan.not_honoured))
+        message.not_honoured.extend(map(text, choice.not_honoured))
     return message
 
 

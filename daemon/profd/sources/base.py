@@ -1,7 +1,7 @@
 """What a source is to the rest of the daemon.
 
-A source says what it could do for a process (`offer`: cheap, synchronous,
-touches nothing), what a request would mean (`plan`: the same), and records
+A source declares what it is (`declaration`), says what it could do for a process
+(`offer`: cheap, synchronous, touches nothing), what a request would mean (`plan`: the same), and records
 (`record`). It never decodes: it leaves whole files in the session's directory
 and says what they are. It raises nothing for what a target does; that is a
 Recording with a terminal state, a reason and a sentence.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +19,7 @@ from typing import ClassVar
 from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
 from profd.gpu.leases import Held
 from profd.limits import PICKUP_BYTES_MAX
+from profd.sources.declaration import Declaration
 from profd.store.space import Claim, alone
 from profd.targets.process import Process
 
@@ -61,7 +62,8 @@ class Plan:
     serves: bool  # False: the whole request is beyond this source (`refusal` says why)
     refusal: str = ""
     refusal_code: Reason = Reason.NO_SOURCE
-    not_honoured: tuple[str, ...] = ()  # "memory: kineto records no memory events on demand"
+    unserved: Mapping[str, str] = field(default_factory=dict)
+    """Of the options that are declared `ByProcess`, by name: why this one would not be served, asked for or not."""
     latency_ns: int | None = None  # until the window opens
     events: int | None = None
     memory_bytes: int | None = None  # in the target
@@ -86,22 +88,18 @@ class Session:
     claim: Claim = field(default_factory=alone)  # of room on the journal's disk, for files that are taken over
     file_bytes_max: int = PICKUP_BYTES_MAX  # of data in one that the target wrote
     made: Awaitable[object] | None = None
-    """Of a source that `lets_go`: to be awaited before the directory is used. Raises OSError and ProfdError."""
+    """Of a `self_disarming` source: to be awaited before the directory is used. Raises OSError and ProfdError."""
 
 
 class Source(ABC):
     """One way of getting events out of targets."""
 
-    name: ClassVar[str]
-    can_stop: ClassVar[bool] = True  # False: a window runs to its end once accepted
-    lets_go: ClassVar[bool] = False
-    """A target ends recording by itself soon after the daemon has died: recording may begin before anything of the
-    capture is on the disk (`Session.made`)."""
-    can_guard: ClassVar[bool] = False  # True: it measures what it costs and keeps to max_overhead
-    danger: ClassVar[str] = ""
-    """How recording with it can kill the process, a sentence: it is taken only where `--source` names it and `--force`
-    insists (`capture/choice.py`)."""
-    can_keep_last: ClassVar[bool] = False  # True: it records on and on, and keeps what came last (Options.last_ns)
+    declaration: ClassVar[Declaration]
+
+    @property
+    def name(self) -> str:
+        """The source's word, in requests and answers."""
+        return self.declaration.name
 
     async def open(self) -> None:
         """Take what the source needs (sockets, threads). Raises ProfdError with the reason if it cannot."""

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from profd.capture.traits import is_recorder
 from profd.errors import BadInput, Exhausted
 from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta
 from profd.workers import identity
@@ -22,10 +23,8 @@ _WORKERS_FIELDS: Final = (
 # What a trace that was exported elsewhere says of itself. Its importer's own trace may claim what it likes.
 ORIGIN_FIELDS: Final = (
     *("source", "title", "host", "job", "pid", "rank", "window_start_ns", "window_end_ns", "options"),
-    *("not_honoured", "cost"),
+    *("not_honoured", "cost", "traits"),
 )
-
-_RECORDERS: Final = frozenset({"kineto", "pyspy", "jax"})
 
 log = logging.getLogger("profd.store")
 
@@ -55,7 +54,7 @@ def merged(written: TraceMeta, meta: TraceMeta) -> TraceMeta:
     if meta.source == "import":
         values.update({name: getattr(written, name) for name in ORIGIN_FIELDS})
         values["waterfall"] = [*written.waterfall, *meta.waterfall]
-        if written.source not in _RECORDERS:
+        if not is_recorder(written.source):
             values["source"] = meta.source
     return TraceMeta(**values)
 

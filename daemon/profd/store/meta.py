@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from profd.capture.model import Cost, Loss, Phase
+from profd.capture.traits import Traits, of_older
 from profd.decodable import decodable
 from profd.errors import BadTrace, NotFound
 from profd.events.table import Tracks
@@ -83,6 +84,12 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     late: int = 0  # cells patched by late.parquet
     segments: list[SegmentInfo] = msgspec.field(default_factory=list)
     timings: dict[str, int] = msgspec.field(default_factory=dict)  # ns per stage of the import
+    traits: Traits | None = None  # as the source declares; None: written before traces said it, or from elsewhere
+
+    @property
+    def known_traits(self) -> Traits:
+        """What this trace is like, whoever wrote it."""
+        return self.traits or of_older(self.source)
 
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)

@@ -78,6 +78,7 @@ def _meta(capture: CaptureRecord, target: TargetRecord) -> TraceMeta:
         waterfall=list(target.waterfall),
         versions=dict(target.versions),
         gpu=dict(target.gpu),
+        traits=target.known_traits,
     )
 
 

@@ -91,6 +91,20 @@ def test_iterations_and_options_that_are_not_honoured(host, trainer):
     assert strict.json["targets"][0]["reason"] == "not_honoured"
 
 
+def test_options_that_samples_have_no_place_for_are_named_and_refused_with_strict(host, program):
+    asked = ("start", "--pid", str(program), "--source", "pyspy", "--c-calls", "--torch", "observer", "-d", "200ms")
+    done = host.profctl(*asked, "--json")
+    assert done.code == 0, done.err
+    (target,) = done.json["targets"]
+    assert target["state"] == "stored"
+    assert [text.partition(":")[0] for text in target["not_honoured"]] == ["c_calls", "torch"]
+    strict = host.profctl(*asked, "--strict", "--json")
+    (target,) = strict.json["targets"]
+    assert (strict.code, target["state"], target["reason"]) == (1, "refused", "not_honoured")
+    assert "c_calls: " in target["message"]
+    assert "torch: " in target["message"]
+
+
 def test_a_dry_run_touches_nothing(host, program):
     before = len(host.profctl("captures", "--json").json)
     done = host.profctl("start", "--pid", str(program), "--duration", "5s", "--dry-run", "--json")

@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 
+from profd.capture.choice import not_honoured
 from profd.capture.model import Options, Reason, Recording, State
 from profd.sources.kineto.source import KinetoSource
 from profd.targets.process import Process
@@ -43,9 +44,10 @@ def names(trace: dict) -> list[str]:
 async def test_duration_then_iterations(source: KinetoSource, socket_dir: Path, tmp_path: Path) -> None:
     with torch_job("train", tmp_path, socket_dir=socket_dir) as job:
         process = await registered(source, job.pid)
-        plan = source.plan(process, Options(duration_ns=300 * MS, memory=True, flops=True))
+        asked = Options(duration_ns=300 * MS, memory=True, flops=True)
+        plan = source.plan(process, asked)
         assert plan.serves
-        assert [text.partition(":")[0] for text in plan.not_honoured] == ["memory"]
+        assert [text.partition(":")[0] for text in not_honoured(source.declaration, asked, plan)] == ["memory"]
         first, reports = session(tmp_path, "c1")
         recording = await source.record(process, Options(duration_ns=500 * MS, shapes=True, stacks=True), first)
         trace = trace_of(recording)
@@ -62,6 +64,7 @@ async def test_duration_then_iterations(source: KinetoSource, socket_dir: Path, 
         ]
         assert any("Input Dims" in event.get("args", {}) for event in trace["traceEvents"])
         assert any(event.get("cat") == "python_function" for event in trace["traceEvents"])
+        assert any(name.startswith("<built-in") for name in names(trace))  # so that --c-calls is honoured
 
         second, _ = session(tmp_path, "c2")
         recording = await source.record(process, Options(iterations=3), second)

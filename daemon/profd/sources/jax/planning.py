@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from profd.capture.model import Options, Reason
+from profd.capture.model import Options
+from profd.capture.traits import Traits
 from profd.limits import CAPTURE_WINDOW_MAX_NS, JAX_WINDOWS_MAX
 from profd.sources.base import Plan
+from profd.sources.declaration import (
+    BY_PROCESS,
+    SERVED,
+    CommonAnswers,
+    Declaration,
+    Refuses,
+    SamplingAnswers,
+    TorchAnswers,
+    Unserved,
+    cannot_guard,
+)
 
 SECOND: Final = 1_000_000_000
 WINDOW_NS: Final = SECOND // 2
@@ -22,6 +34,33 @@ _SPARE_NS: Final = 10 * SECOND
 _EVENTS_PER_SECOND: Final = 2_300_000  # the most that was measured
 _TARGET_BYTES_PER_EVENT: Final = 440
 _BYTES_PER_EVENT: Final = 30  # of XSpace; 22 to 50 were measured
+
+DECLARATION: Final = Declaration(
+    name="jax",
+    rank=30,
+    common=CommonAnswers(
+        duration_ns=BY_PROCESS,
+        iterations=Refuses("the profiler server of JAX and TensorFlow counts no iterations; give --duration"),
+        start_at_ns=SERVED,
+        stacks=SERVED,
+        c_calls=BY_PROCESS,
+        max_overhead=cannot_guard("jax"),
+    ),
+    torch=TorchAnswers(
+        torch=Unserved("the profiler server records operators of JAX and TensorFlow only"),
+        shapes=Unserved("the profiler server records no input shapes of its own"),
+        memory=Unserved("the profiler server records allocations of TensorFlow only, unasked"),
+        modules=Unserved("the profiler server records name scopes, not modules"),
+        flops=Unserved("the profiler server records none on demand"),
+        gpu_fallback=Unserved("CUDA events are put around PyTorch's operators only"),
+    ),
+    sampling=SamplingAnswers(
+        sample_hz=Unserved("the profiler server records every operation, it does not sample"),
+        native=Unserved("it records Python stacks only; --source pyspy --native samples native ones"),
+    ),
+    server=SERVED,
+    traits=Traits(),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +108,6 @@ def windows(options: Options) -> Windows:
 
 def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:
     """Answer `Source.plan`. `bytes_per_ns`: of an earlier trace of the process; `ahead_ns`: until the agreed start."""
-    if options.iterations:
-        return Plan(
-            False,
-            "the profiler server of JAX and TensorFlow counts no iterations; give --duration",
-            Reason.NOT_HONOURED,
-        )
     cut = windows(options)
     recorded_ns = min(cut.last_ns + cut.one_ns if cut.last_ns else cut.count * cut.one_ns, cut.total_ns)
     events = memory = None
@@ -88,7 +121,7 @@ def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:
     longest = cut.total_ns + cut.one_ns + round(cut.collect_seconds(cut.one_ns) * SECOND) + _SPARE_NS
     return Plan(
         serves=True,
-        not_honoured=tuple(not_honoured(options)),
+        unserved=_unserved(options, cut),
         latency_ns=max(_LATENCY_NS, ahead_ns),
         events=None if cut.open_ended and not cut.last_ns else events,
         memory_bytes=memory,
@@ -98,26 +131,16 @@ def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:
     )
 
 
-def not_honoured(options: Options) -> list[str]:
-    """What a request asks and the profiler server cannot give, a sentence each that begins with the option's name."""
-    missing = []
-    cut = windows(options)
+def _unserved(options: Options, cut: Windows) -> dict[str, str]:
+    """What the rest of the request leaves no room for, by the option's name, with the reason."""
+    missing = {}
     if not cut.single and not cut.open_ended and not cut.last_ns:
-        missing.append(
-            f"duration: recorded as up to {cut.count} windows of {WINDOW_NS // 1_000_000} ms with gaps between them, "
+        missing["duration_ns"] = (
+            f"recorded as up to {cut.count} windows of {WINDOW_NS // 1_000_000} ms with gaps between them, "
             "because handing over long ones stalls the process (--force records one)"
         )
-    for asked, option, why in (
-        (options.shapes, "shapes", "the profiler server records no input shapes of its own"),
-        (options.memory, "memory", "the profiler server records allocations of TensorFlow only, unasked"),
-        (options.modules, "modules", "the profiler server records name scopes, not modules"),
-        (options.flops, "flops", "the profiler server records none on demand"),
-        (options.gpu_fallback, "gpu_fallback", "CUDA events are put around PyTorch's operators only"),
-        (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),
-        (options.sample_hz is not None, "samples", "the profiler server records every operation, it does not sample"),
-    ):
-        if asked:
-            missing.append(f"{option}: {why}")
+    if not options.stacks:
+        missing["c_calls"] = "the profiler server records C calls together with stacks; add --stacks"
     return missing
 
 

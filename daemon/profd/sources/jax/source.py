@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 from profd.capture.model import Options, Reason, Recording, State
 from profd.limits import JAX_REQUESTS_AT_ONCE
 from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.declaration import Declaration
 from profd.sources.jax import planning
 from profd.sources.jax.finder import Finder, Found
 from profd.sources.jax.last import LastSeconds, end_leftovers
@@ -31,9 +32,7 @@ _HISTORY: Final = 1024
 class JaxSource(Source):
     """Traces of JAX and TensorFlow processes that have called `start_server`."""
 
-    name: ClassVar[str] = "jax"
-    can_stop: ClassVar[bool] = True
-    can_keep_last: ClassVar[bool] = True
+    declaration: ClassVar[Declaration] = planning.DECLARATION
 
     def __init__(
         self, finder: Finder | None = None, table: ProcessTable | None = None, journal: Path | None = None
@@ -124,7 +123,6 @@ class JaxSource(Source):
             recording = await recorder.run()
         finally:
             del self._running[process.id]
-        recording.not_honoured += plan.not_honoured
         self._learn(process.id, recording)
         return recording
 

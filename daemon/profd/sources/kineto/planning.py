@@ -7,7 +7,19 @@ from typing import Final
 
 from profd import limits
 from profd.capture.model import Cost, Options, Reason
+from profd.capture.traits import Traits
 from profd.sources.base import Plan
+from profd.sources.declaration import (
+    BY_PROCESS,
+    SERVED,
+    CommonAnswers,
+    Declaration,
+    SamplingAnswers,
+    TorchAnswers,
+    Unserved,
+    cannot_guard,
+    without_server,
+)
 from profd.sources.kineto.config_text import FALLBACK_DURATION_MS
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, SILENT_NS
 from profd.targets.process import Process
@@ -29,8 +41,34 @@ DANGER: Final = (
     "torch's own profiler can kill the process: when a trace ends it frees what running operators still write to "
     "(SIGSEGV; docs/kindness.md counts how often)"
 )
-MODULES_WITHOUT_STACKS: Final = "modules: kineto records modules only together with stacks; add --stacks"
-MEMORY: Final = "memory: kineto records no memory events on demand; attach the SDK for them"
+DECLARATION: Final = Declaration(
+    name="kineto",
+    rank=20,
+    common=CommonAnswers(
+        duration_ns=SERVED,
+        iterations=SERVED,
+        start_at_ns=BY_PROCESS,
+        stacks=SERVED,
+        c_calls=BY_PROCESS,
+        max_overhead=cannot_guard("kineto"),
+    ),
+    torch=TorchAnswers(
+        torch=BY_PROCESS,
+        shapes=SERVED,
+        memory=Unserved("kineto records no memory events on demand; attach the SDK for them"),
+        modules=BY_PROCESS,
+        flops=SERVED,
+        gpu_fallback=Unserved("kineto takes no CUDA events on demand; --source sdk does, in an attached process"),
+    ),
+    sampling=SamplingAnswers(
+        sample_hz=Unserved("kineto records every operator and does not sample"),
+        native=Unserved("kineto records Python stacks only; --source pyspy --native samples native ones"),
+    ),
+    server=without_server("kineto"),
+    traits=Traits(),
+    can_stop=False,
+    danger=DANGER,
+)
 
 
 def window_ns(options: Options) -> int:
@@ -60,19 +98,16 @@ def deadline_ns(options: Options, period_ns: int, now: float) -> int:
     return ahead_ns(options, now) + until_silent + ATTEMPTS_MAX * attempt_ns(options, period_ns) + writing
 
 
-def not_honoured(options: Options) -> list[str]:
-    """What a request asks and kineto cannot give, a sentence each that begins with the option's name."""
-    missing = []
-    if options.memory:
-        missing.append(MEMORY)
-    if options.modules and not options.stacks:
-        missing.append(MODULES_WITHOUT_STACKS)
-    if options.gpu_fallback:
-        missing.append("gpu_fallback: kineto takes no CUDA events on demand; --source sdk does, in an attached process")
-    if options.native:
-        missing.append("native: kineto records Python stacks only; --source pyspy --native samples native ones")
-    if options.sample_hz is not None:
-        missing.append("samples: kineto records every operator and does not sample")
+def unserved(options: Options) -> dict[str, str]:
+    """What kineto serves together with other options only, by name, with the reason."""
+    missing = {}
+    if not options.stacks:
+        missing["modules"] = "kineto records modules only together with stacks; add --stacks"
+        missing["c_calls"] = "kineto records C calls together with stacks; add --stacks"
+    if options.iterations:
+        missing["start_at_ns"] = "kineto begins to count iterations as soon as it has been asked"
+    if options.torch != "profiler":
+        missing["torch"] = "kineto is torch's own profiler; source sdk has the observer, in attached processes"
     return missing
 
 
@@ -141,15 +176,15 @@ def plan(process: Process, options: Options, period_ns: int | None, rate: Rate |
     period = period_ns or DEFAULT_PERIOD_NS
     refusal = _ending(process, options, period, now)
     said = tuple(risks(options))
-    missing = tuple(not_honoured(options))
+    missing = unserved(options)
     deadline = deadline_ns(options, period, now)
     latency = max(period + (0 if options.iterations else LEAD_NS), ahead_ns(options, now))
     if refusal:
-        return Plan(False, refusal, Reason.TARGET_ENDING, missing, risks=said, deadline_ns=deadline)
+        return Plan(False, refusal, Reason.TARGET_ENDING, unserved=missing, risks=said, deadline_ns=deadline)
     events = expected_events(options, rate)
     return Plan(
         serves=True,
-        not_honoured=missing,
+        unserved=missing,
         latency_ns=latency,
         events=events,
         memory_bytes=None if events is None else events * EVENT_MEMORY_BYTES,

@@ -109,7 +109,6 @@ class Recorder:
             except Silent as error:  # what it was asked for stays among the leftovers
                 recording = failures.refused(error.refused)
             if recording is not None:
-                recording.not_honoured[:0] = planning.not_honoured(self._options)
                 recording.warnings[:0] = self._warnings
                 if self._process.torch_version:
                     recording.versions["torch"] = self._process.torch_version

@@ -19,6 +19,7 @@ from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease, Stage
 from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.declaration import Declaration
 from profd.sources.kineto import failures, offering, planning
 from profd.sources.kineto.config_text import can_name
 from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, Endpoint, ModeOff
@@ -55,9 +56,7 @@ class KinetoSource(Source):
     reason not to start. `every_user`: it serves the processes of other users, too.
     """
 
-    name: ClassVar[str] = "kineto"
-    can_stop: ClassVar[bool] = False
-    danger: ClassVar[str] = planning.DANGER
+    declaration: ClassVar[Declaration] = planning.DECLARATION
 
     def __init__(
         self,

@@ -18,9 +18,22 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from profd.capture.model import Options, Reason, Recording, State
+from profd.capture.traits import SAMPLED
 from profd.errors import Unavailable
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.declaration import (
+    BY_PROCESS,
+    SERVED,
+    CommonAnswers,
+    Declaration,
+    Refuses,
+    SamplingAnswers,
+    TorchAnswers,
+    Unserved,
+    cannot_guard,
+    without_server,
+)
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission
 from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, Recorder, Sampling
@@ -35,12 +48,35 @@ _LATENCY_NATIVE_NS: Final = 1_000_000_000
 _KINETO: Final = "KINETO_USE_DAEMON"
 _INSTALL: Final = "Install it beside profd: pip install 'profd[daemon]' (or pip install py-spy)."
 
+DECLARATION: Final = Declaration(
+    name="pyspy",
+    rank=50,
+    common=CommonAnswers(
+        duration_ns=SERVED,
+        iterations=Refuses("pyspy samples from outside and sees no iterations. Give --duration."),
+        start_at_ns=SERVED,
+        stacks=SERVED,
+        c_calls=Unserved("pyspy sees Python frames; --native samples those of C functions"),
+        max_overhead=cannot_guard("pyspy"),
+    ),
+    torch=TorchAnswers(
+        torch=Unserved("pyspy sees no operators, so there is none to record them with"),
+        shapes=Unserved("pyspy sees Python frames, not operators and their inputs"),
+        memory=Unserved("pyspy records no allocations"),
+        modules=Unserved("pyspy sees functions, not the modules they belong to"),
+        flops=Unserved("pyspy sees no operators"),
+        gpu_fallback=Unserved("pyspy sees no operators"),
+    ),
+    sampling=SamplingAnswers(sample_hz=BY_PROCESS, native=SERVED),
+    server=without_server("pyspy"),
+    traits=SAMPLED,
+)
+
 
 class PySpySource(Source):
     """Stacks of every Python thread, sampled at regular times; no operators, no kernels."""
 
-    name: ClassVar[str] = "pyspy"
-    can_stop: ClassVar[bool] = True
+    declaration: ClassVar[Declaration] = DECLARATION
 
     def __init__(self, program: Path | None = None, rights: Rights | None = None) -> None:
         """`program` and `rights` are found out in `open` where they are not given."""
@@ -93,12 +129,6 @@ class PySpySource(Source):
         hz = options.sample_hz if options.sample_hz is not None else float(HZ_DEFAULT)
         if not math.isfinite(hz) or hz <= 0:
             return Plan(False, f"samples must be a number above 0, not {hz}.", Reason.NOT_HONOURED)
-        if options.iterations and not options.duration_ns:
-            return Plan(
-                False,
-                "pyspy samples from outside and sees no iterations. Give --duration.",
-                Reason.NOT_HONOURED,
-            )
         sampling = _sampling(options)
         samples = sampling.window_ns * sampling.hz // 1_000_000_000
         if samples > SAMPLES_MAX and options.duration_ns and not options.force:
@@ -110,7 +140,7 @@ class PySpySource(Source):
             )
         return Plan(
             serves=True,
-            not_honoured=tuple(_not_honoured(options, hz)),
+            unserved=_unserved(hz),
             latency_ns=_LATENCY_NATIVE_NS if sampling.native else _LATENCY_NS,
             memory_bytes=0,
             trace_bytes=0,
@@ -129,7 +159,6 @@ class PySpySource(Source):
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
             recording = await Recorder(self._program, process, _sampling(options), session, accepted).run()
-        recording.not_honoured += plan.not_honoured
         recording.versions["py-spy"] = self._version
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:
             recording.message = recording.message or _without_operators(process)
@@ -161,25 +190,13 @@ def _sampling(options: Options) -> Sampling:
     return Sampling(options.duration_ns or longest, hz, options.native, options.start_at_ns)
 
 
-def _not_honoured(options: Options, hz: float) -> list[str]:
-    """Options that sampling cannot serve, with the reason."""
-    words = []
-    if options.iterations:
-        words.append("iterations: pyspy sees no iterations; the duration counts")
-    for asked, option, why in (
-        (options.shapes, "shapes", "pyspy sees Python frames, not operators and their inputs"),
-        (options.memory, "memory", "pyspy records no allocations"),
-        (options.modules, "modules", "pyspy sees functions, not the modules they belong to"),
-        (options.flops, "flops", "pyspy sees no operators"),
-        (options.gpu_fallback, "gpu_fallback", "pyspy sees no operators"),
-    ):
-        if asked:
-            words.append(f"{option}: {why}")
+def _unserved(hz: float) -> dict[str, str]:
+    """Options that sampling serves in part, with the reason."""
     if hz > HZ_MAX:
-        words.append(f"samples: {hz:g} is above the limit; sampled {HZ_MAX} times a second")
-    elif hz != max(1, round(hz)):
-        words.append(f"samples: {hz:g} is rounded to {max(1, round(hz))}")
-    return words
+        return {"sample_hz": f"{hz:g} is above the limit; sampled {HZ_MAX} times a second"}
+    if hz != max(1, round(hz)):
+        return {"sample_hz": f"{hz:g} is rounded to {max(1, round(hz))}"}
+    return {}
 
 
 def _risk(sampling: Sampling) -> str:

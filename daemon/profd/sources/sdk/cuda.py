@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Final
 
-from profd.capture.model import Options
-from profd.sources.base import Offer, Plan
+from profd.capture.traits import Traits
+from profd.sources.base import Offer
+from profd.sources.declaration import Declaration, Refuses, cannot_guard, without_server
+from profd.sources.sdk import planning
 from profd.sources.sdk.source import SdkSource, records_ranges
 from profd.targets.process import Process
 
 _INJECT: Final = "start it with: profctl run --cuda -- COMMAND"
+
+DECLARATION: Final = replace(
+    planning.DECLARATION,
+    name="cuda",
+    rank=40,
+    common=replace(
+        planning.DECLARATION.common,
+        iterations=Refuses("cuda does not see the program's steps; give --duration"),
+        max_overhead=cannot_guard("cuda"),
+    ),
+    server=without_server("cuda"),
+    traits=Traits(),
+)
 
 
 class CudaSource(SdkSource):
@@ -19,8 +35,7 @@ class CudaSource(SdkSource):
     records CUDA's events beside everything else: that is source `sdk`.
     """
 
-    name: ClassVar[str] = "cuda"
-    can_guard: ClassVar[bool] = False
+    declaration: ClassVar[Declaration] = DECLARATION
 
     async def open(self) -> None:
         """Nothing: what comes back from before is taken over by `sdk`, whoever recorded it."""
@@ -33,9 +48,3 @@ class CudaSource(SdkSource):
         if records_ranges(agent):
             return Offer(False, "its agent is profclient's", "its CUDA events come with --source sdk", concerns=False)
         return self._free(process, agent)
-
-    def plan(self, process: Process, options: Options) -> Plan:
-        """As for any agent; what only frameworks or Python have is not honoured."""
-        if options.max_overhead is not None:
-            return Plan(False, "cuda cannot keep to --max-overhead: it does not see the program's steps")
-        return super().plan(process, options)

@@ -9,8 +9,20 @@ from typing import Final
 
 from profd.agents.protocol import Hello
 from profd.capture.model import Options, Reason
+from profd.capture.traits import ATTACHED
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.base import Plan
+from profd.sources.declaration import (
+    BY_PROCESS,
+    SERVED,
+    ByProcess,
+    CommonAnswers,
+    Declaration,
+    SamplingAnswers,
+    TorchAnswers,
+    Unserved,
+    without_server,
+)
 
 SECOND: Final = 1_000_000_000
 ARM_SECONDS: Final = 20.0  # for the answer to ARM
@@ -40,6 +52,34 @@ _TORCH_STOP: Final = (
 _CUDA_EVENTS: Final = (
     "gpu_fallback: where CUPTI records nothing, CUDA gets two events for each operator, and the end waits for the "
     "device; what that costs was never measured on a GPU"
+)
+
+DECLARATION: Final = Declaration(
+    name="sdk",
+    rank=10,
+    common=CommonAnswers(
+        duration_ns=SERVED,
+        iterations=SERVED,
+        start_at_ns=SERVED,
+        stacks=BY_PROCESS,
+        c_calls=BY_PROCESS,
+        max_overhead=SERVED,
+    ),
+    torch=TorchAnswers(
+        torch=ByProcess(by_default=True),  # who profiles PyTorch means its operators
+        shapes=BY_PROCESS,
+        memory=BY_PROCESS,
+        modules=BY_PROCESS,
+        flops=BY_PROCESS,
+        gpu_fallback=BY_PROCESS,
+    ),
+    sampling=SamplingAnswers(
+        sample_hz=BY_PROCESS,
+        native=Unserved("it records Python stacks only; --source pyspy --native samples native ones"),
+    ),
+    server=without_server("sdk"),
+    traits=ATTACHED,
+    self_disarming=True,
 )
 
 
@@ -125,7 +165,7 @@ def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None, fi
     ahead_ns = max(0, options.start_at_ns - time.time_ns()) if options.start_at_ns is not None else 0
     return Plan(
         serves=True,
-        not_honoured=tuple(_not_honoured(options, hello, fix)),
+        unserved=_unserved(options, hello, fix),
         latency_ns=_LATENCY_NS + ahead_ns,
         events=events,
         memory_bytes=arena_bytes,
@@ -173,26 +213,26 @@ def _refusal(options: Options, can: Collection[str], fix: str) -> str:
     return ""
 
 
-def _not_honoured(options: Options, hello: Hello, fix: str) -> list[str]:
-    """What a request asks and this process cannot give, a sentence each that begins with the option's name."""
-    can = hello.can
-    torch = has_torch(hello)
+def _unserved(options: Options, hello: Hello, fix: str) -> dict[str, str]:
+    """What this process cannot give, by the option's name, with the reason."""
+    can, torch = hello.can, has_torch(hello)
     operators = "observer" in can or uses_torch_profiler(options, hello)
-    missing = [f"{NO_OPERATORS} ({fix})"] if lacks_observer(options, hello) else []
-    for asked, option, why in (
-        (options.stacks and "stacks" not in can, "stacks", "its agent has no tracer of Python calls"),
-        (options.c_calls and not options.stacks, "c_calls", "C calls are recorded together with stacks; add --stacks"),
-        (options.modules and "modules" not in can, "modules", "its agent cannot see modules"),
-        (options.shapes and torch and not operators, "shapes", f"no operators are recorded; {fix}"),
-        (options.flops and torch and not operators, "flops", f"no operators are recorded; {fix}"),
-        (options.flops and not torch, "flops", _NO_TORCH),
-        (options.memory and not torch, "memory", _NO_TORCH),
-        (options.memory and torch and "observer" not in can, "memory", f"needs the observer; {fix}"),
-        (options.gpu_fallback and "observer" not in can, "gpu_fallback", f"needs the observer; {fix}"),
-        (options.native, "native", "it records Python stacks only; --source pyspy --native samples native ones"),
+    missing = {"torch": f"{NO_OPERATORS.removeprefix('torch: ')} ({fix})"} if lacks_observer(options, hello) else {}
+    for lacking, option, why in (
+        ("stacks" not in can, "stacks", "its agent has no tracer of Python calls"),
+        ("stacks" not in can, "c_calls", "its agent has no tracer of Python calls"),
+        (not options.stacks, "c_calls", "C calls are recorded together with stacks; add --stacks"),
+        (not torch, "shapes", _NO_TORCH),
+        (not operators, "shapes", f"no operators are recorded; {fix}"),
+        (not torch, "memory", _NO_TORCH),
+        ("observer" not in can, "memory", f"needs the observer; {fix}"),
+        ("modules" not in can, "modules", "its agent cannot see modules"),
+        (not torch, "flops", _NO_TORCH),
+        (not operators, "flops", f"no operators are recorded; {fix}"),
+        ("observer" not in can, "gpu_fallback", f"needs the observer; {fix}"),
     ):
-        if asked:
-            missing.append(f"{option}: {why}")
+        if lacking:
+            missing.setdefault(option, why)
     return missing
 
 

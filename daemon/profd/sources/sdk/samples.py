@@ -30,6 +30,11 @@ def why_not(sampler: Source | None, process: Process, options: Options) -> str:
     return sampler.plan(process, _of_samples(options)).refusal
 
 
+def in_part(sampler: Source | None, process: Process, options: Options) -> str:
+    """What of the asked rate the sampler does not keep; empty: nothing."""
+    return sampler.plan(process, _of_samples(options)).unserved.get("sample_hz", "") if sampler is not None else ""
+
+
 def _of_samples(options: Options) -> Options:
     """What of a request concerns the sampler; how long, where iterations decide, its stop says."""
     return Options(duration_ns=options.duration_ns, start_at_ns=options.start_at_ns, sample_hz=options.sample_hz)

@@ -15,12 +15,13 @@ from typing import ClassVar, Final
 from profd.agents.agent import Agent, Arm
 from profd.agents.protocol import Hello, Status
 from profd.agents.registry import Registry
-from profd.capture.model import Loss, Options, Reason, Recording, State
+from profd.capture.model import Loss, Options, Reason, Recording, State, option_word
 from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
 from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.declaration import Declaration
 from profd.sources.sdk import orphans, planning, samples
 from profd.sources.sdk.handover import Parts, take_over
 from profd.sources.sdk.operators import Operators, sampled
@@ -60,10 +61,7 @@ class SdkStatistics:
 class SdkSource(Source):
     """Ranges, operators and Python calls, recorded by the process itself and streamed out while it runs."""
 
-    name: ClassVar[str] = "sdk"
-    can_stop: ClassVar[bool] = True
-    lets_go: ClassVar[bool] = True
-    can_guard: ClassVar[bool] = True
+    declaration: ClassVar[Declaration] = planning.DECLARATION
 
     def __init__(
         self,
@@ -177,13 +175,14 @@ class SdkSource(Source):
         return self._with_samples(found, process, options, hello)
 
     def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
-        asked = options.sample_hz is not None
         options = sampled(options, hello)
         if options.sample_hz is None or not plan.serves:
             return plan
         missing = samples.why_not(self._sampler, process, options)
         if missing:
-            return replace(plan, not_honoured=(*plan.not_honoured, f"samples: {missing}")) if asked else plan
+            return replace(plan, unserved={**plan.unserved, "sample_hz": missing})
+        if in_part := samples.in_part(self._sampler, process, options):
+            plan = replace(plan, unserved={**plan.unserved, "sample_hz": in_part})
         more_ns = round(samples.STOP_SECONDS * 1e9)
         return replace(
             plan,
@@ -233,7 +232,7 @@ class SdkSource(Source):
                 if beside is not None:
                     await beside.end()
         said = [planning.replaced(sentence, fix) for sentence in recording.not_honoured]
-        recording.not_honoured = list(dict.fromkeys([*plan.not_honoured, *said]))
+        recording.not_honoured = list(dict.fromkeys([*_missing_now(plan, options), *said]))
         self._operators.explain(recording, process, hello)
         self._learn((process.id, planning.alike(options)), recorder, recording)
         return recording
@@ -316,6 +315,12 @@ def records_ranges(agent: Agent) -> bool:
 def _uses_cupti(process: Process, agent: Agent) -> bool:
     """Recording it may subscribe to CUPTI: our collector does, and torch's own profiler."""
     return process.cuda or not records_ranges(agent)
+
+
+def _missing_now(plan: Plan, options: Options) -> list[str]:
+    """Sentences of what may have changed since the capture was planned: an observer, and whether samples can be had."""
+    missing = {**plan.unserved} if options.sample_hz is not None else {**plan.unserved, "sample_hz": ""}
+    return [f"{option_word(name)}: {why}" for name in ("torch", "sample_hz") if (why := missing.get(name))]
 
 
 def _better(process: Process) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from profd.capture.estimate import Headroom
 from profd.capture.model import Options, Reason, State
 from profd.limits import GiB, MiB
 from profd.sources.base import Offer, Plan
+from profd.sources.declaration import SERVED
 
-from tests.support.captures import SECOND_NS, FakeSource, process
+from tests.support.captures import SECOND_NS, FakeSource, declare, process
 
 NO_LIMIT = Headroom(None, None)
 
@@ -42,7 +44,7 @@ def test_the_next_one_and_why() -> None:
 
 def test_a_source_that_can_kill_the_process_is_taken_by_name_and_force_alone() -> None:
     kineto, pyspy = sources()
-    kineto.danger = "it can kill the process"
+    kineto.declaration = declare("kineto", danger="it can kill the process")
     for offered in (Offer(True), Offer(False, "held.", busy=True)):
         kineto.offered = offered
         assert choice(kineto, pyspy).source is pyspy
@@ -99,13 +101,13 @@ def test_a_request_beyond_the_best() -> None:
 def test_strict() -> None:
     kineto, pyspy = sources()
     for source in (kineto, pyspy):
-        source.planned = Plan(True, not_honoured=("memory: no",))
+        source.planned = Plan(True, unserved={"memory": "no"})
     assert choice(kineto, pyspy, memory=True).source is kineto
     refused = choice(kineto, pyspy, memory=True, strict=True)
     assert (refused.reason, refused.source) == (Reason.NOT_HONOURED, None)
     assert "memory: no" in refused.message
     pyspy.planned = Plan(True)
-    assert choice(kineto, pyspy, strict=True).source is pyspy
+    assert choice(kineto, pyspy, memory=True, strict=True).source is pyspy
 
 
 def test_a_process_that_is_about_to_end_is_left_alone() -> None:
@@ -227,7 +229,7 @@ def test_who_comes_after_another_still_comes_before_the_rest() -> None:
 
 def test_sources_that_keep_all_do_not_serve_the_last_seconds() -> None:
     jax, (kineto, pyspy) = FakeSource("jax"), sources()
-    jax.can_keep_last = True  # type: ignore[misc]  # one class, several sources
+    jax.declaration = declare("jax", server=SERVED)
     assert choice(kineto, pyspy, jax, last_ns=SECOND_NS).source is jax
     refused = choice(kineto, pyspy, last_ns=SECOND_NS)
     assert (refused.source, refused.reason) == (None, Reason.NOT_HONOURED)
@@ -236,7 +238,7 @@ def test_sources_that_keep_all_do_not_serve_the_last_seconds() -> None:
 
 def test_sources_that_cannot_bound_their_cost_do_not_serve_the_bound() -> None:
     sdk, (kineto, pyspy) = FakeSource("sdk"), sources()
-    sdk.can_guard = True  # type: ignore[misc]  # one class, several sources
+    sdk.declaration = replace(sdk.declaration, common=replace(sdk.declaration.common, max_overhead=SERVED))
     assert choice(kineto, pyspy, sdk, max_overhead=0.02).source is sdk
     sdk.offered = Offer(False, "it is not attached")
     refused = choice(kineto, pyspy, sdk, max_overhead=0.02)

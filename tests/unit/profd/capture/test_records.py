@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.capture.model import Cost, Loss, Options, Phase, RawFile, Reason, State
 from profd.capture.records import CaptureRecord, TargetRecord, gravest
+from profd.capture.traits import SAMPLED, Traits
 from profd.errors import BadInput
+from profproto.v1 import capture_pb2 as pb
 
 STATES = st.sampled_from(list(State))
 
@@ -28,6 +31,57 @@ def test_json_and_back() -> None:
     value["newer"] = 1
     value["targets"][0]["newer"] = 1
     assert CaptureRecord.from_json(value) == record
+
+
+OLDER = {  # as records were written before options had groups, and targets traits
+    "id": "c1",
+    "request_id": "r",
+    "owner": "alice",
+    "owner_uid": 3,
+    "created_ns": 7,
+    "options": {
+        "duration_ns": 5,
+        "iterations": 0,
+        "shapes": True,
+        "stacks": False,
+        "memory": False,
+        "modules": False,
+        "flops": False,
+        "source": "pyspy",
+        "strict": True,
+        "force": False,
+        "start_at_ns": None,
+        "sample_hz": 0.5,
+        "native": True,
+        "c_calls": False,
+        "torch": "auto",
+        "max_overhead": None,
+        "port": 9999,
+        "collect_timeout_ns": 6,
+        "no_gpu_metrics": True,
+        "last_ns": 7,
+        "gpu_fallback": True,
+    },
+    "targets": [
+        {"host": "h", "pid": 1, "start_ticks": 2, "uid": 3, "user": "u", "command": "c", "source": "pyspy", "state": 1}
+    ],
+}
+
+
+def test_records_of_before_are_read_and_options_stay_flat() -> None:
+    record = CaptureRecord.from_json(OLDER)
+    asked = record.options
+    assert (asked.shapes, asked.native, asked.last_ns, asked.torch, asked.strict) == (True, True, 7, "auto", True)
+    assert record.to_json()["options"] == OLDER["options"]
+    (target,) = record.targets
+    assert (target.traits, target.known_traits) == (None, SAMPLED)
+    target.traits = Traits(steps=False)
+    again = CaptureRecord.from_json(json.loads(json.dumps(record.to_json())))
+    assert again.targets[0].known_traits == Traits(steps=False)
+
+
+def test_options_are_those_of_the_contract() -> None:
+    assert sorted(field.name for field in dataclasses.fields(Options)) == sorted(pb.Options.DESCRIPTOR.fields_by_name)
 
 
 @pytest.mark.parametrize("value", [{}, {"id": 7}, {"id": "c", "targets": [{"state": 99}]}])

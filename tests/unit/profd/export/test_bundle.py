@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from profd.capture.traits import Traits, of_older
 from profd.errors import BadTrace
 from profd.events import Flows
 from profd.pipeline import store_trace
@@ -139,6 +140,14 @@ def test_its_own_claims_are_an_imports_only(packed: bytes, tmp_path: Path) -> No
     assert (mine.title, mine.host, mine.rank, mine.owner, mine.owner_uid) == ("train.py", "node17", 3, "bob", 7)
     captured = merged(written, TraceMeta(owner="bob", source="kineto", title="job", host="here"))
     assert (captured.title, captured.host, captured.rank, captured.source) == ("job", "here", None, "kineto")
+
+
+@pytest.mark.parametrize(("source", "kept"), [("sdk", "sdk"), ("pyspy", "pyspy"), ("nsys", "import")])
+def test_what_the_trace_is_like_comes_along_whatever_recorded_it(source: str, kept: str) -> None:
+    mine = merged(TraceMeta(source=source, traits=Traits(steps=False)), TraceMeta(source="import"))
+    assert (mine.source, mine.known_traits) == (kept, Traits(steps=False))
+    older = merged(TraceMeta(source=source), TraceMeta(source="import"))
+    assert older.known_traits == of_older(kept)
 
 
 def test_a_part_of_a_trace(trace: Path, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_numbers_are_the_protocols() -> None:
 
 
 async def test_a_capture_from_start_to_end(rig: Rig, servicer: CaptureServicer) -> None:
-    rig.source.planned = Plan(True, not_honoured=("memory: no",), risks=("it may be slow",), deadline_ns=10**12)
+    rig.source.planned = Plan(True, unserved={"memory": "no"}, risks=("it may be slow",), deadline_ns=10**12)
     capture = await servicer.StartCapture(started(101, memory=True, sample_hz=5.0), None)
     assert (capture.owner, capture.owner_uid, capture.options.sample_hz) == ("alice", 1000, 5.0)
     assert not capture.HasField("finished_ns")

@@ -7,6 +7,7 @@ import os
 import pytest
 from profd.capture.model import Loss, Options, Phase, RawFile
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.capture.traits import SAMPLED
 from profd.errors import BadInput, NotFound
 from profd.store.captures import CaptureRecords
 from profd.store.recordings import Recordings
@@ -34,7 +35,12 @@ def target(**fields) -> TargetRecord:
 async def test_recording_becomes_a_trace(store, tmp_path):
     (tmp_path / "raw.json").write_text("{}")
     one = target(
-        lost=[Loss("source", "dropped", 3)], warnings=["hm"], waterfall=[Phase("window", 7)], start_ns=1, end_ns=8
+        lost=[Loss("source", "dropped", 3)],
+        warnings=["hm"],
+        waterfall=[Phase("window", 7)],
+        start_ns=1,
+        end_ns=8,
+        traits=SAMPLED,
     )
     recordings = Recordings(store, lambda uid: run_job)
     stored = await recordings.store(capture_of(one), one, [RawFile(str(tmp_path / "raw.json"), "chrome")])
@@ -47,6 +53,7 @@ async def test_recording_becomes_a_trace(store, tmp_path):
     assert (meta.capture, meta.pid, meta.start_ticks, meta.owner, meta.host) == ("c1", 42, 99, "ann", "node7")
     assert meta.lost == one.lost
     assert meta.options["duration_ns"] == 7
+    assert meta.traits == SAMPLED
     assert [phase.name for phase in meta.waterfall] == ["window", "decode", "store"]
     found = recordings.find("c1", ProcessId(42, 99))
     assert found is not None

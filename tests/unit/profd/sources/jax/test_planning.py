@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.capture.model import Options, Reason
+from profd.capture.choice import not_honoured
+from profd.capture.model import Options
 from profd.limits import CAPTURE_WINDOW_MAX_NS, JAX_WINDOWS_MAX
-from profd.sources.jax.planning import SECOND, WINDOW_NS, plan, windows
+from profd.sources.jax.planning import DECLARATION, SECOND, WINDOW_NS, plan, windows
 
 HALF = Options(duration_ns=SECOND // 2)
 TEN = Options(duration_ns=10 * SECOND)
 
 
 def named(options: Options) -> set[str]:
-    return {text.partition(":")[0] for text in plan(options, None, 0).not_honoured}
+    return {text.partition(":")[0] for text in not_honoured(DECLARATION, options, plan(options, None, 0))}
 
 
 def test_half_a_second_is_one_window() -> None:
@@ -64,20 +65,20 @@ def test_the_last_seconds_are_snapshots_of_half_a_second() -> None:
     assert any(risk.startswith("last:") for risk in answer.risks)
 
 
-def test_iterations_are_not_for_this_source() -> None:
-    answer = plan(Options(iterations=3), None, 0)
-    assert not answer.serves
-    assert answer.refusal_code is Reason.NOT_HONOURED
-
-
-@pytest.mark.parametrize("option", ["shapes", "memory", "modules", "flops", "native"])
+@pytest.mark.parametrize("option", ["shapes", "memory", "modules", "flops", "native", "c_calls"])
 def test_what_it_cannot_record_is_named(option: str) -> None:
     assert named(Options(duration_ns=1, **{option: True})) == {option}  # type: ignore[arg-type]
 
 
+def test_c_calls_come_with_stacks_and_operators_of_torch_never() -> None:
+    assert named(Options(duration_ns=1, stacks=True, c_calls=True, torch="observer")) == {"torch"}
+    assert named(Options(duration_ns=1, port=9999, collect_timeout_ns=1, last_ns=SECOND)) == set()
+
+
 def test_stacks_are_recorded_and_cost() -> None:
-    answer = plan(Options(duration_ns=SECOND // 2, stacks=True), None, 0)
-    assert answer.not_honoured == ()
+    asked = Options(duration_ns=SECOND // 2, stacks=True)
+    answer = plan(asked, None, 0)
+    assert named(asked) == set()
     assert any("stacks" in risk for risk in answer.risks)
 
 

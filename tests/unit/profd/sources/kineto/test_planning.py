@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from profd.capture.choice import not_honoured
 from profd.capture.model import Options, Reason
 from profd.sources.kineto.offering import offer
-from profd.sources.kineto.planning import SECOND, Rate, cost, plan
+from profd.sources.kineto.planning import DECLARATION, SECOND, Rate, cost, plan
 from profd.sources.kineto.registry import Peer, Registered
 from profd.targets.process import Process, ProcessId
 
@@ -20,7 +21,9 @@ KNOWN = Registered(Peer(PROCESS.id, 0, 0, "/d/dynoconfigclient1", "directory"), 
 NOW = 101 * SECOND
 
 
-def names(texts: tuple[str, ...]) -> list[str]:
+def said(options: Options) -> list[str]:
+    """The words of options that are not honoured."""
+    texts = not_honoured(DECLARATION, options, plan(PROCESS, options, None, None, 0.0))
     return [text.partition(":")[0] for text in texts]
 
 
@@ -45,8 +48,12 @@ def test_deadline_grows_with_the_window() -> None:
 
 def test_not_honoured() -> None:
     asked = Options(duration_ns=1, memory=True, modules=True, flops=True, native=True, sample_hz=10.0)
-    assert names(plan(PROCESS, asked, None, None, 0.0).not_honoured) == ["memory", "modules", "native", "samples"]
-    assert plan(PROCESS, replace(TEN, modules=True, stacks=True), None, None, 0.0).not_honoured == ()
+    assert said(asked) == ["memory", "modules", "samples", "native"]
+    assert said(replace(TEN, modules=True, c_calls=True, stacks=True)) == []
+    assert said(replace(TEN, c_calls=True, torch="observer", port=9999)) == ["c_calls", "torch", "port"]
+    assert said(replace(TEN, torch="profiler")) == said(replace(TEN, torch="auto")) == []
+    assert said(replace(TEN, start_at_ns=5)) == []
+    assert said(Options(iterations=3, start_at_ns=5)) == ["start_in"]
 
 
 def test_events_are_estimated_from_an_earlier_trace() -> None:

@@ -6,10 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from profd.capture.choice import not_honoured
 from profd.capture.model import Options, Reason
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.pyspy.permission import Rights
-from profd.sources.pyspy.source import PySpySource
+from profd.sources.pyspy.source import DECLARATION, PySpySource
 from profd.targets.process import Process, ProcessId
 
 SECOND = 1_000_000_000
@@ -56,7 +57,7 @@ def test_without_py_spy() -> None:
 def test_plain_request() -> None:
     plan = source().plan(PROCESS, Options(duration_ns=2 * SECOND, stacks=True))
     assert plan.serves
-    assert plan.not_honoured == ()
+    assert not_honoured(DECLARATION, Options(duration_ns=2 * SECOND, stacks=True), plan) == ()
     assert plan.memory_bytes == 0
     assert plan.deadline_ns > 2 * SECOND
     assert "not paused" in plan.risks[0]
@@ -71,7 +72,9 @@ def test_native_frames_pause() -> None:
     [
         (Options(duration_ns=SECOND, shapes=True), ["shapes"]),
         (Options(duration_ns=SECOND, memory=True, modules=True, flops=True), ["memory", "modules", "flops"]),
-        (Options(duration_ns=SECOND, iterations=5), ["iterations"]),
+        (Options(duration_ns=SECOND, c_calls=True, torch="observer"), ["c_calls", "torch"]),
+        (Options(duration_ns=SECOND, port=9999, collect_timeout_ns=SECOND), ["port", "collect_timeout"]),
+        (Options(duration_ns=SECOND, torch="auto"), []),
         (Options(duration_ns=SECOND, sample_hz=5000), ["samples"]),
         (Options(duration_ns=SECOND, sample_hz=0.5), ["samples"]),
         (Options(duration_ns=SECOND, sample_hz=250), []),
@@ -80,13 +83,12 @@ def test_native_frames_pause() -> None:
 def test_what_is_not_honoured_is_said(options: Options, words: list[str]) -> None:
     plan = source().plan(PROCESS, options)
     assert plan.serves
-    assert [said.partition(":")[0] for said in plan.not_honoured] == words
+    assert [said.partition(":")[0] for said in not_honoured(DECLARATION, options, plan)] == words
 
 
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        (Options(iterations=5), Reason.NOT_HONOURED),
         (Options(duration_ns=SECOND, sample_hz=0), Reason.NOT_HONOURED),
         (Options(duration_ns=SECOND, sample_hz=float("nan")), Reason.NOT_HONOURED),
         (Options(duration_ns=CAPTURE_WINDOW_MAX_NS, sample_hz=1000), Reason.OVER_LIMIT),

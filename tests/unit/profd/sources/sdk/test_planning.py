@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from profd.agents.protocol import Hello
+from profd.capture.choice import not_honoured
 from profd.capture.model import Options, Reason
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.sources.sdk import planning
@@ -17,6 +18,11 @@ def hello(*can: str, framework: str = "") -> Hello:
 
 def plan(options: Options, said: Hello, rate: planning.Rate | None = None) -> planning.Plan:
     return planning.plan(options, said, 1 << 26, rate)
+
+
+def sentences(options: Options, found: planning.Plan) -> tuple[str, ...]:
+    """What is not honoured."""
+    return not_honoured(planning.DECLARATION, options, found)
 
 
 def test_options_in_the_protocols_words() -> None:
@@ -35,7 +41,7 @@ def test_options_in_the_protocols_words() -> None:
 def test_ranges_of_a_plain_process_are_whole() -> None:
     found = plan(Options(duration_ns=2 * SECOND), hello("stacks"))
     assert found.serves
-    assert (found.not_honoured, found.risks, found.memory_bytes) == ((), (), 1 << 26)
+    assert (sentences(Options(duration_ns=2 * SECOND), found), found.risks, found.memory_bytes) == ((), (), 1 << 26)
     assert found.events is None
     assert found.deadline_ns > 2 * SECOND
 
@@ -80,23 +86,17 @@ def test_what_it_cannot_do_at_all_is_refused(options: Options, said: Hello, word
 def test_what_is_missing_is_named_option_by_option() -> None:
     asked = Options(stacks=True, modules=True, memory=True, flops=True, shapes=True, native=True)
     found = plan(asked, hello(framework="torch 2.13.0"))
-    assert [sentence.partition(":")[0] for sentence in found.not_honoured] == [
-        "torch",
-        "stacks",
-        "modules",
-        "shapes",
-        "flops",
-        "memory",
-        "native",
-    ]
-    assert plan(asked, hello("stacks", "modules", "observer", framework="torch 2.13.0")).not_honoured == (
+    words = [sentence.partition(":")[0] for sentence in sentences(asked, found)]
+    assert words == ["torch", "stacks", "shapes", "memory", "modules", "flops", "native"]
+    assert sentences(asked, plan(asked, hello("stacks", "modules", "observer", framework="torch 2.13.0"))) == (
         "native: it records Python stacks only; --source pyspy --native samples native ones",
     )
 
 
 def test_c_calls_come_with_stacks_only() -> None:
-    assert "add --stacks" in plan(Options(c_calls=True), hello("stacks")).not_honoured[0]
-    assert not plan(Options(c_calls=True, stacks=True), hello("stacks")).not_honoured
+    for options, said in ((Options(c_calls=True), ["add --stacks"]), (Options(c_calls=True, stacks=True), [])):
+        missing = sentences(options, plan(options, hello("stacks")))
+        assert [word in text for word, text in zip(said, missing, strict=True)] == [True] * len(said)
 
 
 TORCH = hello("torch", framework="torch 2.13.0")
@@ -130,13 +130,17 @@ def test_an_older_agent_is_told_to_use_the_observer_or_nothing() -> None:
 
 
 def test_operators_that_are_missing_are_told_first_with_what_brings_them() -> None:
-    found = planning.plan(Options(shapes=True, memory=True), TORCH, 1 << 26, None, "it is being built: ask again")
+    asked = Options(stacks=True, shapes=True, memory=True)
+    found = planning.plan(asked, TORCH, 1 << 26, None, "it is being built: ask again")
     assert found.serves
-    assert found.not_honoured[0] == f"{planning.NO_OPERATORS} (it is being built: ask again)"
-    assert [sentence.partition(":")[0] for sentence in found.not_honoured] == ["torch", "shapes", "memory"]
-    assert not plan(Options(shapes=True, memory=True), OBSERVED).not_honoured
+    first, *others = sentences(asked, found)
+    assert first == f"{planning.NO_OPERATORS} (it is being built: ask again)"
+    assert [sentence.partition(":")[0] for sentence in others] == ["stacks", "shapes", "memory"]
+    assert sentences(Options(), found) == (first,)
+    asked = Options(shapes=True, memory=True)
+    assert not sentences(asked, plan(asked, OBSERVED))
     said_by_the_agent = f"{planning.NO_OPERATORS} ({planning.OBSERVER_FIX})"
-    assert planning.replaced(said_by_the_agent, "it is being built: ask again") == found.not_honoured[0]
+    assert planning.replaced(said_by_the_agent, "it is being built: ask again") == first
 
 
 def test_the_collector_is_told_what_to_make_of_cuda_graphs() -> None:

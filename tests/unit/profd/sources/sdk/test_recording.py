@@ -306,7 +306,7 @@ async def test_samples_that_cannot_be_had_are_not_honoured_and_the_capture_goes_
     fake = await rig.attach()
     plan = rig.source.plan(rig.process, Options(duration_ns=SECOND, sample_hz=100))
     assert plan.serves
-    assert plan.not_honoured == ("samples: this source records no stacks beside its events",)
+    assert plan.unserved["sample_hz"] == "this source records no stacks beside its events"
     assert plan.deadline_ns == rig.source.plan(rig.process, Options(duration_ns=SECOND)).deadline_ns
     fake.close()
 
