@@ -100,7 +100,7 @@ def profctl(ctx: click.Context, store_dir: Path | None, no_color: bool) -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run `profctl` and leave with its exit code (README, Exit codes)."""
+    """Run `profctl` and leave with its exit code (docs/commands.md, Exit codes)."""
     arguments = sys.argv[1:] if args is None else args
     try:
         code = profctl.main(arguments, prog_name="profctl", standalone_mode=False)
