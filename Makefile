@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
+.PHONY: help env demo test check docs faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,8 @@ test: env .venv-jax/.installed ## lint, types, every test, the client on other P
 	@tools/test_other_pythons
 
 check: env ## lint, format and types
-	@$(BIN)/ruff check client daemon tests demo tools bench kindness soak
-	@$(BIN)/ruff format --check -q client daemon tests demo tools bench kindness soak
+	@$(BIN)/ruff check client daemon tests demo docs/conf.py tools bench kindness soak
+	@$(BIN)/ruff format --check -q client daemon tests demo docs/conf.py tools bench kindness soak
 	@$(BIN)/mypy
 
 ROUNDS ?= 10
@@ -85,8 +85,15 @@ bench: env ## the numbers of docs/performance.md: ours, peer and floor in one ru
 sanitize: env ## the native code's tests under ASan and UBSan
 	@tools/sanitize $(VENV)
 
+.venv-docs/.installed: pyproject.toml
+	@$(PYTHON) -m venv .venv-docs && .venv-docs/bin/python -m pip -q install --upgrade 'pip>=25.1'
+	@.venv-docs/bin/python -m pip -q install --group docs && touch $@
+
+docs: .venv-docs/.installed ## the pages as a web site in build/site; every link between pages is checked
+	@tools/make_docs .venv-docs build/site
+
 protos: ## generated code anew, with the old generator that runs beside every protobuf
 	@tools/generate_protos
 
 clean: ## what the other targets made
-	rm -rf $(VENV) .venv-jax .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-docs .venv-jax .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis

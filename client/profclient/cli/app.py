@@ -21,25 +21,25 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "start": ("start", "start", "Profile running processes."),
     "run": ("run", "run", "Run a command whose Python processes can be profiled at any time."),
     "where": ("where", "where", "Show the stacks of processes right now."),
-    "stop": ("captures", "stop", "End a capture; what was recorded is kept."),
+    "stop": ("captures", "stop", "End a capture and keep what it recorded."),
     "wait": ("captures", "wait", "Wait for a capture to end."),
     "retry": ("captures", "retry", "Decode a capture's raw data again."),
     "captures": ("captures", "captures", "List captures."),
     "list": ("traces", "list_traces", "List stored traces."),
     "show": ("traces", "show", "Summarise a trace or a capture."),
-    "top": ("top", "top", "Where the time went, by name."),
-    "tree": ("tree", "tree", "The call tree of a trace."),
-    "steps": ("steps", "steps", "The training steps of a trace, one by one."),
-    "gpu": ("gpu", "gpu", "What the GPUs of a trace did: streams, idle time, launches, copies."),
-    "timeline": ("timeline", "timeline", "Steps, modules, name scopes and operators on the devices of a trace."),
-    "diff": ("diff", "diff", "What became slower, faster, new and gone from one trace to another."),
+    "top": ("top", "top", "Print where the time went, by name."),
+    "tree": ("tree", "tree", "Print the call tree of a trace."),
+    "steps": ("steps", "steps", "List the training steps of a trace."),
+    "gpu": ("gpu", "gpu", "Print what the GPUs did: streams, idle time, launches, copies."),
+    "timeline": ("timeline", "timeline", "Print steps, modules, name scopes and operators on devices."),
+    "diff": ("diff", "diff", "Compare two traces: slower, faster, new, gone."),
     "sql": ("sql", "sql", "Ask a trace in SQL."),
     "export": ("export", "export", "Write a trace for another tool."),
     "open": ("open", "open_trace", "Show a trace in a browser, with Perfetto."),
-    "import": ("imports", "import_files", "Store trace files from elsewhere."),
-    "pin": ("traces", "pin", "Keep a trace whatever the store's limit."),
-    "unpin": ("traces", "unpin", "Let the store's limit apply to a trace again."),
-    "share": ("traces", "share", "Let others read a trace."),
+    "import": ("imports", "import_files", "Store trace files of other tools."),
+    "pin": ("traces", "pin", "Keep a trace when the store is full."),
+    "unpin": ("traces", "unpin", "Let the store delete a trace again when it is full."),
+    "share": ("traces", "share", "Let other users read a trace."),
     "rm": ("traces", "rm", "Delete a trace."),
     "disable": ("host", "disable", "Refuse new captures on this host."),
     "enable": ("host", "enable", "Allow captures again."),
@@ -81,26 +81,28 @@ class Registry(click.Group):
 
 
 @click.command(cls=Registry, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--store", "store_dir", type=click.Path(path_type=Path), help="Read this store without a daemon.")
+@click.option(
+    "--store", "store_dir", type=click.Path(path_type=Path), help="Read the store in this directory, without a daemon."
+)
 @click.option("--no-color", is_flag=True, envvar="NO_COLOR", help="No colours.")
 @click.version_option(package_name="profd", prog_name="profctl")
 @click.pass_context
 def profctl(ctx: click.Context, store_dir: Path | None, no_color: bool) -> None:
-    """Profile running GPU and Python processes, and read what came of it.
+    """Profile running GPU and Python processes, and read the results.
 
-    Ids may be shortened; where none is given, your latest is meant.
-    The daemon is found by PROFD_ADDRESS=unix:/path/profd.sock, else at its usual sockets.
+    Ids may be shortened. Without an id a command takes your latest trace or capture.
+    PROFD_ADDRESS=unix:/path/profd.sock names the daemon's socket; otherwise profctl tries the usual ones.
 
     \b
-      profctl ps                               what can be profiled here
-      profctl start --pid 1234 --duration 10s  profile it
-      profctl top                              where its time went
+      profctl ps                               list processes
+      profctl start --pid 1234 --duration 10s  profile one
+      profctl top                              print where its time went
     """
     ctx.obj = store_dir
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run `profctl` and leave with its exit code (README, Exit codes)."""
+    """Run `profctl` and leave with its exit code (docs/commands.md, Exit codes)."""
     arguments = sys.argv[1:] if args is None else args
     try:
         code = profctl.main(arguments, prog_name="profctl", standalone_mode=False)

@@ -41,7 +41,7 @@ def print_estimates(estimates: Sequence[capture_pb2.TargetEstimate]) -> None:
         if number:
             click.echo()
         click.echo("\n".join(printable_lines(estimate)))
-    click.echo("\nNothing was touched. Run the same command without --dry-run to record.")
+    click.echo("\nNo process was touched. The same command without --dry-run records.")
 
 
 def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:

@@ -44,11 +44,11 @@ def _states(
                 yield capture
         except TimeoutExpired as error:
             raise TimeoutExpired(
-                f"capture {capture.id} is not over yet; it goes on. `profctl wait {capture.id}` waits for it."
+                f"capture {capture.id} goes on. `profctl wait {capture.id}` waits for its end."
             ) from error
         except UnreachableError as error:
             raise UnreachableError(
-                f"{error}\nWhen it is, `profctl wait {capture.id}` says what came of the capture."
+                f"{error}\nOnce profd is back, `profctl wait {capture.id}` prints the result of the capture."
             ) from error
 
 

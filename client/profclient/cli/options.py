@@ -30,12 +30,20 @@ def selector_options(function: Function) -> Function:
     """--pid --user --job --gpu --rank --children, each repeatable where that makes sense."""
     for option in reversed(
         [
-            click.option("--pid", "pids", type=int, multiple=True, help="A process, by your own pids; repeats."),
-            click.option("--user", "users", multiple=True, help="Processes of a user."),
-            click.option("--job", "jobs", multiple=True, help="Processes of a job."),
-            click.option("--gpu", "gpus", type=int, multiple=True, help="Processes on a GPU of this host."),
-            click.option("--rank", "ranks", type=int, multiple=True, help="Processes of a rank."),
-            click.option("--children", is_flag=True, help="Their descendants too."),
+            click.option(
+                "--pid",
+                "pids",
+                type=int,
+                multiple=True,
+                help="This process. The pid is the one that you see. Repeatable.",
+            ),
+            click.option("--user", "users", multiple=True, help="Processes of this user. Repeatable."),
+            click.option("--job", "jobs", multiple=True, help="Processes of this job. Repeatable."),
+            click.option(
+                "--gpu", "gpus", type=int, multiple=True, help="Processes on this GPU of the host. Repeatable."
+            ),
+            click.option("--rank", "ranks", type=int, multiple=True, help="Processes of this rank. Repeatable."),
+            click.option("--children", is_flag=True, help="Also all descendants of the chosen processes."),
         ]
     ):
         function = option(function)
@@ -54,9 +62,11 @@ def selector(values: dict[str, Any], needed: bool = True) -> capture_pb2.Selecto
     )
     chosen = message.pids or message.users or message.jobs or message.gpus or message.ranks
     if needed and not chosen:
-        raise UsageError("which process? Give --pid (or --user, --job, --gpu, --rank); `profctl ps` lists them.")
+        raise UsageError(
+            "no process was named. Give --pid (or --user, --job, --gpu, --rank); `profctl ps` lists processes."
+        )
     if any(pid <= 0 for pid in message.pids):
-        raise UsageError("a pid is a positive number; `profctl ps` lists them.")
+        raise UsageError("a pid is a positive number; `profctl ps` lists pids.")
     return message
 
 
@@ -64,63 +74,71 @@ def capture_options(function: Function) -> Function:
     """The window and what is to be recorded in it."""
     for option in reversed(
         [
-            click.option("--duration", "-d", help="How long: 500ms, 10s, 1m."),
-            click.option("--iterations", "-n", type=click.IntRange(1), help="How many training steps instead."),
-            click.option("--shapes", is_flag=True, help="Record input shapes."),
+            click.option("--duration", "-d", help="Length of the window: 500ms, 10s, 1m."),
+            click.option("--iterations", "-n", type=click.IntRange(1), help="Length of the window in training steps."),
+            click.option("--shapes", is_flag=True, help="Record the shapes of inputs."),
             click.option(
                 "--stacks",
                 is_flag=True,
-                help="Record Python calls. An attached process (sdk) pays 0.09 us a call, 0.06 from Python 3.12 on: "
-                "code that mostly calls runs 1.6 to 3 times as long, on 3.12 1.1 to 1.6. Sampling (--source pyspy) "
-                "costs a few percent, with 64 threads a quarter.",
+                help="Record every Python call. A call costs an attached process (sdk) 0.09 us, from Python 3.12 on "
+                "0.06 us: code that mostly calls runs 1.6 to 3 times as long, on 3.12 1.1 to 1.6 times. Sampling "
+                "(--source pyspy) costs a few percent, with 64 threads a quarter.",
             ),
             click.option(
-                "--modules", is_flag=True, help="Record nn.Module calls with their paths in the model (needs --stacks)."
+                "--modules",
+                is_flag=True,
+                help="Record calls of nn.Module with their paths in the model. Needs --stacks.",
             ),
             click.option("--memory", is_flag=True, help="Record allocations."),
-            click.option("--flops", is_flag=True, help="Count FLOPS (from shapes)."),
-            click.option("--c-calls", is_flag=True, help="With --stacks: C functions, too (0.07 us a call)."),
+            click.option("--flops", is_flag=True, help="Count FLOPS, from shapes."),
+            click.option("--c-calls", is_flag=True, help="With --stacks: record C functions, too (0.07 us a call)."),
             click.option(
                 "--torch",
                 type=click.Choice(("auto", "observer", "profiler")),
                 default="auto",
-                help="How an attached PyTorch process is recorded: by our observer, or, with --force, by torch's own "
-                "profiler, which can crash it.",
+                help="Recorder of operators in an attached PyTorch process: profd's observer or, with --force, "
+                "torch's own profiler, which can crash the process.",
             ),
-            click.option("--max-overhead", help="Slow the steps by at most this much: 2%. Leaves out what costs most."),
-            click.option("--source", default="", help="Force a source, by its name in `profctl doctor`."),
+            click.option(
+                "--max-overhead",
+                help="Slow the steps by at most this share, such as 2%. The costliest kinds of events give way.",
+            ),
+            click.option("--source", default="", help="Use this source; `profctl doctor` lists their names."),
             click.option(
                 "--port",
                 type=click.IntRange(1, 65535),
-                help="Which profiler server of a JAX or TensorFlow process that has several (means --source jax).",
+                help="Port of the profiler server, in a JAX or TensorFlow process with several. Implies --source jax.",
             ),
             click.option(
                 "--collect-timeout",
-                help="How long a JAX or TensorFlow process may take to hand over a window (means --source jax).",
+                help="Time limit for a JAX or TensorFlow process to hand over a window. Implies --source jax.",
             ),
             click.option(
                 "--last",
-                help="Record a JAX or TensorFlow process until you stop it, and keep only so much of what came last: "
-                "5s (means --source jax).",
+                help="Record a JAX or TensorFlow process until you stop the capture, and keep only the last part: 5s. "
+                "Implies --source jax.",
             ),
             click.option(
                 "--samples",
                 "--sample-hz",
                 "samples",
-                help="Sample Python stacks so many times a second: 100hz. An attached process (sdk) is sampled beside "
-                "what it records: from outside, and never paused. At 100hz the process's own CPU time is 1.00 times "
-                "what it was, with 64 threads 1.02 times; the sampler takes 2 % of a core, with 64 threads 16 %.",
+                help="Sample Python stacks at this rate: 100hz. A sampler reads them from outside, beside what an "
+                "attached process (sdk) records, and never pauses the process. At 100hz the CPU time of the process is "
+                "1.00 times what it was, with 64 threads 1.02 times; the sampler takes 2 % of a core, "
+                "with 64 threads 16 %.",
             ),
-            click.option("--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 Hz)."),
+            click.option(
+                "--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 times a second)."
+            ),
             click.option(
                 "--gpu-fallback",
                 is_flag=True,
-                help="Where CUPTI cannot be had: device times of PyTorch's operators by CUDA events, two for each. "
-                "What that costs was never measured on a GPU; torch's source says some 4 us an event.",
+                help="Where CUPTI is not available: measure device times of PyTorch's operators with two CUDA events "
+                "each. Nobody has measured the cost on a GPU; torch's source says some 4 us an event.",
             ),
-            click.option("--native", is_flag=True, help="Native frames in samples."),
-            click.option("--strict", is_flag=True, help="Refuse rather than leave an option out."),
-            click.option("--force", is_flag=True, help="Go beyond the estimate's limits."),
+            click.option("--native", is_flag=True, help="Sample native frames, too. The sampler pauses the process."),
+            click.option("--strict", is_flag=True, help="Refuse the capture where an option cannot be served."),
+            click.option("--force", is_flag=True, help="Go beyond limits that protect the job."),
         ]
     ):
         function = option(function)
@@ -176,10 +194,10 @@ def part_options(function: Function) -> Function:
     """--window --step --min-duration --redact: which part of a trace leaves it."""
     for option in reversed(
         [
-            click.option("--window", help="Only this part: 1s..1.5s from the first event."),
+            click.option("--window", help="Only this part, counted from the first event: 1s..1.5s."),
             click.option("--step", help="Only these training steps: 12, or 12..14."),
-            click.option("--min-duration", help="Only events at least this long: 10us."),
-            click.option("--redact", help="Leave out or hash: paths,values,names. For chrome, perfetto, bundle."),
+            click.option("--min-duration", help="Only events of at least this duration: 10us."),
+            click.option("--redact", help="Hide any of paths,values,names. For chrome, perfetto and bundle."),
         ]
     ):
         function = option(function)
@@ -189,7 +207,7 @@ def part_options(function: Function) -> Function:
 def part_query(window: str | None, step: str | None, min_duration: str | None, redact: str | None) -> dict[str, Any]:
     """Fields of ExportRequest. Raises UsageError."""
     if window and step:
-        raise UsageError("--step and --window both say which part; give one of them.")
+        raise UsageError("--step and --window both choose a part; give only one of them.")
     from_ns, to_ns = parse_window_ns(window) if window else (None, None)
     first_step, last_step = parse_steps(step) if step else (None, None)
     words = [word.strip() for word in redact.split(",")] if redact is not None else []
@@ -213,5 +231,5 @@ def warn_if_beyond(trace: dict[str, Any], part: dict[str, Any]) -> None:
     lasts_ns = end_ns - start_ns
     say(
         f"The window begins {duration(from_ns)} after the trace's first event, and the trace ends after "
-        f"{duration(lasts_ns)}: there is nothing in it. All of the trace: --window 0s..{seconds(lasts_ns)}"
+        f"{duration(lasts_ns)}: the window is empty. The whole trace is --window 0s..{seconds(lasts_ns)}"
     )

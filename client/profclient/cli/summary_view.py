@@ -46,7 +46,7 @@ def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> Non
         print_summary(traces.summary(target.trace), with_next=False)
     except ClientError as error:
         # The trace is stored all the same: say so rather than fail the capture.
-        click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not to be had: {error}", hang=4))
+        click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not available: {error}", hang=4))
     if target.waterfall:
         _line("waterfall", capture_view.waterfall_line(target))
 

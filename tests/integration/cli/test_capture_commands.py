@@ -113,7 +113,7 @@ def test_a_dry_run_touches_nothing(host, program):
     assert estimate["source"] == "pyspy"
     assert estimate["permission"]
     assert len(host.profctl("captures", "--json").json) == before
-    assert "Nothing was touched" in host.profctl("start", "--pid", str(program), "-d", "1s", "--dry-run").out
+    assert "No process was touched" in host.profctl("start", "--pid", str(program), "-d", "1s", "--dry-run").out
 
 
 def test_no_such_process_is_an_error_and_no_empty_success(host):

@@ -95,7 +95,7 @@ def test_a_window_beyond_the_trace_is_empty_and_said(profctl, trace, tmp_path):
     file = tmp_path / "x.json"
     done = profctl("export", trace, "--window", "1s..2s", "-o", str(file))
     assert done.code == 0
-    assert "there is nothing in it" in done.err
+    assert "the window is empty" in done.err
     whole = done.err.partition("All of the trace: ")[2].split()[:2]
     assert names(file.read_bytes()) == []
     done = profctl("export", trace, *whole, "-o", str(file))

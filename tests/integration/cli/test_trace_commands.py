@@ -73,7 +73,7 @@ def test_a_list_that_is_cut_says_so(profctl, trace, file):
     assert profctl("import", str(file)).code == 0
     cut = profctl("list", "--limit", "1")
     assert len(cut.out.splitlines()) == 2
-    assert "there are more; --limit N" in cut.err
+    assert "more traces; --limit N" in cut.err
     everything = profctl("list", "--limit", "0", "--json")
     assert len(everything.json) == stored(profctl) >= 2
     assert "more" not in everything.err

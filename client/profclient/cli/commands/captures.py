@@ -14,7 +14,7 @@ from profclient.connection import Daemon
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The latest so many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of captures.")
 @json_option
 def captures(limit: int, as_json: bool) -> None:
     """List captures, the latest first."""
@@ -47,9 +47,9 @@ def captures(limit: int, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def stop(ctx: click.Context, capture: str, as_json: bool) -> None:
-    """End a capture; what was recorded is kept.
+    """End a capture and keep what it recorded.
 
-    A source that cannot be stopped (kineto, once its window was accepted) runs to its end; that is said.
+    One source cannot be stopped: kineto, once it has accepted a window. Its capture then runs to its end.
     """
     with Daemon() as daemon:
         stopped = daemon.call(daemon.captures.StopCapture, capture_pb2.CaptureRef(id=capture))
@@ -58,11 +58,11 @@ def stop(ctx: click.Context, capture: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("capture", default="")
-@click.option("--timeout", help="Give up after this long; the capture goes on.")
+@click.option("--timeout", help="Stop waiting after this time; the capture goes on.")
 @json_option
 @click.pass_context
 def wait(ctx: click.Context, capture: str, timeout: str | None, as_json: bool) -> None:
-    """Wait for a capture to end, then show what came of it."""
+    """Wait for a capture to end, then print its result."""
     with Daemon() as daemon:
         found = daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=capture))
         _end(ctx, daemon, found, as_json, parse_duration_ns(timeout) / 1e9 if timeout else None)
@@ -73,7 +73,7 @@ def wait(ctx: click.Context, capture: str, timeout: str | None, as_json: bool) -
 @json_option
 @click.pass_context
 def retry(ctx: click.Context, capture: str, as_json: bool) -> None:
-    """Decode a capture's raw data again, where it failed and the data is still there."""
+    """Decode the raw data of a failed capture again, as long as the data is kept."""
     with Daemon() as daemon:
         again = daemon.call(daemon.captures.RetryCapture, capture_pb2.CaptureRef(id=capture))
         _end(ctx, daemon, again, as_json, None)

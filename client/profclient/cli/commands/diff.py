@@ -22,19 +22,23 @@ NO_MODULE = "(no module)"  # as the engine names it
 @click.argument("a")
 @click.argument("b")
 @click.option(
-    "--by", type=click.Choice(["name", "path", "module"]), default="name", show_default=True, help="What is compared."
+    "--by",
+    type=click.Choice(["name", "path", "module"]),
+    default="name",
+    show_default=True,
+    help="What the rows compare.",
 )
-@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="So many rows; 0 = all.")
-@click.option("--fail-above", metavar="SHARE", help="Exit with 1 if anything got slower by more, like 5%.")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="Number of rows; 0 = all.")
+@click.option("--fail-above", metavar="SHARE", help="Exit with 1 if anything got slower by more than this: 5%.")
 @json_option
 def diff(a: str, b: str, by: str, limit: int, fail_above: str | None, as_json: bool) -> int:
-    """What became slower, faster, new and gone from trace A to trace B.
+    """Compare trace B with trace A: slower, faster, new, gone.
 
-    Compared is self time, per step where both traces mark steps; with several steps
-    a change within the noise between them counts as none.
+    The table compares self time, per step where both traces mark steps. With several steps
+    a change within the noise between steps counts as no change.
 
-    --fail-above 5% looks at the step, the total time on the CPU and on each type of
-    device, and each row: at how much it got slower, as a share of that total in A.
+    --fail-above 5% looks at the step, at the total time on the CPU and on each type of
+    device, and at each row. The share is of that total in A.
     """
     most = None if fail_above is None else _share(fail_above)
     with traces() as source:

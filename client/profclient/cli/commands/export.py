@@ -36,9 +36,15 @@ OPENS_WITH = {
     "format_",
     type=click.Choice(tuple(OPENS_WITH)),
     default="chrome",
-    help="For which tool; bundle: for a colleague with profctl.",
+    help="Format of the file. bundle: for a colleague with profctl.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="File; - or nothing: stdout.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="File to write. Without it, or with -: stdout.",
+)
 @part_options
 def export(
     trace: str,
@@ -49,7 +55,7 @@ def export(
     min_duration: str | None,
     redact: str | None,
 ) -> None:
-    """Write a trace for another tool. A name that ends in .gz is compressed."""
+    """Write a trace for another tool. A file name that ends in .gz makes a compressed file."""
     part = part_query(window, step, min_duration, redact)
     to_file = output is not None and str(output) != "-"
     if not to_file and sys.stdout.isatty():

@@ -19,13 +19,13 @@ ROWS_SHOWN = 32  # of streams, and of copies
 @click.argument("trace", default="")
 @json_option
 def gpu(trace: str, as_json: bool) -> None:
-    """What the GPUs of a trace did: streams, idle time, launches, copies.
+    """Print what the GPUs of a trace did: streams, idle time, launches, copies.
 
-    OVERLAP is time in which two streams or more worked. A device that idles was WAITING when
-    something had been launched and had not begun, else it was UNFED: the host was late. DELAY
-    (its median and P95) is from the begin of a launch to the begin of its work; QUEUE, the most
-    that was launched and had not begun. COPY ALONE is copying with no kernel beside it. BUSY is
-    a share of what was recorded; --json has its time.
+    BUSY is a share of the recorded time; --json has the time itself. OVERLAP is time in which two
+    streams or more worked. An idle device was WAITING while launched work had not begun; otherwise
+    it was UNFED: the host was late. DELAY (median and P95) is the time from a launch to the begin of
+    its work. QUEUE is the largest number of launches whose work had not begun. COPY ALONE is copying
+    with no kernel beside it.
     """
     with traces() as source:
         answer = source.gpu(trace)

@@ -19,7 +19,7 @@ MARK = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Check what could stand in a capture's way. Reads only. Exit code 1 if there is a problem."""
+    """Check what could stand in a capture's way. The check changes nothing. A problem makes the exit code 1."""
     with Daemon() as daemon:
         status = daemon.call(daemon.host.GetHostStatus, host_pb2.GetHostStatusRequest())
     _add_observer(status)
@@ -93,9 +93,9 @@ def _print(status: host_pb2.HostStatus) -> None:
 
 
 @click.command()
-@click.option("--why", default="", help="Shown to everybody who is refused.")
+@click.option("--why", default="", help="Reason, shown to every user whose capture is refused.")
 def disable(why: str) -> None:
-    """Refuse new captures on this host, until `profctl enable`. Running ones go on."""
+    """Refuse new captures on this host until `profctl enable`. Running captures go on."""
     _set(False, why)
 
 

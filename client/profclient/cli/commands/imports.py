@@ -19,17 +19,17 @@ from profclient.traces import readable
 @click.option(
     "--dialect",
     type=click.Choice(["torch-legacy"]),
-    help="Read Chrome begin/end streams by the rules of torch's profiler before Kineto: wrappers that say the same "
-    "twice are one, an event that ends on another thread is asynchronous, memory is of every open event.",
+    help="Read Chrome begin and end events by the rules of torch's profiler before Kineto: doubled wrappers become one "
+    "event, an event that ends on another thread is asynchronous, and memory counts for every open event.",
 )
 @json_option
 def import_files(files: tuple[Path, ...], dialect: str | None, as_json: bool) -> None:
-    """Store trace files from elsewhere; their content says what they are.
+    """Store trace files of other tools. profctl tells their format by their content.
 
-    Kineto and Chrome JSON (plain or .gz), SQLite databases of nvprof, XSpaces of XLA (*.xplane.pb), bundles.
-    Nothing is left out unless a --dialect says so.
+    Formats: Kineto and Chrome JSON (plain or .gz), SQLite databases of nvprof, XSpaces of XLA (*.xplane.pb), bundles.
+    An import keeps every event unless a --dialect leaves events out.
 
-    With one file, --json prints {"trace", "events", "lost"}; with several, a list of them.
+    --json prints {"trace", "events", "lost"} for one file, and a list of these for several.
     """
     for path in files:
         readable(path)

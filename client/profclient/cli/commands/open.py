@@ -21,7 +21,12 @@ from profclient.serve import OneTrace
 @click.command("open")
 @click.argument("trace", default="")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="For a tunnel: ssh -L PORT:127.0.0.1:PORT HOST.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Serve at this port, for a tunnel: ssh -L PORT:127.0.0.1:PORT HOST.",
+)
 @part_options
 def open_trace(
     trace: str,
@@ -34,9 +39,9 @@ def open_trace(
 ) -> None:
     """Show a trace in a browser, with Perfetto.
 
-    Serves exactly this trace on 127.0.0.1, under an address nobody can guess,
-    until it was fetched once or you press Ctrl-C. It stays on your machine:
-    Perfetto's page works in the browser.
+    profctl serves only this trace, on 127.0.0.1, under an address that nobody can guess, until
+    the browser has fetched the trace once or you press Ctrl-C. The trace stays on your machine:
+    Perfetto's page works inside the browser.
     """
     part = part_query(window, step, min_duration, redact)
     with tempfile.TemporaryFile(prefix="profctl-open-") as file:
@@ -52,6 +57,6 @@ def open_trace(
             click.echo(served.url)
             if no_browser or not browser.browse(served, ending):
                 tunnel = f"ssh -L {served.port}:127.0.0.1:{served.port} {socket.gethostname()}"
-                say(f"open this address in a browser here; from elsewhere: {tunnel}")
-            say(f"{size(written)}; served until it was fetched once, or Ctrl-C")
+                say(f"open this address in a browser on this machine; from another one: {tunnel}")
+            say(f"{size(written)}; profctl serves the trace once, or until Ctrl-C")
             served.wait()

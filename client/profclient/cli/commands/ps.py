@@ -14,7 +14,7 @@ from profclient.connection import Daemon
 
 @click.command()
 @selector_options
-@click.option("--all", "everything", is_flag=True, help="Also processes that are neither Python nor on a GPU.")
+@click.option("--all", "everything", is_flag=True, help="Also list processes that are neither Python nor on a GPU.")
 @json_option
 def ps(everything: bool, as_json: bool, **values: Any) -> None:
     """List the processes that can be profiled, and why the others cannot."""
@@ -25,7 +25,7 @@ def ps(everything: bool, as_json: bool, **values: Any) -> None:
         emit_json([target_json(target) for target in targets])
         return
     if not targets:
-        say("No Python or GPU process that you may see. `profctl ps --all` shows every process.")
+        say("You have no Python or GPU process here. `profctl ps --all` shows every process.")
         return
     _print(targets)
 

@@ -13,16 +13,18 @@ _INJECTION = "CUDA_INJECTION64_PATH"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--cuda", is_flag=True, help="CUDA's driver loads our collector, also into programs without Python.")
+@click.option(
+    "--cuda", is_flag=True, help="Let CUDA's driver load the CUPTI collector, also into programs without Python."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(ctx: click.Context, command: tuple[str, ...], cuda: bool) -> None:
     """Run a command whose Python processes can be profiled at any time.
 
-    No change to the program: each CPython (3.11 or newer, with profd installed) that the command starts attaches to
-    the daemon as it begins, its children too, such as the workers of torchrun. Python flags that ignore the
-    environment (-I, -E, -S) keep a process out; so does PROFD_ATTACH=0. The command takes the place of profctl: its
-    exit code and signals are its own.
+    The program needs no change. Each CPython (3.11 or newer, with profd installed) that the command starts attaches
+    to the daemon as it begins; so do its children, such as the workers of torchrun. PROFD_ATTACH=0 and the Python flags
+    that ignore the environment (-I, -E, -S) keep a process out. The command takes the place of profctl and keeps its
+    own exit code and signals.
 
     \b
       profctl run -- python train.py

@@ -18,14 +18,18 @@ LIMIT_DEFAULT = 1000
 @click.argument("trace")
 @click.argument("question")
 @click.option(
-    "--limit", type=click.IntRange(0, 1_000_000), default=LIMIT_DEFAULT, show_default=True, help="0 = a million rows."
+    "--limit",
+    type=click.IntRange(0, 1_000_000),
+    default=LIMIT_DEFAULT,
+    show_default=True,
+    help="Number of rows; 0 = a million.",
 )
 @json_option
 def sql(trace: str, question: str, limit: int, as_json: bool) -> None:
-    """Ask a trace in SQL (DuckDB's), read-only. An empty TRACE is your latest.
+    """Ask a trace in DuckDB's SQL, read-only. An empty TRACE means your latest trace.
 
     \b
-    Tables: events, flows, threads, processes; "describe events" lists columns.
+    Tables: events, flows, backward, args, tensors, threads, processes; "describe events" lists columns.
       profctl sql "" "select name, count(*) n from events group by name order by n desc"
     """
     with traces() as source:

@@ -22,11 +22,11 @@ from profclient.errors import Interrupted, UsageError
 @click.command()
 @selector_options
 @capture_options
-@click.option("--start-in", help="Begin the window of all processes together, so long from now.")
-@click.option("--dry-run", is_flag=True, help="Say what it would do and cost; touch nothing.")
-@click.option("--detach", is_flag=True, help="Return at once; `profctl wait` waits.")
-@click.option("--timeout", help="Stop waiting after this long; the capture goes on.")
-@click.option("--request-id", help="Your own id: the same id never starts a second capture.")
+@click.option("--start-in", help="Begin the windows of all processes together, after this time.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and the expected cost; touch no process.")
+@click.option("--detach", is_flag=True, help="Return at once; `profctl wait` waits for the end.")
+@click.option("--timeout", help="Stop waiting after this time; the capture goes on.")
+@click.option("--request-id", help="Id of the request. One id never starts two captures.")
 @json_option
 @click.pass_context
 def start(
@@ -42,7 +42,7 @@ def start(
 ) -> None:
     """Profile running processes.
 
-    Without --duration and --iterations it records until Ctrl-C, where the source allows that.
+    Without --duration and --iterations the capture goes on until Ctrl-C, where the source allows that.
 
     \b
       profctl start --pid 1234 --duration 10s
@@ -58,7 +58,7 @@ def start(
 
         asked.start_at_ns = time.time_ns() + parse_duration_ns(start_in)
     if asked.force and (asked.torch == "profiler" or asked.source == "kineto") and not dry_run:
-        say("warning: torch's own profiler can crash the job (SIGSEGV in torch), which the observer does not")
+        say("warning: torch's own profiler can crash the job (SIGSEGV in torch); the observer cannot")
     waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
     with Daemon() as daemon:
         if dry_run:
@@ -66,7 +66,7 @@ def start(
             return
         open_ended = not (asked.duration_ns or asked.iterations)
         if open_ended and detach:
-            raise UsageError("--detach needs --duration or --iterations: nobody would be there to end it.")
+            raise UsageError("--detach needs --duration or --iterations: otherwise nothing would end the capture.")
         request = capture_pb2.StartCaptureRequest(
             request_id=request_id or uuid.uuid4().hex, selector=chosen, options=asked, open_ended=open_ended
         )

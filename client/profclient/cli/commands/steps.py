@@ -18,13 +18,12 @@ NAME_CHARS = 20  # of a step's name and its top operator: less does not tell the
 @click.argument("trace", default="")
 @json_option
 def steps(trace: str, as_json: bool) -> None:
-    """The training steps of a trace, one by one.
+    """List the training steps of a trace.
 
-    STEP is the number that `profctl export --step` takes.
-    BUSY and IDLE are of the devices. CALLS are those that start work on one, DELAY is the
-    median time until what they launched began. HOST is the share of the step in operators and
-    runtime calls, waiting ones included. In traces of JAX and TensorFlow TOP OP is the operator that
-    took longest on the devices for the step.
+    STEP is the number that `profctl export --step` takes. BUSY and IDLE are times of the devices.
+    CALLS counts the calls that start work on a device; DELAY is the median time until that work
+    began. HOST is the share of the step in operators and runtime calls, waiting included. TOP OP, in
+    traces of JAX and TensorFlow, is the operator that took longest on the devices.
     """
     with traces() as source:
         answer = source.steps(trace)

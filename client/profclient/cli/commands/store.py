@@ -19,14 +19,14 @@ def store() -> None:
 @store.command()
 @click.pass_context
 def rebuild(ctx: click.Context) -> None:
-    """Make the catalog anew from the traces on disk. The daemon must not be running.
+    """Build the catalog again from the traces on disk. The daemon must be stopped.
 
     \b
       profctl --store /var/lib/profd store rebuild
     """
     directory = ctx.find_root().obj
     if directory is None:
-        raise UsageError("which store? `profctl --store DIR store rebuild`, with profd stopped.")
+        raise UsageError("no store was named. Stop profd, then run `profctl --store DIR store rebuild`.")
     from profclient.offline import OfflineTraces
 
     result = OfflineTraces(directory).rebuild()
@@ -37,12 +37,14 @@ def rebuild(ctx: click.Context) -> None:
 
 
 @store.command()
-@click.option("--size", "wanted", default="0", show_default=True, metavar="SIZE", help="Of the trace: 500MB, 2GiB.")
+@click.option(
+    "--size", "wanted", default="0", show_default=True, metavar="SIZE", help="Size of the new trace: 500MB, 2GiB."
+)
 @json_option
 def evictions(wanted: str, as_json: bool) -> None:
-    """Show which traces would go were one of yours of a SIZE stored now. Nothing does.
+    """List the traces that the store would delete for a new trace of yours. The command deletes none.
 
-    The oldest of whoever has stored the most go first; pinned ones stay.
+    The store deletes the oldest traces of the user with the most bytes first, and no pinned trace.
     """
     with traces() as source:
         found = source.evictions(parse_size(wanted))
@@ -52,7 +54,7 @@ def evictions(wanted: str, as_json: bool) -> None:
     for trace in found["traces"]:
         click.echo(f"{trace['id']}  {size(trace['bytes'])}  {printable(trace['owner'])}  {printable(trace['title'])}")
     if found["refusal"]:
-        say(f"it would not be stored: {printable(found['refusal'])}")
+        say(f"the new trace would not be stored: {printable(found['refusal'])}")
     else:
         more = f" and {found['others']} of other users" if found["others"] else ""
         say(f"{counted(len(found['traces']), 'trace')}{more} would go.")

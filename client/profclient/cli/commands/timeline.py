@@ -20,15 +20,14 @@ LINES = ("steps", "modules", "xla-ops", "scopes", "ops", "launches", "graphs", "
 
 @click.command()
 @click.argument("trace", default="")
-@click.option("--line", "wanted", type=click.Choice(LINES), multiple=True, help="Only these; may be repeated.")
+@click.option("--line", "wanted", type=click.Choice(LINES), multiple=True, help="Only these lines. Repeatable.")
 @click.option("--rules", type=click.Choice(("current", "classic")), default="current", show_default=True)
 @json_option
 def timeline(trace: str, wanted: tuple[str, ...], rules: str, as_json: bool) -> None:
-    """Steps, modules, name scopes and operators on the devices of a trace.
+    """Print steps, modules, name scopes and operators on the devices of a trace.
 
-    They are derived from what the kernels of a JAX or TensorFlow trace say of
-    themselves (of PyTorch, from what launched them), as XProf does it, or (classic) as TensorFlow did in 2021:
-    docs/timeline.md has both rule sets.
+    profctl derives these lines as XProf does (classic: as TensorFlow did in 2021): from what the kernels of a JAX or
+    TensorFlow trace carry, and in PyTorch from the operators that launched them. docs/timeline.md has both rule sets.
     """
     with traces() as source:
         pieces = source.timeline(trace, wanted, rules)
@@ -53,10 +52,10 @@ def _print(rows: Iterator[bytes]) -> None:
         step = f"  [{printable(event['step'])}]" if event["step"] and event["what"] != "steps" else ""
         click.echo(f"{duration(at):>12}  {duration(took):>10}  {printable(event['name'])}{step}")
     if len(events) > PERSON_LINES:
-        say(f"… cut at {PERSON_LINES} events; --line narrows it, --json prints all.")
+        say(f"… cut at {PERSON_LINES} events; --line narrows the list, --json prints all.")
     if not events:
         say(
-            "No such lines: they need work on a device, of JAX and TensorFlow kernels that name their module or "
-            "operator (hlo_module, hlo_op, tf_op), and for steps StepTraceAnnotation around what launches them. "
+            "The trace has no such lines. They need work on a device. JAX and TensorFlow kernels must name their "
+            "module or operator (hlo_module, hlo_op, tf_op), and steps need StepTraceAnnotation around the launches. "
             "For the host see profctl steps and profctl top --group-by module."
         )

@@ -31,13 +31,20 @@ SORT_KEYS = (
 
 @click.command()
 @click.argument("trace", default="")
-@click.option("--limit", type=click.IntRange(0), default=None, help="So many rows; 0 = all. [20; all with --json]")
-@click.option("--sort-by", type=click.Choice(SORT_KEYS), default=SORT_KEYS[0], show_default=True, help="Order.")
-@click.option("--group-by-input-shape", is_flag=True, help="A row for each combination of input shapes.")
-@click.option("--group-by-stack-n", type=click.IntRange(0), default=0, help="A row for each n innermost frames.")
-@click.option("--group-by", type=click.Choice(("module",)), default=None, help="A row for each module, too.")
-@click.option("--with-backward", is_flag=True, help="How long the backward ops of each op took.")
-@click.option("--raw", is_flag=True, help="Every event as it was recorded, instead of torch.profiler's view.")
+@click.option("--limit", type=click.IntRange(0), default=None, help="Number of rows; 0 = all. [20; all with --json]")
+@click.option(
+    "--sort-by", type=click.Choice(SORT_KEYS), default=SORT_KEYS[0], show_default=True, help="Column to sort by."
+)
+@click.option("--group-by-input-shape", is_flag=True, help="One row for each combination of input shapes.")
+@click.option(
+    "--group-by-stack-n",
+    type=click.IntRange(0),
+    default=0,
+    help="One row for each stack of this many innermost frames.",
+)
+@click.option("--group-by", type=click.Choice(("module",)), default=None, help="One row for each name and module.")
+@click.option("--with-backward", is_flag=True, help="Add the time of the backward ops of each op.")
+@click.option("--raw", is_flag=True, help="Count every event as recorded, not by torch.profiler's rules.")
 @json_option
 def top(
     trace: str,
@@ -50,10 +57,10 @@ def top(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Where the time went, by name: torch.profiler's key averages.
+    """Print where the time went, by name: torch.profiler's key averages.
 
-    CPU AVG is CPU TOTAL by CALLS. STACK ends with the innermost frame; --json has whole paths.
-    Where names have no room, the columns that say least give way.
+    CPU AVG is CPU TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
+    A narrow terminal leaves out the columns that say least.
     """
     rows_wanted = limit if limit is not None else (0 if as_json else 20)
     with traces() as source:

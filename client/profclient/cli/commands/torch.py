@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
 @click.group()
 def torch() -> None:
-    """Build the observer of PyTorch's operators, and see what has been built.
+    """Build the observer of PyTorch's operators, and list builds.
 
-    Attached processes (`profctl run`, `profclient.attach()`) record operators through it at a third of what torch's own
-    profiler costs, and with no stop at the end. It is compiled for one torch at a time: here, or by the daemon when a
-    capture meets a process without one.
+    Attached processes (`profctl run`, `profclient.attach()`) record operators through the observer. The observer costs
+    a third of what torch's own profiler costs, and does not pause the job at the end. Each torch needs a build of its
+    own: by this command, or by the daemon when a capture meets a process without one.
     """
 
 
 @torch.command()
-@click.option("--python", default=sys.executable, show_default="this one", help="For the torch of this Python.")
+@click.option("--python", default=sys.executable, show_default="this one", help="Build for the torch of this Python.")
 @click.option(
-    "--into", type=click.Path(file_okay=False, path_type=Path), help="Put it here instead of your cache (image layers)."
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of the build instead of your cache, such as for an image.",
 )
-@click.option("--force", is_flag=True, help="Compile also where a usable build is there.")
+@click.option("--force", is_flag=True, help="Compile even if a usable build exists.")
 def build(python: str, into: Path | None, force: bool) -> None:
-    """Compile the observer for one torch; needs a C++20 compiler and about 10 s. One that is there is kept.
+    """Compile the observer for one torch. Takes a C++20 compiler and about 10 s; an existing build is kept.
 
     \b
       profctl torch build                          for the torch beside profctl
@@ -60,9 +62,9 @@ def build(python: str, into: Path | None, force: bool) -> None:
 
 
 @torch.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def list_builds(as_json: bool) -> None:
-    """What has been built, is being built by the daemon, or could not be, and where it was looked for."""
+    """List builds: usable ones, those that the daemon is making, and those that failed, with the reason."""
     from profclient.torch import build as building
     from profclient.torch import builds, notes
 
@@ -89,12 +91,12 @@ def list_builds(as_json: bool) -> None:
 
 
 @torch.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 def prune(dry_run: bool) -> None:
     """Remove builds from your cache that this version of profclient never loads.
 
-    Those are builds of another version's sources, and broken ones. What a running process has loaded is kept, and so
-    are builds for every other torch, and what lies outside of your cache (--into).
+    These are builds from the sources of another version, and broken builds. The command keeps builds that a running
+    process has loaded, builds for every other torch, and builds outside of your cache (--into).
     """
     from profclient.torch import builds
     from profclient.torch import prune as pruning

@@ -23,7 +23,9 @@ TITLE_CHARS = 24  # of a title: less does not tell traces apart
 
 
 @click.command("list")
-@click.option("--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="So many; 0 = all.")
+@click.option(
+    "--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Number of traces; 0 = all."
+)
 @json_option
 def list_traces(limit: int, as_json: bool) -> None:
     """List stored traces, the newest first."""
@@ -34,9 +36,9 @@ def list_traces(limit: int, as_json: bool) -> None:
     found = found[:limit] if limit else found
     _print_list(found, as_json)
     if more:
-        say("… there are more; --limit N shows the newest N, --limit 0 all.")
+        say("… the store has more traces; --limit N shows the newest N, --limit 0 all.")
     elif capped:
-        say(f"… a daemon lists its newest {DAEMON_LISTS_MAX:,}; there may be more.")
+        say(f"… a daemon lists its newest {DAEMON_LISTS_MAX:,} traces; the store may have more.")
 
 
 def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
@@ -44,7 +46,7 @@ def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
         emit_json(found)
         return
     if not found:
-        say("No traces yet. `profctl start` makes one, `profctl import FILE` brings one in.")
+        say("No traces yet. `profctl start` records one, `profctl import FILE` brings one in.")
         return
     rows = [
         (
@@ -69,7 +71,7 @@ def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
 @click.argument("trace", default="")
 @json_option
 def show(trace: str, as_json: bool) -> None:
-    """Summarise a trace, or what became of a capture."""
+    """Summarise a trace or a capture."""
     try:
         with traces() as source:
             summary = source.summary(trace)
@@ -96,7 +98,7 @@ def _show_capture(capture: str, as_json: bool) -> None:
 @click.command()
 @click.argument("trace", default="")
 def pin(trace: str) -> None:
-    """Keep a trace whatever the store's limit."""
+    """Keep a trace when the store is full."""
     with traces() as source:
         say(f"{source.pin(trace, True)['id']} is pinned.")
 
@@ -104,22 +106,22 @@ def pin(trace: str) -> None:
 @click.command()
 @click.argument("trace", default="")
 def unpin(trace: str) -> None:
-    """Let the store's limit apply to a trace again."""
+    """Let the store delete a trace again when it is full."""
     with traces() as source:
         say(f"{source.pin(trace, False)['id']} is no longer pinned.")
 
 
 @click.command()
 @click.argument("trace")
-@click.option("--with", "users", multiple=True, help="A user (name or uid), or '*' for all; repeats.")
-@click.option("--nobody", is_flag=True, help="Take all sharing back.")
+@click.option("--with", "users", multiple=True, help="A user (name or uid), or '*' for all users. Repeatable.")
+@click.option("--nobody", is_flag=True, help="Share the trace with nobody any more.")
 def share(trace: str, users: tuple[str, ...], nobody: bool) -> None:
-    """Let others read a trace."""
+    """Let other users read a trace."""
     if bool(users) == nobody:
-        raise UsageError("share with whom? --with USER (or '*'), or --nobody to take it back.")
+        raise UsageError("no user was named. Give --with USER (or '*'), or --nobody to end all sharing.")
     with traces() as source:
         readers = source.share(trace, users)["shared_with"]
-    say(f"readable by {', '.join(readers)}." if readers else "readable by its owner alone.")
+    say(f"the trace is readable by {', '.join(readers)}." if readers else "the trace is readable by its owner alone.")
 
 
 @click.command()

@@ -22,13 +22,14 @@ TERMINAL_LINES = 200  # nor so many where they scroll away
 
 @click.command()
 @click.argument("trace", default="")
-@click.option("--depth", type=click.IntRange(0), default=0, help="Only so many levels; 0 = all.")
+@click.option("--depth", type=click.IntRange(0), default=0, help="Number of levels; 0 = all.")
 @click.option("--row", type=click.IntRange(0), default=None, help="Only the subtree of this row.")
 @json_option
 def tree(trace: str, depth: int, row: int | None, as_json: bool) -> None:
-    """The call tree of a trace, in start order: of each thread, with the device work below what launched it.
+    """Print the call tree of a trace, in start order.
 
-    A terminal shows the first 200 calls, a pipe or file 2,000; --json has all.
+    Each thread has a tree of its own. Device work stands below the call that launched it.
+    A terminal shows the first 200 calls, a pipe or file 2,000; --json prints all.
     """
     limit = TERMINAL_LINES if sys.stdout.isatty() else PERSON_LINES
     with traces() as source:
@@ -43,7 +44,7 @@ def tree(trace: str, depth: int, row: int | None, as_json: bool) -> None:
             events = [json.loads(line) for line in itertools.islice(lines(pieces), limit + 1)]
             print_tree(events[:limit])
             if len(events) > limit:
-                say(f"… {_left(total, limit)}; --depth or --row narrows it, --json prints all.")
+                say(f"… {_left(total, limit)}; --depth and --row narrow the tree, --json prints all.")
 
 
 def lines(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -19,11 +19,11 @@ NO_FRAMES = "(no Python frames)"
 
 @click.command()
 @selector_options
-@click.option("--native", is_flag=True, help="Native frames too.")
+@click.option("--native", is_flag=True, help="Print native frames, too.")
 @json_option
 @click.pass_context
 def where(ctx: click.Context, /, native: bool, as_json: bool, **values: Any) -> None:
-    """Show the stacks of processes right now; identical ones are grouped."""
+    """Show the stacks of processes right now, identical stacks as one group."""
     request = capture_pb2.WhereRequest(selector=selector(values), native=native)
     with Daemon() as daemon:
         processes = daemon.call(daemon.captures.Where, request).processes

@@ -112,20 +112,20 @@ def _explain_itself(recording: Recording, reason: str) -> None:
 
 
 def cost(status: Status, window_ns: int, *, answered: bool) -> Cost:
-    """What it cost: steps are measured; the seconds are events times what one was measured to take.
+    """What recording cost: steps are measured; the seconds are events times the highest cost measured of one.
 
     No ratio of fewer than 3 whole steps, or without steps right before the recording. Not `answered`: the process had
     no last word, and `status` may be a second old.
     """
     if not (answered or status.events):
-        return Cost(detail="the process did not come to say what recording took")
+        return Cost(detail="the process ended before it reported what recording took")
     ratio = None
     if status.steps >= _STEPS_FOR_RATIO and status.step_ns and status.step_ns_before:
         ratio = status.step_ns / status.step_ns_before
     share = f"{100 * status.seconds * 1e9 / window_ns:.1f} % of the window" if window_ns > 0 else ""
-    events = "1 event, at" if status.events == 1 else f"{status.events:,} events, each at"
-    later = "" if answered else "what came after it last told of it is not in this"
-    parts = (_steps(status), share, _sources(status), f"{events} the most it was measured to take", later)
+    events = "1 event" if status.events == 1 else f"{status.events:,} events, each"
+    later = "" if answered else "the time after its last report is not counted"
+    parts = (_steps(status), share, _sources(status), f"{events} counted at its highest measured cost", later)
     detail = "; ".join(part for part in parts if part)
     return Cost("estimated" if ratio is None else "measured", ratio, status.seconds, detail)
 

@@ -29,7 +29,7 @@ def test_the_main_help_lists_every_command(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["start"], "which process"),
+        (["start"], "no process was named"),
         (["start", "--pid", "0", "-d", "1s"], "positive"),
         (["start", "--pid", "1", "-d", "10"], "500ms"),
         (["start", "--pid", "1", "-d", "1s", "-n", "3"], "not both"),

@@ -20,14 +20,14 @@ def test_long_lines_are_wrapped_between_words_under_their_text(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    detail = "3,212 events, each at the most it was measured to take, Optimizer.step_and_much_more_of_a_name"
+    detail = "3,212 events, each counted at its highest measured cost, Optimizer.step_and_much_more_of_a_name"
     rows = [{"name": "n" * 200, "count": 1, "self_cpu_time_total_ns": 5, "self_device_time_total_ns": 0}]
     print_summary({"trace": TRACE, "cost": {"how": "estimated", "seconds": 0.0046, "detail": detail}, "top": rows})
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 60
     first = next(number for number, line in enumerate(lines) if line.startswith("  cost"))
-    assert lines[first] == "  cost          4.60 ms (estimated: 3,212 events, each at"
-    assert lines[first + 1].startswith(" " * 16 + "the most")
+    assert lines[first] == "  cost          4.60 ms (estimated: 3,212 events, each"
+    assert lines[first + 1].startswith(" " * 16 + "counted at")
     told = " ".join(line.strip() for line in lines[first : first + 4])
     assert "Optimizer.step_and_much_more_of_a_name)" in told
 
