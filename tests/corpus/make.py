@@ -256,6 +256,8 @@ CHROME = {
             args={"External id": 8, "correlation": 3, "device": 0, "stream": 7},
         ),
         {"ph": "i", "s": "t", "cat": "mark", "name": "here", "pid": 1, "tid": 2, "ts": 15},
+        {"ph": "s", "id": 3, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 2, "ts": 31},
+        {"ph": "f", "bp": "e", "id": 3, "cat": "ac2g", "name": "ac2g", "pid": 0, "tid": 7, "ts": 60},
         {"ph": "?", "name": "of a later version"},
     ],
 }

@@ -160,8 +160,8 @@ def _error(err: str) -> str:
         return err
 
 
-def look(daemon: RunningDaemon, known: Collection[str]) -> dict[str, Any]:
-    """Captures, traces, what can be asked of each, and what lies about.
+def look(daemon: RunningDaemon, known: Collection[str], *, closely: bool = False) -> dict[str, Any]:
+    """Captures, traces and, `closely`, what can be asked of each trace; and what lies about.
 
     `known`: traces, and captures that had ended, of before. Of what is new, ids and times are left out, and of
     sentences only what they promise is kept: their words may become better ones.
@@ -173,7 +173,10 @@ def look(daemon: RunningDaemon, known: Collection[str]) -> dict[str, Any]:
         "captures": {
             capture["capture"]: _capture(daemon, capture, words=capture["capture"] in known) for capture in captures
         },
-        "traces": {aliases[trace["id"]]: _trace(daemon, trace, words=trace["id"] in known) for trace in traces},
+        "traces": {aliases[trace["id"]]: _trace(trace, words=trace["id"] in known) for trace in traces},
+        "answers": {aliases[trace["id"]]: _answers(daemon, trace["id"], words=trace["id"] in known) for trace in traces}
+        if closely
+        else {},
         "lying about": _leftovers(daemon.state_dir),
     }
     text = json.dumps(found).replace(str(daemon.directory), ROOT)
@@ -198,17 +201,20 @@ def _capture(daemon: RunningDaemon, capture: dict[str, Any], *, words: bool) -> 
     return found if words else _without_words(found)
 
 
-def _trace(daemon: RunningDaemon, trace: dict[str, Any], *, words: bool) -> dict[str, Any]:
+def _trace(trace: dict[str, Any], *, words: bool) -> dict[str, Any]:
     said = {key: value for key, value in trace.items() if key not in ("id", "created_ns", "bytes")}
-    shown = told(daemon, "show", trace["id"])
+    return said if words else dict(_without_words(said))
+
+
+def _answers(daemon: RunningDaemon, trace: str, *, words: bool) -> dict[str, Any]:
+    shown = told(daemon, "show", trace)
     for volatile in ("trace", "waterfall", "next"):
         shown.pop(volatile, None)
     shown["steps"] = _without_words(shown.get("steps"))  # which are of now
     return {
-        **(said if words else _without_words(said)),
         "show": shown if words else _without_words(shown),
-        "top": told(daemon, "top", trace["id"], "--limit", str(TOP)),
-        "rows": {name: digest(rows(daemon, trace["id"], name)) for name in QUESTIONS},
+        "top": told(daemon, "top", trace, "--limit", str(TOP)),
+        "rows": {name: digest(rows(daemon, trace, name)) for name in QUESTIONS},
     }
 
 
@@ -250,7 +256,7 @@ def _leftovers(state: Path) -> dict[str, Any]:
 
 def missing(wanted: Any, found: Any, where: str = "") -> list[str]:
     """Where `found` is not what is `wanted`; keys that are new are no fault."""
-    if isinstance(wanted, dict) and isinstance(found, dict) and not where.endswith(("captures", "traces")):
+    if isinstance(wanted, dict) and isinstance(found, dict) and not where.endswith(("captures", "traces", "answers")):
         faults = [f"{where}/{key} is gone" for key in wanted if key not in found]
         return faults + [
             fault for key in wanted if key in found for fault in missing(wanted[key], found[key], f"{where}/{key}")
@@ -278,10 +284,11 @@ def recover(name: str, *, user: bool = True, prepare: Callable[[Path], None] = l
         daemon = start_daemon(folder, user=user)
         try:
             settled(daemon)
-            found = {"first": look(daemon, known), "retries": retry_all(daemon), "then": look(daemon, known)}
+            found = {"first": look(daemon, known), "retries": retry_all(daemon)}
+            found["then"] = look(daemon, known, closely=True)
             assert daemon.stop() == 0, daemon.log
             daemon = start_daemon(folder, user=user)
-            again = look(daemon, known)
+            again = look(daemon, known) | {"answers": found["then"]["answers"]}
             assert again == found["then"], missing(found["then"], again)
             gone = [line for line in kept if line not in _audit_lines(folder)]
             assert not gone, f"lines of the audit log are gone: {gone}"
