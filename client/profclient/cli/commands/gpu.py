@@ -1,4 +1,4 @@
-"""`profctl gpu`."""
+"""`profctl gpu`: What the GPUs of a trace did: streams, idle time, launches, copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gpu(trace: str, as_json: bool) -> None:
     a share of what was recorded; --json has its time.
     """
     with traces() as source:
-        answer = source.gpu(trace)
+        answer = source.ask("gpu", trace).value()
     if as_json:
         emit_json(answer)
         return

@@ -1,4 +1,4 @@
-"""`profctl steps`."""
+"""`profctl steps`: The training steps of a trace, one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps(trace: str, as_json: bool) -> None:
     took longest on the devices for the step.
     """
     with traces() as source:
-        answer = source.steps(trace)
+        answer = source.ask("steps", trace).value()
     if as_json:
         emit_json(answer)
     elif answer["steps"]:
