@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, trace_pb2_grpc
+from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
 from profclient import address
 from profclient.errors import (
@@ -118,6 +118,11 @@ def translated(error: grpc.RpcError) -> ClientError:
         code = grpc.StatusCode.UNAVAILABLE  # what grpc makes of a peer that died
     if code is grpc.StatusCode.UNAVAILABLE:
         details = f"profd went away ({details}); `profctl doctor` says whether it is back."
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        details = (
+            f"the profd that runs here is older than this profctl ({details}): use the profctl that came with it, or "
+            "have profd restarted with this version. Your own store needs no daemon: `profctl --store DIR`."
+        )
     for key, value in call.trailing_metadata() or ():
         if key == "profd-error":
             details = _sentence(value, details)
@@ -158,6 +163,7 @@ class Daemon:
         )
         self.captures = capture_pb2_grpc.CaptureServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
         self.traces = trace_pb2_grpc.TraceServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.questions = query_pb2_grpc.QueryServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
         self.host = host_pb2_grpc.HostServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
 
     def __enter__(self) -> Daemon:
@@ -181,11 +187,16 @@ class Daemon:
     ) -> Iterator[Any]:
         """A call with a streamed answer (or request). Raises ClientError while it is read."""
         with our_errors():
+            begun = isinstance(request, Iterator)  # what was sent of that is gone: the caller asks again
             try:
-                yield from method(request, timeout=timeout, metadata=self._metadata())
+                for answer in method(request, timeout=timeout, metadata=self._metadata()):
+                    begun = True
+                    yield answer
+                return
             except grpc.RpcError as error:
-                self._unknown(error)  # what was sent may be gone: the caller asks again
-                raise
+                if not self._unknown(error) or begun:
+                    raise
+            yield from method(request, timeout=timeout, metadata=self._metadata())
 
     def _unknown(self, error: grpc.RpcError) -> bool:
         """Whether the daemon does not know our token: another one gave it. The next call brings a fresh one."""

@@ -6,16 +6,39 @@ Traces are dicts with the fields of `profproto/v1/trace.proto`; absent is None.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from profproto.v1 import trace_pb2
+from profproto.v1 import query_pb2, trace_pb2
 
 from profclient.connection import LONG_TIMEOUT_SECONDS, Daemon
 from profclient.errors import UsageError
 
 IMPORT_CHUNK_BYTES = 512 * 1024
+
+
+class Answer:
+    """The answer to a question, once: its pieces as they come, its lines, or its value. Each raises ClientError."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def lines(self) -> Iterator[bytes]:
+        """Of JSON lines, each whole."""
+        rest = b""
+        for piece in self._pieces:
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from whole
+        if rest:
+            yield rest
+
+    def value(self) -> Any:
+        """Of one JSON value."""
+        return json.loads(b"".join(self._pieces))
 
 
 class Traces(Protocol):
@@ -29,40 +52,8 @@ class Traces(Protocol):
         """One trace. Raises NotFoundError."""
         ...
 
-    def summary(self, trace: str) -> dict[str, Any]:
-        """The summary (docs/json.md) with the trace under "trace"."""
-        ...
-
-    def top(self, trace: str, **query: Any) -> list[dict[str, Any]]:
-        """Rows of key averages; `query` as the fields of KeyAveragesRequest."""
-        ...
-
-    def tree(self, trace: str, max_depth: int, from_row: int | None) -> Iterator[bytes]:
-        """JSON lines in pieces."""
-        ...
-
-    def export(self, trace: str, **query: Any) -> Iterator[bytes]:
-        """The exported bytes in pieces; `query` as the fields of ExportRequest."""
-        ...
-
-    def steps(self, trace: str) -> dict[str, Any]:
-        """The steps one by one (docs/json.md)."""
-        ...
-
-    def gpu(self, trace: str) -> dict[str, Any]:
-        """What the devices did: streams, copies, launches (docs/json.md)."""
-        ...
-
-    def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
-        """Derived lines of these kinds, or of all, as JSON lines (docs/json.md) in pieces."""
-        ...
-
-    def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
-        """What became of `trace` in `other` (docs/json.md), by name, path or module."""
-        ...
-
-    def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
-        """The answer to a question in SQL (docs/json.md); limit 0: as many rows as are allowed."""
+    def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
+        """A question of docs/questions.md, with its arguments by name; None is as good as absent."""
         ...
 
     def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
@@ -116,48 +107,12 @@ class RemoteTraces:
         """One trace. Raises NotFoundError."""
         return trace_dict(self._daemon.call(self._stub.GetTrace, trace_pb2.TraceRef(id=trace)))
 
-    def summary(self, trace: str) -> dict[str, Any]:
-        """The summary with the trace under "trace"."""
-        answer = self._call(self._stub.Summary, trace_pb2.TraceRef(id=trace))
-        return {**json.loads(answer.summary_json), "trace": trace_dict(answer.trace)}
-
-    def top(self, trace: str, **query: Any) -> list[dict[str, Any]]:
-        """Rows of key averages."""
-        answer = self._call(self._stub.KeyAverages, trace_pb2.KeyAveragesRequest(id=trace, **query))
-        return [_row(row) for row in answer.rows]
-
-    def tree(self, trace: str, max_depth: int, from_row: int | None) -> Iterator[bytes]:
-        """JSON lines in pieces."""
-        request = trace_pb2.TreeRequest(id=trace, max_depth=max_depth, from_row=from_row)
-        for chunk in self._daemon.stream(self._stub.Tree, request):
-            yield chunk.data
-
-    def export(self, trace: str, **query: Any) -> Iterator[bytes]:
-        """The exported bytes in pieces."""
-        for chunk in self._daemon.stream(self._stub.Export, trace_pb2.ExportRequest(id=trace, **query)):
-            yield chunk.data
-
-    def steps(self, trace: str) -> dict[str, Any]:
-        """The steps one by one."""
-        return self._json(self._stub.Steps, trace_pb2.TraceRef(id=trace))
-
-    def gpu(self, trace: str) -> dict[str, Any]:
-        """What the devices did."""
-        return self._json(self._stub.Gpu, trace_pb2.TraceRef(id=trace))
-
-    def timeline(self, trace: str, lines: Sequence[str], rules: str = "") -> Iterator[bytes]:
-        """Derived lines as JSON lines in pieces."""
-        request = trace_pb2.TimelineRequest(id=trace, lines=lines, rules=rules)
-        for chunk in self._daemon.stream(self._stub.Timeline, request):
-            yield chunk.data
-
-    def diff(self, trace: str, other: str, by: str) -> dict[str, Any]:
-        """What became of `trace` in `other`."""
-        return self._json(self._stub.Diff, trace_pb2.DiffRequest(id=trace, other=other, by=by))
-
-    def sql(self, trace: str, text: str, limit: int) -> dict[str, Any]:
-        """The answer to a question in SQL."""
-        return self._json(self._stub.Sql, trace_pb2.SqlRequest(id=trace, sql=text, limit=limit))
+    def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
+        """A question with its arguments by name."""
+        request = query_pb2.QueryRequest(name=question, scope=query_pb2.Scope(trace=trace))
+        request.arguments.update({name: _sent(value) for name, value in arguments.items() if value is not None})
+        parts = self._daemon.stream(self._daemon.questions.Query, request)
+        return Answer(part.data for part in parts if part.WhichOneof("part") == "data")
 
     def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
@@ -183,9 +138,6 @@ class RemoteTraces:
         answer = self._daemon.call(self._stub.Evictions, trace_pb2.EvictionsRequest(bytes=size))
         return {**_fields(answer), "traces": [trace_dict(trace) for trace in answer.traces]}
 
-    def _json(self, method: Any, request: Any) -> dict[str, Any]:
-        return dict(json.loads(b"".join(chunk.data for chunk in self._daemon.stream(method, request))))
-
     def _call(self, method: Any, request: Any) -> Any:
         return self._daemon.call(method, request, timeout=LONG_TIMEOUT_SECONDS)
 
@@ -208,6 +160,8 @@ def _pieces(path: Path, dialect: str) -> Iterator[trace_pb2.ImportChunk]:
             yield trace_pb2.ImportChunk(data=data)
 
 
-def _row(row: trace_pb2.KeyAverage) -> dict[str, Any]:
-    shapes = json.loads(row.input_shapes) if row.input_shapes else None
-    return {**_fields(row), "input_shapes": shapes, "stack": list(row.stack) or None}
+def _sent(value: Any) -> Any:
+    """As `Query` takes it: its numbers are doubles, so integers go as text."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value

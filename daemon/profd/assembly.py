@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, trace_pb2_grpc
+from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
 from profd import passed
 from profd.agents.registry import Registry
@@ -51,6 +51,7 @@ from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
 from profd.rpc.ingest import IngestServicer
+from profd.rpc.query import QueryServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
 from profd.socket_files import SocketFiles
@@ -388,6 +389,10 @@ class Daemon:
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,
                 TraceServicer(self._library, self._audit, self._pool.crowded),
+            ),
+            "profd.v1.QueryService": (
+                query_pb2_grpc.add_QueryServiceServicer_to_server,
+                QueryServicer(self._library, self._pool.crowded),
             ),
             "profd.v1.IngestService": (
                 ingest_pb2_grpc.add_IngestServiceServicer_to_server,

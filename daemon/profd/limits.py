@@ -65,6 +65,9 @@ REQUEST_ID_BYTES_MAX: Final = 128
 # RPC
 RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB
 RPC_CHUNK_BYTES: Final = 512 * 1024
+QUESTION_ARGUMENTS_MAX: Final = 64  # of one question, as they come
+QUESTION_TEXT_BYTES_MAX: Final = 4096  # of a text among them, where the table says no other
+QUESTION_LIST_MAX: Final = 64  # items of a list among them
 IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
 IMPORT_IDLE_SECONDS: Final = 60.0  # between two messages of an import: a stalled one holds a slot and disk
 TOKEN_LIFETIME_SECONDS: Final = 300

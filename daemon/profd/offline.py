@@ -2,26 +2,14 @@
 
 `profctl --store DIR …` runs exactly this. The request is one JSON object on
 stdin (absent keys mean their defaults), the answer is one JSON value on
-stdout, for `tree`, `export`, `steps`, `gpu`, `timeline`, `diff` and `sql` the bytes themselves. Ids may be prefixes;
-empty means the latest. A trace is an object with the fields of
-`profproto/v1/trace.proto`, absent is null.
+stdout, where a question's is streamed the bytes themselves. Ids may be prefixes; empty means the latest. A trace is
+an object with the fields of `profproto/v1/trace.proto`, absent is null.
 
     VERB      request                                           answer
     list      {"limit"}                                         [trace, …], newest first
     get       {"id"}                                            trace
-    summary   {"id"}                                            the summary, the trace under "trace"
-    top       {"id", "limit", "sort_by", "raw",                 [row, …] as of `profctl top --json`
-               "group_by_input_shape", "group_by_stack_n",
-               "group_by", "with_backward"}
-    tree      {"id", "max_depth", "from_row"}                   JSON lines
-    export    {"id", "format", "from_ns", "to_ns",              the file
-               "min_duration_ns", "gzip", "redact",
-               "first_step", "last_step"}
-    steps     {"id"}                                            JSON as of `profctl steps --json`
-    gpu       {"id"}                                            JSON as of `profctl gpu --json`
-    timeline  {"id", "lines": [kind, …], "rules"}               JSON lines as of `profctl timeline --json`
-    diff      {"id", "other", "by"}                             JSON as of `profctl diff --json`
-    sql       {"id", "sql", "limit"}                            JSON as of `profctl sql --json`
+    QUESTION  {"id", argument: value, …}                        as of `profctl QUESTION --json`; the names, arguments
+                                                                and limits are in `questions/table.py`
     evictions {"bytes"}                                         JSON as of `profctl store evictions --json`
     import    {"path", "format", "dialect"}                     trace
     rm        {"id"}                                            {"id"}
@@ -47,11 +35,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from profd.errors import BadInput, JobFailed, NotFound, ProfdError
 from profd.limits import RPC_MESSAGE_BYTES_MAX
-from profd.store.catalog import TraceRecord
+from profd.questions.arguments import Integer, Text, Texts
+from profd.questions.table import QUESTIONS
 from profd.store.ingest import OnProgress, format_of, open_raw
 from profd.store.library import Library
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
@@ -61,6 +48,8 @@ from profd.workers.jobs import find
 
 _KINDS: Final = {1: "failure", 2: "usage", 3: "not_found", 4: "denied", 5: "busy"}
 _STDOUT: Final = 1
+
+Verb = Callable[[Library, Caller, "Request"], Coroutine[Any, Any, object]]
 
 
 class Request:
@@ -76,37 +65,21 @@ class Request:
             raise BadInput("The request must be a JSON object.")
         self._values = values
 
-    def text(self, key: str, default: str = "") -> str:
-        """A string."""
-        value = self._values.get(key, default)
-        if not isinstance(value, str):
-            raise BadInput(f"{key!r} must be a string.")
-        return value
+    def text(self, key: str) -> str:
+        """A string; empty when absent."""
+        return Text(key, "", most=None).checked(self._values.get(key, ""))
 
     def number(self, key: str) -> int:
         """An integer; 0 when absent."""
-        return self.maybe_number(key) or 0
-
-    def maybe_number(self, key: str) -> int | None:
-        """An integer or None."""
-        value = self._values.get(key)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise BadInput(f"{key!r} must be an integer.")
-        return value
-
-    def flag(self, key: str) -> bool:
-        """A boolean; false when absent."""
-        value = self._values.get(key, False)
-        if not isinstance(value, bool):
-            raise BadInput(f"{key!r} must be true or false.")
-        return value
+        return Integer(key, "").checked(self._values.get(key) or 0)
 
     def texts(self, key: str) -> list[str]:
         """A list of strings; empty when absent."""
-        value = self._values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise BadInput(f"{key!r} must be a list of strings.")
-        return value
+        return Texts(key, "", most=None).checked(self._values.get(key, []))
+
+    def others(self, *keys: str) -> dict[str, object]:
+        """The values of all keys but these."""
+        return {key: value for key, value in self._values.items() if key not in keys}
 
 
 async def run_here(
@@ -130,73 +103,21 @@ def _told(what: str, share: float) -> None:
 
 
 async def _list(library: Library, me: Caller, request: Request) -> object:
-    return [_trace(record) for record in await library.list(me, request.number("limit"))]
+    return [record.as_json() for record in await library.list(me, request.number("limit"))]
 
 
 async def _get(library: Library, me: Caller, request: Request) -> object:
-    return _trace(await library.get(me, request.text("id")))
+    record = await library.get(me, request.text("id"))
+    return record.as_json()
 
 
-async def _summary(library: Library, me: Caller, request: Request) -> object:
-    record, summary = await library.summary(me, request.text("id"))
-    return {**summary, "trace": _trace(record)}
+def _asking(question: str) -> Verb:
+    async def ask(library: Library, me: Caller, request: Request) -> object:
+        values = QUESTIONS[question].checked(request.others("id"))  # what is no request needs no trace to be refused
+        asked = await library.asked(me, question, request.text("id"), values)
+        return await library.answer(asked, _STDOUT)
 
-
-async def _top(library: Library, me: Caller, request: Request) -> object:
-    rows = await library.key_averages(
-        me,
-        request.text("id"),
-        limit=request.number("limit"),
-        sort_by=request.text("sort_by"),
-        group_by_input_shape=request.flag("group_by_input_shape"),
-        group_by_stack_n=request.number("group_by_stack_n"),
-        raw=request.flag("raw"),
-        group_by=request.text("group_by"),
-        with_backward=request.flag("with_backward"),
-    )
-    return [{**row, "input_shapes": json.loads(row.get("input_shapes") or "null")} for row in rows]
-
-
-async def _tree(library: Library, me: Caller, request: Request) -> None:
-    depth, row = request.number("max_depth"), request.maybe_number("from_row")
-    await library.tree(me, request.text("id"), _STDOUT, max_depth=depth, from_row=row)
-
-
-async def _export(library: Library, me: Caller, request: Request) -> None:
-    await library.export(
-        me,
-        request.text("id"),
-        _STDOUT,
-        form=request.text("format", "chrome"),
-        from_ns=request.maybe_number("from_ns"),
-        to_ns=request.maybe_number("to_ns"),
-        min_duration_ns=request.number("min_duration_ns"),
-        gzip=request.flag("gzip"),
-        redact=request.texts("redact"),
-        first_step=request.maybe_number("first_step"),
-        last_step=request.maybe_number("last_step"),
-    )
-
-
-async def _steps(library: Library, me: Caller, request: Request) -> None:
-    await library.steps(me, request.text("id"), _STDOUT)
-
-
-async def _gpu(library: Library, me: Caller, request: Request) -> None:
-    await library.gpu(me, request.text("id"), _STDOUT)
-
-
-async def _timeline(library: Library, me: Caller, request: Request) -> None:
-    await library.timeline(me, request.text("id"), _STDOUT, lines=request.texts("lines"), rules=request.text("rules"))
-
-
-async def _diff(library: Library, me: Caller, request: Request) -> None:
-    ids = request.text("id"), request.text("other")
-    await library.diff(me, *ids, _STDOUT, by=request.text("by"))
-
-
-async def _sql(library: Library, me: Caller, request: Request) -> None:
-    await library.sql(me, request.text("id"), request.text("sql"), _STDOUT, limit=request.number("limit"))
+    return ask
 
 
 async def _evictions(library: Library, me: Caller, request: Request) -> object:
@@ -207,7 +128,7 @@ async def _evictions(library: Library, me: Caller, request: Request) -> object:
         "share_bytes": preview.share,
         "own_bytes": preview.own,
         "own_pinned_bytes": preview.own_pinned,
-        "traces": [_trace(record) for record in gone],
+        "traces": [record.as_json() for record in gone],
         "others": len(preview.gone) - len(gone),
         "refusal": preview.refusal,
     }
@@ -218,7 +139,8 @@ async def _import(library: Library, me: Caller, request: Request) -> object:
     form = format_of(request.text("dialect")) or request.text("format")
     fd = open_raw(path.resolve())  # the caller's own file, by the caller's own rights: links are fine
     try:
-        return _trace(await library.import_file(me, fd, path.name, form, _told))
+        record = await library.import_file(me, fd, path.name, form, _told)
+        return record.as_json()
     finally:
         os.close(fd)
 
@@ -228,15 +150,18 @@ async def _rm(library: Library, me: Caller, request: Request) -> object:
 
 
 async def _pin(library: Library, me: Caller, request: Request) -> object:
-    return _trace(await library.pin(me, request.text("id"), True))
+    record = await library.pin(me, request.text("id"), True)
+    return record.as_json()
 
 
 async def _unpin(library: Library, me: Caller, request: Request) -> object:
-    return _trace(await library.pin(me, request.text("id"), False))
+    record = await library.pin(me, request.text("id"), False)
+    return record.as_json()
 
 
 async def _share(library: Library, me: Caller, request: Request) -> object:
-    return _trace(await library.share(me, request.text("id"), request.texts("with")))
+    record = await library.share(me, request.text("id"), request.texts("with"))
+    return record.as_json()
 
 
 async def _rebuild(library: Library, me: Caller, request: Request) -> object:
@@ -244,21 +169,11 @@ async def _rebuild(library: Library, me: Caller, request: Request) -> object:
     return {"traces": traces, "damaged": damaged}
 
 
-Verb = Callable[[Library, Caller, Request], Coroutine[Any, Any, object]]
-
 # Those that only read let go of the store once it is open: several may run at a time.
 _READING: Final[dict[str, Verb]] = {
     "list": _list,
     "get": _get,
-    "summary": _summary,
-    "top": _top,
-    "tree": _tree,
-    "export": _export,
-    "steps": _steps,
-    "gpu": _gpu,
-    "timeline": _timeline,
-    "diff": _diff,
-    "sql": _sql,
+    **{question.name: _asking(question.name) for question in QUESTIONS.values() if question.offline},
     "evictions": _evictions,
 }
 _WRITING: Final[dict[str, Verb]] = {
@@ -269,14 +184,6 @@ _WRITING: Final[dict[str, Verb]] = {
     "share": _share,
     "rebuild": _rebuild,
 }
-
-
-def _trace(record: TraceRecord) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(record)
-    for internal in ("start_ticks", "truncated"):
-        del values[internal]
-    values["shared_with"] = list(values.pop("readers"))
-    return values
 
 
 def _caller() -> Caller:

@@ -33,7 +33,7 @@ def being(uid: int | None, groups: Sequence[int] = ()) -> Iterator[None]:
 _BECOME = """
 import asyncio, ctypes, json, os, signal, socket, sys
 import grpc, grpc.aio
-from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
+from profproto.v1 import capture_pb2, capture_pb2_grpc, query_pb2, query_pb2_grpc, trace_pb2, trace_pb2_grpc
 uid, control, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 rest = sys.argv[4:]
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
@@ -108,6 +108,35 @@ async def main():
         asked = trace_pb2.SqlRequest(id=rest[1], sql="SELECT a.*, b.* FROM events a, events b", limit=1_000_000)
         async def ask():
             call = stub.Sql(asked, metadata=metadata)
+            await call.read()
+            await call.code()
+            await call.read()
+        await flood(ask, int(rest[0]))
+asyncio.run(main())
+"""
+
+# The same two by Query.
+QUERIED_TOPS = """
+async def main():
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        stub, metadata = query_pb2_grpc.QueryServiceStub(channel), token()
+        asked = query_pb2.QueryRequest(name="top", scope=query_pb2.Scope(trace=rest[1]))
+        async def ask():
+            async for _ in stub.Query(asked, metadata=metadata):
+                pass
+        await flood(ask, int(rest[0]))
+asyncio.run(main())
+"""
+
+QUERIED_SQLS_THAT_NOBODY_READS = """
+async def main():
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        stub, metadata = query_pb2_grpc.QueryServiceStub(channel), token()
+        asked = query_pb2.QueryRequest(name="sql", scope=query_pb2.Scope(trace=rest[1]))
+        asked.arguments.update({"sql": "SELECT a.*, b.* FROM events a, events b", "limit": "1000000"})
+        async def ask():
+            call = stub.Query(asked, metadata=metadata)
+            await call.read()
             await call.read()
             await call.code()
             await call.read()

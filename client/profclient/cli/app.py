@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -27,13 +29,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "captures": ("captures", "captures", "List captures."),
     "list": ("traces", "list_traces", "List stored traces."),
     "show": ("traces", "show", "Summarise a trace or a capture."),
-    "top": ("top", "top", "Print where the time went, by name."),
-    "tree": ("tree", "tree", "Print the call tree of a trace."),
-    "steps": ("steps", "steps", "List the training steps of a trace."),
-    "gpu": ("gpu", "gpu", "Print what the GPUs did: streams, idle time, launches, copies."),
-    "timeline": ("timeline", "timeline", "Print steps, modules, name scopes and operators on devices."),
-    "diff": ("diff", "diff", "Compare two traces: slower, faster, new, gone."),
-    "sql": ("sql", "sql", "Ask a trace in SQL."),
     "export": ("export", "export", "Write a trace for another tool."),
     "open": ("open", "open_trace", "Show a trace in a browser, with Perfetto."),
     "import": ("imports", "import_files", "Store trace files of other tools."),
@@ -48,20 +43,39 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "torch": ("torch", "torch", "Build the observer of PyTorch's operators."),
     "completion": ("completion", "completion", "Print shell completion."),
 }
+_SAYS_ITSELF = re.compile(r'"""`profctl (?P<name>\w+)`: (?P<help>.+)"""\n')
+
+
+@functools.cache
+def questions() -> dict[str, tuple[str, str, str]]:
+    """Commands that ask a trace something: their files are named as they are, and begin with their line of the help."""
+    found = {}
+    for file in sorted(Path(__file__).with_name("commands").glob("*.py")):
+        with file.open(encoding="utf-8") as text:
+            says = _SAYS_ITSELF.fullmatch(text.readline())
+            if says and says["name"] not in COMMANDS:
+                found[says["name"]] = (file.stem, says["name"], says["help"])
+    return found
+
+
+def commands() -> dict[str, tuple[str, str, str]]:
+    """All of them, the main job first."""
+    return COMMANDS | questions()
 
 
 class Registry(click.Group):
     """Commands by name, imported when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the registry: the main job first."""
-        return list(COMMANDS)
+        """In the order of the registry."""
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, or None for an unknown name."""
-        if cmd_name not in COMMANDS:
+        found = COMMANDS.get(cmd_name) or questions().get(cmd_name)
+        if found is None:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
+        module, attribute, _ = found
         command = getattr(importlib.import_module(f"profclient.cli.commands.{module}"), attribute)
         return cast("click.Command", command)
 
@@ -69,15 +83,16 @@ class Registry(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does; a name that is nearly one of ours is answered with that one."""
-        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-        if near and args[0] not in COMMANDS:
+        known = args[0] in COMMANDS or args[0] in questions()
+        if not known and (near := difflib.get_close_matches(args[0], commands(), n=1)):
             ctx.fail(f"No such command {args[0]!r}: did you mean {near[0]}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `--help`, without importing any command."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+        for title, some in (("Commands", COMMANDS), ("Questions about a trace", questions())):
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, _, text) in some.items()])
 
 
 @click.command(cls=Registry, context_settings={"help_option_names": ["-h", "--help"]})

@@ -43,7 +43,7 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
 def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> None:
     click.echo(wrapped(printable(capture_view.target_line(target)), hang=2))
     try:
-        print_summary(traces.summary(target.trace), with_next=False)
+        print_summary(traces.ask("summary", target.trace).value(), with_next=False)
     except ClientError as error:
         # The trace is stored all the same: say so rather than fail the capture.
         click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not available: {error}", hang=4))

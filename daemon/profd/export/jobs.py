@@ -1,22 +1,20 @@
-"""The job `export` of the worker, and the formats it knows."""
+"""The question `export`, and the formats it knows."""
 
 from __future__ import annotations
 
-import gzip
-import importlib
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from gzip import GzipFile
+from typing import BinaryIO, Final, cast
 
 import numpy as np
 
 from profd.derive.steps import STEP_COLUMNS
 from profd.errors import BadInput
-from profd.export.redact import RedactedReader, check
+from profd.export.redact import RedactedReader
 from profd.query.steps import StepMarks, why_none
 from profd.store.reader import TraceReader, Window
-from profd.workers.jobs import Progress
+from profd.workers.jobs import Progress, imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +43,34 @@ FORMATS: Final[dict[str, Format]] = {
 _FAR_FUTURE_NS: Final = (1 << 63) - 1
 
 
-def export(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """See `workers/jobs.py`: the trace in another format to `fds[0]`, `{"events": n}`.
+def export(
+    trace: TraceReader,
+    out: BinaryIO,
+    progress: Progress,
+    *,
+    format: str,  # noqa: A002 - what askers call it
+    min_duration_ns: int,
+    gzip: bool,
+    redact: Sequence[str],
+    **part: int | None,
+) -> int:
+    """Write the trace in another format; how many events it has.
 
-    Raises BadInput for an unknown format, an empty window, steps that there are
-    not, or a redaction that the format cannot serve.
+    Raises BadInput for an empty window, steps that there are not, or a redaction that the format cannot serve.
     """
-    name = str(args.get("format") or "chrome")
-    if name not in FORMATS:
-        raise BadInput(f'there is no export format "{name}"; known are {", ".join(FORMATS)}')
-    form = FORMATS[name]
-    minimum = int(args.get("min_duration_ns") or 0)
-    if minimum < 0:
-        raise BadInput(f"--min-duration cannot be {minimum} ns; leave it out")
-    packed = _packed(name, form, bool(args.get("gzip")))
-    directory = Path(args["trace_dir"])
-    reader = TraceReader(directory)
-    window = _window(reader, args)
-    if redact := list(args.get("redact") or ()):
-        check(redact)
-        if not form.redacts:
-            able = ", ".join(known for known, other in FORMATS.items() if other.redacts)
-            raise BadInput(f"--redact does not work with the format {name}; it does with {able}")
-        reader = RedactedReader(directory, redact)
-    module, _, function = form.writer.partition(":")
-    write = getattr(importlib.import_module(module), function)
-    with os.fdopen(os.dup(fds[0]), "wb") as out:
-        if not packed:
-            return {"events": write(reader, out, window, progress, min_duration_ns=minimum)}
-        # No name and no time in the header: the same trace gives the same bytes.
-        with gzip.GzipFile("", "wb", compresslevel=3, fileobj=out, mtime=0) as file:
-            return {"events": write(reader, cast(BinaryIO, file), window, progress, min_duration_ns=minimum)}
+    form = FORMATS[format]
+    packed = _packed(format, form, gzip)
+    window = _window(trace, **part)
+    if redact and not form.redacts:
+        able = ", ".join(known for known, other in FORMATS.items() if other.redacts)
+        raise BadInput(f"--redact does not work with the format {format}; it does with {able}")
+    reader = RedactedReader(trace.directory, redact) if redact else trace
+    write = imported(form.writer)
+    if not packed:
+        return int(write(reader, out, window, progress, min_duration_ns=min_duration_ns))
+    # No name and no time in the header: the same trace gives the same bytes.
+    with GzipFile("", "wb", compresslevel=3, fileobj=out, mtime=0) as file:
+        return int(write(reader, cast(BinaryIO, file), window, progress, min_duration_ns=min_duration_ns))
 
 
 def _packed(name: str, form: Format, wanted: bool) -> bool:
@@ -84,14 +79,14 @@ def _packed(name: str, form: Format, wanted: bool) -> bool:
     return wanted or form.gzips == "always"
 
 
-def _window(reader: TraceReader, args: dict[str, Any]) -> Window | None:
-    from_ns, to_ns = args.get("from_ns"), args.get("to_ns")
-    if (first := args.get("first_step")) is None:
+def _window(
+    reader: TraceReader, from_ns: int | None, to_ns: int | None, first_step: int | None, last_step: int | None
+) -> Window | None:
+    if first_step is None:
         return _relative(reader, from_ns, to_ns)
     if from_ns is not None or to_ns is not None:
         raise BadInput("--step and --window both say which part: give one of them")
-    last = args.get("last_step")
-    return _steps(reader, first, first if last is None else last)
+    return _steps(reader, first_step, first_step if last_step is None else last_step)
 
 
 def _relative(reader: TraceReader, from_ns: int | None, to_ns: int | None) -> Window | None:

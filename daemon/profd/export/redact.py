@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from profd.errors import BadInput
 from profd.events import NO_CODE, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import ArgColumn
 from profd.query import rules
@@ -29,7 +28,6 @@ from profd.store.reader import TraceReader
 PATHS: Final = "paths"  # files and directories, wherever they stand
 VALUES: Final = "values"  # arguments of events, Concrete Inputs, the command line
 NAMES: Final = "names"  # user annotations, Python functions and modules
-REDACTIONS: Final = (PATHS, VALUES, NAMES)
 
 _CODED: Final = ("name", "cat", "stack", "module", "inputs", "flow_id")
 _NAMED_KINDS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION, Kind.PYTHON_FUNCTION, Kind.SAMPLE)
@@ -47,13 +45,6 @@ _INNER_PATH: Final = re.compile(
     r"|[\w.+-]+\.(?:py|pyc|pyx|so|c|cc|cpp|cu|cuh|h|hpp|json|pt|pth|ckpt|safetensors|bin|csv|parquet|ya?ml|toml|txt|sh)\b"
 )
 _EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,11}\Z")
-
-
-def check(redact: Collection[str]) -> None:
-    """BadInput for a redaction that there is not."""
-    for name in redact:
-        if name not in REDACTIONS:
-            raise BadInput(f'there is no redaction "{name}"; known are {", ".join(REDACTIONS)}')
 
 
 class RedactedReader(TraceReader):

@@ -1,106 +1,59 @@
-"""The jobs of the worker that answer questions; see `workers/jobs.py` for their arguments."""
+"""The job that answers a question: any of the table, by its function."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO
 
-from profd.errors import BadInput
-from profd.query.averages import SORT_DEFAULT, Grouping, averages_of_trace, sort_averages
-from profd.query.diff import diff as compare
-from profd.query.gpu import gpu_of_trace
-from profd.query.steps import steps_of_trace
-from profd.query.summary import summarise
-from profd.query.timeline import timeline_lines
-from profd.query.tree import tree_lines
+from profd.questions.question import AnswerKind, Cost, Question
+from profd.questions.table import directory
 from profd.store.reader import TraceReader
 from profd.workers.jobs import Progress
 
-GROUPS: Final = ("module",)  # besides the name
 
+def answer(
+    question: Question, function: Callable[..., Any], args: dict[str, Any], fds: list[int], progress: Progress
+) -> dict[str, Any]:
+    """The answer as `{"value": ...}` where it is short; otherwise it goes to `fds[0]`.
 
-def top(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """Key averages: `{"rows": [...]}`, sorted and cut to `limit` (0 or absent: all)."""
-    by_module = _group_by(args) == "module"
-    grouping = Grouping(bool(args.get("group_by_input_shape")), _count(args, "group_by_stack_n"), by_module)
-    limit = _count(args, "limit")
-    key = args.get("sort_by") or SORT_DEFAULT
-    sort_averages([], key)  # a wrong key is told before the work
-    with_backward = bool(args.get("with_backward")) or key == "backward_time_total"
-    rows = averages_of_trace(_open(args), raw=bool(args.get("raw")), grouping=grouping, with_backward=with_backward)
-    ordered = sort_averages(rows, key)
-    return {"rows": [row.as_json() for row in (ordered[:limit] if limit else ordered)]}
-
-
-def tree(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """The tree as JSON lines to `fds[0]`: `{"rows": n}`."""
-    reader = _open(args)
-    written = 0
+    `args`: `trace_dir`, a directory for each other trace, and arguments by name. Returned of a long answer: how many
+    `rows` or `events` it has, where it has any. Raises BadInput for arguments that the table does not allow, NotFound
+    and BadTrace for a trace that cannot be read, and what the function raises.
+    """
+    others = [other.name for other in question.others]
+    places = [directory(name) for name in ("trace", *others)]
+    arguments = question.checked({name: value for name, value in args.items() if name not in places})
+    arguments = {name: value for name, value in arguments.items() if name not in others}
+    traces = [TraceReader(Path(args[place])) for place in places]
+    if question.cost is Cost.SHORT:
+        return {"value": function(*traces, **arguments)}
     with os.fdopen(os.dup(fds[0]), "wb") as out:
-        for count, lines in tree_lines(reader, _count(args, "max_depth"), args.get("from_row")):
-            out.write(lines)
-            written += count
-            progress("tree", written / max(len(reader), 1))
-    return {"rows": written}
+        if question.answer is AnswerKind.BYTES:
+            return {"events": function(*traces, out, progress, **arguments)}
+        found = function(*traces, **arguments)
+        if question.answer is AnswerKind.ROWS:
+            return {"rows": _write_rows(found, out, progress)}
+        _write_value(found, out)
+    return {}
 
 
-def summary(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """The summary of docs/json.md."""
-    return summarise(_open(args))
-
-
-def steps(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """The steps one by one as JSON to `fds[0]`: `{"steps": n}`."""
-    answer = steps_of_trace(_open(args))
-    _write(answer, fds[0])
-    return {"steps": answer["n"]}
-
-
-def gpu(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """What the devices did as JSON to `fds[0]`: `{"streams": n}`."""
-    answer = gpu_of_trace(_open(args))
-    _write(answer, fds[0])
-    return {"streams": len(answer["streams"])}
-
-
-def timeline(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """Derived lines as JSON lines to `fds[0]`: `{"rows": n}`."""
+def _write_rows(pieces: Iterator[tuple[int, bytes]], out: BinaryIO, progress: Progress) -> int:
     written = 0
-    with os.fdopen(os.dup(fds[0]), "wb") as out:
-        for count, lines in timeline_lines(_open(args), args.get("lines") or (), args.get("rules") or ""):
-            out.write(lines)
-            written += count
-            progress("timeline", -1)
-    return {"rows": written}
+    for count, lines in pieces:
+        out.write(lines)
+        written += count
+        progress("answering", -1)
+    return written
 
 
-def diff(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
-    """Two traces compared, as JSON to `fds[0]`: `{"rows": n}`."""
-    answer = compare(_open(args), _open(args, "other_dir"), str(args.get("by") or "name"))
-    _write(answer, fds[0])
-    return {"rows": len(answer["rows"])}
-
-
-def _write(answer: dict[str, Any], fd: int) -> None:
-    with os.fdopen(os.dup(fd), "wb") as out:
-        out.write(json.dumps(answer).encode("ascii") + b"\n")
-
-
-def _open(args: dict[str, Any], directory: str = "trace_dir") -> TraceReader:
-    return TraceReader(Path(args[directory]))
-
-
-def _group_by(args: dict[str, Any]) -> str:
-    value = args.get("group_by") or ""
-    if value not in ("", *GROUPS):
-        raise BadInput(f"cannot group by {value!r}; group by one of: {', '.join(GROUPS)}")
-    return str(value)
-
-
-def _count(args: dict[str, Any], name: str) -> int:
-    value = args.get(name) or 0
-    if not isinstance(value, int) or value < 0:
-        raise BadInput(f"{name} must be a number from 0, not {value!r}")
-    return value
+def _write_value(value: Any, out: BinaryIO) -> None:
+    if not isinstance(value, Iterator):
+        out.write(json.dumps(value).encode("ascii") + b"\n")
+        return
+    with closing(value) as pieces:  # type: ignore[type-var]  # a generator: what it holds open is let go of at once
+        for piece in pieces:
+            out.write(piece)

@@ -1,4 +1,4 @@
-"""The job `sql` of the worker: one SQL question to one trace, by DuckDB.
+"""The question `sql`: one in SQL to one trace, by DuckDB.
 
 DuckDB sees Arrow tables that we read and nothing else: no files, no databases,
 no extensions, no variables of this program, and its configuration is locked
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import duckdb
 
@@ -25,13 +23,11 @@ from profd.limits import (
     SQL_RESULT_BYTES_MAX,
     SQL_ROWS_MAX,
     SQL_SECONDS,
-    SQL_TEXT_BYTES_MAX,
     MiB,
 )
 from profd.query.arrow import TABLES
 from profd.query.arrow_args import named_in
 from profd.store.reader import TraceReader
-from profd.workers.jobs import Progress
 
 _CONFIG: Final[dict[str, Any]] = {
     "enable_external_access": "false",
@@ -50,37 +46,21 @@ _INTERRUPT_SECONDS: Final = 0.1
 _MESSAGE_CHARS_MAX: Final = 2000
 
 
-def sql(args: dict[str, Any], fds: list[int], progress: Progress, seconds: float = SQL_SECONDS) -> dict[str, Any]:
-    """See `workers/jobs.py`: the answer of docs/json.md to `fds[0]`, `{"rows": n}`.
+def sql(trace: TraceReader, *, sql: str, limit: int = 0, seconds: float = SQL_SECONDS) -> Iterator[bytes]:
+    """The answer of docs/json.md in pieces; limit 0: SQL_ROWS_MAX.
 
     Raises BadInput for what is no single question or is wrong, Denied for what
     reaches beyond the trace, Exhausted for what needs too much memory, time or room.
     """
-    text, limit = _text(args.get("sql")), _limit(args.get("limit"))
-    reader = TraceReader(Path(args["trace_dir"]))
-    with _errors(seconds), duckdb.connect(":memory:", config=_CONFIG) as connection:
-        _check_question(connection, text)
-        progress("reading", 0.0)
-        for name, table in (TABLES | named_in(text)).items():
-            connection.register(name, table(reader))
-        connection.execute("SET lock_configuration = true")
-        progress("asking", 0.5)
-        with _time_limit(connection, seconds), os.fdopen(os.dup(fds[0]), "wb") as out:
-            return {"rows": _answer(connection.execute(text), limit, out)}
-
-
-def _text(given: object) -> str:
-    if not isinstance(given, str) or not given.strip():
+    if not sql.strip():
         raise BadInput('say what to ask, like "select name, count(*) from events group by name"')
-    if len(given.encode("utf-8", "replace")) > SQL_TEXT_BYTES_MAX:
-        raise BadInput(f"the question is longer than {SQL_TEXT_BYTES_MAX} bytes, the limit")
-    return given
-
-
-def _limit(given: object) -> int:
-    if given is not None and (not isinstance(given, int) or not 0 <= given <= SQL_ROWS_MAX):
-        raise BadInput(f"limit must be a number from 0 (meaning {SQL_ROWS_MAX}) to {SQL_ROWS_MAX}, not {given!r}")
-    return given or SQL_ROWS_MAX
+    with _errors(seconds), duckdb.connect(":memory:", config=_CONFIG) as connection:
+        _check_question(connection, sql)
+        for name, table in (TABLES | named_in(sql)).items():
+            connection.register(name, table(trace))
+        connection.execute("SET lock_configuration = true")
+        with _time_limit(connection, seconds):
+            yield from _answer(connection.execute(sql), limit or SQL_ROWS_MAX)
 
 
 def _check_question(connection: Any, text: str) -> None:
@@ -134,10 +114,10 @@ def _time_limit(connection: Any, seconds: float) -> Iterator[None]:
         watch.join()  # it must not meet a connection that is closed
 
 
-def _answer(result: Any, limit: int, out: BinaryIO) -> int:
-    """Write {"columns", "rows", "truncated"} row by row; how many rows."""
+def _answer(result: Any, limit: int) -> Iterator[bytes]:
+    """{"columns", "rows", "truncated"}, row by row."""
     columns = [{"name": column[0], "type": str(column[1])} for column in result.description]
-    out.write(b'{"columns": %b, "rows": [' % json.dumps(columns).encode())
+    yield b'{"columns": %b, "rows": [' % json.dumps(columns).encode()
     written = size = 0
     while written < limit and (rows := result.fetchmany(min(_ROWS_AT_ONCE, limit - written))):
         for row in rows:
@@ -147,11 +127,10 @@ def _answer(result: Any, limit: int, out: BinaryIO) -> int:
                 raise Exhausted(
                     f"the answer is larger than {SQL_RESULT_BYTES_MAX // MiB} MiB: ask for less, or --limit"
                 )
-            out.write(b",\n" + text if written else text)
+            yield b",\n" + text if written else text
             written += 1
     truncated = written == limit and result.fetchone() is not None
-    out.write(b'], "truncated": %b}\n' % (b"true" if truncated else b"false"))
-    return written
+    yield b'], "truncated": %b}\n' % (b"true" if truncated else b"false")
 
 
 def _plain(value: Any) -> Any:

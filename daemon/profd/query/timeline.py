@@ -13,7 +13,6 @@ from profd.derive.timeline.classic import derive_classic
 from profd.derive.timeline.current import derive
 from profd.derive.timeline.groups import Groups
 from profd.derive.timeline.lines import NAMES, DerivedLine, What
-from profd.errors import BadInput
 from profd.events import NO_END
 from profd.query.space import derived_lines, is_xspace, read_space
 from profd.query.torch_space import torch_space
@@ -21,7 +20,6 @@ from profd.store.reader import TraceReader
 
 CURRENT: Final = "current"
 CLASSIC: Final = "classic"
-RULES: Final = (CURRENT, CLASSIC)
 _EVENTS_AT_ONCE: Final = 1 << 14
 _ENCODER: Final = msgspec.json.Encoder()
 _COLUMNS: Final = ("name", "start", "end", "start_ps", "end_ps", "thread")
@@ -47,28 +45,23 @@ class Event(msgspec.Struct, gc=False):
     args: dict[str, Any]
 
 
-def timeline_lines(reader: TraceReader, wanted: Collection[str], rules: str = "") -> Iterator[tuple[int, bytes]]:
-    """(number of events, their JSON lines) piece by piece; all kinds of lines if `wanted` is empty.
+def timeline_lines(
+    reader: TraceReader, lines: Collection[str] = (), rules: str = CURRENT
+) -> Iterator[tuple[int, bytes]]:
+    """(number of events, their JSON lines) piece by piece; all kinds of lines if `lines` is empty.
 
-    Nothing for a trace that is no XSpace and has no device work. `rules` is one of RULES, empty: the first.
-    BadInput if a kind of line or rule set is unknown.
+    Nothing for a trace that is no XSpace and has no device work. `rules` is CURRENT or CLASSIC.
     """
-    if rules not in ("", *RULES):
-        raise BadInput(f"there is no rule set {rules!r}; there are: {', '.join(RULES)}")
-    unknown = set(wanted) - {what.value for what in What}
-    if unknown:
-        known = ", ".join(what.value for what in What)
-        raise BadInput(f"there are no lines {', '.join(sorted(unknown))!r}; there are: {known}")
-    kinds = {what for what in What if not wanted or what.value in wanted}
+    kinds = {what for what in What if not lines or what.value in lines}
     space = read_space(reader) if is_xspace(reader) else torch_space(reader)
     if space is None:
         return
     if rules == CLASSIC:
-        lines, groups = derive_classic(space, step_info_only=not kinds - {What.STEPS, What.LAUNCHES})
+        derived, groups = derive_classic(space, step_info_only=not kinds - {What.STEPS, What.LAUNCHES})
     else:
-        lines, groups = derive(space)
+        derived, groups = derive(space)
     zero = reader.meta.start_ns or 0
-    shown = sorted((line for line in lines if line.what in kinds), key=_place)
+    shown = sorted((line for line in derived if line.what in kinds), key=_place)
     yield from _pieces(event for line in shown for event in _events(line, groups, zero))
     if is_xspace(reader):
         yield from _pieces(_recorded(reader, kinds))

@@ -7,20 +7,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
+from google.protobuf.message import Message
 from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
+from profd.rpc.answers import Crowded, pieces
 from profd.rpc.imports import received
 from profd.rpc.in_turn import InTurn
-from profd.rpc.stream import streamed
 from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
 from profd.store.ingest import format_of
-from profd.store.library import Library
+from profd.store.library import Asked, Library
 from profd.trust import caller as callers
 
 LIST_MAX: Final = 1000
@@ -51,10 +53,15 @@ class Audit(Protocol):
         ...
 
 
+def _streamed(question: str) -> Callable[[TraceServicer, Message, object], AsyncIterator[pb.DataChunk]]:
+    """The call that asks this question."""
+    return lambda self, request, context: self._chunks(question, request)
+
+
 class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     """All calls of the service. `crowded` says whether others than this uid wait for a worker."""
 
-    def __init__(self, library: Library, audit: Audit, crowded: Callable[[int], bool]) -> None:
+    def __init__(self, library: Library, audit: Audit, crowded: Crowded) -> None:
         self._library = library
         self._audit = audit
         self._crowded = crowded
@@ -88,105 +95,14 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         return pb.DeleteTraceResponse(id=trace)
 
     async def Summary(self, request: pb.TraceRef, context: object) -> pb.SummaryResponse:
-        record, summary = await self._library.summary(callers.current(), request.id)
-        return pb.SummaryResponse(trace=trace_message(record), summary_json=json.dumps(summary).encode())
+        asked = await self._asked("summary", request)
+        summary = await self._library.answer(asked)
+        del summary["trace"]
+        return pb.SummaryResponse(trace=trace_message(asked.traces[0]), summary_json=json.dumps(summary).encode())
 
     async def KeyAverages(self, request: pb.KeyAveragesRequest, context: object) -> pb.KeyAveragesResponse:
-        rows = await self._library.key_averages(
-            callers.current(),
-            request.id,
-            limit=request.limit,
-            sort_by=request.sort_by,
-            group_by_input_shape=request.group_by_input_shape,
-            group_by_stack_n=request.group_by_stack_n,
-            raw=request.raw,
-            group_by=request.group_by,
-            with_backward=request.with_backward,
-        )
+        rows = await self._library.answer(await self._asked("top", request))
         return pb.KeyAveragesResponse(rows=[_average_message(row) for row in rows])
-
-    async def Tree(self, request: pb.TreeRequest, context: object) -> AsyncIterator[pb.DataChunk]:
-        caller = callers.current()
-        from_row = request.from_row if request.HasField("from_row") else None
-
-        async def produce(fd: int) -> int:
-            return await self._library.tree(caller, request.id, fd, max_depth=request.max_depth, from_row=from_row)
-
-        async with contextlib.aclosing(self._chunks(produce)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def Export(self, request: pb.ExportRequest, context: object) -> AsyncIterator[pb.DataChunk]:
-        caller = callers.current()
-
-        async def produce(fd: int) -> int:
-            return await self._library.export(
-                caller,
-                request.id,
-                fd,
-                form=request.format or "chrome",
-                from_ns=request.from_ns if request.HasField("from_ns") else None,
-                to_ns=request.to_ns if request.HasField("to_ns") else None,
-                min_duration_ns=request.min_duration_ns,
-                gzip=request.gzip,
-                redact=list(request.redact),
-                first_step=request.first_step if request.HasField("first_step") else None,
-                last_step=request.last_step if request.HasField("last_step") else None,
-            )
-
-        async with contextlib.aclosing(self._chunks(produce)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def Steps(self, request: pb.TraceRef, context: object) -> AsyncIterator[pb.DataChunk]:
-        caller = callers.current()
-
-        async def produce(fd: int) -> int:
-            return await self._library.steps(caller, request.id, fd)
-
-        async with contextlib.aclosing(self._chunks(produce)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def Gpu(self, request: pb.TraceRef, context: object) -> AsyncIterator[pb.DataChunk]:
-        caller = callers.current()
-
-        async def produce(fd: int) -> int:
-            return await self._library.gpu(caller, request.id, fd)
-
-        async with contextlib.aclosing(self._chunks(produce)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def Timeline(self, request: pb.TimelineRequest, context: object) -> AsyncIterator[pb.DataChunk]:
-        caller = callers.current()
-
-        async def produce(fd: int) -> int:
-            return await self._library.timeline(caller, request.id, fd, lines=list(request.lines), rules=request.rules)
-
-        async with contextlib.aclosing(self._chunks(produce)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def Diff(self, request: pb.DiffRequest, context: object) -> AsyncIterator[pb.DataChunk]:
-        caller = callers.current()
-
-        async def produce(fd: int) -> int:
-            return await self._library.diff(caller, request.id, request.other, fd, by=request.by)
-
-        async with contextlib.aclosing(self._chunks(produce)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def Sql(self, request: pb.SqlRequest, context: object) -> AsyncIterator[pb.DataChunk]:
-        caller = callers.current()
-
-        async def produce(fd: int) -> int:
-            return await self._library.sql(caller, request.id, request.sql, fd, limit=request.limit)
-
-        async with contextlib.aclosing(self._chunks(produce)) as chunks:
-            async for chunk in chunks:
-                yield chunk
 
     async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
         caller = callers.current()
@@ -211,13 +127,25 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             refusal=preview.refusal,
         )
 
-    async def _chunks(
-        self, produce: Callable[[int], Coroutine[Any, Any, object]]
-    ) -> AsyncGenerator[pb.DataChunk, None]:
-        uid = callers.current().uid
-        async with contextlib.aclosing(streamed(produce, crowded=lambda: self._crowded(uid))) as chunks:
-            async for chunk in chunks:
-                yield pb.DataChunk(data=chunk)
+    Tree = _streamed("tree")
+    Export = _streamed("export")
+    Steps = _streamed("steps")
+    Gpu = _streamed("gpu")
+    Timeline = _streamed("timeline")
+    Diff = _streamed("diff")
+    Sql = _streamed("sql")
+
+    async def _asked(self, question: str, request: Message) -> Asked:
+        """The fields of a request are the arguments of its question; those that are not set are not sent."""
+        set_ = {field.name: value for field, value in request.ListFields()}
+        values = {name: value if isinstance(value, (str, int)) else list(value) for name, value in set_.items()}
+        return await self._library.asked(callers.current(), question, str(values.pop("id", "")), values)
+
+    async def _chunks(self, question: str, request: Message) -> AsyncGenerator[pb.DataChunk, None]:
+        asked = await self._asked(question, request)
+        async with contextlib.aclosing(pieces(self._library, asked, self._crowded)) as answer:
+            async for piece in answer:
+                yield pb.DataChunk(data=piece)
 
 
 def _list_message(records: Sequence[TraceRecord]) -> pb.ListTracesResponse:
@@ -252,7 +180,7 @@ def _average_message(row: dict[str, Any]) -> pb.KeyAverage:
     message = pb.KeyAverage(
         name=text(row["name"]),
         device_type=row["device_type"],
-        input_shapes=text(row.get("input_shapes") or ""),
+        input_shapes="" if row["input_shapes"] is None else text(msgspec.json.encode(row["input_shapes"]).decode()),
         stack=[text(frame) for frame in row.get("stack") or ()],
         **{name: row[name] for name in _INTEGERS},
     )

@@ -69,6 +69,14 @@ class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
     truncated: str = ""
     damaged: str = ""  # a sentence when meta.json cannot be read; such a trace can only be removed
 
+    def as_json(self) -> dict[str, Any]:
+        """The trace in `profctl list --json`."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        for internal in ("start_ticks", "truncated"):
+            del values[internal]
+        values["shared_with"] = list(values.pop("readers"))
+        return values
+
     @classmethod
     def of(
         cls, trace: str, meta: TraceMeta, pinned: bool = False, readers: dict[str, int] | None = None

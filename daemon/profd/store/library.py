@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from profd.capture.model import Loss
 from profd.errors import BadInput, Denied, NotFound
+from profd.questions.question import Cost, Question
+from profd.questions.table import directory, find
 from profd.store.access import may_read, require_owner
 from profd.store.catalog import TraceRecord
 from profd.store.eviction import Preview
@@ -27,6 +30,15 @@ OnUse = Callable[[str, Caller, TraceRecord], None]
 
 LIST_DEFAULT: Final = 50
 _CANDIDATES_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that may be asked: of `traces`, the one in its scope first, with arguments as its job takes them."""
+
+    question: Question
+    traces: tuple[TraceRecord, ...]
+    arguments: Mapping[str, Any]
 
 
 class Library:
@@ -84,108 +96,28 @@ class Library:
         await asyncio.to_thread(self.store.delete, record.id)
         return record.id
 
-    async def summary(self, caller: Caller, trace: str) -> tuple[TraceRecord, dict[str, Any]]:
-        """What `profctl show` prints (docs/json.md)."""
-        record = await self._used(caller, trace, "show")
-        return record, await self._run_job("summary", self._directory(record))
+    async def asked(self, caller: Caller, name: str, trace: str, values: Mapping[str, object]) -> Asked:
+        """A question of the table to a trace, authorised, told to the audit log, and its arguments checked.
 
-    async def key_averages(
-        self,
-        caller: Caller,
-        trace: str,
-        *,
-        limit: int = 0,
-        sort_by: str = "",
-        group_by_input_shape: bool = False,
-        group_by_stack_n: int = 0,
-        raw: bool = False,
-        group_by: str = "",
-        with_backward: bool = False,
-    ) -> Sequence[dict[str, Any]]:
-        """Rows of `profctl top --json`."""
-        record = await self._used(caller, trace, "top")
-        arguments = {
-            **self._directory(record),
-            "limit": limit,
-            "sort_by": sort_by,
-            "group_by_input_shape": group_by_input_shape,
-            "group_by_stack_n": group_by_stack_n,
-            "raw": raw,
-            "group_by": group_by,
-            "with_backward": with_backward,
-        }
-        rows: Sequence[dict[str, Any]] = (await self._run_job("top", arguments))["rows"]
-        return rows
-
-    async def tree(
-        self, caller: Caller, trace: str, fd: int, *, max_depth: int = 0, from_row: int | None = None
-    ) -> int:
-        """Write the JSON lines of `profctl tree` to `fd`, which stays the caller's; returns the rows."""
-        record = await self._used(caller, trace, "tree")
-        arguments = {**self._directory(record), "max_depth": max_depth, "from_row": from_row}
-        return int((await self._run_job("tree", arguments, [fd]))["rows"])
-
-    async def export(
-        self,
-        caller: Caller,
-        trace: str,
-        fd: int,
-        *,
-        form: str = "chrome",
-        from_ns: int | None = None,
-        to_ns: int | None = None,
-        min_duration_ns: int = 0,
-        gzip: bool = False,
-        redact: Sequence[str] = (),
-        first_step: int | None = None,
-        last_step: int | None = None,
-    ) -> int:
-        """Write the trace in another format to `fd`, which stays the caller's; returns the events.
-
-        `from_ns`, `to_ns` count from the trace's first event; steps say the same otherwise.
+        Also raises BadInput for a question or an argument that there is not, or that is beyond its limits.
         """
-        record = await self._used(caller, trace, "export")
-        arguments = {
-            **self._directory(record),
-            "format": form,
-            "from_ns": from_ns,
-            "to_ns": to_ns,
-            "min_duration_ns": min_duration_ns,
-            "gzip": gzip,
-            "redact": [*redact],
-            "first_step": first_step,
-            "last_step": last_step,
-        }
-        return int((await self._run_job("export", arguments, [fd]))["events"])
+        question = find(name)
+        others = {argument.name: argument.checked(values.get(argument.name) or "") for argument in question.others}
+        traces = {}
+        for argument, which in {"trace": trace, **others}.items():
+            record = traces[argument] = await self.get(caller, which)
+            self._on_use(f"trace.{question.verb}", caller, record)
+        directories = {directory(argument): str(self.store.directory(one.id)) for argument, one in traces.items()}
+        return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
 
-    async def steps(self, caller: Caller, trace: str, fd: int) -> int:
-        """Write the JSON of `profctl steps` to `fd`, which stays the caller's; returns how many there are."""
-        record = await self._used(caller, trace, "steps")
-        return int((await self._run_job("steps", self._directory(record), [fd]))["steps"])
-
-    async def gpu(self, caller: Caller, trace: str, fd: int) -> int:
-        """Write the JSON of `profctl gpu` to `fd`, which stays the caller's; returns how many streams there are."""
-        record = await self._used(caller, trace, "gpu")
-        return int((await self._run_job("gpu", self._directory(record), [fd]))["streams"])
-
-    async def timeline(self, caller: Caller, trace: str, fd: int, *, lines: Sequence[str] = (), rules: str = "") -> int:
-        """Write the JSON lines of `profctl timeline` to `fd`, which stays the caller's; returns the rows."""
-        record = await self._used(caller, trace, "timeline")
-        arguments = {**self._directory(record), "lines": [*lines], "rules": rules}
-        return int((await self._run_job("timeline", arguments, [fd]))["rows"])
-
-    async def diff(self, caller: Caller, trace: str, other: str, fd: int, *, by: str = "") -> int:
-        """Write the JSON of `profctl diff` (from `trace` to `other`) to `fd`; returns the rows."""
-        first, second = await self._used(caller, trace, "diff"), await self._used(caller, other, "diff")
-        directory = str(self.store.directory(second.id))
-        arguments = {**self._directory(first), "other_dir": directory, "by": by}
-        return int((await self._run_job("diff", arguments, [fd]))["rows"])
-
-    async def sql(self, caller: Caller, trace: str, text: str, fd: int, *, limit: int = 0) -> int:
-        """Write the JSON of `profctl sql` to `fd`, which stays the caller's; returns the rows."""
-        record = await self._used(caller, trace, "sql")
-        arguments = {**self._directory(record), "sql": text, "limit": limit}
-        return int((await self._run_job("sql", arguments, [fd]))["rows"])
+    async def answer(self, asked: Asked, fd: int = -1) -> Any:
+        """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned."""
+        question = asked.question
+        if question.cost is Cost.LONG:
+            await self._run_job(question.name, dict(asked.arguments), [fd])
+            return None
+        value = (await self._run_job(question.name, dict(asked.arguments)))["value"]
+        return {**value, "trace": asked.traces[0].as_json()} if question.with_record else value
 
     async def import_file(
         self, caller: Caller, fd: int, label: str, form: str = "", on_progress: OnProgress | None = None
@@ -218,11 +150,6 @@ class Library:
         self.store.check_space()
         return tempfile.TemporaryFile(dir=self.store.root)
 
-    async def _used(self, caller: Caller, trace: str, verb: str) -> TraceRecord:
-        record = await self.get(caller, trace)
-        self._on_use(f"trace.{verb}", caller, record)
-        return record
-
     def claim(self, caller: Caller, what: str) -> Claim:
         """Of room on the store's disk for what a caller sends."""
         return self.store.space.claim(caller.uid, what)
@@ -231,9 +158,6 @@ class Library:
         record = await self.get(caller, trace)
         require_owner(caller, record, what)
         return record
-
-    def _directory(self, record: TraceRecord) -> dict[str, Any]:
-        return {"trace_dir": str(self.store.directory(record.id))}
 
     def _visible(self, caller: Caller, limit: int) -> Sequence[TraceRecord]:
         return list(islice((record for record in self.store.newest_first() if may_read(caller, record)), limit))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
+from profd.questions.question import Cost
+from profd.questions.table import QUESTIONS
 from profd.trust import caller as callers
 from profd.trust.shares import Holder
 from profd.workers.pool import OnProgress, WorkerPool
 from profd.workers.turns import Kind, Turn
-
-_SHORT: Final = frozenset(("summary", "top"))  # they last as long as the trace is large, and no reader holds them
 
 
 class Asked:
@@ -34,7 +34,8 @@ class Asked:
     def _kind(self, job: str) -> Kind:
         if self._always is not None:
             return self._always
-        return Kind.QUESTION if job in _SHORT else Kind.LONG
+        question = QUESTIONS.get(job)
+        return Kind.QUESTION if question is not None and question.cost is Cost.SHORT else Kind.LONG
 
     def _holder(self) -> Holder:
         try:

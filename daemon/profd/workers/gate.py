@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import NotFound
+from profd.questions.table import DIRECTORIES
 from profd.store.files import disk
 from profd.workers.identity import WorkerIdentity
 
-_TRACES: Final = ("trace_dir", "other_dir")  # arguments of jobs that name a directory to read
-_STAGING: Final = "staging"  # and the one to write
+_STAGING: Final = "staging"  # the argument of a job that names a directory to write
 
 
 def prepare(root: Path, who: WorkerIdentity) -> None:
@@ -73,7 +73,7 @@ class Gate:
         with self._changing, disk(self.path, "Preparing"):
             self._clear()
             admitted = dict(args)
-            for name in _TRACES:
+            for name in DIRECTORIES:
                 if name in args:
                     admitted[name] = str(self._link(Path(args[name]), self.incoming / name))
             if _STAGING in args:

@@ -1,4 +1,4 @@
-"""The jobs a worker knows, by name.
+"""The jobs a worker knows, by name: to store a trace, and to answer a question of the table.
 
 A job is `def job(args, fds, progress) -> dict`: `args` and the result are JSON
 values, `fds` are open descriptors (inputs, outputs) that belong to the job,
@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
+
+from profd.questions.table import QUESTIONS
 
 Progress = Callable[[str, float], None]
 Job = Callable[[dict[str, Any], list[int], Progress], dict[str, Any]]
@@ -22,31 +25,19 @@ JOBS: Final[dict[str, str]] = {
     #       empty), meta (what the trace is to say of itself). -> events, gpu_events, start_ns, end_ns,
     #       bytes, lost [{stage, reason, count}], warnings, truncated
     "store_trace": "profd.pipeline:store_trace",
-    # args: trace_dir. -> the summary (docs/json.md)
-    "summary": "profd.query.jobs:summary",
-    # args: trace_dir, limit, sort_by, group_by_input_shape, group_by_stack_n, raw, group_by ("" or "module"),
-    #       with_backward. -> {"rows": [...]}
-    "top": "profd.query.jobs:top",
-    # args: trace_dir, max_depth, from_row. JSON lines to fds[0]. -> {"rows": n}
-    "tree": "profd.query.jobs:tree",
-    # args: trace_dir. JSON (docs/json.md) to fds[0]. -> {"steps": n}
-    "steps": "profd.query.jobs:steps",
-    # args: trace_dir. JSON (docs/json.md) to fds[0]. -> {"streams": n}
-    "gpu": "profd.query.jobs:gpu",
-    # args: trace_dir, lines. JSON lines (docs/json.md) to fds[0]. -> {"rows": n}
-    "timeline": "profd.query.jobs:timeline",
-    # args: trace_dir, other_dir, by. JSON (docs/json.md) to fds[0]. -> {"rows": n}
-    "diff": "profd.query.jobs:diff",
-    # args: trace_dir, sql, limit. JSON (docs/json.md) to fds[0]. -> {"rows": n}
-    "sql": "profd.query.sql:sql",
-    # args: trace_dir, format, from_ns, to_ns, first_step, last_step, min_duration_ns, gzip, redact. Bytes to
-    #       fds[0]. -> {"events": n}
-    "export": "profd.export.jobs:export",
+    # args and result: `query/jobs.py`.
+    **{question.name: question.function for question in QUESTIONS.values()},
 }
+_ANSWER: Final = "profd.query.jobs:answer"
 
 
 def find(name: str, jobs: Mapping[str, str] = JOBS) -> Job:
     """The function behind a job's name. KeyError if there is none."""
-    module, _, function = jobs[name].partition(":")
-    job: Job = getattr(importlib.import_module(module), function)
-    return job
+    function: Job = imported(jobs[name])
+    return partial(imported(_ANSWER), QUESTIONS[name], function) if name in QUESTIONS else function
+
+
+def imported(path: str) -> Any:
+    """What lies at "module:name"."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -7,7 +7,6 @@ Nothing here is imported by the daemon.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -82,9 +81,9 @@ def _limits() -> Iterator[str]:
 
 def _preload(known: dict[str, str]) -> None:
     """Import what jobs need, so that the first one does not pay for it (numpy and pyarrow: 0.3 s)."""
-    for target in known.values():
+    for name in known:
         with contextlib.suppress(Exception):  # the job itself reports it
-            importlib.import_module(target.partition(":")[0])
+            jobs.find(name, known)
 
 
 def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any], fds: list[int], memory: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from profd.query import open_trace
-from profd.query.jobs import tree
+from profd.workers.jobs import find
 
 from tests.support.importing import import_trace
 from tests.support.tables import chrome_records, events_of_chrome, nanoseconds
@@ -107,7 +107,7 @@ def test_device_time_of_ops(name: str, trace_data: Path, tmp_path: Path) -> None
 def _check_tree(directory: Path, records: list[dict[str, Any]], path: Path) -> None:
     """Every event has a line, lines are in start order, and parents enclose or launched their children."""
     with path.open("wb+") as out:
-        result = tree({"trace_dir": str(directory)}, [out.fileno()], lambda what, share: None)
+        result = find("tree")({"trace_dir": str(directory)}, [out.fileno()], lambda what, share: None)
     lines = [json.loads(line) for line in io.BytesIO(path.read_bytes())]
     assert result["rows"] == len(lines) == len(records)
     assert [line["row"] for line in lines] == list(range(len(lines)))

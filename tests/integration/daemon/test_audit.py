@@ -26,12 +26,20 @@ SOMEBODY = 4321
 HOSTILE = """
 import json, os, socket, sys
 import grpc
-from profproto.v1 import trace_pb2, trace_pb2_grpc
+from profproto.v1 import query_pb2, query_pb2_grpc, trace_pb2, trace_pb2_grpc
 control, address, shared, private, file, flood = sys.argv[1:]
 data = open(file, "rb").read()
-traces = trace_pb2_grpc.TraceServiceStub(
-    grpc.insecure_channel(address, options=[("grpc.default_authority", "localhost")])
-)
+channel = grpc.insecure_channel(address, options=[("grpc.default_authority", "localhost")])
+traces, questions = trace_pb2_grpc.TraceServiceStub(channel), query_pb2_grpc.QueryServiceStub(channel)
+def query(name, trace):
+    return list(questions.Query(query_pb2.QueryRequest(name=name, scope=query_pb2.Scope(trace=trace)), **asked))
+def denied(ask):
+    try:
+        ask()
+    except grpc.RpcError as error:
+        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    else:
+        raise AssertionError("it was not denied")
 os.setgroups([]); os.setgid(4321); os.setuid(4321)
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.connect(control)
@@ -40,16 +48,16 @@ mine = traces.Import(iter([trace_pb2.ImportChunk(data=data)]), **asked).trace.id
 list(traces.Export(trace_pb2.ExportRequest(id=shared), **asked))
 list(traces.Sql(trace_pb2.SqlRequest(id=shared, sql="select 1"), **asked))
 traces.KeyAverages(trace_pb2.KeyAveragesRequest(id=shared), **asked)
+query("gpu", shared)
+query("steps", shared)
 for _ in range(3):
     traces.Summary(trace_pb2.TraceRef(id=mine), **asked)
 fat = trace_pb2.ShareTraceRequest(id=mine)
 getattr(fat, "with").extend(str(uid).zfill(256) for uid in range(60))
 for _ in range(int(flood)):
     traces.ShareTrace(fat, **asked)
-try:
-    list(traces.Export(trace_pb2.ExportRequest(id=private), **asked))
-except grpc.RpcError as error:
-    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+denied(lambda: list(traces.Export(trace_pb2.ExportRequest(id=private), **asked)))
+denied(lambda: query("export", private))
 print(mine)
 """
 
@@ -87,8 +95,10 @@ def test_a_flood_hides_nothing(tmp_path: Path) -> None:
     ]
     mine = [entry for entry in entries if entry["uid"] == SOMEBODY]
     reads = [(entry["action"], entry["trace"], entry["owner"]) for entry in mine if entry.get("owner") is not None]
-    assert reads == [(f"trace.{verb}", shared, 0) for verb in ("export", "sql", "top")]
-    assert [entry["why"].startswith(f"Trace {private}") for entry in mine if entry["action"] == "denied"] == [True]
+    assert reads == [(f"trace.{verb}", shared, 0) for verb in ("export", "sql", "top", "gpu", "steps")]
+    denied = [(entry["method"], entry["why"]) for entry in mine if entry["action"] == "denied"]
+    assert [method for method, _ in denied] == ["/profd.v1.TraceService/Export", "/profd.v1.QueryService/Query"]
+    assert all(why.startswith(f"Trace {private}") for _, why in denied)
     summed: Counter[str] = Counter()
     for entry in mine:
         summed.update(entry["counts"] if entry["action"] == "audit.counted" else {entry["action"]: 1})

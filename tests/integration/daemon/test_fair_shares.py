@@ -139,11 +139,12 @@ def test_calls_that_need_no_token(daemon: RunningDaemon) -> None:
 
 
 @needs_ptrace
-def test_questions_of_one_user_fail_no_capture_of_another(daemon: RunningDaemon) -> None:
+@pytest.mark.parametrize("asking", [people.TOPS, people.QUERIED_TOPS], ids=["KeyAverages", "Query"])
+def test_questions_of_one_user_fail_no_capture_of_another(daemon: RunningDaemon, asking: str) -> None:
     trace = import_for_all(daemon)
     with (
         people.doing(BOB, people.SPIN, daemon.directory) as job,
-        people.doing(ALICE, people.TOPS, daemon.directory, 300, trace) as tops,
+        people.doing(ALICE, asking, daemon.directory, 300, trace) as tops,
     ):
         pid = line(job)
         with stopped_workers(daemon):
@@ -165,9 +166,12 @@ def state_of(daemon: RunningDaemon, capture: str) -> int:
     return int(stub.GetCapture(capture_pb2.CaptureRef(id=capture), metadata=daemon.metadata(), timeout=SECONDS).state)
 
 
-def test_streams_that_nobody_reads(daemon: RunningDaemon) -> None:
+@pytest.mark.parametrize(
+    "asking", [people.SQLS_THAT_NOBODY_READS, people.QUERIED_SQLS_THAT_NOBODY_READS], ids=["Sql", "Query"]
+)
+def test_streams_that_nobody_reads(daemon: RunningDaemon, asking: str) -> None:
     trace = import_for_all(daemon)
-    with people.doing(ALICE, people.SQLS_THAT_NOBODY_READS, daemon.directory, 100, trace) as sqls:
+    with people.doing(ALICE, asking, daemon.directory, 100, trace) as sqls:
         assert line(sqls) == "refused"
         done = people.profctl(BOB, daemon.directory, "sql", trace, "SELECT count(*) AS n FROM events")
         assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`profctl diff`."""
+"""`profctl diff`: Compare two traces: slower, faster, new, gone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def diff(a: str, b: str, by: str, limit: int, fail_above: str | None, as_json: b
     """
     most = None if fail_above is None else _share(fail_above)
     with traces() as source:
-        answer = source.diff(a, b, by)
+        answer = source.ask("diff", a, other=b, by=by).value()
     too_slow = [] if most is None else exceeding(answer, most)
     if as_json:
         emit_json({**answer, "fail_above": most, "failed": None if most is None else bool(too_slow)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -66,7 +66,7 @@ def export(
         if part["from_ns"] is not None:
             warn_if_beyond(found := source.get(trace), part)
             trace = found["id"]
-        pieces = source.export(trace, format=format_, gzip=gzip, **part)
+        pieces = source.ask("export", trace, format=format_, gzip=gzip, **part)
         if not to_file or output is None:
             copy(pieces, sys.stdout.buffer)
             return
@@ -74,7 +74,7 @@ def export(
     say(f"{output}: {size(written)}; {OPENS_WITH[format_]}")
 
 
-def _into_file(pieces: Iterator[bytes], output: Path) -> int:
+def _into_file(pieces: Iterable[bytes], output: Path) -> int:
     """Whole or not at all: a half-written trace would look like a broken one."""
     partial = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
@@ -88,7 +88,7 @@ def _into_file(pieces: Iterator[bytes], output: Path) -> int:
     return written
 
 
-def copy(pieces: Iterator[bytes], out: BinaryIO) -> int:
+def copy(pieces: Iterable[bytes], out: BinaryIO) -> int:
     """Write all of them; returns the bytes."""
     written = 0
     for piece in pieces:

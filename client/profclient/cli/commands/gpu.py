@@ -1,4 +1,4 @@
-"""`profctl gpu`."""
+"""`profctl gpu`: Print what the GPUs did: streams, idle time, launches, copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gpu(trace: str, as_json: bool) -> None:
     with no kernel beside it.
     """
     with traces() as source:
-        answer = source.gpu(trace)
+        answer = source.ask("gpu", trace).value()
     if as_json:
         emit_json(answer)
         return

@@ -48,7 +48,7 @@ def open_trace(
         with traces() as source:
             found = source.get(trace)
             warn_if_beyond(found, part)
-            written = copy(source.export(found["id"], format="perfetto", gzip=False, **part), file)
+            written = copy(source.ask("export", found["id"], format="perfetto", gzip=False, **part), file)
         try:
             served = OneTrace(file, written, found["title"] or found["id"], port)
         except OSError as error:

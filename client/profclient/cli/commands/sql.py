@@ -1,4 +1,4 @@
-"""`profctl sql`."""
+"""`profctl sql`: Ask a trace in SQL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sql(trace: str, question: str, limit: int, as_json: bool) -> None:
       profctl sql "" "select name, count(*) n from events group by name order by n desc"
     """
     with traces() as source:
-        answer = source.sql(trace, question, limit)
+        answer = source.ask("sql", trace, sql=question, limit=limit).value()
     if as_json:
         emit_json(answer)
         return

@@ -1,4 +1,4 @@
-"""`profctl steps`."""
+"""`profctl steps`: List the training steps of a trace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def steps(trace: str, as_json: bool) -> None:
     traces of JAX and TensorFlow, is the operator that took longest on the devices.
     """
     with traces() as source:
-        answer = source.steps(trace)
+        answer = source.ask("steps", trace).value()
     if as_json:
         emit_json(answer)
     elif answer["steps"]:

@@ -1,4 +1,4 @@
-"""`profctl timeline`."""
+"""`profctl timeline`: Print steps, modules, name scopes and operators on devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import click
 
 from profclient.cli.backend import traces
-from profclient.cli.commands.tree import PERSON_LINES, lines
+from profclient.cli.commands.export import copy
+from profclient.cli.commands.tree import PERSON_LINES
 from profclient.cli.options import json_option
 from profclient.cli.output import printable, say
 from profclient.cli.units import duration
@@ -30,13 +31,11 @@ def timeline(trace: str, wanted: tuple[str, ...], rules: str, as_json: bool) -> 
     TensorFlow trace carry, and in PyTorch from the operators that launched them. docs/timeline.md has both rule sets.
     """
     with traces() as source:
-        pieces = source.timeline(trace, wanted, rules)
+        answer = source.ask("timeline", trace, lines=wanted, rules=rules)
         if as_json:
-            for piece in pieces:
-                sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+            copy(answer, sys.stdout.buffer)
         else:
-            _print(lines(pieces))
+            _print(answer.lines())
 
 
 def _print(rows: Iterator[bytes]) -> None:

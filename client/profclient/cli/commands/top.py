@@ -1,4 +1,4 @@
-"""`profctl top`."""
+"""`profctl top`: Print where the time went, by name."""
 
 from __future__ import annotations
 
@@ -64,16 +64,18 @@ def top(
     """
     rows_wanted = limit if limit is not None else (0 if as_json else 20)
     with traces() as source:
-        rows = source.top(
+        asked = source.ask(
+            "top",
             trace,
             limit=rows_wanted,
             sort_by=sort_by,
             group_by_input_shape=group_by_input_shape,
             group_by_stack_n=group_by_stack_n,
             raw=raw,
-            group_by=group_by or "",
+            group_by=group_by,
             with_backward=with_backward,
         )
+        rows = asked.value()
     if as_json:
         emit_json(rows)
     elif rows:

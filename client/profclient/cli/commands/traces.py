@@ -74,7 +74,7 @@ def show(trace: str, as_json: bool) -> None:
     """Summarise a trace or a capture."""
     try:
         with traces() as source:
-            summary = source.summary(trace)
+            summary = source.ask("summary", trace).value()
     except NotFoundError:
         if not trace or click.get_current_context().find_root().obj is not None:
             raise

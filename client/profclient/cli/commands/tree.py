@@ -1,4 +1,4 @@
-"""`profctl tree`."""
+"""`profctl tree`: Print the call tree of a trace."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import itertools
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from profclient.cli.backend import traces
+from profclient.cli.commands.export import copy
 from profclient.cli.options import json_option
 from profclient.cli.output import printable, say
 from profclient.cli.units import duration
@@ -35,26 +36,14 @@ def tree(trace: str, depth: int, row: int | None, as_json: bool) -> None:
     with traces() as source:
         whole = not as_json and not depth and row is None
         total = source.get(trace)["events"] if whole else None
-        pieces = source.tree(trace, max_depth=depth, from_row=row)
+        answer = source.ask("tree", trace, max_depth=depth, from_row=row)
         if as_json:
-            for piece in pieces:
-                sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+            copy(answer, sys.stdout.buffer)
         else:
-            events = [json.loads(line) for line in itertools.islice(lines(pieces), limit + 1)]
+            events = [json.loads(line) for line in itertools.islice(answer.lines(), limit + 1)]
             print_tree(events[:limit])
             if len(events) > limit:
                 say(f"… {_left(total, limit)}; --depth and --row narrow the tree, --json prints all.")
-
-
-def lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines of a stream of pieces."""
-    rest = b""
-    for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        yield from whole
-    if rest:
-        yield rest
 
 
 def print_tree(events: Sequence[dict[str, Any]]) -> None:

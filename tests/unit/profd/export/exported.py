@@ -6,13 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from profd.export.jobs import export
+from profd.workers.jobs import find
 
 
 def exported(trace_dir: Path, format_: str, **args: Any) -> tuple[int, bytes]:
     """(events, bytes) of an export."""
     fd = os.memfd_create("export", os.MFD_CLOEXEC)
     with os.fdopen(fd, "r+b") as file:
-        result = export({"trace_dir": str(trace_dir), "format": format_, **args}, [fd], lambda what, share: None)
+        result = find("export")(
+            {"trace_dir": str(trace_dir), "format": format_, **args}, [fd], lambda what, share: None
+        )
         file.seek(0)
         return int(result["events"]), file.read()

@@ -14,8 +14,8 @@ import pytest
 from profd.derive.autograd import FLOW_CATEGORIES
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
-from profd.export.jobs import export
 from profd.store.reader import TraceReader
+from profd.workers.jobs import find
 
 from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of
@@ -33,7 +33,9 @@ def _store(tmp_path: Path, trace: Any) -> Path:
 def _export(directory: Path, **args: Any) -> tuple[dict[str, Any], bytes]:
     fd = os.memfd_create("export")
     try:
-        result = export({"trace_dir": str(directory), "format": "chrome", **args}, [fd], lambda what, share: None)
+        result = find("export")(
+            {"trace_dir": str(directory), "format": "chrome", **args}, [fd], lambda what, share: None
+        )
         return result, os.pread(fd, os.fstat(fd).st_size, 0)
     finally:
         os.close(fd)
@@ -156,7 +158,7 @@ def test_gzip_is_the_same_bytes_packed(tmp_path: Path) -> None:
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match='"svg"'):
-        export({"trace_dir": str(tmp_path), "format": "svg"}, [], lambda what, share: None)
+        find("export")({"trace_dir": str(tmp_path), "format": "svg"}, [], lambda what, share: None)
 
 
 @pytest.mark.parametrize("name", ["amd_minitoy", "mtia_inference", "resnet50_workers0", "ddp_rank0"])

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
-from profd.export.jobs import export
+from profd.workers.jobs import find
 
 from tests.support.tables import Event, store, table_of
 from tests.unit.profd.export.exported import exported
@@ -66,7 +66,7 @@ def test_into_a_pipe(tmp_path: Path) -> None:
 
     reader = threading.Thread(target=drain)
     reader.start()
-    export({"trace_dir": str(directory), "format": "parquet"}, [writing], lambda what, share: None)
+    find("export")({"trace_dir": str(directory), "format": "parquet"}, [writing], lambda what, share: None)
     os.close(writing)
     reader.join()
     assert len(rows(bytes(received))) == 3

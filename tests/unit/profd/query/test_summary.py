@@ -10,11 +10,14 @@ from profd.capture.model import Cost, Loss, Phase
 from profd.errors import BadInput, NotFound
 from profd.events import Kind
 from profd.query import open_trace
-from profd.query.jobs import summary, top, tree
+from profd.workers.jobs import find
 
 from tests.support.tables import Event, store, table_of
 
 STEP = Kind.USER_ANNOTATION
+
+
+summary, top, tree = map(find, ("summary", "top", "tree"))
 
 
 def quiet(what: str, share: float) -> None:
@@ -99,11 +102,11 @@ def test_an_empty_trace(tmp_path: Path) -> None:
 
 def test_jobs(tmp_path: Path) -> None:
     directory = str(training(11, tmp_path / "t"))
-    rows = top({"trace_dir": directory, "limit": 2, "sort_by": "count"}, [], quiet)["rows"]
+    rows = top({"trace_dir": directory, "limit": 2, "sort_by": "count"}, [], quiet)["value"]
     assert [row["name"] for row in rows] == ["ProfilerStep*", "gemm"]
-    assert len(top({"trace_dir": directory}, [], quiet)["rows"]) == 11
-    assert len(top({"trace_dir": directory, "raw": True}, [], quiet)["rows"]) == 30
-    assert summary({"trace_dir": directory}, [], quiet)["events"] == 49
+    assert len(top({"trace_dir": directory}, [], quiet)["value"]) == 11
+    assert len(top({"trace_dir": directory, "raw": True}, [], quiet)["value"]) == 30
+    assert summary({"trace_dir": directory}, [], quiet)["value"]["events"] == 49
     with (tmp_path / "lines").open("wb") as out:
         assert tree({"trace_dir": directory, "max_depth": 0}, [out.fileno()], quiet) == {"rows": 49}
     assert len((tmp_path / "lines").read_bytes().splitlines()) == 49

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
+from profd.questions.table import QUESTIONS
 from profd.store.library import Library
 from profd.store.store import Store, StoreLimits
 
@@ -198,17 +199,23 @@ async def test_questions_reach_the_job_with_the_directory(library):
 
     async def answer(job, args, fds=(), on_progress=None):
         asked.append((job, args, list(fds)))
-        return {"rows": [1] if job == "top" else 3, "events": 4}
+        return {"value": {"n": 1}} if job == "summary" else {"value": [1]}
 
     library = Library(library.store, answer)
     directory = str(library.store.directory(mine.id))
-    assert await library.key_averages(ANN, "", limit=5, raw=True) == [1]
-    assert await library.tree(ANN, mine.id, 9, from_row=2) == 3
-    assert await library.export(ANN, mine.id, 9, form="folded", from_ns=1) == 4
-    assert (await library.summary(ANN, mine.id))[0] == mine
-    assert [job for job, _, _ in asked] == ["top", "tree", "export", "summary"]
+
+    async def ask(name, trace, **arguments):
+        return await library.answer(await library.asked(ANN, name, trace, arguments), 9)
+
+    assert await ask("top", "", limit=5, raw=True) == [1]
+    assert await ask("tree", mine.id, from_row=2) is None
+    assert await ask("diff", mine.id, other="") is None
+    assert await ask("summary", mine.id) == {"n": 1, "trace": mine.as_json()}
+    assert [job for job, _, _ in asked] == ["top", "tree", "diff", "summary"]
     assert all(args["trace_dir"] == directory for _, args, _ in asked)
-    assert asked[1][2] == asked[2][2] == [9]
+    assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2}, [9])
+    assert asked[2][1:] == ({"trace_dir": directory, "other_dir": directory, "other": "", "by": "name"}, [9])
+    assert asked[0][2] == asked[3][2] == []
 
 
 def test_spool_is_nameless(library):
@@ -222,22 +229,23 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
     told = []
 
     async def answer(job, args, fds=(), on_progress=None):
-        return {"rows": [] if job == "top" else 0, "events": 0, "steps": 0, "streams": 0}
+        return {"value": {}}
 
     library._on_use = lambda action, caller, record: told.append((action, caller.user, record.id))
     imported = await library.import_file(ANN, raw, "t.json")
     mine = add(library.store, ANN)
     await library.share(ANN, mine.id, [str(BOB.uid)])
     library._run_job = answer
-    await library.summary(BOB, mine.id)
-    await library.key_averages(BOB, mine.id)
-    for verb in (library.tree, library.export, library.steps, library.gpu, library.timeline):
-        await verb(BOB, mine.id, 9)
-    await library.sql(BOB, mine.id, "select 1", 9)
-    await library.diff(ANN, mine.id, imported.id, 9)
+    questions = ("summary", "top", "tree", "export", "steps", "gpu", "timeline", "sql")
+    for name in questions:
+        await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
+    await library.asked(ANN, "diff", mine.id, {"other": imported.id})
     with pytest.raises(Denied):
-        await library.sql(BOB, imported.id, "select 1", 9)
-    verbs = ("show", "top", "tree", "export", "steps", "gpu", "timeline", "sql")
+        await library.asked(BOB, "sql", imported.id, {"sql": "select 1"})
+    with pytest.raises(BadInput, match="there is no question 'colour'; there are: summary, top, tree"):
+        await library.asked(BOB, "colour", mine.id, {})
+    assert {"diff", *questions} == {*QUESTIONS}
+    verbs = ("show", *questions[1:])
     assert told == [
         ("trace.import", "ann", imported.id),
         *((f"trace.{verb}", "bob", mine.id) for verb in verbs),

@@ -10,6 +10,7 @@ import pytest
 from profd.errors import Unavailable
 from profd.trust.shares import Holder
 from profd.workers.asked import Asked
+from profd.workers.jobs import JOBS
 from profd.workers.turns import Kind, Turn, Turns
 
 
@@ -114,6 +115,22 @@ async def test_what_an_earlier_daemon_left_is_its_owners_turn() -> None:
     nobodys = contextvars.Context()  # in ours an earlier test may have left its caller
     await asyncio.create_task(asked("store", {}), context=nobodys)
     assert turns == [turn(4321, Kind.CAPTURE)]
+
+
+async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
+    """What comes back whole is no stream, and what is imported lasts."""
+    kinds = {}
+
+    class Pool:
+        async def run(self, job: str, args: object, fds: object, on_progress: object, turn: Turn) -> dict[str, object]:
+            kinds[job] = turn.kind
+            return {}
+
+    asked = Asked(Pool())  # type: ignore[arg-type]  # as much of one as is asked
+    for job in JOBS:
+        await asked(job, {})
+    assert {job for job, kind in kinds.items() if kind is Kind.QUESTION} == {"summary", "top"}
+    assert {kind for job, kind in kinds.items() if job not in ("summary", "top")} == {Kind.LONG}
 
 
 @pytest.mark.parametrize("kind", [Kind.LONG, Kind.PUSHED])

@@ -1,0 +1,1 @@
+"""What may be asked, as data: every side of a question reads `table.QUESTIONS`."""

@@ -1,0 +1,154 @@
+"""The questions: docs/adding-a-question.md says what else a new row needs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profd.errors import BadInput
+from profd.limits import SQL_ROWS_MAX, SQL_TEXT_BYTES_MAX
+from profd.questions.arguments import Flag, Integer, Text, Texts, Trace
+from profd.questions.question import AnswerKind, Cost, Question
+
+VALUE, ROWS, BYTES = AnswerKind
+
+_SORT_KEYS: Final = (
+    *("self_cpu_time_total", "cpu_time_total", "self_device_time_total", "device_time_total", "backward_time_total"),
+    *("cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage"),
+    *("count", "flops", "name"),
+)
+_LINES: Final = ("steps", "launches", "scopes", "ops", "modules", "xla-ops", "graphs", "sources")
+_FORMATS: Final = ("chrome", "perfetto", "folded", "speedscope", "pprof", "xspace", "parquet", "bundle")
+
+_TABLE: Final = (
+    Question(
+        *("summary", "What a trace amounts to.", "profd.query.summary:summarise", VALUE),
+        cost=Cost.SHORT,
+        audited="show",
+        with_record=True,
+    ),
+    Question(
+        *("top", "Where the time went, by name.", "profd.query.top:top", VALUE),
+        cost=Cost.SHORT,
+        arguments=(
+            Text(
+                *("group_by", "A row for each of these, too."),
+                choices=("module",),
+                refusal="cannot group by {value!r}; group by one of: {known}",
+            ),
+            Flag("group_by_input_shape", "A row for each combination of input shapes."),
+            Integer("group_by_stack_n", "A row for each so many innermost frames.", default=0, least=0),
+            Integer("limit", "So many rows; 0: all.", default=0, least=0),
+            Text(
+                *("sort_by", "Numbers fall, names rise.", _SORT_KEYS[0]),
+                choices=_SORT_KEYS,
+                refusal="cannot sort by {value!r}; sort by one of: {known}",
+            ),
+            Flag("with_backward", "How long the backward ops of each op took."),
+            Flag("raw", "Every event as it was recorded, instead of torch.profiler's view."),
+        ),
+    ),
+    Question(
+        *("tree", "The call tree of a trace.", "profd.query.tree:tree_lines", ROWS),
+        arguments=(
+            Integer("max_depth", "Only so many levels; 0: all.", default=0, least=0),
+            Integer("from_row", "Only the subtree of this row."),
+        ),
+    ),
+    Question("steps", "The training steps of a trace, one by one.", "profd.query.steps:steps_of_trace", VALUE),
+    Question(
+        "gpu",
+        "What the GPUs of a trace did: streams, idle time, launches, copies.",
+        "profd.query.gpu:gpu_of_trace",
+        VALUE,
+    ),
+    Question(
+        "timeline",
+        "Steps, modules, name scopes and operators on the devices of a trace.",
+        "profd.query.timeline:timeline_lines",
+        ROWS,
+        arguments=(
+            Text(
+                *("rules", "Which rule set of docs/timeline.md derives them.", "current"),
+                choices=("current", "classic"),
+                refusal="there is no rule set {value!r}; there are: {known}",
+            ),
+            Texts(
+                *("lines", "Only lines of these kinds; none: all."),
+                choices=_LINES,
+                refusal="there are no lines {values!r}; there are: {known}",
+            ),
+        ),
+    ),
+    Question(
+        "diff",
+        "What became slower, faster, new and gone from one trace to another.",
+        "profd.query.diff:diff",
+        VALUE,
+        arguments=(
+            Trace("other", "The trace to compare with: what became of the first in it."),
+            Text(
+                *("by", "What is compared.", "name"),
+                choices=("name", "path", "module"),
+                refusal="cannot compare by {value!r}; compare by one of: {known}",
+            ),
+        ),
+    ),
+    Question(
+        *("sql", "Ask a trace in SQL (DuckDB's), read-only.", "profd.query.sql:sql", VALUE),
+        arguments=(
+            Text(
+                *("sql", "A single SELECT, FROM, WITH, DESCRIBE, SUMMARIZE or EXPLAIN."),
+                most=SQL_TEXT_BYTES_MAX,
+                refusal="the question is longer than {most} bytes, the limit",
+            ),
+            Integer(
+                *("limit", "So many rows; 0: as many as are allowed.", 0, 0, SQL_ROWS_MAX),
+                refusal="limit must be a number from 0 (meaning {most}) to {most}, not {value!r}",
+            ),
+        ),
+    ),
+    Question(
+        *("export", "The trace as a file for another tool.", "profd.export.jobs:export", BYTES),
+        arguments=(
+            Text(
+                *("format", "For which tool.", "chrome"),
+                choices=_FORMATS,
+                refusal='there is no export format "{value}"; known are {known}',
+            ),
+            Integer(
+                *("min_duration_ns", "Only events at least this long.", 0, 0),
+                refusal="--min-duration cannot be {value} ns; leave it out",
+            ),
+            Flag("gzip", "Compress it."),
+            Integer("from_ns", "Only from here on, counted from the trace's first event."),
+            Integer("to_ns", "Only up to here, counted from the trace's first event."),
+            Integer("first_step", "Instead: only from the start of this training step on."),
+            Integer("last_step", "Up to the end of this one; absent: of the first."),
+            Texts(
+                *("redact", "What is left out or hashed; for chrome, perfetto and bundle."),
+                choices=("paths", "values", "names"),
+                refusal='there is no redaction "{value}"; known are {known}',
+            ),
+        ),
+    ),
+)
+
+QUESTIONS: Final = {question.name: question for question in _TABLE}
+
+
+def find(name: str) -> Question:
+    """The question of this name. BadInput lists those that there are."""
+    if name not in QUESTIONS:
+        raise BadInput(f"there is no question {name[:100]!r}; there are: {', '.join(QUESTIONS)}")
+    return QUESTIONS[name]
+
+
+def directory(argument: str) -> str:
+    """What a job calls the directory of the trace that an argument names."""
+    return f"{argument}_dir"
+
+
+# What jobs read of the store: `workers/gate.py` lets a worker at these, and at nothing that an asker may name.
+DIRECTORIES: Final = tuple(
+    dict.fromkeys(directory(name) for name in ("trace", *(o.name for q in _TABLE for o in q.others)))
+)

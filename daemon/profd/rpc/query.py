@@ -1,0 +1,97 @@
+"""QueryService: any question of the table, and the table itself."""
+
+# ruff: noqa: N802, D102 - the names are gRPC's, and query.proto describes the calls
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from google.protobuf import struct_pb2
+from profproto.v1 import query_pb2 as pb
+from profproto.v1 import query_pb2_grpc
+
+from profd.errors import BadInput
+from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX
+from profd.questions.arguments import Argument
+from profd.questions.question import Question
+from profd.questions.table import QUESTIONS
+from profd.rpc.answers import Crowded, pieces
+from profd.rpc.traces import trace_message
+from profd.store.library import Asked, Library
+from profd.trust import caller as callers
+
+
+class QueryServicer(query_pb2_grpc.QueryServiceServicer):
+    """All calls of the service."""
+
+    def __init__(self, library: Library, crowded: Crowded) -> None:
+        self._library = library
+        self._crowded = crowded
+
+    async def Query(self, request: pb.QueryRequest, context: object) -> AsyncIterator[pb.QueryResponse]:
+        values = plain(request.arguments)
+        asked = await self._library.asked(callers.current(), request.name, request.scope.trace, values)
+        yield pb.QueryResponse(header=_header(asked))
+        async with contextlib.aclosing(pieces(self._library, asked, self._crowded)) as answer:
+            async for piece in answer:
+                yield pb.QueryResponse(data=piece)
+
+    async def ListQuestions(self, request: pb.ListQuestionsRequest, context: object) -> pb.ListQuestionsResponse:
+        return pb.ListQuestionsResponse(questions=map(_row, QUESTIONS.values()))
+
+
+def plain(arguments: struct_pb2.Struct) -> dict[str, object]:
+    """As the table checks them: what no argument can be stays what it is, and is refused there. Raises BadInput."""
+    if len(arguments.fields) > QUESTION_ARGUMENTS_MAX:
+        raise BadInput(f"{len(arguments.fields)} arguments, the limit is {QUESTION_ARGUMENTS_MAX}")
+    return {name: _plain(name, value) for name, value in arguments.fields.items()}
+
+
+def _plain(name: str, value: struct_pb2.Value) -> object:
+    kind = value.WhichOneof("kind")
+    if kind is None or kind == "null_value":
+        return None
+    if kind != "list_value":
+        return getattr(value, kind)
+    items = value.list_value.values
+    if len(items) > QUESTION_LIST_MAX:
+        raise BadInput(f"{name[:100]!r} is a list of {len(items)}, the limit is {QUESTION_LIST_MAX}")
+    return [getattr(item, item.WhichOneof("kind") or "null_value") for item in items]
+
+
+def _header(asked: Asked) -> pb.QueryHeader:
+    question = asked.question
+    traces = map(trace_message, asked.traces)
+    return pb.QueryHeader(name=question.name, kind=_kind(question), version=question.version, traces=traces)
+
+
+def _kind(question: Question) -> str:
+    return f"ANSWER_{question.answer.name}"
+
+
+def _row(question: Question) -> pb.QuestionRow:
+    return pb.QuestionRow(
+        name=question.name,
+        help=question.help,
+        answer=_kind(question),
+        arguments=map(_argument, question.arguments),
+        scope=question.scope,
+        offline=question.offline,
+        version=question.version,
+    )
+
+
+def _argument(argument: Argument) -> pb.QuestionArgument:
+    default, sent = argument.default, struct_pb2.Struct()
+    plain = str(default) if type(default) is int else list(default) if type(default) is tuple else default
+    sent.update({"default": plain})
+    return pb.QuestionArgument(
+        name=argument.name,
+        kind=f"ARGUMENT_{argument.kind.name}",
+        help=argument.help,
+        default=sent.fields["default"],
+        least=argument.least,
+        most=argument.most,
+        choices=argument.choices,
+    )
