@@ -10,7 +10,7 @@ from typing import Final
 
 ROLES: Final = {
     "worker": b"profd.workers.process",
-    "streamer": b"profd.ingest.streamer",
+    "streamer": b"profd.attached.ingest.streamer",
     "sampler": b"py-spy",
     "porter": b"profd-porter",
 }

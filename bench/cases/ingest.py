@@ -158,7 +158,7 @@ def _watch(live: Live, jobs: list[psutil.Process], capture: Future[Any]) -> Watc
 
 
 def _streamer(daemon: psutil.Process) -> psutil.Process | None:
-    return next((one for one in daemon.children() if "profd.ingest.streamer" in one.cmdline()), None)
+    return next((one for one in daemon.children() if "profd.attached.ingest.streamer" in one.cmdline()), None)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from profd.events import EventTable
 from profd.query import rules, view
 from profd.query.averages import Grouping, averages, averages_of_trace, columns_for
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 from bench.peers import duckdb_averages
 

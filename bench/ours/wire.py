@@ -144,7 +144,7 @@ def _slots(chunk: bytes) -> Any:
 def _gz_json(data: bytes) -> int:
     """Bytes of the same events as our Chrome export writes them, gzip -6 as torch's .json.gz."""
     from profd.export import chrome
-    from profd.store.reader import TraceReader
+    from profd.segments.reader import TraceReader
 
     out = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +154,7 @@ def _gz_json(data: bytes) -> int:
 
 
 def _store(data: bytes | Path, staging: Path) -> dict[str, Any]:
-    from profd.pipeline import store_trace
+    from profd.importing.pipeline import store_trace
 
     fd = os.open(data, os.O_RDONLY) if isinstance(data, Path) else os.memfd_create("chunks")
     if isinstance(data, bytes):

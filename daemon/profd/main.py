@@ -12,9 +12,11 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from profd import __version__, config, logs
-from profd.config import Config, Settings
+from profd import __version__
 from profd.errors import ProfdError
+from profd.host import config
+from profd.host.config import Config, Settings
+from profd.telemetry import logs
 
 log = logging.getLogger("profd")
 
@@ -35,7 +37,7 @@ async def _serve(settings: Config) -> int:
     # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # Imported late: `profd --version` and usage errors need none of it.
-    from profd.assembly import Daemon
+    from profd.service.assembly import Daemon
 
     daemon = Daemon(settings)
     await daemon.open()

@@ -36,11 +36,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import BadInput, JobFailed, NotFound, ProfdError
+from profd.importing.ingest import OnProgress, format_of, open_raw
 from profd.limits import RPC_MESSAGE_BYTES_MAX
-from profd.questions.arguments import Integer, Text, Texts
+from profd.model.arguments import Integer, Text, Texts
+from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
-from profd.store.ingest import OnProgress, format_of, open_raw
-from profd.store.library import Library
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
 from profd.store.store import Store, StoreLimits
 from profd.trust.caller import Caller

@@ -278,7 +278,7 @@ void Door::admit(int fd, const ucred& peer) {
   watch(connection, connection.client, false);
 }
 
-// As trust/shares.py: a full host is no reason to refuse who has less than the others.
+// As fairness/shares.py: a full host is no reason to refuse who has less than the others.
 Why Door::why_not(const User& user) const {
   if (user.free) return Why::NONE;
   if (user.open >= limits_.each && user.uid != limits_.streamers) return Why::OPEN_PER_USER;

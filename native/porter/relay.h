@@ -13,7 +13,7 @@ inline constexpr std::size_t kPacketMax = 16 * 1024;  // AGENT_PACKET_BYTES_MAX
 inline constexpr int kBatch = 16;                     // packets at once: nobody's flood keeps others waiting
 inline constexpr int kLastWordsMax = 512;             // packets that are taken once the daemon wants no more
 
-// The first byte of what goes up (profd.agents.link).
+// The first byte of what goes up (profd.attached.agents.link).
 enum class Up : unsigned char {
   Packet = 0,
   TooMuch = 1,  // too long, or more descriptors than one

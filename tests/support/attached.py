@@ -232,6 +232,6 @@ def streamers(daemon: RunningDaemon) -> list[int]:
             continue
         with contextlib.suppress(OSError):
             command = Path("/proc", entry, "cmdline").read_bytes()
-            if b"profd.ingest.streamer" in command and str(daemon.socket).encode() in command:
+            if b"profd.attached.ingest.streamer" in command and str(daemon.socket).encode() in command:
                 found.append(int(entry))
     return found

@@ -15,13 +15,13 @@ import pytest
 from profd.capture.estimate import Headroom, HostHeadroom
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
-from profd.capture.model import Options, RawFile, Recording, State
 from profd.capture.outcome import StoredTrace
 from profd.capture.planner import Request, Settings
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.switch import Switch
-from profd.capture.traits import of_older
 from profd.journal.journal import Journal
+from profd.model.capture import Options, RawFile, Recording, State
+from profd.model.traits import of_older
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import (
     BY_PROCESS,

@@ -9,8 +9,8 @@ import os
 import socket
 from pathlib import Path
 
-from profd.agents.agent import Agent, Arm, Armed, ArmOrder
-from profd.agents.protocol import Kind, Packet, encode, parse_untrusted_packet
+from profd.attached.agents.agent import Agent, Arm, Armed, ArmOrder
+from profd.attached.agents.protocol import Kind, Packet, encode, parse_untrusted_packet
 
 LONG = 60.0
 MiB = 1 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profd.pipeline import store_trace
+from profd.importing.pipeline import store_trace
 from profd.query import Trace, open_trace
 
 

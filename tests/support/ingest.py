@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 import grpc
-from profd.capture.model import Loss
-from profd.ingest.chunk import Chunk, split_untrusted
-from profd.ingest.intake import Ingest
-from profd.ingest.pushed import Pushed
-from profd.ingest.streamers import Streamers
-from profd.metrics import Metrics
+from profd.attached.ingest.chunk import Chunk, split_untrusted
+from profd.attached.ingest.intake import Ingest
+from profd.attached.ingest.pushed import Pushed
+from profd.attached.ingest.streamers import Streamers
+from profd.disk.space import Claim, Space
+from profd.model.capture import Loss
 from profd.rpc.guard import Guard
 from profd.rpc.ingest import IngestServicer
 from profd.rpc.server import RpcServer
 from profd.store.catalog import TraceRecord
-from profd.store.space import Claim, Space
+from profd.telemetry.metrics import Metrics
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens

@@ -22,9 +22,9 @@ from typing import Any
 from google.protobuf import json_format
 from profd.errors import ProfdError
 from profd.offline import run_here
+from profd.questions.library import Library
 from profd.rpc.traces import TraceServicer
-from profd.store.library import Library
-from profd.store.meta import TraceMeta
+from profd.segments.meta import TraceMeta
 from profd.store.store import Store, StoreLimits
 from profd.trust import caller as callers
 from profd.trust.caller import Caller

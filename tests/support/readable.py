@@ -14,7 +14,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from profd.workers.identity import unreadable
+from profd.kernel.identity import unreadable
 
 NOBODY = 65534
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from profd.agents.protocol import Kind
-from profd.agents.registry import Registry
-from profd.agents.server import AgentServer
+from profd.attached.agents.protocol import Kind
+from profd.attached.agents.registry import Registry
+from profd.attached.agents.server import AgentServer
+from profd.attached.sdk.handover import Parts
+from profd.attached.sdk.source import SdkSource
 from profd.capture.death import DeathWatch
-from profd.capture.model import Loss, Options, RawFile, Recording, State
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.limits import MiB
+from profd.model.capture import Loss, Options, RawFile, Recording, State
 from profd.sources.base import Session
-from profd.sources.sdk.handover import Parts
-from profd.sources.sdk.source import SdkSource
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
@@ -32,7 +32,7 @@ ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 
 @dataclass
 class StandInIntake:
-    """As `profd.ingest` describes it."""
+    """As `profd.attached.ingest` describes it."""
 
     path: Path
     finished: asyncio.Event = field(default_factory=asyncio.Event)
@@ -47,7 +47,7 @@ class StandInIntake:
 
 @dataclass
 class StandInDrain:
-    """As `profd.ingest` describes it; `finish` waits for the test where it is told to."""
+    """As `profd.attached.ingest` describes it; `finish` waits for the test where it is told to."""
 
     intake: StandInIntake
     size: int

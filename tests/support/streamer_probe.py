@@ -16,7 +16,7 @@ import sys
 import threading
 
 from profclient.streamer.confine import confine
-from profd.ingest.streamer import shut_in
+from profd.attached.ingest.streamer import shut_in
 
 OTHER = int(sys.argv[1])
 CALLS = [int(number) for number in sys.argv[2].split(",")]

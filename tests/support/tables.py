@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind
-from profd.store.meta import TraceMeta
-from profd.store.writer import TraceWriter
+from profd.segments.meta import TraceMeta
+from profd.segments.writer import TraceWriter
 
 CATEGORIES = {
     "cpu_op": Kind.CPU_OP,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from profd import assembly, main
+from profd import main
+from profd.service import assembly
 from profd.sources.base import Source
 
 from tests.support.ticks_source import READINGS_MAX, TicksSource

@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from profd.capture.model import Loss, Options, Phase, RawFile, Reason, Recording, State
-from profd.capture.traits import Traits
 from profd.errors import ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held
 from profd.limits import CAPTURE_WINDOW_MAX_NS
+from profd.model.capture import Loss, Options, Phase, RawFile, Reason, Recording, State
+from profd.model.traits import Traits
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import (
     BY_PROCESS,

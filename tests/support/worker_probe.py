@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from profd.errors import BadInput
+from profd.kernel import identity
 from profd.store.store import Store, StoreLimits
-from profd.workers import identity
 from profd.workers.pool import WorkerPool
 
 from tests.support.attacks import JOBS

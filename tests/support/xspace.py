@@ -11,8 +11,8 @@ from typing import Any
 from profd.decode.xspace import XSpaceDecoder
 from profd.events import EventTable
 from profd.export import xspace
-from profd.pipeline import store_trace
-from profd.store.reader import TraceReader
+from profd.importing.pipeline import store_trace
+from profd.segments.reader import TraceReader
 from profproto.xspace import xplane_pb2
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from profd.capture.model import Options
 from profd.capture.ports import Identity
 from profd.errors import BadInput
+from profd.fairness.shares import Refused
 from profd.limits import (
     CAPTURE_ITERATIONS_MAX,
     CAPTURE_WINDOW_MAX_NS,
@@ -17,7 +17,7 @@ from profd.limits import (
     JAX_LAST_NS_MAX,
     REQUEST_ID_BYTES_MAX,
 )
-from profd.trust.shares import Refused
+from profd.model.capture import Options
 
 SAMPLE_HZ_MAX = 1000.0
 OVERHEAD_MIN = 0.001

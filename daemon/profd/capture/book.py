@@ -12,13 +12,13 @@ from typing import Any
 from profd.capture.failures import reason_of, sentence
 from profd.capture.ids import resolve
 from profd.capture.machine import Abandon, Machine, Stored
-from profd.capture.model import Reason, State
 from profd.capture.ports import Identity, Journal, Records, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key
 from profd.errors import BadInput, NotFound, ProfdError
 from profd.journal.journal import any_data
 from profd.limits import CAPTURES_KEPT_MAX, CAPTURES_KEPT_PER_UID_MAX
+from profd.model.capture import Reason, State
 from profd.targets.process import ProcessId
 
 log = logging.getLogger("profd.capture")

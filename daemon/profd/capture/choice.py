@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd.capture.estimate import Headroom, over_limit
-from profd.capture.model import Options, Reason, State, option_word
+from profd.model.capture import Options, Reason, State, option_word
 from profd.sources.base import Offer, Plan, Source
 from profd.sources.declaration import ByProcess, Declaration, Refuses, Unserved
 from profd.targets.process import Process

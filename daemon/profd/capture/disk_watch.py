@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from profd.capture.model import Reason
 from profd.errors import ProfdError
 from profd.limits import DISK_LOOK_SECONDS
+from profd.model.capture import Reason
 
 _IDLE_LOOKS: Final = 4  # a daemon without captures wakes up more rarely
 

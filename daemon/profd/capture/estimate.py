@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Options
+from profd.disk.space import Space
 from profd.errors import Exhausted
 from profd.limits import MiB
+from profd.model.capture import Options
 from profd.sources.base import Plan
-from profd.store.space import Space
 from profd.targets.memory import Memory
 from profd.targets.process import ProcessId
 

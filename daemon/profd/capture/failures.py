@@ -6,8 +6,8 @@ import errno
 import os
 from typing import Final
 
-from profd.capture.model import Reason
 from profd.errors import BadTrace, DiskFull, Exhausted, JobFailed, ProfdError
+from profd.model.capture import Reason
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

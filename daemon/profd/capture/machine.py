@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from profd.capture.model import Loss, Reason, Recording, State
 from profd.capture.outcome import StoredTrace, verdict
 from profd.capture.records import TargetRecord
+from profd.model.capture import Loss, Reason, Recording, State
 
 _RETRY: Final = "`profctl retry`"
 _RETRY_HELPS: Final = frozenset((Reason.WORKER_DIED, Reason.DISK_FULL, Reason.STORE_UNAVAILABLE))

@@ -21,7 +21,6 @@ from profd.capture.book import Book
 from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
-from profd.capture.model import Loss, Options, Reason, State
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Audit, BeginBeside, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
@@ -32,6 +31,7 @@ from profd.capture.switch import Switch
 from profd.capture.watch import Lease, Watchers
 from profd.errors import Denied, Exhausted, Unavailable
 from profd.limits import CAPTURE_WINDOW_MAX_NS
+from profd.model.capture import Loss, Options, Reason, State
 from profd.sources.base import Plan, Source
 from profd.targets.process import ProcessId
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from profd.capture.model import Loss, Phase, Reason, Recording, State
 from profd.capture.records import TargetRecord
-from profd.capture.shortfall import missing_gpu_records
+from profd.model.capture import Loss, Phase, Reason, Recording, State
+from profd.model.shortfall import missing_gpu_records
 
 
 @dataclass(frozen=True, slots=True)

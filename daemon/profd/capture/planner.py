@@ -13,11 +13,11 @@ from profd.capture import admission
 from profd.capture.choice import Choice, choose, in_order, in_turn, is_launcher
 from profd.capture.estimate import HostHeadroom
 from profd.capture.machine import Graces
-from profd.capture.model import Options, Reason, State
 from profd.capture.ports import Identity, Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, Exhausted, NotFound
 from profd.limits import CAPTURE_TARGETS_MAX
+from profd.model.capture import Options, Reason, State
 from profd.sources.base import Offer, Source
 from profd.targets import procfs
 from profd.targets import selector as selectors

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
-from profd.capture.model import Options, RawFile, Recording
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.store.space import Claim
+from profd.disk.space import Claim
+from profd.model.capture import Options, RawFile, Recording
 from profd.targets.process import Process, ProcessId
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from profd.capture.ports import Identity
+from profd.fairness.shares import Refused
 from profd.limits import RATES_USERS_MAX, RECORDED_SECONDS_PER_HOUR
-from profd.trust.shares import Refused
 
 _PER_SECOND: Final = RECORDED_SECONDS_PER_HOUR / 3600
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from profd.capture.model import Cost, Loss, Options, Phase, RawFile, Reason, State
-from profd.capture.traits import Traits, of_older
-from profd.decodable import decodable
 from profd.errors import BadInput
+from profd.model.capture import Cost, Loss, Options, Phase, RawFile, Reason, State
+from profd.model.decodable import decodable
+from profd.model.traits import Traits, of_older
 from profd.targets.process import Process, ProcessId
 
 # Worst last. A capture that ended badly for one target says so, whatever became of the others.

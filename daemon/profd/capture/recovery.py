@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from profd.capture.machine import Broke, Graces, Orphaned, Report, TakenOver
-from profd.capture.model import Loss, Reason, State
 from profd.capture.ports import Ended
 from profd.capture.run import TargetRun
 from profd.journal.journal import any_data
+from profd.model.capture import Loss, Reason, State
 from profd.targets.process import ProcessId
 
 Key = tuple[str, ProcessId]

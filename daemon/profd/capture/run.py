@@ -16,11 +16,11 @@ from pathlib import Path
 
 from profd.capture import machine as m
 from profd.capture.failures import reason_of, sentence
-from profd.capture.model import Options, RawFile, Reason, Recording, State
 from profd.capture.ports import BeginBeside, Ended, Journal, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
 from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
+from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Session, Source
 from profd.targets.process import Process
 

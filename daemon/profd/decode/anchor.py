@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from profd.decodable import decodable
+from profd.model.decodable import decodable
 
 TRAILER_BYTES_MAX: Final = 1 << 18
 ENDED_THREADS_MAX: Final = 4096

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from profd.events import Dictionary, EventTable, Flows, Tracks
-from profd.store.meta import TraceMeta
+from profd.segments.meta import TraceMeta
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Bundles to EventTable batches: the columns as they were stored, checked, and everything computed left to us.
 
-A bundle is a file from anywhere. Its archive is verified (profd.store.bundle),
+A bundle is a file from anywhere. Its archive is verified (profd.segments.bundle),
 what can be out of range is looked at here, and the tree and the links are
 built anew like those of any other input.
 """
@@ -20,14 +20,14 @@ from profd import limits
 from profd.decode.batch import Batch, Findings
 from profd.decode.bundle_meta import checked_tracks, provenance_of
 from profd.decode.shared import Numbers
+from profd.disk.files import disk
 from profd.errors import BadTrace
 from profd.events import NO_END, NO_ROW, DeviceType, Dictionary, EventTable, Flows, Kind, Tracks
 from profd.events.table import Array
-from profd.store.bundle import DERIVED, unpack
-from profd.store.files import disk
-from profd.store.meta import segment_file
-from profd.store.reader import TraceReader
-from profd.store.segment import Codes, open_parquet, reading
+from profd.segments.bundle import DERIVED, unpack
+from profd.segments.meta import segment_file
+from profd.segments.reader import TraceReader
+from profd.segments.segment import Codes, open_parquet, reading
 
 # What decoders give rows; it is written into exports as it is.
 _PHASES: Final = np.isin(np.arange(256), list(b"\0XBbneiICP"))

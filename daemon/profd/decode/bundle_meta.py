@@ -7,11 +7,11 @@ import re
 from typing import Any, Final
 
 from profd import limits
-from profd.capture.model import Cost, Loss, Phase
 from profd.decode.shared import Numbers, SharedTracks
 from profd.errors import BadTrace
 from profd.events import Tracks
-from profd.store.meta import TraceMeta
+from profd.model.capture import Cost, Loss, Phase
+from profd.segments.meta import TraceMeta
 
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TEXTS_MAX: Final = 1000  # of a list, such as the warnings

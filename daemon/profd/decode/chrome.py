@@ -27,7 +27,7 @@ from profd.decode.inflate import Slices
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace
 from profd.events import NO_ROW, ArgColumn, DeviceType, Dictionary, EventTable, Flows, Tracks
-from profd.store.read_ahead import read_ahead
+from profd.segments.read_ahead import read_ahead
 
 DICTIONARIES: Final = ("name", "cat", "stack", "module", "inputs", "flow_id")
 _EVENT_CODES: Final = {name: name for name in ("name", "cat", "stack", "module", "inputs")}

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from profd import limits
-from profd.chunk_header import CODEC_ZSTD, Header
+from profd.decode.chunk_header import CODEC_ZSTD, Header
 
 try:
     from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14

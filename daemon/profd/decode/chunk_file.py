@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from profd import limits
-from profd.chunk_header import CODEC_NONE, CODEC_ZSTD, CRC_FROM, HEADER, MAGIC, Header
+from profd.decode.chunk_header import CODEC_NONE, CODEC_ZSTD, CRC_FROM, HEADER, MAGIC, Header
 from profd.errors import BadTrace
 
 _TIME_MAX: Final = 1 << 61  # 73 years after 1970: no sum of a few such times overflows

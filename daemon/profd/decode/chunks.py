@@ -19,12 +19,12 @@ import numpy as np
 
 from profd import limits
 from profd._scan import ChunkReader
-from profd.chunk_header import Header
 from profd.decode.batch import Batch, Findings
 from profd.decode.chunk_args import Arguments
 from profd.decode.chunk_bodies import bodies, inflate
 from profd.decode.chunk_file import ChunkFile
 from profd.decode.chunk_frames import OpenFrames
+from profd.decode.chunk_header import Header
 from profd.decode.op_inputs import Malformed, signature
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace, Exhausted

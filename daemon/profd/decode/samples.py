@@ -22,12 +22,12 @@ import msgspec
 import numpy as np
 
 from profd import limits
-from profd.decodable import decodable
 from profd.decode import anchor
 from profd.decode.batch import Batch, Findings
 from profd.decode.shared import SharedTracks
 from profd.errors import BadTrace, Exhausted
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
+from profd.model.decodable import decodable
 
 SLICE_BYTES: Final = 4 << 20
 BATCH_ROWS: Final = 1 << 16

@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 from typing import BinaryIO, Final
 
-from profd.chunk_header import MAGIC as CHUNK_MAGIC
+from profd.decode.chunk_header import MAGIC as CHUNK_MAGIC
 from profd.decode.inflate import GZIP_MAGIC
 from profd.decode.sqlite_file import MAGIC
 from profd.decode.xspace_sniff import looks_like
 from profd.errors import BadTrace
-from profd.store.bundle import is_bundle
+from profd.segments.bundle import is_bundle
 
 ACCEPTED: Final = (
     'a Chrome or Kineto trace (JSON: {"traceEvents": [...]} or an array of events), plain or gzip, '

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from profd import limits
+from profd.disk.files import disk
 from profd.errors import BadTrace
-from profd.store.files import disk
 
 MAGIC: Final = b"SQLite format 3\x00"
 ROWS_AT_ONCE: Final = 1 << 14

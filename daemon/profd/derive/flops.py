@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from profd import _engine
-from profd.decodable import decodable
 from profd.events import NO_CODE
 from profd.events.table import Array
+from profd.model.decodable import decodable
 
 # A product of hostile dimensions is an absurd float, never an endless integer.
 _DIMS_MAX: Final = 16

@@ -1,6 +1,6 @@
 """A stored trace as one file for a colleague: `profctl import` reads it back, nothing lost.
 
-The archive is described in `profd.store.bundle`. A whole trace is copied as the
+The archive is described in `profd.segments.bundle`. A whole trace is copied as the
 store holds it; what is cut or redacted is written anew, without what an import
 computes (the tree, links, self times).
 """
@@ -18,15 +18,15 @@ from typing import BinaryIO, Final
 import msgspec
 import numpy as np
 
+from profd.disk.files import disk
 from profd.events import NO_ROW, EventTable, Flows
 from profd.export.redact import RedactedReader
 from profd.export.rows import numbers, tables
-from profd.store.bundle import BLOCK_BYTES, DERIVED, MANIFEST, VERSION, VERSION_FILE
-from profd.store.files import disk
-from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_struct
-from profd.store.reader import TraceReader, Window
-from profd.store.segment import reading
-from profd.store.writer import TraceWriter
+from profd.segments.bundle import BLOCK_BYTES, DERIVED, MANIFEST, VERSION, VERSION_FILE
+from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_struct
+from profd.segments.reader import TraceReader, Window
+from profd.segments.segment import reading
+from profd.segments.writer import TraceWriter
 from profd.workers.jobs import Progress
 
 _COPY_BYTES: Final = 1 << 20

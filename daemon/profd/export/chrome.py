@@ -23,7 +23,7 @@ from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
 from profd.export.links import flows_of
 from profd.export.rows import numbers, tables, without_lists
 from profd.query import rules
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
 _REQUIRED: Final = ("name", "cat", "thread", "kind", "phase", "start", "end")

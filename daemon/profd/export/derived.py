@@ -9,7 +9,7 @@ from typing import Final
 from profd.derive.timeline.current import derive
 from profd.limits import QUERY_ROWS_MAX
 from profd.query.space import is_xspace, read_space
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 
 CATEGORY: Final = "profd.derived"  # by which an import knows them and leaves them out: they are no events
 _NS: Final = 1000  # ps

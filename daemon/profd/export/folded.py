@@ -15,7 +15,7 @@ import numpy as np
 from profd import _engine
 from profd.export.spans import read_spans, track_titles
 from profd.export.stacks import Stacks, own_time
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
 _ESCAPES: Final = str.maketrans({";": ":", "\n": " ", "\r": " "})

@@ -13,7 +13,7 @@ from profd.derive.steps import STEP_COLUMNS
 from profd.errors import BadInput
 from profd.export.redact import RedactedReader
 from profd.query.steps import StepMarks, why_none
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress, imported
 
 

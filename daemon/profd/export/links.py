@@ -10,7 +10,7 @@ from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.events import NO_ROW, Dictionary, EventTable, Flows
 from profd.events.table import Array
 from profd.limits import QUERY_ROWS_MAX
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 _CATEGORY: Final = FLOW_CATEGORIES[0]
 

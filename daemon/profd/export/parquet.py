@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from profd.events import COLUMNS, NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.export.rows import numbers, tables
-from profd.store.columns import arg_type, column_type, encode_arg, encode_column
-from profd.store.reader import TraceReader, Window
-from profd.store.segment_writer import ArgNames
+from profd.segments.columns import arg_type, column_type, encode_arg, encode_column
+from profd.segments.reader import TraceReader, Window
+from profd.segments.segment_writer import ArgNames
 from profd.workers.jobs import Progress
 
 _WORDS: Final = pa.dictionary(pa.int32(), pa.string())

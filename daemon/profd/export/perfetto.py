@@ -22,7 +22,7 @@ from profd.export.perfetto_notes import NOTE_COLUMNS, Interned, Notes, counter_v
 from profd.export.perfetto_tracks import Lanes, TrackTable
 from profd.export.rows import numbers, tables, without_lists
 from profd.query import rules
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
 _COLUMNS: Final = ("name", "cat", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "value", *NOTE_COLUMNS)

@@ -20,7 +20,7 @@ from profd.events.table import Array
 from profd.export import wire
 from profd.export.spans import read_spans, track_titles
 from profd.export.stacks import Stacks, own_time
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
 # `file.py(12): function`, as torch.profiler and our sampler name Python functions.

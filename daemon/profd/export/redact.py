@@ -21,9 +21,9 @@ import numpy as np
 from profd.events import NO_CODE, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import ArgColumn
 from profd.query import rules
-from profd.store.columns import CODED_ARGS
-from profd.store.meta import TraceMeta
-from profd.store.reader import TraceReader
+from profd.segments.columns import CODED_ARGS
+from profd.segments.meta import TraceMeta
+from profd.segments.reader import TraceReader
 
 PATHS: Final = "paths"  # files and directories, wherever they stand
 VALUES: Final = "values"  # arguments of events, Concrete Inputs, the command line

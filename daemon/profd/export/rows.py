@@ -9,8 +9,8 @@ import numpy as np
 
 from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Kind
 from profd.events.table import Array
-from profd.store.columns import LIST_ARG
-from profd.store.reader import TraceReader, Window
+from profd.segments.columns import LIST_ARG
+from profd.segments.reader import TraceReader, Window
 
 
 def tables(

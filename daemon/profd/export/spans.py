@@ -10,7 +10,7 @@ from profd.events import NO_END, NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.whole import check_size
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 
 SPAN_COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "process", "device_type", "linked")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from profd.events.table import Array
 from profd.export.spans import Spans, read_spans, track_titles
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"

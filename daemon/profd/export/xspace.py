@@ -23,7 +23,7 @@ from profd.export.rows import tables, without_lists
 from profd.export.xspace_plane import Plane, StatType, device_plane, text
 from profd.limits import XSPACE_BYTES_MAX
 from profd.query.whole import check_size
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
 _ROWS_AT_ONCE: Final = 1 << 14  # their stats are Python objects meanwhile

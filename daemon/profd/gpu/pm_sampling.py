@@ -21,7 +21,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Loss, Options, RawFile, Recording
 from profd.capture.ports import BeginBeside, Beside
 from profd.gpu.checks import Check
 from profd.gpu.holders import Holder, HolderKind
@@ -29,6 +28,7 @@ from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import GpuId, Held, Lease
 from profd.gpu.pm_sampler import OLDEST, PACKAGE
 from profd.limits import PM_LINE_BYTES_MAX, PM_SAMPLES_MAX
+from profd.model.capture import Loss, Options, RawFile, Recording
 from profd.targets.process import Process
 
 METRICS: Final = (

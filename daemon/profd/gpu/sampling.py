@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Options, RawFile, Recording
 from profd.gpu.gpm import Gpm
 from profd.gpu.nvml import Nvml
 from profd.gpu.tracks import Tracks
+from profd.model.capture import Options, RawFile, Recording
 from profd.targets.process import Process
 
 SAMPLE_INTERVAL_NS: Final = 100_000_000  # ten a second: the driver's own averages are over 1/6 to 1 s

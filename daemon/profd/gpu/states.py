@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from profd.capture.model import Reason
 from profd.limits import GPU_HOLDER_CHARS_MAX
+from profd.model.capture import Reason
 
 
 class GpuState(StrEnum):

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import RawFile
+from profd.disk.eviction import Held, victims
+from profd.disk.files import disk
+from profd.disk.space import Claim, Space, Urgency, alone
 from profd.errors import BadInput
 from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
-from profd.store.eviction import Held, victims
-from profd.store.files import disk
-from profd.store.space import Claim, Space, Urgency, alone
+from profd.model.capture import RawFile
 from profd.targets.process import ProcessId
 
 NOTE: Final = ".recording.json"

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from profd.kernel.sealed import sealed
 from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS, OBSERVER_TASKS_MAX
 from profd.observers.tasks import Tasks
 from profd.observers.torch_of import Wanted, still_there
-from profd.sealed import sealed
 from profd.targets import procfs
 from profd.workers.listener import kernel_is
 

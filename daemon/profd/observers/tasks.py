@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from profd import bpf
+from profd.kernel import bpf
 from profd.limits import OBSERVER_TASKS_MAX
 from profd.workers.listener import Listener, Question
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.errands.child import NoAnswer
-from profd.errands.office import errands
 from profd.targets import procfs
+from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.office import errands
 from profd.targets.mapped import parse_maps, read
 from profd.targets.process import Process
 

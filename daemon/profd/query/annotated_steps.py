@@ -15,7 +15,7 @@ from profd.errors import Exhausted
 from profd.events import NO_END
 from profd.query import rules
 from profd.query.space import is_xspace, numbers_of, read_space, spellings
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 ANNOTATION: Final = "StepTraceAnnotation"
 _LEVEL: Final = "_r"

@@ -19,8 +19,8 @@ from profd.events import COLUMNS, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.query.view import durations
 from profd.query.whole import check_size
-from profd.store.columns import encode_column
-from profd.store.reader import TraceReader
+from profd.segments.columns import encode_column
+from profd.segments.reader import TraceReader
 
 # Of the columns of a trace that are called otherwise here: END is a word of SQL's.
 RENAMED: Final = {"start": "start_ns", "end": "end_ns", "self_time": "self_ns"}

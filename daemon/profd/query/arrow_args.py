@@ -15,8 +15,8 @@ from profd.errors import Exhausted
 from profd.events import ArgColumn
 from profd.limits import SQL_ARGS_MAX
 from profd.query.whole import check_size
-from profd.store.columns import LIST_ARG
-from profd.store.reader import TraceReader
+from profd.segments.columns import LIST_ARG
+from profd.segments.reader import TraceReader
 
 _SCHEMA: Final = pa.schema(
     [

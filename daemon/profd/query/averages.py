@@ -20,7 +20,7 @@ from profd.query import event_times, rules, view
 from profd.query.grouping import Labels, by_module, by_node, by_shapes, by_stack
 from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
 from profd.query.whole import whole
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 SORT_KEYS: Final = (
     "self_cpu_time_total",

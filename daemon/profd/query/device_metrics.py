@@ -12,7 +12,7 @@ from profd.events.table import Array
 from profd.gpu.tracks import CATEGORY
 from profd.query import rules
 from profd.query.partition import Partition
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 METRICS_MAX: Final = 1024  # tracks; more are made up
 _COLUMNS: Final = ("name", "cat", "kind", "process", "value")

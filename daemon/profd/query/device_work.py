@@ -12,7 +12,7 @@ from profd.events.table import Array
 from profd.query import rules
 from profd.query.devices import DEVICE_WORK
 from profd.query.whole import check_size
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 _COLUMNS: Final = (
     "name", "kind", "device_type", "device", "stream", "start", "end", "linked", "correlation", "bytes",

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from profd.capture.shortfall import missing_gpu_records
 from profd.events import NO_END, DeviceType, EventTable, Kind
 from profd.events.table import Array
+from profd.model.shortfall import missing_gpu_records
 from profd.query import rules
 from profd.query.view import durations
 

@@ -27,7 +27,7 @@ from profd.query.recorded import recorded_calls
 from profd.query.steps import StepMarks
 from profd.query.view import durations
 from profd.query.whole import check_size
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 BY: Final = ("name", "path", "module")
 NO_MODULE: Final = "(no module)"

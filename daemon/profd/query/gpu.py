@@ -15,7 +15,7 @@ from profd.query.device_work import DeviceWork, device_work
 from profd.query.devices import DEVICES_MAX
 from profd.query.intervals import Sweep, merged
 from profd.query.partition import Partition
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 STREAMS_MAX: Final = 1024  # shown; further ones count for their device, as one stream
 COPIES_MAX: Final = 1024  # names on devices that are shown, those that took longest

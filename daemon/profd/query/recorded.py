@@ -18,7 +18,7 @@ from profd.events.table import Array
 from profd.limits import QUERY_ROWS_MAX
 from profd.query import rules
 from profd.query.view import Calls, durations, nest
-from profd.store.join import join
+from profd.segments.join import join
 
 RECORDED_COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type")
 

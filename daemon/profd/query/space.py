@@ -15,7 +15,7 @@ from profd.errors import BadInput
 from profd.events import NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.query.whole import check_size
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 _COLUMNS: Final = ("name", "kind", "start", "end", "start_ps", "end_ps", "thread", "correlation")
 _METADATA: Final = "@metadata_id"

@@ -27,7 +27,7 @@ from profd.limits import (
 )
 from profd.query.arrow import TABLES
 from profd.query.arrow_args import named_in
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 _CONFIG: Final[dict[str, Any]] = {
     "enable_external_access": "false",

@@ -16,9 +16,9 @@ from profd.query.annotated_steps import annotated_steps, ops_of_steps
 from profd.query.devices import DEVICE_WORK, is_launch_name
 from profd.query.space import is_xspace
 from profd.query.view import durations
-from profd.store.join import join
-from profd.store.meta import TraceMeta
-from profd.store.reader import TraceReader
+from profd.segments.join import join
+from profd.segments.meta import TraceMeta
+from profd.segments.reader import TraceReader
 
 NO_STEPS: Final = (
     "none found: mark them with profclient.step() (JAX: StepTraceAnnotation), or record two optimizer steps or more"

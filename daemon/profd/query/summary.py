@@ -15,8 +15,8 @@ from profd.events.table import Array
 from profd.query.averages import Average, Grouping, averages_of_trace
 from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounter, EventCounts, gpu_shortfall
 from profd.query.steps import StepMarks, why_none
-from profd.store.meta import TraceMeta
-from profd.store.reader import TraceReader
+from profd.segments.meta import TraceMeta
+from profd.segments.reader import TraceReader
 
 TOP_ROWS: Final = 5
 _SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS, *MEMORY_COLUMNS)))

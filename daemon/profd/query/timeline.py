@@ -16,7 +16,7 @@ from profd.derive.timeline.lines import NAMES, DerivedLine, What
 from profd.events import NO_END
 from profd.query.space import derived_lines, is_xspace, read_space
 from profd.query.torch_space import torch_space
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 CURRENT: Final = "current"
 CLASSIC: Final = "classic"

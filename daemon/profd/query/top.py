@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from profd.query.averages import Grouping, averages_of_trace, sort_averages
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 
 def top(

@@ -20,7 +20,7 @@ from profd.query.grouping import by_module
 from profd.query.steps import StepMarks
 from profd.query.view import nest
 from profd.query.whole import whole
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 _COLUMNS: Final = (
     *("name", "kind", "cat", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type", "device", "linked"),

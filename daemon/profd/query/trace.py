@@ -19,9 +19,9 @@ from profd.query.grouping import STACK_FRAMES_MAX
 from profd.query.report import ROW_LIMIT, SOURCE_WIDTH_MAX, text_table
 from profd.query.steps import steps_of_trace
 from profd.query.summary import summarise
+from profd.segments.meta import META_FILE
+from profd.segments.reader import TraceReader
 from profd.store.ids import is_id
-from profd.store.meta import META_FILE
-from profd.store.reader import TraceReader
 
 STACK_METRICS: Final = ("self_cpu_time_total", "self_device_time_total", "self_cuda_time_total", "self_xpu_time_total")
 _SEPARATORS: Final = str.maketrans(" ;\t\n", "____")

@@ -15,7 +15,7 @@ from profd.errors import BadInput
 from profd.events import COLUMNS, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.query.whole import whole
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 TREE_COLUMNS: Final = (
     "parent",

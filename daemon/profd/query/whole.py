@@ -7,7 +7,7 @@ from collections.abc import Collection
 from profd.errors import Exhausted
 from profd.events import EventTable
 from profd.limits import QUERY_ROWS_MAX
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 
 def check_size(rows: int, instead: str = "ask with --raw, or narrow it with --window") -> None:

@@ -6,8 +6,8 @@ from typing import Final
 
 from profd.errors import BadInput
 from profd.limits import SQL_ROWS_MAX, SQL_TEXT_BYTES_MAX
-from profd.questions.arguments import Flag, Integer, Text, Texts, Trace
-from profd.questions.question import AnswerKind, Cost, Question
+from profd.model.arguments import Flag, Integer, Text, Texts, Trace
+from profd.model.question import AnswerKind, Cost, Question
 
 VALUE, ROWS, BYTES = AnswerKind
 

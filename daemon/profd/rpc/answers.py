@@ -7,9 +7,9 @@ import json
 from collections.abc import AsyncGenerator, Callable
 
 from profd.limits import RPC_CHUNK_BYTES
-from profd.questions.question import Cost
+from profd.model.question import Cost
+from profd.questions.library import Asked, Library
 from profd.rpc.stream import streamed
-from profd.store.library import Asked, Library
 from profd.trust import caller as callers
 
 Crowded = Callable[[int], bool]  # whether others than this uid wait for a worker

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from profd import limits
-from profd.trust.rates import Rate, Rates
-from profd.trust.shares import Holder, Refused, Share, Shares
+from profd.fairness.rates import Rate, Rates
+from profd.fairness.shares import Holder, Refused, Share, Shares
 
 _CALLS: Final = Share(
     "calls", "calls", limits.CALLS_PER_UID_MAX, limits.CALLS_MAX, limits.CALLS_RESERVED, retry_seconds=5

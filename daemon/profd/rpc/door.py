@@ -15,11 +15,12 @@ import socket
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profd import limits, nobody
+from profd import limits
 from profd._host import Door
-from profd.rare_line import RareLine
+from profd.fairness.rare_line import RareLine
+from profd.fairness.shares import Refused
+from profd.kernel import nobody
 from profd.rpc.errors import METADATA_KEY, detail, status_code
-from profd.trust.shares import Refused
 
 _DESCRIPTORS: Final = 3  # of a connection: the client's, ours to gRPC, gRPC's
 _RETRY_SECONDS: Final = 1

@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 
 from profd.errors import Exhausted, ProfdError
-from profd.trust.shares import Refused
+from profd.fairness.shares import Refused
 
 METADATA_KEY: Final = "profd-error"
 # gRPC peers refuse metadata above 8 kB. The message travels twice: percent-encoded, and as escaped JSON.

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from profd import nobody
 from profd.errors import BadInput, Denied, ProfdError
+from profd.fairness.shares import Holder, Refused
+from profd.kernel import nobody
 from profd.limits import RECEIVE_SECONDS
-from profd.metrics import Metrics
 from profd.rpc.calls import STREAM, Calls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
+from profd.telemetry.metrics import Metrics
 from profd.trust import caller as callers
 from profd.trust.caller import Caller
-from profd.trust.shares import Holder, Refused
 from profd.trust.token import Tokens, Unidentified
 
 TOKEN_KEY: Final = "profd-token"  # noqa: S105 - the name of a metadata key

@@ -18,7 +18,7 @@ from profproto.v1 import host_pb2_grpc
 
 from profd import __version__
 from profd.capture.switch import Switch
-from profd.doctor import Finding
+from profd.host.doctor import Finding
 from profd.sources.base import Source
 
 

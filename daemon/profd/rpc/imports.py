@@ -8,11 +8,11 @@ from typing import BinaryIO, Final
 
 from profproto.v1 import trace_pb2 as pb
 
+from profd.disk.space import Claim
 from profd.errors import BadInput, BadTrace, Exhausted
+from profd.importing.ingest import format_of
 from profd.limits import IMPORT_BYTES_MAX, IMPORT_IDLE_SECONDS
 from profd.rpc.translate import text
-from profd.store.ingest import format_of
-from profd.store.space import Claim
 
 LABEL_CHARS_MAX: Final = 255
 

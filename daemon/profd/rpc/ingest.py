@@ -17,11 +17,11 @@ from typing import Final
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc
 
-from profd import nobody
-from profd.chunk_header import VERSIONS
+from profd.attached.ingest.intake import Ingest, Intake
+from profd.attached.ingest.pushed import Pushed
+from profd.decode.chunk_header import VERSIONS
 from profd.errors import BadInput, Denied, Unavailable
-from profd.ingest.intake import Ingest, Intake
-from profd.ingest.pushed import Pushed
+from profd.kernel import nobody
 from profd.limits import (
     INGEST_CHUNK_BYTES_MAX,
     INGEST_CREDIT_BYTES,

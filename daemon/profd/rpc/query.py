@@ -13,12 +13,12 @@ from profproto.v1 import query_pb2_grpc
 
 from profd.errors import BadInput
 from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX
-from profd.questions.arguments import Argument
-from profd.questions.question import Question
+from profd.model.arguments import Argument
+from profd.model.question import Question
+from profd.questions.library import Asked, Library
 from profd.questions.table import QUESTIONS
 from profd.rpc.answers import Crowded, pieces
 from profd.rpc.traces import trace_message
-from profd.store.library import Asked, Library
 from profd.trust import caller as callers
 
 

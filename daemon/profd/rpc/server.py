@@ -14,9 +14,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from profd import passed
 from profd.errors import BadInput
-from profd.instance import remove_socket
+from profd.host.instance import remove_socket
+from profd.kernel import passed
 from profd.limits import CALLS_PER_UID_MAX, INGEST_CALLS_PER_UID_MAX, RPC_MESSAGE_BYTES_MAX
 from profd.rpc.door import Counts, Entrance
 from profd.rpc.guard import Guard

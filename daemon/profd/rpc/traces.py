@@ -16,13 +16,13 @@ from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
+from profd.importing.ingest import format_of
+from profd.questions.library import Asked, Library
 from profd.rpc.answers import Crowded, pieces
 from profd.rpc.imports import received
 from profd.rpc.in_turn import InTurn
 from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
-from profd.store.ingest import format_of
-from profd.store.library import Asked, Library
 from profd.trust import caller as callers
 
 LIST_MAX: Final = 1000

@@ -7,11 +7,11 @@ from typing import Final, Protocol
 
 from profproto.v1 import capture_pb2 as pb
 
-from profd.capture.model import Options
 from profd.capture.planner import Sighting, TargetPlan
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
 from profd.limits import STRING_BYTES_MAX
+from profd.model.capture import Options
 from profd.targets.selector import Selector
 
 WORD_CHARACTERS_MAX: Final = 256  # a user, a job id, a source's name

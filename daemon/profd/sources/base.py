@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
+from profd.disk.space import Claim, alone
 from profd.gpu.leases import Held
 from profd.limits import PICKUP_BYTES_MAX
+from profd.model.capture import Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.declaration import Declaration
-from profd.store.space import Claim, alone
 from profd.targets.process import Process
 
 

@@ -1,7 +1,7 @@
 """What a source says of itself, once: its rank, an answer for every option, and what its traces are like.
 
 The daemon decides by it: which source is taken (`capture/choice.py`), what of a request is refused or not honoured, and
-what a stored trace can be asked (`capture/traits.py`). A source has no list of its own of what it cannot do: an option
+what a stored trace can be asked (`model/traits.py`). A source has no list of its own of what it cannot do: an option
 without an answer is an error of mypy, and of `tests/unit/profd/sources/test_declarations.py`.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from profd.capture.model import CommonOptions, SamplingOptions, ServerOptions, TorchOptions
-from profd.capture.traits import Traits
+from profd.model.capture import CommonOptions, SamplingOptions, ServerOptions, TorchOptions
+from profd.model.traits import Traits
 
 
 class Answer:

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from profd.capture.model import Loss
-from profd.decodable import decodable
+from profd.disk.eviction import Held
+from profd.disk.files import disk
 from profd.errors import Exhausted, ProfdError, Unavailable
-from profd.store.eviction import Held
-from profd.store.files import disk
-from profd.store.meta import TraceMeta, decode_struct, encode_struct
+from profd.model.capture import Loss
+from profd.model.decodable import decodable
+from profd.segments.meta import TraceMeta, decode_struct, encode_struct
 
 CATALOG_FILE: Final = "catalog.sqlite"
 SCHEMA_VERSION: Final = 1

@@ -7,10 +7,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from profd.capture.traits import is_recorder
 from profd.errors import BadInput, Exhausted
-from profd.store.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta
-from profd.workers import identity
+from profd.kernel import identity
+from profd.model.traits import is_recorder
+from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta
 
 _FIXED_FILES: Final = frozenset({META_FILE, FLOWS_FILE, LATE_FILE})
 # What the events are like: only the worker has seen them. All else is the daemon's to say.

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from profd.disk.files import disk
 from profd.errors import Unavailable
-from profd.store.files import disk
 
 LOCK_FILE: Final = "store.lock"
 OFFLINE_WAIT_SECONDS: Final = 10.0  # for another offline verb; a daemon is not waited for

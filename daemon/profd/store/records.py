@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from profd.disk.files import disk, read_bounded, sync, write_atomic
 from profd.errors import BadInput, NotFound
 from profd.limits import RECORD_BYTES_MAX
-from profd.store.files import disk, read_bounded, sync, write_atomic
 
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")
 

@@ -23,7 +23,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from profd.disk.eviction import Held, Preview, victims
+from profd.disk.files import disk, sync, write_atomic
+from profd.disk.space import Space, Urgency
 from profd.errors import BadInput, Exhausted, NotFound
+from profd.kernel import identity
 from profd.limits import (
     DISK_FREE_SHARE_MIN,
     DISK_UID_SHARE,
@@ -33,18 +37,14 @@ from profd.limits import (
     STORE_BYTES_DEFAULT,
     STORE_SHARE_DEFAULT,
 )
+from profd.segments.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.store import rebuild
 from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
-from profd.store.eviction import Held, Preview, victims
-from profd.store.files import disk, sync, write_atomic
 from profd.store.handover import hand_to_workers, merged, verified
 from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
-from profd.store.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.store.records import Records
-from profd.store.space import Space, Urgency
-from profd.workers import identity
 
 log = logging.getLogger("profd.store")
 

@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Final
 
 from profd import _host
+from profd.fairness.rare_line import RareLine
 from profd.limits import (
     PROC_SIGHT_SECONDS,
     PROC_STUCK_MAX,
@@ -28,7 +29,6 @@ from profd.limits import (
     PROC_WAIT_SECONDS_MIN,
     PROC_WAIT_SECONDS_PER_UID,
 )
-from profd.rare_line import RareLine
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from profd.errands.child import NoAnswer
-from profd.errands.office import errands
+from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.office import errands
 
 _PATHS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
 _VERSION: Final = re.compile(rb"^__version__ = '([0-9A-Za-z.+_-]{1,64})'", re.MULTILINE)

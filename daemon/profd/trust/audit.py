@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.fairness.rare_line import RareLine
 from profd.limits import AUDIT_FILE_BYTES_MAX, AUDIT_INTERVAL_SECONDS, AUDIT_KEPT_BYTES_MAX
-from profd.rare_line import RareLine
 from profd.trust import caller as callers
 from profd.trust.audit_copy import Copier
 from profd.trust.audit_files import AuditFiles

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from profd.fairness.rare_line import RareLine
 from profd.limits import AUDIT_COPIES_WAITING_MAX
-from profd.rare_line import RareLine
 
 JOURNALD: Final = Path("/run/systemd/journal/socket")
 SYSLOG: Final = Path("/dev/log")

@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from profd.decodable import decodable
 from profd.limits import AUDIT_FILES_KEPT
+from profd.model.decodable import decodable
 
 _OLD: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _APPEND: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | _OLD

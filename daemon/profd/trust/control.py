@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd import __version__
+from profd.fairness.rates import Rate, Rates
+from profd.fairness.shares import Holder, Refused, Share, Shares
 from profd.limits import (
     CONTROL_CONNECTIONS_BURST,
     CONTROL_CONNECTIONS_MAX,
@@ -29,8 +31,6 @@ from profd.limits import (
 )
 from profd.trust.caller import Caller
 from profd.trust.identify import Silent, peer, peer_process
-from profd.trust.rates import Rate, Rates
-from profd.trust.shares import Holder, Refused, Share, Shares
 from profd.trust.token import Tokens
 
 _ACCEPT_BATCH: Final = 64  # per wake-up, so that a flood of connections cannot hold the loop

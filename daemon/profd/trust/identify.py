@@ -14,7 +14,7 @@ import socket
 import struct
 from typing import Final
 
-from profd import nobody
+from profd.kernel import nobody
 from profd.targets import procfs
 from profd.targets.starts import starts
 from profd.trust.caller import Caller

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from profd.questions.question import Cost
+from profd.fairness.shares import Holder
+from profd.model.question import Cost
 from profd.questions.table import QUESTIONS
 from profd.trust import caller as callers
-from profd.trust.shares import Holder
 from profd.workers.pool import OnProgress, WorkerPool
 from profd.workers.turns import Kind, Turn
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from profd import bpf
+from profd.kernel import bpf
 
 # name, number on x86_64, number on aarch64 (-1: there is none). The most frequent first: kernels before 5.11
 # walk the filter at every call.

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from profd import errors
 from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
+from profd.kernel.identity import WorkerIdentity
+from profd.kernel.rights import received_descriptors
 from profd.limits import WORKER_STDERR_BYTES, MiB
-from profd.rights import received_descriptors
 from profd.workers import confine, frames
 from profd.workers.gate import Gate
-from profd.workers.identity import WorkerIdentity
 from profd.workers.unknown_calls import UnknownCalls
 
 # glibc gives arrays of megabytes back to the kernel one by one, and each fault to get them again costs

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from profd.disk.copying import data_of
 from profd.errors import Exhausted
 from profd.limits import (
     DECODE_CPU_LOOK_SECONDS,
@@ -20,7 +21,6 @@ from profd.limits import (
     PICKUP_PIECES_MAX,
     MiB,
 )
-from profd.trust.copying import data_of
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _UTIME: Final = 11  # in /proc/PID/stat, behind the name; stime is the next

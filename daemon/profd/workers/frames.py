@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from profd.rights import received_descriptors
+from profd.kernel.rights import received_descriptors
 
 HEADER: Final = struct.Struct(">II")
 FRAME_BYTES_MAX: Final = 64 << 20  # JSON of one job's arguments or result

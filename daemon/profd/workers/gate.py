@@ -19,10 +19,10 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from profd.disk.files import disk
 from profd.errors import NotFound
+from profd.kernel.identity import WorkerIdentity
 from profd.questions.table import DIRECTORIES
-from profd.store.files import disk
-from profd.workers.identity import WorkerIdentity
 
 _STAGING: Final = "staging"  # the argument of a job that names a directory to write
 

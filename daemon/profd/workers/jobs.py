@@ -24,11 +24,11 @@ JOBS: Final[dict[str, str]] = {
     # args: files [{"format": a name of decode/open.py, "label": str, "fd": index}], staging (directory, exists,
     #       empty), meta (what the trace is to say of itself). -> events, gpu_events, start_ns, end_ns,
     #       bytes, lost [{stage, reason, count}], warnings, truncated
-    "store_trace": "profd.pipeline:store_trace",
-    # args and result: `query/jobs.py`.
+    "store_trace": "profd.importing.pipeline:store_trace",
+    # args and result: `questions/answer.py`.
     **{question.name: question.function for question in QUESTIONS.values()},
 }
-_ANSWER: Final = "profd.query.jobs:answer"
+_ANSWER: Final = "profd.questions.answer:answer"
 
 
 def find(name: str, jobs: Mapping[str, str] = JOBS) -> Job:

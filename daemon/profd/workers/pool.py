@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from profd import limits
 from profd.errors import JobFailed, WorkerDied
+from profd.fairness.shares import Share, Shares
+from profd.kernel import identity as identities
 from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
-from profd.trust.shares import Share, Shares
 from profd.workers import cpu, gate
-from profd.workers import identity as identities
 from profd.workers.child import Child, Settings, WorkerGone
 from profd.workers.jobs import JOBS
 from profd.workers.turns import OURS, Kind, Turn, Turns

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Final, Generic, TypeVar
 
 from profd.errors import Unavailable
-from profd.trust.shares import Holder
+from profd.fairness.shares import Holder
 
 Place = TypeVar("Place")
 

@@ -12,7 +12,7 @@ from profd.derive.timeline.current import derive
 from profd.derive.timeline.lines import NAMES, What
 from profd.query.space import read_space
 from profd.query.steps import steps_of_trace
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 from profproto.xspace import hlo_pb2, xplane_pb2
 
 from tests.support.importing import import_trace

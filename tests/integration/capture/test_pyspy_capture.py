@@ -15,13 +15,13 @@ import pytest
 from profd.capture.death import DeathWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
-from profd.capture.model import Options, Reason, State
 from profd.capture.planner import Request, Settings
 from profd.capture.switch import Switch
+from profd.importing.recordings import Recordings
 from profd.journal.journal import Journal
+from profd.model.capture import Options, Reason, State
 from profd.sources.pyspy.source import PySpySource
 from profd.store.captures import CaptureRecords
-from profd.store.recordings import Recordings
 from profd.store.store import Store
 from profd.targets.selector import Selector
 from profd.targets.table import ProcessTable

@@ -55,7 +55,7 @@ def test_a_daemon_that_is_killed_leaves_nothing_once_it_answers(daemon: RunningD
 
 
 def servers(daemon: RunningDaemon) -> list[int]:
-    return [pid for pid in children(daemon.process.pid) if b"profd.errands.server" in command(pid)]
+    return [pid for pid in children(daemon.process.pid) if b"profd.targets.errands.server" in command(pid)]
 
 
 def stuck(daemon: RunningDaemon) -> list[int]:

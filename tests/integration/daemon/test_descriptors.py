@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from profd.agents.porters import Porters
+from profd.attached.agents.porters import Porters
+from profd.kernel.identity import SAME
 from profd.limits import WORKER_MEMORY_BYTES
 from profd.observers import builder
 from profd.observers.torch_of import Wanted
@@ -22,7 +23,6 @@ from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.spout import Spout
 from profd.workers.child import Child, Settings
-from profd.workers.identity import SAME
 
 from tests.support import arena_writer as writer
 from tests.support.ingest import EPOCH, INCARNATION, arena_chunks, ingest_rig

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from profd.agents.protocol import Kind, encode, parse_untrusted_packet
+from profd.attached.agents.protocol import Kind, encode, parse_untrusted_packet
 from profd.limits import CONNECTIONS_ANSWERED_PER_UID_MAX, CONNECTIONS_PER_UID_MAX
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 

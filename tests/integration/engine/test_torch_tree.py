@@ -11,8 +11,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from profd.pipeline import store_trace
-from profd.store.reader import TraceReader
+from profd.importing.pipeline import store_trace
+from profd.segments.reader import TraceReader
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 

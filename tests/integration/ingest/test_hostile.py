@@ -111,7 +111,7 @@ async def session(rig: IngestRig, dice: random.Random) -> tuple[grpc.StatusCode,
 
 @pytest.mark.slow
 async def test_any_conversation_leaves_the_file_sound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profd.ingest.pushed.UNFINISHED_SECONDS", 0.0)
+    monkeypatch.setattr("profd.attached.ingest.pushed.UNFINISHED_SECONDS", 0.0)
     dice = random.Random(os.environ.get("PROFD_HOSTILE_SEED", "1"))
     with tempfile.TemporaryDirectory() as folder:
         async with ingest_rig(Path(folder)) as rig:

@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
-from profd import nobody
-from profd.ingest.streamer_calls import CALLS
-from profd.ingest.streamers import Streamers
+from profd.attached.ingest.streamer_calls import CALLS
+from profd.attached.ingest.streamers import Streamers
+from profd.kernel import nobody
 from profd.workers import calls, landlock
 
 from tests.support import arena_writer as writer
@@ -75,7 +75,7 @@ async def test_streamer_has_no_privileges_less_weight_and_nothing_of_ours(
 OF_ANOTHER = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path
-from profd.ingest.streamers import Streamers
+from profd.attached.ingest.streamers import Streamers
 from tests.integration.ingest.test_identity import arena, effective, tried_by
 from tests.support.ingest import EPOCH, INCARNATION, ingest_rig
 from tests.support.waiting import eventually
@@ -200,7 +200,7 @@ async def test_python_that_cannot_be_run_ends_the_drain_with_its_reason(
     rig: IngestRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    monkeypatch.setattr("profd.ingest.streamers.RESTART_SECONDS", 0.0)
+    monkeypatch.setattr("profd.attached.ingest.streamers.RESTART_SECONDS", 0.0)
     with arena() as fd:
         intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
         drain = rig.streamers.drain(os.getuid(), INCARNATION, EPOCH, fd)
@@ -217,7 +217,8 @@ async def test_a_python_that_streamers_cannot_run_is_known_before(
     rig: IngestRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streamers = Streamers(rig.socket, rig.ingest.find, change_identity=True)
-    monkeypatch.setattr("profd.ingest.streamers.unreadable", lambda uid, gid: "/root" if uid == gid == 65533 else "")
+    unreadable = "profd.attached.ingest.streamers.unreadable"
+    monkeypatch.setattr(unreadable, lambda uid, gid: "/root" if uid == gid == 65533 else "")
     assert "uid 65533 cannot read /root" in streamers.why_not()
     assert rig.streamers.why_not() == ""  # it changes no identity
     await streamers.close()

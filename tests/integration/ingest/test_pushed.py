@@ -13,11 +13,11 @@ import grpc
 import pytest
 from profclient.streamer.arena import Arena
 from profclient.streamer.compress import compressor
-from profd.capture.model import Loss
 from profd.errors import JobFailed, WorkerDied
+from profd.fairness.shares import Refused
 from profd.limits import INGEST_PUSHED_BURST, INGEST_PUSHED_PER_SECOND
+from profd.model.capture import Loss
 from profd.trust.caller import Caller
-from profd.trust.shares import Refused
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc, trace_pb2, trace_pb2_grpc
 
@@ -103,8 +103,8 @@ async def test_sender_that_never_heard_of_its_end_is_told_the_trace(rig: IngestR
 
 
 async def test_others_do_not_make_its_end_forgotten(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profd.ingest.pushed.INGEST_PUSHED_ENDED_MAX", 3)
-    monkeypatch.setattr("profd.ingest.pushed.INGEST_PUSHED_ENDED_PER_UID_MAX", 2)
+    monkeypatch.setattr("profd.attached.ingest.pushed.INGEST_PUSHED_ENDED_MAX", 3)
+    monkeypatch.setattr("profd.attached.ingest.pushed.INGEST_PUSHED_ENDED_PER_UID_MAX", 2)
     for uid, number in ((UID, 1), *((UID + 1, number) for number in range(2, 6)), (UID + 2, 6)):
         sender = Sender(rig, uid)
         await sender.open(incarnation=number)
@@ -189,7 +189,7 @@ async def test_stream_that_could_not_be_stored_is_not_said_to_be(
 async def test_older_call_that_ends_later_does_not_end_the_stream(
     rig: IngestRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profd.ingest.pushed.UNFINISHED_SECONDS", 0.0)
+    monkeypatch.setattr("profd.attached.ingest.pushed.UNFINISHED_SECONDS", 0.0)
     first, second = Sender(rig), Sender(rig)
     await first.open()
     await second.open()
@@ -201,7 +201,7 @@ async def test_older_call_that_ends_later_does_not_end_the_stream(
 
 
 async def test_sender_that_stays_away_leaves_what_it_sent(rig: IngestRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profd.ingest.pushed.UNFINISHED_SECONDS", 0.0)
+    monkeypatch.setattr("profd.attached.ingest.pushed.UNFINISHED_SECONDS", 0.0)
     sender = Sender(rig)
     await sender.open()
     await sender.send(chunk_bytes(0, 0))

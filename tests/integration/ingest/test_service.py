@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc
 import pytest
-from profd.capture.model import Loss
-from profd.ingest.intake import Intake
+from profd.attached.ingest.intake import Intake
 from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_CREDIT_BYTES, TRACE_EVENTS_MAX
+from profd.model.capture import Loss
 from profproto.v1 import ingest_pb2 as pb
 
 from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, chunk_bytes, ingest_rig, names_of

@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Loss
-from profd.ingest.arena import counters_untrusted
-from profd.ingest.intake import Intake
-from profd.ingest.streamers import Drain
+from profd.attached.ingest.arena import counters_untrusted
+from profd.attached.ingest.intake import Intake
+from profd.attached.ingest.streamers import Drain
 from profd.limits import LEAD_BYTES
+from profd.model.capture import Loss
 
 from tests.support import arena_writer as writer
 from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, arena_chunks, ingest_rig, names_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from profd.capture.death import DeathWatch
-from profd.capture.model import State
 from profd.gpu.lease_keeper import LeaseKeeper
+from profd.model.capture import State
 from profd.sources.base import Session
 from profd.sources.kineto.source import KinetoSource
 from profd.targets.table import ProcessTable

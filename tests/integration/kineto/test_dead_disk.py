@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from profd import limits
-from profd.capture.model import Options, Reason, State
+from profd.model.capture import Options, Reason, State
 from profd.sources.kineto import recording, wire
 from profd.sources.kineto.leftovers import Leftover, Leftovers
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from profd.capture.death import DeathWatch
-from profd.capture.model import Options, Reason, Recording, State
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.limits import TRACE_FILE_BYTES_MAX
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.kineto import recording, registry
 from profd.sources.kineto import source as kineto_source
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Options, Reason, State
+from profd.model.capture import Options, Reason, State
 from profd.sources.kineto import wire
 from profd.sources.kineto.leftovers import Leftover, Leftovers
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from profd.capture.choice import not_honoured
-from profd.capture.model import Options, Reason, Recording, State
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.kineto.source import KinetoSource
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pytest
 from profd import _host
-from profd.capture.model import Options, Reason, Recording, State
 from profd.limits import SAMPLER_THREADS_MAX
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Offer, Session
 from profd.sources.pyspy import filter as calls
 from profd.sources.pyspy import source as source_module
@@ -280,7 +280,7 @@ from pathlib import Path
 from profd.sources.pyspy import source as source_module
 from profd.sources.pyspy.permission import Rights
 from tests.integration.pyspy.test_confinement import sampled
-from profd.capture.model import Options
+from profd.model.capture import Options
 from profd.targets.table import ProcessTable
 
 async def main():

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Options, Reason, Recording, State
 from profd.errors import Denied, NotFound
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.recording import Recorder

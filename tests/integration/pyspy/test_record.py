@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Options, Reason, Recording, State
 from profd.decode.samples import SampleDecoder
 from profd.events import NO_END
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import recording as recording_module
 from profd.sources.pyspy.source import PySpySource
@@ -316,7 +316,7 @@ async def test_file_is_bounded(source: PySpySource, tmp_path: Path, monkeypatch:
 DAEMON = """
 import asyncio, sys
 from pathlib import Path
-from profd.capture.model import Options
+from profd.model.capture import Options
 from profd.sources.base import Session
 from profd.sources.pyspy.source import PySpySource
 from profd.targets.table import ProcessTable

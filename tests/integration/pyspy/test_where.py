@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Reason
 from profd.errors import Exhausted, JobFailed, NotFound
+from profd.model.capture import Reason
 from profd.sources.pyspy import tool
 from profd.sources.pyspy import where as where_module
 from profd.sources.pyspy.permission import Rights

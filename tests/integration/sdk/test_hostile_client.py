@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from profd.ingest.chunk import split_untrusted
+from profd.attached.ingest.chunk import split_untrusted
 from profd.limits import INGEST_CHUNK_BYTES_MAX
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import ingest_pb2

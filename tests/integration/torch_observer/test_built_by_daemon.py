@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.kernel.identity import unreadable
 from profd.targets.procfs import stat_of
-from profd.workers.identity import unreadable
 from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.torch_observer.test_through_daemon import RANGED, calls, check_steps

@@ -12,18 +12,18 @@ from unittest import mock
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from profd import pipeline
 from profd.collate.collator import Collator
 from profd.decode.batch import Batch
 from profd.decode.chunks import ChunkDecoder
 from profd.events import COLUMNS
-from profd.store.meta import read_meta
-from profd.store.reader import TraceReader
+from profd.importing import pipeline
+from profd.segments.meta import read_meta
+from profd.segments.reader import TraceReader
 
 from tests.support import chunk_cases as cases
 from tests.support import chunk_twin as twin
 from tests.support.encoding import encoded
-from tests.unit.profd.test_pipeline import store
+from tests.unit.profd.importing.test_pipeline import store
 
 
 @st.composite

@@ -4,8 +4,8 @@ import pytest
 from profclient.cli import capture_view
 from profclient.cli.commands import diff as diff_command
 from profclient.cli.commands import traces as traces_commands
-from profd.capture.model import Reason, State
 from profd.events import DeviceType, Kind
+from profd.model.capture import Reason, State
 from profd.query import diff
 from profd.rpc import traces
 from profproto.v1 import capture_pb2

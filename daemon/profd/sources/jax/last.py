@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Cost, Phase, RawFile, Reason, Recording, State
 from profd.limits import JAX_LEFTOVERS_MAX, JAX_RECORDING_BYTES_MAX, MiB
+from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.jax.listeners import Listener
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.recording import FORMAT, Recorder

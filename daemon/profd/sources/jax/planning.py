@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from profd.capture.model import Options
-from profd.capture.traits import Traits
 from profd.limits import CAPTURE_WINDOW_MAX_NS, JAX_WINDOWS_MAX
+from profd.model.capture import Options
+from profd.model.traits import Traits
 from profd.sources.base import Plan
 from profd.sources.declaration import (
     BY_PROCESS,

@@ -15,9 +15,9 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from profproto.profiler import profiler_pb2 as pb
 
-from profd.capture.model import Cost, Options, Phase, RawFile, Reason, Recording, State
 from profd.errors import Exhausted
 from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
+from profd.model.capture import Cost, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.jax.listeners import Listener
 from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from profd.capture.model import Options, Reason, Recording, State
 from profd.limits import JAX_REQUESTS_AT_ONCE
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.sources.jax import planning

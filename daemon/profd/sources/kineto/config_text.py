@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd import limits
-from profd.capture.model import Options
+from profd.model.capture import Options
 
 FALLBACK_DURATION_MS: Final = 500  # what libkineto records where iterations cannot be counted
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._+@%,: -]+)+\.json", re.ASCII)

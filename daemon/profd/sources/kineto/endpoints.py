@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd import passed
+from profd.kernel import passed
 from profd.sources.kineto.holders import holder
 from profd.sources.kineto.wire import CLIENT_PREFIX, DAEMON_NAME
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from profd.capture.model import Reason, Recording, State
+from profd.model.capture import Reason, Recording, State
 from profd.sources.kineto.registry import Registered
+from profd.targets.pickup import Refusal, Refused, Seen
 from profd.targets.process import ProcessId
-from profd.trust.pickup import Refusal, Refused, Seen
 
 _NO_ROOM_BYTES: Final = 1 << 20
 _KNOWN_FAULT: Final = (

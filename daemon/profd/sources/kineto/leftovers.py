@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from profd import limits
-from profd.errands.directory import Directory, Silent
 from profd.sources.kineto.lifetime import alive
+from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted
+from profd.targets.pickup import Refusal, Refused
 from profd.targets.process import ProcessId
-from profd.trust.pickup import Refusal, Refused
 
 _KEEP_SECONDS: Final = 24 * 3600
 _FILE_BYTES_MAX: Final = 1 << 20

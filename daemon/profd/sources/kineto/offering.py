@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Reason
+from profd.model.capture import Reason
 from profd.sources.base import Offer
 from profd.sources.kineto.registry import Registered
 from profd.targets import procfs

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd import limits
-from profd.capture.model import Cost, Options, Reason
-from profd.capture.traits import Traits
+from profd.model.capture import Cost, Options, Reason
+from profd.model.traits import Traits
 from profd.sources.base import Plan
 from profd.sources.declaration import (
     BY_PROCESS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profd.capture.model import Options, State
+from profd.model.capture import Options, State
 from profd.sources.base import Session
 from profd.sources.kineto.planning import SECOND
 

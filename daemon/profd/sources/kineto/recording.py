@@ -17,8 +17,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Options, Phase, RawFile, Reason, Recording, State
-from profd.errands.directory import Directory, Silent
+from profd.model.capture import Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.kineto import failures, planning
 from profd.sources.kineto.config_text import KinetoConfig, from_options
@@ -29,9 +28,10 @@ from profd.sources.kineto.progress import Progress, Window
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, HandOut, Pending, Registered
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
+from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted, Standing
+from profd.targets.pickup import Refusal, Refused, Taken
 from profd.targets.process import Process
-from profd.trust.pickup import Refusal, Refused, Taken
 
 _TICK: Final = 0.1
 _TICK_WHEN_DUE: Final = 0.025  # after the window's end, when the file may come at any moment

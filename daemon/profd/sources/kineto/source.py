@@ -12,12 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-from profd.capture.model import Options, Reason, Recording, State
-from profd.errands.directory import Directory, Silent
 from profd.errors import Unavailable
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease, Stage
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.sources.kineto import failures, offering, planning
@@ -29,9 +28,10 @@ from profd.sources.kineto.recording import Recorder
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
+from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted
+from profd.targets.pickup import Refused
 from profd.targets.process import Process, ProcessId
-from profd.trust.pickup import Refused
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from profd import nobody
-from profd.errands.child import NoAnswer
-from profd.errands.office import errands
+from profd.kernel import nobody
 from profd.sources.pyspy.permission import Rights
 from profd.targets import procfs
+from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.office import errands
 from profd.targets.process import Process
 
 SAME: Final = -1  # the daemon's own: it has no other to give

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from profd import bpf
+from profd.kernel import bpf
 
 SECRET_BYTES: Final = 8
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.capabilities import effective
-from profd.capture.model import Reason
+from profd.kernel.capabilities import effective
+from profd.model.capture import Reason
 from profd.sources.base import Offer
 from profd.targets import procfs
 from profd.targets.process import Process

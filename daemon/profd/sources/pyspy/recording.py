@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from profd.capture.model import Cost, Phase, RawFile, Reason, Recording, State
 from profd.decode import anchor
+from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine

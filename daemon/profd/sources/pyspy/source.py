@@ -17,10 +17,10 @@ import math
 from pathlib import Path
 from typing import ClassVar, Final
 
-from profd.capture.model import Options, Reason, Recording, State
-from profd.capture.traits import SAMPLED
 from profd.errors import Unavailable
 from profd.limits import CAPTURE_WINDOW_MAX_NS
+from profd.model.capture import Options, Reason, Recording, State
+from profd.model.traits import SAMPLED
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import (
     BY_PROCESS,

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from profd.capture.model import Reason
 from profd.errors import Unavailable
+from profd.model.capture import Reason
 from profd.sources.pyspy import filter as calls
 from profd.sources.pyspy.confinement import Confinement
 from profd.sources.pyspy.threads import Threads, can_be_counted

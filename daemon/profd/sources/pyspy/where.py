@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from profd.capture.model import Reason
-from profd.decodable import decodable
 from profd.errors import Denied, Exhausted, JobFailed, NotFound, ProfdError
+from profd.model.capture import Reason
+from profd.model.decodable import decodable
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.permission import Rights, dumpable, permission

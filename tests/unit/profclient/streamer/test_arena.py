@@ -9,8 +9,8 @@ import sys
 
 import pytest
 from profclient.streamer.arena import Arena, ArenaTaken
-from profd.ingest.arena import Counters, counters_untrusted
-from profd.ingest.chunk import split_untrusted
+from profd.attached.ingest.arena import Counters, counters_untrusted
+from profd.attached.ingest.chunk import split_untrusted
 
 from tests.support import arena_writer as writer
 from tests.support.ingest import arena_chunks

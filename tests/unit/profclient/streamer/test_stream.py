@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profclient._recorder import Drainer
 from profclient.streamer.arena import Arena
 from profclient.streamer.stream import Ended, Stream
-from profd.ingest.chunk import split_untrusted
+from profd.attached.ingest.chunk import split_untrusted
 from profproto.v1 import ingest_pb2 as pb
 
 from tests.support import arena_writer as writer

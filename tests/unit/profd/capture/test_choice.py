@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from profd.capture.choice import Choice, choose, in_order, in_turn, is_launcher
 from profd.capture.estimate import Headroom
-from profd.capture.model import Options, Reason, State
 from profd.limits import GiB, MiB
+from profd.model.capture import Options, Reason, State
 from profd.sources.base import Offer, Plan
 from profd.sources.declaration import SERVED
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from profd.capture.disk_watch import DiskWatch
-from profd.capture.model import Reason, State
-from profd.store.space import Space, Urgency
+from profd.disk.space import Space, Urgency
+from profd.model.capture import Reason, State
 
 from tests.support.captures import ALICE, FakeTable, Rig, ended, process, request
 from tests.support.small_disk import free_bytes, small_disk

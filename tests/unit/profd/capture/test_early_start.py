@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Reason, State
+from profd.model.capture import Reason, State
 from profd.targets.process import ProcessId
 
 from tests.support.captures import (

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.capture import machine as m
-from profd.capture.model import Loss, RawFile, Reason, Recording, State
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import TargetRecord
+from profd.model.capture import Loss, RawFile, Reason, Recording, State
 
 FILES = [RawFile("/journal/trace.json", "chrome")]
 

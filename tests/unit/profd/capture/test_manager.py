@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
-from profd.capture.model import Options, Reason, Recording, State
 from profd.capture.planner import Request
 from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, BadTrace, Denied, Exhausted, JobFailed, NotFound, Unavailable
+from profd.fairness.shares import Refused
 from profd.limits import (
     CAPTURE_WINDOW_MAX_NS,
     CAPTURES_ACTIVE_MAX,
     CAPTURES_ACTIVE_PER_UID_MAX,
     CAPTURES_ACTIVE_RESERVED,
 )
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Offer
 from profd.targets.selector import Selector
-from profd.trust.shares import Refused
 
 from tests.support.captures import (
     ALICE,

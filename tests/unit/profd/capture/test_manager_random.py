@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
-from profd.capture.model import Reason, Recording, State
 from profd.errors import JobFailed, ProfdError
+from profd.model.capture import Reason, Recording, State
 
 from tests.support.captures import ALICE, LONG, ROOT, FakeTable, Rig, ended, process, request
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from profd.capture.recorded_seconds import RecordedSeconds
+from profd.fairness.shares import Refused
 from profd.limits import RECORDED_SECONDS_PER_HOUR
-from profd.trust.shares import Refused
 
 from tests.support.captures import ALICE, BOB, ROOT
 

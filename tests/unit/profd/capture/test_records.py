@@ -8,10 +8,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.capture.model import Cost, Loss, Options, Phase, RawFile, Reason, State
 from profd.capture.records import CaptureRecord, TargetRecord, gravest
-from profd.capture.traits import SAMPLED, Traits
 from profd.errors import BadInput
+from profd.model.capture import Cost, Loss, Options, Phase, RawFile, Reason, State
+from profd.model.traits import SAMPLED, Traits
 from profproto.v1 import capture_pb2 as pb
 
 STATES = st.sampled_from(list(State))

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
+from profd.attached.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
-from profd.capture.model import Loss, Reason, State
 from profd.journal.journal import NOTE
-from profd.sources.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS
+from profd.model.capture import Loss, Reason, State
 from profd.targets.process import ProcessId
 
 from tests.support.captures import ALICE, LONG, ROOT, MemoryRecords, Rig, ended, request

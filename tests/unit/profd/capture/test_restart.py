@@ -7,9 +7,9 @@ import copy
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Reason, State
 from profd.errors import Unavailable
 from profd.journal.journal import NOTE, Journal
+from profd.model.capture import Reason, State
 
 from tests.support.captures import (
     ALICE,

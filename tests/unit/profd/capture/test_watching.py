@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 from profd.capture.manager import CaptureManager
-from profd.capture.model import State
 from profd.capture.watch import WATCHERS_MAX
 from profd.errors import BadInput, Denied, Exhausted, NotFound
+from profd.model.capture import State
 from profd.targets.selector import Selector
 
 from tests.support.captures import (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd import limits
-from profd.chunk_header import CODEC_NONE, CODEC_ZSTD, HEADER, MAGIC, Header
 from profd.decode import chunk_bodies
 from profd.decode.chunk_bodies import bodies, inflate
+from profd.decode.chunk_header import CODEC_NONE, CODEC_ZSTD, HEADER, MAGIC, Header
 
 try:
     from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14

@@ -19,8 +19,8 @@ from profd.decode.sniff import sniff
 from profd.decode.sqlite_file import SqliteFile
 from profd.errors import BadTrace, Exhausted
 from profd.events import NO_END, Kind
-from profd.pipeline import store_trace
-from profd.store.reader import TraceReader
+from profd.importing.pipeline import store_trace
+from profd.segments.reader import TraceReader
 
 from tests.support.nvprof import PID, PREFIX, T0, TABLES, TID, Database, object_id, training_step
 

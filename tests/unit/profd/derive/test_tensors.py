@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from profd.derive.tensors import NOT_AN_INPUT, TENSOR_ARGS, TENSOR_COLUMNS, find_tensors
 from profd.events import ArgColumn, EventTable, Kind
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 from tests.support.tables import Event, store, table_of
 

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.capture.traits import Traits, of_older
 from profd.errors import BadTrace
 from profd.events import Flows
-from profd.pipeline import store_trace
-from profd.store import bundle
+from profd.importing.pipeline import store_trace
+from profd.model.traits import Traits, of_older
+from profd.segments import bundle
+from profd.segments.meta import TraceMeta, read_meta
+from profd.segments.reader import TraceReader
 from profd.store.handover import merged
-from profd.store.meta import TraceMeta, read_meta
-from profd.store.reader import TraceReader
 
 from tests.support.importing import import_trace
 from tests.unit.profd.export.exported import exported

@@ -14,7 +14,7 @@ import pytest
 from profd.derive.autograd import FLOW_CATEGORIES
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 from profd.workers.jobs import find
 
 from tests.support.importing import import_trace

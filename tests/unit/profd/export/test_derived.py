@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from profd.export.derived import CATEGORY, drawn_lines
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 from tests.support.importing import import_trace
 from tests.support.timeline_cases import case, xspace_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.events import Kind, Tracks
 from profd.export import speedscope
-from profd.store.reader import TraceReader, Window
+from profd.segments.reader import TraceReader, Window
 
 from tests.support.tables import Event, store, table_of
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profd.errors import Exhausted
 from profd.export import xspace
 from profd.export import xspace as module
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 from profproto.xspace import xplane_pb2
 
 from tests.support.importing import import_trace

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.capture.death import DeathWatch
-from profd.capture.model import Options, RawFile, Recording
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import GpuId
 from profd.gpu.pm_sampling import (
@@ -31,6 +30,7 @@ from profd.gpu.pm_sampling import (
     both,
     check,
 )
+from profd.model.capture import Options, RawFile, Recording
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 

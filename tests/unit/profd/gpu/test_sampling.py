@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Options, RawFile, Recording
 from profd.gpu.gpm import Gpm
 from profd.gpu.readings import Gpu, Reading
 from profd.gpu.sampling import FILE, GpuMetrics, Sampler
+from profd.model.capture import Options, RawFile, Recording
 from profd.targets.process import Process, ProcessId
 
 from tests.support.waiting import until

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.capture.model import Reason, Recording, State
+from profd.attached.sdk.outcome import explain_gpu
 from profd.gpu.states import GpuReport, GpuState, report_from_untrusted, sentence
-from profd.sources.sdk.outcome import explain_gpu
+from profd.model.capture import Reason, Recording, State
 
 ROOT = Path(__file__).parents[4]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from profd import bpf
+from profd.kernel import bpf
 from profd.limits import OBSERVER_TASKS_MAX
 from profd.observers import builder, tasks
 

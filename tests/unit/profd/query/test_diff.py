@@ -10,7 +10,7 @@ from profd.errors import BadInput
 from profd.events import Kind
 from profd.query import diff as module
 from profd.query.diff import diff
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of

@@ -14,7 +14,7 @@ from profd.errors import BadInput, Denied, Exhausted, ProfdError
 from profd.events import ArgColumn, Kind
 from profd.query import sql as module
 from profd.query.sql import sql
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 from profd.workers.jobs import find
 from profd.workers.pool import WorkerPool
 

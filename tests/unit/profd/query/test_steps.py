@@ -12,7 +12,7 @@ from profd.derive.steps import Steps
 from profd.events import Kind
 from profd.query import open_trace
 from profd.query.steps import _Busy, steps_of_trace
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 from tests.support.tables import Event, store, table_of
 

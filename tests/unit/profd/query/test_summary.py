@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Cost, Loss, Phase
 from profd.errors import BadInput, NotFound
 from profd.events import Kind
+from profd.model.capture import Cost, Loss, Phase
 from profd.query import open_trace
 from profd.workers.jobs import find
 

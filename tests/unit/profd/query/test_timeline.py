@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profd.query.timeline import timeline_lines
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 from profproto.xspace import xplane_pb2
 
 from tests.support.timeline_cases import case, xspace_of

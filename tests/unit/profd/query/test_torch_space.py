@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from profd.events import Kind, Tracks
 from profd.query.timeline import timeline_lines
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 from tests.support.tables import Event, store, table_of
 

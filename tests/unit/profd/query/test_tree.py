@@ -10,7 +10,7 @@ import pytest
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
 from profd.query.tree import tree_lines
-from profd.store.reader import TraceReader
+from profd.segments.reader import TraceReader
 
 from tests.support.tables import Event, store, table_of
 

@@ -14,11 +14,11 @@ from profd.errors import BadInput
 from profd.export.jobs import FORMATS
 from profd.export.redact import NAMES, PATHS, VALUES
 from profd.limits import QUESTION_LIST_MAX, QUESTION_TEXT_BYTES_MAX
+from profd.model.arguments import INT64_MAX, INT64_MIN, Flag, Integer, Text, Texts, Trace
+from profd.model.question import AnswerKind, Cost
 from profd.query.averages import SORT_DEFAULT, SORT_KEYS
 from profd.query.diff import BY
 from profd.query.timeline import CLASSIC, CURRENT
-from profd.questions.arguments import INT64_MAX, INT64_MIN, Flag, Integer, Text, Texts, Trace
-from profd.questions.question import AnswerKind, Cost
 from profd.questions.table import DIRECTORIES, QUESTIONS, find
 from profd.workers.jobs import imported
 

@@ -14,13 +14,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from profd import limits
-from profd.metrics import Metrics
+from profd.fairness.shares import Holder, Refused
 from profd.rpc import guard as guards
 from profd.rpc.calls import Calls
 from profd.rpc.guard import Guard
 from profd.rpc.server import RpcServer
+from profd.telemetry.metrics import Metrics
 from profd.trust.caller import Caller
-from profd.trust.shares import Holder, Refused
 from profd.trust.token import Tokens
 from profproto.v1 import capture_pb2, capture_pb2_grpc
 

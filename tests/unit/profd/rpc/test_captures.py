@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Reason, Recording, State
 from profd.errors import BadInput, Denied, NotFound
+from profd.model.capture import Reason, Recording, State
 from profd.rpc import translate
 from profd.rpc.captures import CaptureServicer
 from profd.sources.base import Offer, Plan

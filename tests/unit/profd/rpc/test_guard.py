@@ -14,11 +14,12 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from profd import errors, nobody
-from profd.metrics import Metrics
+from profd import errors
+from profd.kernel import nobody
 from profd.rpc.errors import known, status_code
 from profd.rpc.guard import Guard
 from profd.rpc.server import RpcServer
+from profd.telemetry.metrics import Metrics
 from profd.trust import caller as callers
 from profd.trust.token import Tokens
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from profd.disk.space import Claim, Space
 from profd.errors import BadTrace, DiskFull, Exhausted
 from profd.rpc.imports import received
-from profd.store.space import Claim, Space
 from profproto.v1 import trace_pb2 as pb
 
 

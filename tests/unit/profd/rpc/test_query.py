@@ -14,15 +14,15 @@ import pytest
 from google.protobuf import json_format, struct_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX, RPC_CHUNK_BYTES
-from profd.metrics import Metrics
 from profd.offline import run_here
+from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
 from profd.rpc.guard import Guard
 from profd.rpc.query import QueryServicer, plain
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
-from profd.store.library import Library
 from profd.store.store import Store
+from profd.telemetry.metrics import Metrics
 from profd.trust.token import Tokens
 from profproto.v1 import query_pb2 as pb
 from profproto.v1 import query_pb2_grpc, trace_pb2, trace_pb2_grpc

@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import pytest
 from profd.errors import BadInput
-from profd.metrics import Metrics
 from profd.rpc.guard import Guard
 from profd.rpc.server import RpcServer
+from profd.telemetry.metrics import Metrics
 from profd.trust.caller import Caller
 from profd.trust.token import Tokens
 from profproto.v1 import trace_pb2, trace_pb2_grpc

@@ -12,7 +12,7 @@ import profd.sources
 import pytest
 from profd.capture.choice import choose, not_honoured
 from profd.capture.estimate import Headroom
-from profd.capture.model import (
+from profd.model.capture import (
     CommonOptions,
     HandlingOptions,
     Options,

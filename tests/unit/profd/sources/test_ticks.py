@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from profd.capture.choice import choose, in_order
 from profd.capture.estimate import Headroom
-from profd.capture.model import Options, Reason, State
 from profd.gpu.lease_keeper import LeaseKeeper
+from profd.model.capture import Options, Reason, State
 from profd.sources.base import Session
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable

@@ -16,7 +16,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from profd.store.meta import TraceMeta
+from profd.segments.meta import TraceMeta
 from profd.store.store import Store, StoreLimits
 
 NEW = "1zzzzzzzzzzzz"

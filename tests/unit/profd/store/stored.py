@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from profd.segments.meta import TraceMeta
+from profd.segments.writer import TraceWriter
 from profd.store.catalog import TraceRecord
-from profd.store.meta import TraceMeta
 from profd.store.store import Store
-from profd.store.writer import TraceWriter
 from profd.trust.caller import Caller
 
 from tests.unit.profd.store.tables import random_table
@@ -44,7 +44,7 @@ async def run_job(job: str, args: dict[str, Any], fds: Sequence[int] = (), on_pr
 
 def whole_traces(store: Store) -> Iterator[str]:
     """The ids in the catalog; fails unless each can be read to its last row."""
-    from profd.store.reader import TraceReader
+    from profd.segments.reader import TraceReader
 
     for record in store.newest_first():
         reader = TraceReader(store.directory(record.id))

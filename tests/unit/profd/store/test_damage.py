@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from profd.errors import BadTrace, NotFound, ProfdError
-from profd.store.meta import FORMAT, META_FILE, TraceMeta, decode_meta, encode_struct
-from profd.store.reader import TraceReader
+from profd.segments.meta import FORMAT, META_FILE, TraceMeta, decode_meta, encode_struct
+from profd.segments.reader import TraceReader
 
 from tests.unit.profd.store.stored import write_trace
 
@@ -94,7 +94,7 @@ FILLING = """
 import sys
 from pathlib import Path
 from profd.errors import Exhausted
-from profd.store.meta import TraceMeta
+from profd.segments.meta import TraceMeta
 from profd.store.store import Store, StoreLimits
 from tests.unit.profd.store.stored import write_trace, whole_traces
 store = Store(Path(sys.argv[1]), StoreLimits(free_share_min=0.0, share=1.0))

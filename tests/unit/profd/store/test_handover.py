@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from profd.errors import NotFound
+from profd.kernel import identity
 from profd.store.store import Store, StoreLimits
-from profd.workers import identity
 from profd.workers.gate import Gate, prepare
 
 from tests.unit.profd.store.stored import add

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable, Flows
-from profd.store.meta import TraceMeta
-from profd.store.reader import TraceReader
-from profd.store.writer import TraceWriter
+from profd.segments.meta import TraceMeta
+from profd.segments.reader import TraceReader
+from profd.segments.writer import TraceWriter
 
 from tests.unit.profd.store.tables import plain, random_table
 
@@ -25,7 +25,7 @@ EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[Healt
 def small_groups():
     """Row groups of a few rows, as a long trace has them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("profd.store.parquet.GROUP_ROWS", 7)
+        patch.setattr("profd.segments.parquet.GROUP_ROWS", 7)
         yield
 
 

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from profd.errors import BadInput, BadTrace, Exhausted, NotFound, Unavailable
 from profd.limits import SHARES_MAX
+from profd.segments.meta import META_FILE, TraceMeta, read_meta
+from profd.segments.reader import TraceReader
 from profd.store.catalog import CATALOG_FILE
-from profd.store.meta import META_FILE, TraceMeta, read_meta
-from profd.store.reader import TraceReader
 from profd.store.store import Store, StoreLimits
 
 from tests.unit.profd.store.stored import ANN, BOB, add, whole_traces, write_trace

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from profd.errands.directory import Directory
 from profd.targets import procfs
+from profd.targets.errands.directory import Directory
 from profd.targets.identity import Accepted, Standing
+from profd.targets.pickup import Refusal, Refused
 from profd.targets.process import Process, ProcessId
-from profd.trust.pickup import Refusal, Refused
 
 from tests.support import other_program
 from tests.support.other_program import NOBODY, Target, needs_setuid

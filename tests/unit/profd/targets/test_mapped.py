@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.errands.work import read_without_links
+from profd.targets.errands.work import read_without_links
 from profd.targets.mapped import parse_maps, torch_version
 
 SITE = "/opt/env/lib/python3.11/site-packages"

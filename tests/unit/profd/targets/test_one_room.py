@@ -32,7 +32,7 @@ DIRECT = {
 
 # Who names something below the root of a process, which may lie on a file system that never answers.
 BELOW = {
-    "errands/directory.py": "for a process of the errands",
+    "targets/errands/directory.py": "for a process of the errands",
     "observers/builder.py": "a folder of ours: opened by the room, and compared by the errands",
     "observers/torch_of.py": "for a process of the errands",
     "sources/pyspy/confinement.py": "for a process of the errands",
@@ -40,7 +40,7 @@ BELOW = {
     "targets/table.py": "for a process of the errands",
 }
 # Who may touch files of targets: what runs in a process that can be given up.
-TOUCHES = {"errands/work.py", "trust/pickup.py"}
+TOUCHES = {"targets/errands/work.py", "targets/pickup.py"}
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
@@ -124,8 +124,8 @@ def test_what_touches_files_of_targets_is_imported_by_its_server_alone() -> None
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         and (
-            node.module == "profd.errands.work"
-            or (node.module == "profd.errands" and "work" in {a.name for a in node.names})
+            node.module == "profd.targets.errands.work"
+            or (node.module == "profd.targets.errands" and "work" in {a.name for a in node.names})
         )
     }
-    assert found == {"errands/server.py"}
+    assert found == {"targets/errands/server.py"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profd import nobody
+from profd.kernel import nobody
 from profd.limits import CONTROL_CONNECTIONS_BURST, CONTROL_CONNECTIONS_PER_UID_MAX
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from profd.errors import JobFailed
+from profd.kernel.identity import WorkerIdentity
 from profd.limits import WORKER_CALLS_ASKED_MAX
 from profd.workers import calls, confine, landlock, unknown_calls
-from profd.workers.identity import WorkerIdentity
 from profd.workers.pool import WorkerPool
 
 from tests.support import readable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from profd.kernel.identity import WorkerIdentity
 from profd.workers import gate
-from profd.workers.identity import WorkerIdentity
 
 SELF = WorkerIdentity(None, None, "")
 DEPTH = 3000  # below the deepest that Python's own recursion comes to

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
+from profd.fairness.shares import Holder, Refused
 from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, JOBS_MAX, JOBS_PER_UID_MAX
-from profd.trust.shares import Holder, Refused
 from profd.workers import cpu
 from profd.workers.child import Child, Settings
 from profd.workers.pool import WorkerPool

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from profd.errors import Unavailable
-from profd.trust.shares import Holder
+from profd.fairness.shares import Holder
 from profd.workers.asked import Asked
 from profd.workers.jobs import JOBS
 from profd.workers.turns import Kind, Turn, Turns

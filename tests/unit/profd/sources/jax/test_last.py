@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from profd.capture.model import Options, Reason, Recording, State
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.jax import finder, last, planning, recording
 from profd.sources.jax.listeners import Listener, listening
 from profd.sources.jax.planning import SECOND

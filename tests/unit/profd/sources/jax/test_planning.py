@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.capture.choice import not_honoured
-from profd.capture.model import Options
 from profd.limits import CAPTURE_WINDOW_MAX_NS, JAX_WINDOWS_MAX
+from profd.model.capture import Options
 from profd.sources.jax.planning import DECLARATION, SECOND, WINDOW_NS, plan, windows
 
 HALF = Options(duration_ns=SECOND // 2)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from profd.capture.model import Options, Reason, Recording, State
+from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.jax import finder, planning, recording, service
 from profd.sources.jax.finder import Finder

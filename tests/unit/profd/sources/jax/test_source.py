@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from profd.capture.choice import in_order
-from profd.capture.model import Options, Reason, State
 from profd.capture.planner import Request
+from profd.model.capture import Options, Reason, State
 from profd.sources.base import Session
 from profd.sources.jax.finder import Answer, Finder
 from profd.sources.jax.listeners import Listener, Listening

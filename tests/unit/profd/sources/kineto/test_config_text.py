@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.capture.model import Options
+from profd.model.capture import Options
 from profd.sources.kineto.config_text import KinetoConfig, from_options
 
 TOKEN = "ab" * 16

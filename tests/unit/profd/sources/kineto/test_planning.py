@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from profd.capture.choice import not_honoured
-from profd.capture.model import Options, Reason
+from profd.model.capture import Options, Reason
 from profd.sources.kineto.offering import offer
 from profd.sources.kineto.planning import DECLARATION, SECOND, Rate, cost, plan
 from profd.sources.kineto.registry import Peer, Registered

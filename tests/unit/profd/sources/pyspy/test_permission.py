@@ -6,7 +6,7 @@ import dataclasses
 import os
 
 import pytest
-from profd.capture.model import Reason
+from profd.model.capture import Reason
 from profd.sources.pyspy.permission import Rights, dumpable, permission
 from profd.targets.process import Process, ProcessId
 

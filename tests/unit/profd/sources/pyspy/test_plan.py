@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from profd.capture.choice import not_honoured
-from profd.capture.model import Options, Reason
 from profd.limits import CAPTURE_WINDOW_MAX_NS
+from profd.model.capture import Options, Reason
 from profd.sources.pyspy.permission import Rights
 from profd.sources.pyspy.source import DECLARATION, PySpySource
 from profd.targets.process import Process, ProcessId

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Reason, Recording, State
+from profd.model.capture import Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.recording import Recorder, Sampling

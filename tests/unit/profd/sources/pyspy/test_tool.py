@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from profd.capture.model import Reason
 from profd.errors import Unavailable
+from profd.model.capture import Reason
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 

@@ -1,0 +1,337 @@
+"""One attached process: its agent as the daemon knows it, and the arm of the capture that has it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from profd.attached.agents.descriptor import check_untrusted_arena
+from profd.attached.agents.link import Link
+from profd.attached.agents.protocol import (
+    Hello,
+    Hostile,
+    Kind,
+    Packet,
+    Status,
+    changed_from_untrusted,
+    encode,
+    number,
+    parse_untrusted_packet,
+    sentences,
+    status_from_untrusted,
+)
+from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES
+from profd.targets.process import ProcessId
+
+_BROKE: Final = "the process that relayed its connection has ended"
+
+
+class NotArmed(Exception):
+    """The agent did not arm; str() is a sentence. `gone`: its process has closed the connection."""
+
+    def __init__(self, sentence: str, *, gone: bool = False, silent: bool = False) -> None:
+        super().__init__(sentence)
+        self.gone = gone
+        self.silent = silent
+
+
+@dataclass(frozen=True, slots=True)
+class ArmOrder:
+    """What a capture asks of an agent. `options` are the protocol's words."""
+
+    epoch: int
+    arena_bytes: int
+    options: tuple[str, ...]
+    window_ns: int = 0
+    iterations: int = 0
+    max_overhead: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """The agent records. `fd` is the arena's, for whoever asked to close."""
+
+    fd: int
+    first_ns: int  # Unix ns from which ranges are recorded
+    not_honoured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The agent records no more."""
+
+    reason: str  # stop, window, iterations, overhead, exit, fork
+    last_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Arm:
+    """One epoch of one agent, from ARM to RELEASE. `news` is set whenever anything below has changed."""
+
+    epoch: int
+    arena_bytes: int
+    answer: asyncio.Future[Armed]
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    status: Status = field(default_factory=Status)
+    stopped: Stopped | None = None
+    gone: str | None = None  # why the connection ended; "" where the process has closed it
+    armed_at: float = 0.0  # of the monotonic clock: when its answer came, or it came back
+    told: list[bytes] = field(default_factory=list)  # what is said again to an agent that comes back
+
+
+class Owner(Protocol):
+    """Who holds the agents, and hears of them."""
+
+    def forget(self, agent: Agent, why: str) -> None:
+        """Its connection is over; `why` is empty where the process has closed it."""
+        ...
+
+    def disarmed(self, process: ProcessId, epoch: int) -> None:
+        """Nothing of this epoch is armed in the process (any more)."""
+        ...
+
+    def changed(self, process: ProcessId) -> None:
+        """It says something else of itself: it has imported a framework."""
+        ...
+
+
+class Agent:
+    """A registered agent. `process` and `uid` are the kernel's word, `hello` is its own.
+
+    Small: hundreds of them idle in one daemon.
+    """
+
+    __slots__ = ("_arm", "_link", "_missed", "_owner", "gid", "hello", "process", "uid")
+
+    def __init__(self, process: ProcessId, uid: int, gid: int, hello: Hello, link: Link, owner: Owner) -> None:
+        self.process = process
+        self.uid = uid
+        self.gid = gid
+        self.hello = hello
+        self._link = link
+        self._owner = owner
+        self._arm: Arm | None = None
+        self._missed: asyncio.TimerHandle | None = None  # while it is waited for
+
+    @property
+    def connected(self) -> bool:
+        """Its connection is open, as far as is known."""
+        return self._link.open
+
+    @property
+    def armed(self) -> bool:
+        """A capture has it."""
+        return self._arm is not None
+
+    def hung_up(self) -> bool:
+        """Whether it has closed its connection, also when nobody has read that yet."""
+        return self._link.hung_up()
+
+    def arm(self, order: ArmOrder) -> Arm:
+        """Tell it to arm, now; `answer` waits for what it says, `give_up` is for who does not want it any more.
+
+        NotArmed if it cannot be told. One arm at a time: RuntimeError if it is armed.
+        """
+        if self._arm is not None:
+            raise RuntimeError(f"pid {self.process.pid} is armed")
+        arm = Arm(order.epoch, order.arena_bytes, asyncio.get_running_loop().create_future())
+        self._arm = arm
+        if not self._link.send(_arm_packet(order)):
+            self._arm = None
+            self._owner.disarmed(self.process, order.epoch)
+            raise NotArmed("the process takes no packets", gone=True)
+        return arm
+
+    async def answer(self, arm: Arm, seconds: float) -> Armed:
+        """Its answer. NotArmed if it refuses, goes away or says nothing for so long; it is idle again then."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(arm.answer)
+        except TimeoutError:
+            self.give_up(arm)
+            raise NotArmed(f"the process has not answered within {seconds:g} s", silent=True) from None
+        except BaseException:
+            self.give_up(arm)
+            raise
+
+    def give_up(self, arm: Arm) -> None:
+        """Whatever it answers later, it ends idle: packets are read in order. For an answer that nobody has taken."""
+        if arm.answer.done() and not arm.answer.cancelled() and arm.answer.exception() is None:
+            os.close(arm.answer.result().fd)
+        arm.answer.cancel()
+        if self._arm is arm:
+            self.stop()
+            self.release()
+
+    def take_up(self, epoch: int) -> Arm:
+        """An agent that came back armed: its arm, as if we had asked for it."""
+        arm = Arm(epoch, 0, asyncio.get_running_loop().create_future())
+        arm.answer.cancel()
+        arm.armed_at = time.monotonic()
+        self._arm = arm
+        return arm
+
+    def stop(self) -> None:
+        """Ask it to record no more; `Arm.stopped` tells when it has."""
+        if self._arm is not None:
+            self._tell(self._arm, encode(Kind.STOP, self._arm.epoch))
+
+    def limit(self, drop: str) -> None:
+        """Ask it to leave out a kind of events from now on."""
+        if self._arm is not None:
+            self._tell(self._arm, encode(Kind.LIMIT, self._arm.epoch, drop=drop))
+
+    def release(self) -> None:
+        """The arena has been drained: the agent is idle again."""
+        if self._arm is not None:
+            self._link.send(encode(Kind.RELEASE, self._arm.epoch))
+            self._arm = None
+            if self._missed is not None:  # it comes back with an epoch that nobody knows, and is told to end it
+                self.ended("")
+
+    def process_ended(self) -> None:
+        """The kernel says that the process is gone; its connection may be kept open by a child."""
+        if self._missed is not None:
+            self.ended("")
+        else:
+            self._link.finish()  # behind its last words
+
+    def close(self) -> None:
+        """Close the connection without a word; whoever waits for the agent hears that it is gone."""
+        self._link.close()
+        self._stop_waiting()
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            _lost(arm, "")
+
+    def comes_back(self, hello: Hello, link: Link) -> bool:
+        """Whether this is the agent that was lost, with what it records; it goes on from there, over the new link."""
+        if self._missed is None or self._arm is None or (hello.incarnation, hello.armed) != self._returning:
+            return False
+        self._stop_waiting()
+        self.hello = hello
+        self._link = link
+        link.receiver = self
+        return True
+
+    def tell_again(self) -> None:
+        """To one that has come back: what it may not have heard."""
+        for packet in self._arm.told if self._arm is not None else ():
+            self._link.send(packet)
+
+    # --- what the link says ---
+
+    def received(self, raw: bytes, fd: int | None) -> None:
+        """One packet of a registered agent. Raises Hostile."""
+        with contextlib.ExitStack() as unused:
+            if fd is not None:
+                unused.callback(os.close, fd)
+            packet = parse_untrusted_packet(raw)
+            if packet.kind == Kind.CHANGED:
+                self.hello = changed_from_untrusted(self.hello, packet)
+                self._owner.changed(self.process)
+                return
+            if packet.kind in (Kind.DISARMED, Kind.FAILED):
+                self._owner.disarmed(self.process, packet.epoch)
+            arm = self._arm
+            if arm is None or packet.epoch != arm.epoch:
+                return  # of an epoch that is over
+            if packet.kind == Kind.ARMED:
+                if self._armed(arm, packet, fd):
+                    unused.pop_all()
+            elif packet.kind == Kind.FAILED:
+                self._failed(arm, packet)
+            elif packet.kind in (Kind.STATUS, Kind.STOPPED):
+                _counted(arm, packet)
+
+    def lost(self) -> None:
+        """Its porter is over. What it records goes on, and it connects again."""
+        arm = self._arm
+        if arm is not None and arm.armed_at:
+            self._missed = asyncio.get_running_loop().call_later(AGENT_RETURN_SECONDS, self._stays_away)
+            return
+        self._arm = None
+        if arm is not None:
+            _lost(arm, _BROKE)
+        self._owner.forget(self, "")
+
+    def ended(self, why: str) -> None:
+        """The connection is over."""
+        self._stop_waiting()
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            _lost(arm, why)
+        self._owner.forget(self, why)
+
+    @property
+    def _returning(self) -> tuple[int, int]:
+        return self.hello.incarnation, self._arm.epoch if self._arm is not None else 0
+
+    def _tell(self, arm: Arm, packet: bytes) -> None:
+        if packet not in arm.told:
+            arm.told.append(packet)
+        self._link.send(packet)
+
+    def _stays_away(self) -> None:
+        self._stop_waiting()
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            _lost(arm, _BROKE)
+        self._owner.forget(self, "")
+
+    def _stop_waiting(self) -> None:
+        if self._missed is not None:
+            self._missed.cancel()
+            self._missed = None
+
+    def _armed(self, arm: Arm, packet: Packet, fd: int | None) -> bool:
+        """Whether the descriptor was taken."""
+        if fd is None:
+            raise Hostile("ARMED without an arena")
+        check_untrusted_arena(fd, arm.arena_bytes)
+        if arm.answer.done():
+            return False
+        fields = packet.fields
+        arm.armed_at = time.monotonic()
+        arm.answer.set_result(Armed(fd, number(fields, "first") or 0, sentences(fields, "not_honoured")))
+        return True
+
+    def _failed(self, arm: Arm, packet: Packet) -> None:
+        self._arm = None
+        if not arm.answer.done():
+            arm.answer.set_exception(NotArmed(packet.fields.get("why", "") or "it does not say why"))
+
+
+def _arm_packet(order: ArmOrder) -> bytes:
+    fields: dict[str, object] = {
+        "arena": order.arena_bytes,
+        "strings": min(ARENA_STRINGS_BYTES, order.arena_bytes // 3),
+        "options": ",".join(order.options),
+        "window": order.window_ns,
+        "iterations": order.iterations,
+    }
+    if order.max_overhead is not None:
+        fields["max_overhead"] = f"{order.max_overhead:.6f}"
+    return encode(Kind.ARM, order.epoch, **fields)
+
+
+def _lost(arm: Arm, why: str) -> None:
+    arm.gone = why
+    if not arm.answer.done():
+        sentence = f"its agent was cut off: {why}" if why else "the process has gone away"
+        arm.answer.set_exception(NotArmed(sentence, gone=not why))
+        arm.answer.exception()  # seen: whoever asked may have given up
+    arm.news.set()
+
+
+def _counted(arm: Arm, packet: Packet) -> None:
+    status = status_from_untrusted(packet)
+    # After STOPPED there is only one thing left to tell.
+    arm.status = status if arm.stopped is None else replace(arm.status, step_ns_after=status.step_ns_after)
+    if packet.kind == Kind.STOPPED and arm.stopped is None:
+        arm.stopped = Stopped(packet.fields.get("reason", ""), number(packet.fields, "last") or None)
+    arm.news.set()

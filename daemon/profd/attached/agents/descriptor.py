@@ -1,0 +1,34 @@
+"""Is this descriptor an arena? Asked before anything reads from it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from typing import Final
+
+from profd.attached.agents.protocol import Hostile
+from profd.limits import ARENA_BYTES_MAX, ARENA_BYTES_MIN
+
+# A reader that maps a file somebody can shrink dies of SIGBUS; with F_SEAL_SEAL the seals stay what they are.
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+# With one of these nobody could drain it, nor free what is allocated in it. The second has no name in Python 3.11.
+_SEALS_AGAINST_WRITING: Final = fcntl.F_SEAL_WRITE | 0x10
+
+
+def check_untrusted_arena(fd: int, size: int | None = None) -> int:
+    """Its size in bytes. Raises Hostile unless it is a sealed memfd of `size` bytes (None: of any allowed size)."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        found = os.fstat(fd)
+    except OSError as error:  # EINVAL: it is no memfd
+        raise Hostile(f"the descriptor is no arena ({error.strerror})") from error
+    if not stat.S_ISREG(found.st_mode) or seals & _SEALS != _SEALS:
+        raise Hostile("the arena is not sealed")
+    if seals & _SEALS_AGAINST_WRITING:
+        raise Hostile("the arena is sealed against writing")
+    if size is not None and found.st_size != size:
+        raise Hostile(f"the arena has {found.st_size} bytes where {size} were asked for")
+    if not ARENA_BYTES_MIN <= found.st_size <= ARENA_BYTES_MAX:
+        raise Hostile(f"an arena of {found.st_size} bytes")
+    return found.st_size

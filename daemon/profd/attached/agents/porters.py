@@ -1,0 +1,111 @@
+"""All porters: one of each user whose agents are connected, and one that closes what nobody takes.
+
+A user's descriptors hold up that user's own porter. It is killed when it does not answer, its agents connect again, and
+a new one takes them. One that cannot be killed yet (it waits for a file system) is left alone; there are few of these
+for a user.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import Counter, deque
+from typing import Final
+
+from profd.attached.agents.porter import Identity, Porter, Relay, end_all
+from profd.fairness.rare_line import RareLine
+from profd.kernel import nobody
+from profd.limits import PORTER_DROPS_WAITING_MAX, PORTERS_MAX, PORTERS_STUCK_MAX
+
+_SHARED: Final = -1  # of users beyond PORTERS_MAX
+_DROPPING: Final = -2  # takes no descriptors that were passed, and so can be killed at any time
+
+log = logging.getLogger("profd.agents")
+
+
+class NotCarried(Exception):
+    """No porter takes this connection over; str() is a sentence, or empty where the next try may do better."""
+
+
+class Porters:
+    """Porters are started when they are needed. `close` when done."""
+
+    def __init__(self, *, change_identity: bool = False) -> None:
+        """`change_identity`: they run as nobody's uid (nobody.py), else as the daemon."""
+        self._identity: Identity = (nobody.PORTERS, nobody.PORTERS) if change_identity else None
+        self._porters: dict[int, Porter] = {}  # by uid
+        self._dying: dict[Porter, int] = {}
+        self._undropped: deque[socket.socket] = deque()
+        self._stuck = RareLine(log, "a porter of agents has ended, or did not answer")
+
+    @property
+    def pids(self) -> list[int]:
+        """Of those that take connections."""
+        return sorted(porter.pid for porter in self._porters.values())
+
+    def relay(self, uid: int, connection: socket.socket) -> Relay:
+        """Have a connection of this user carried; its copy here is closed. NotCarried: it is still the caller's."""
+        key = self._key(uid)
+        try:
+            try:
+                return self._of(key).relay(connection)
+            except (BrokenPipeError, ConnectionResetError):  # it has ended, and nobody has seen that yet
+                self._replace(key)
+                return self._of(key).relay(connection)
+        except OSError as error:  # its queue is full, and it is killed if it stays so; or none can be started
+            raise NotCarried from error
+
+    def drop(self, connection: socket.socket) -> None:
+        """Have a socket closed by somebody who may wait for that."""
+        self._undropped.append(connection)
+        self.drop_again()
+
+    def drop_again(self) -> bool:
+        """Whether there is room for more: nothing is closed here while no process can be started."""
+        while self._undropped:
+            try:
+                self._of(_DROPPING).drop(self._undropped[0])
+            except (OSError, NotCarried):
+                self._replace(_DROPPING)
+                break
+            self._undropped.popleft()
+        return len(self._undropped) < PORTER_DROPS_WAITING_MAX
+
+    def close(self) -> None:
+        """All connections end; those who wait for a file system are left to it."""
+        end_all([*self._porters.values(), *self._dying])
+        while self._undropped:
+            self._undropped.popleft().close()
+
+    def _key(self, uid: int) -> int:
+        if uid in self._porters or Counter(self._dying.values())[uid] >= PORTERS_STUCK_MAX:
+            return uid
+        return uid if len(self._porters) + len(self._dying) < PORTERS_MAX else _SHARED
+
+    def _of(self, key: int) -> Porter:
+        porter = self._porters.get(key)
+        if porter is not None and not porter.dying:
+            return porter
+        self._replace(key)
+        if Counter(self._dying.values())[key] >= PORTERS_STUCK_MAX:
+            raise NotCarried("descriptors that your processes have passed keep those who close them waiting: try later")
+        porter = self._porters[key] = Porter(self._identity, failed=self._failed, ended=self._ended)
+        return porter
+
+    def _failed(self, porter: Porter) -> None:
+        for key in [key for key, known in self._porters.items() if known is porter]:
+            self._stuck.tell(key, pid=porter.pid)
+            self._replace(key)
+
+    def _replace(self, key: int) -> None:
+        """It takes nothing (any more), and makes place."""
+        porter = self._porters.pop(key, None)
+        if porter is not None:
+            self._dying[porter] = key
+            if not porter.dying:
+                porter.kill()
+
+    def _ended(self, porter: Porter) -> None:
+        self._dying.pop(porter, None)
+        for key in [key for key, known in self._porters.items() if known is porter]:
+            del self._porters[key]

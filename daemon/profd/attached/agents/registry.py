@@ -1,0 +1,385 @@
+"""The agents that are connected now, by process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profd.attached.agents.agent import Agent
+from profd.attached.agents.descriptor import check_untrusted_arena
+from profd.attached.agents.link import Link
+from profd.attached.agents.porter import Relay
+from profd.attached.agents.porters import NotCarried, Porters
+from profd.attached.agents.protocol import (
+    VERSION,
+    Hello,
+    Hostile,
+    Kind,
+    encode,
+    hello_from_untrusted,
+    parse_untrusted_packet,
+)
+from profd.errors import BadInput
+from profd.fairness.rare_line import RareLine
+from profd.fairness.shares import Holder, Refused, Share, Shares
+from profd.limits import (
+    AGENT_HELLO_SECONDS,
+    AGENT_LINES_BURST,
+    AGENT_PEERS_WAITING_MAX,
+    AGENT_TRY_AGAIN_SECONDS,
+    AGENTS_MAX,
+    AGENTS_PER_UID_MAX,
+    AGENTS_RESERVED,
+)
+from profd.targets import procfs
+from profd.targets.process import Process, ProcessId
+from profd.trust.identify import peer_uid, start_ticks
+
+_UCRED: Final = struct.Struct("=iII")
+_SO_PEERPIDFD: Final = 77  # Linux 6.5
+ATTACHED: Final = Share(
+    *("attached", "attached processes", AGENTS_PER_UID_MAX, AGENTS_MAX, AGENTS_RESERVED, AGENT_TRY_AGAIN_SECONDS)
+)
+
+log = logging.getLogger("profd.agents")
+
+Orphan = Callable[[Agent, int, int], None]
+"""Takes an agent that came back armed, its epoch and the arena's descriptor (to be closed by the taker)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end, by the kernel: never by what it says."""
+
+    process: ProcessId
+    uid: int
+    gid: int
+
+
+Disarmed = Callable[[ProcessId, int], None]
+"""Hears that nothing of an epoch is armed in a process."""
+
+Greeted = Callable[[ProcessId, int], None]
+"""Hears which incarnation of its program a process runs."""
+
+
+Changed = Callable[[ProcessId], None]
+"""Hears of a process that has attached, or imported a framework since."""
+
+
+class Registry:
+    """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are.
+
+    No connection is read or closed here: porters do that, which nobody waits for.
+    """
+
+    def __init__(self, only_uid: int | None = None, *, change_identity: bool = False, share: Share = ATTACHED) -> None:
+        """`only_uid`: serve nobody else. `change_identity`: porters run as nobody's uid."""
+        self.porters = Porters(change_identity=change_identity)
+        self.on_orphan: Orphan = _let_go
+        self.on_disarmed: Disarmed = lambda process, epoch: None
+        self.on_greeted: Greeted = lambda process, incarnation: None
+        self.on_changed: Changed = lambda process: None
+        self.counts: Counter[str] = Counter()  # refused, hostile, by what happened
+        self._only_uid = only_uid
+        self._agents: dict[ProcessId, Agent] = {}
+        self._pidfds: dict[ProcessId, int] = {}
+        self._share = Shares(share)  # connections
+        self._greetings: set[_Greeting] = set()
+        self._cut_off = RareLine(log, "an agent was cut off", burst=AGENT_LINES_BURST)
+        self._closed = False
+        self._identifying: Counter[int] = Counter()  # connections, by uid
+        self._peers = ThreadPoolExecutor(2, "profd-peers")
+
+    def get(self, process: ProcessId) -> Agent | None:
+        """The agent of this process, if one is connected."""
+        return self._agents.get(process)
+
+    def all(self) -> Collection[Agent]:
+        """Every registered agent."""
+        return self._agents.values()
+
+    def labelled(self, process: Process) -> Process:
+        """The process with the rank and the job that its agent names. Safe to call from any thread."""
+        agent = self._agents.get(process.id)
+        if agent is None:
+            return process
+        hello = agent.hello
+        rank = process.rank if hello.rank is None else hello.rank
+        job = hello.job or process.job or hello.pod
+        if (rank, job) == (process.rank, process.job):
+            return process
+        return replace(process, rank=rank, job=job)
+
+    def accept(self, connection: socket.socket) -> None:
+        """A new connection; it is the registry's from here on. Who it is is asked in a thread: that may wait."""
+        uid = peer_uid(connection)
+        if self._closed or self._identifying[uid] >= AGENT_PEERS_WAITING_MAX:
+            self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
+            return
+        try:
+            whose, pidfd = _peer(connection)
+            relay = self.porters.relay(uid, connection)
+        except NotCarried as error:
+            os.close(pidfd)
+            self._refuse(connection, str(error))
+            return
+        except OSError as error:
+            self._refuse(connection, _unseen(error))
+            return
+        self._identifying[uid] += 1
+        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, *whose)
+        future.add_done_callback(lambda done: self._identified(uid, relay, pidfd, done))
+
+    def refuse_silently(self, connection: socket.socket) -> None:
+        """Close a new connection without a word."""
+        self.counts["refused"] += 1
+        self.porters.drop(connection)
+
+    def _identified(self, uid: int, relay: Relay, pidfd: int, done: asyncio.Future[Peer]) -> None:
+        self._identifying[uid] -= 1
+        if not self._identifying[uid]:
+            del self._identifying[uid]
+        if done.cancelled() or self._closed:
+            os.close(pidfd)
+            relay.close()
+            return
+        error = done.exception()
+        if isinstance(error, OSError):
+            os.close(pidfd)
+            self._tell(relay, _unseen(error))
+            return
+        self._admit(relay, done.result(), pidfd)
+
+    def _admit(self, relay: Relay, peer: Peer, pidfd: int) -> None:
+        try:
+            self._require_served(peer)
+            self._share.hold(_holder(peer.uid))
+        except (Refused, BadInput) as error:
+            os.close(pidfd)
+            self._tell(relay, str(error))
+            return
+        self._greetings.add(_Greeting(self, relay, peer, pidfd))
+
+    def close(self) -> None:
+        """Close every connection; armed agents find another daemon, or disarm themselves."""
+        self._closed = True
+        self._peers.shutdown(wait=False, cancel_futures=True)
+        for greeting in list(self._greetings):
+            greeting.close()
+        for agent in list(self._agents.values()):
+            agent.close()
+            self.forget(agent, "")
+        self.porters.close()
+
+    def _require_served(self, peer: Peer) -> None:
+        if self._only_uid is not None and peer.uid != self._only_uid:
+            raise BadInput(f"this profd serves uid {self._only_uid} only (it was started with --user)")
+
+    def _refuse(self, connection: socket.socket, why: str) -> None:
+        """A connection that nobody has taken over; without a word it comes again soon."""
+        with contextlib.suppress(OSError):
+            connection.setblocking(False)
+            if why:
+                connection.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+        self.refuse_silently(connection)
+
+    def _tell(self, relay: Relay, why: str) -> None:
+        self.counts["refused"] += 1
+        with contextlib.suppress(OSError):
+            relay.socket.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+        relay.close()
+
+    # --- what greetings bring ---
+
+    def _greeted(self, greeting: _Greeting, hello: Hello, fd: int | None) -> None:
+        """HELLO has come. Takes `fd` in any case."""
+        with contextlib.ExitStack() as unused:
+            if fd is not None:
+                unused.callback(os.close, fd)
+            if fd is not None and hello.armed:
+                check_untrusted_arena(fd)
+            if self._has_come_back(greeting, hello):
+                return
+            why = self._cannot_greet(greeting.peer, hello)
+            if why:
+                self.counts["refused"] += 1
+                greeting.link.send(encode(Kind.REFUSED, why=why))
+                greeting.close()
+                return
+            agent = self._register(greeting, hello)
+            greeting.link.send(encode(Kind.WELCOME, version=VERSION))
+            if hello.armed and fd is not None:
+                unused.pop_all()
+                self.on_orphan(agent, hello.armed, fd)
+
+    def _has_come_back(self, greeting: _Greeting, hello: Hello) -> bool:
+        """Whether it is one that lost its porter while it recorded. Its arena is known."""
+        known = self._agents.get(greeting.peer.process)
+        if known is None or not known.comes_back(hello, greeting.link):
+            return False
+        self._greetings.discard(greeting)
+        os.close(greeting.hand_over())
+        self._share.give_back(_holder(known.uid))  # it has kept its place
+        greeting.link.send(encode(Kind.WELCOME, version=VERSION))
+        known.tell_again()
+        return True
+
+    def _cannot_greet(self, peer: Peer, hello: Hello) -> str:
+        if not hello.versions[0] <= VERSION <= hello.versions[1]:
+            low, high = hello.versions
+            return f"this daemon speaks version {VERSION} of the agent protocol, you {low} to {high}: upgrade one of us"
+        known = self._agents.get(peer.process)
+        if known is None:
+            return ""
+        if known.armed and not known.hung_up():
+            return f"pid {peer.process.pid} is attached already, and is being recorded"
+        known.close()
+        self.forget(known, "")
+        return ""
+
+    def _register(self, greeting: _Greeting, hello: Hello) -> Agent:
+        peer = greeting.peer
+        agent = Agent(peer.process, peer.uid, peer.gid, hello, greeting.link, self)
+        self.on_greeted(peer.process, hello.incarnation)
+        self.on_changed(peer.process)
+        greeting.link.receiver = agent
+        self._greetings.discard(greeting)
+        self._agents[peer.process] = agent
+        pidfd = self._pidfds[peer.process] = greeting.hand_over()
+        # A child that keeps the socket hides the end of its parent: no EOF comes.
+        asyncio.get_running_loop().add_reader(pidfd, _ended, agent, pidfd)
+        return agent
+
+    # --- what agents say (`agent.Owner`) ---
+
+    def disarmed(self, process: ProcessId, epoch: int) -> None:
+        """Nothing of this epoch is armed in the process."""
+        self.on_disarmed(process, epoch)
+
+    def changed(self, process: ProcessId) -> None:
+        """What is remembered of the process may be wrong."""
+        self.on_changed(process)
+
+    def forget(self, agent: Agent, why: str) -> None:
+        """Its connection is over."""
+        if self._agents.get(agent.process) is not agent:
+            return
+        del self._agents[agent.process]
+        pidfd = self._pidfds.pop(agent.process)
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        self._share.give_back(_holder(agent.uid))
+        if why:
+            self.counts["hostile"] += 1
+            self._cut_off.tell(agent.uid, pid=agent.process.pid, why=why)
+
+    def _left(self, greeting: _Greeting, why: str) -> None:
+        """A greeting that led to nothing."""
+        self._greetings.discard(greeting)
+        self._share.give_back(_holder(greeting.peer.uid))
+        if why:
+            self.counts["hostile"] += 1
+            self._cut_off.tell(greeting.peer.uid, pid=greeting.peer.process.pid, why=why)
+
+
+class _Greeting:
+    """A connection until its HELLO."""
+
+    def __init__(self, registry: Registry, relay: Relay, peer: Peer, pidfd: int) -> None:
+        self.peer = peer
+        self._registry = registry
+        self._pidfd = pidfd
+        self._timer = asyncio.get_running_loop().call_later(AGENT_HELLO_SECONDS, self._too_late)
+        self.link = Link(relay, self)
+
+    def received(self, raw: bytes, fd: int | None) -> None:
+        """The first packet must be HELLO. Raises Hostile."""
+        try:
+            packet = parse_untrusted_packet(raw)
+            if packet.kind != Kind.HELLO:
+                raise Hostile("the first packet is no HELLO")
+            hello = hello_from_untrusted(packet)
+        except Hostile:
+            if fd is not None:
+                os.close(fd)
+            raise
+        self._registry._greeted(self, hello, fd)  # the two are one unit
+
+    def ended(self, why: str) -> None:
+        """Gone before it said anything."""
+        self.close(why)
+
+    def lost(self) -> None:
+        """It comes again."""
+        self.close()
+
+    def hand_over(self) -> int:
+        """It is an agent from now on: the pidfd is the caller's."""
+        self._timer.cancel()
+        pidfd, self._pidfd = self._pidfd, -1
+        return pidfd
+
+    def close(self, why: str = "") -> None:
+        """Idempotent until it was handed over; then it does nothing."""
+        if self._pidfd < 0:
+            return
+        self._timer.cancel()
+        self.link.close()
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._registry._left(self, why)
+
+    def _too_late(self) -> None:
+        self.close(f"no HELLO within {AGENT_HELLO_SECONDS:g} s")
+
+
+def _peer(connection: socket.socket) -> tuple[tuple[int, int, int], int]:
+    """pid, uid and gid of the peer as it was when it connected, and a pidfd of it. OSError if it cannot be seen."""
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if pid <= 0:
+        raise OSError(0, "it is in another pid namespace")
+    try:
+        pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError:
+        pidfd = os.pidfd_open(pid)
+    return (pid, uid, gid), pidfd
+
+
+def _identify(pid: int, uid: int, gid: int) -> Peer:
+    """The process whose pidfd we have. OSError if it cannot be seen, or has ended."""
+    start = start_ticks(pid)
+    if not start:
+        raise OSError(0, "it does not answer" if procfs.unanswering(pid) else "it has ended")
+    return Peer(ProcessId(pid, start), uid, gid)
+
+
+def _unseen(error: OSError) -> str:
+    return f"this daemon cannot see your process ({error.strerror}): run it with hostPID"
+
+
+def _holder(uid: int) -> Holder:
+    """Whose part an attached process counts in. Groups are not asked: it is root's, the daemon's, or a user's."""
+    return Holder(uid, reserved=uid in (0, os.geteuid()))
+
+
+def _ended(agent: Agent, pidfd: int) -> None:
+    asyncio.get_running_loop().remove_reader(pidfd)  # readable from now on
+    agent.process_ended()
+
+
+def _let_go(agent: Agent, epoch: int, fd: int) -> None:
+    """Nobody knows this epoch: it ends here."""
+    os.close(fd)
+    agent.take_up(epoch)
+    agent.stop()
+    agent.release()

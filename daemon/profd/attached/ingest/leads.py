@@ -1,0 +1,175 @@
+"""How much memory is allocated in arenas on this side, ahead of their targets.
+
+The kernel charges a page to the cgroup of whoever touches it first, and a job's
+cgroup may be tight: so the streamer touches the pages that the target will want
+next, and the daemon says how many (docs/arena.md). What it allows is taken from
+one pool; who gets nothing of it pays for its own arena, as without a streamer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from profd.attached.ingest.arena import chunks_untrusted
+from profd.limits import LEAD_BYTES, LEADS_BYTES_MAX, LEADS_BYTES_PER_UID_MAX
+
+_FIRST_SHARE: Final = 16  # of what is left; a first lead takes no more, so that many processes have one
+_OWN_SHARE: Final = 4  # of what the daemon's own cgroup has left
+_LOOK_AGAIN_SECONDS: Final = 1.0
+_CHUNK_BYTES: Final = 64 * 1024
+
+Room = Callable[[], int | None]
+"""Bytes that this process and its children may still take; None: not known."""
+
+log = logging.getLogger("profd.ingest")
+
+
+class Lead:
+    """What may be allocated in one arena."""
+
+    def __init__(self, leads: Leads, uid: int, arena_bytes: int, granted: int) -> None:
+        self.bytes = granted  # in all, from its begin
+        self._leads = leads
+        self._uid = uid
+        self._arena_bytes = arena_bytes
+
+    def grow(self) -> bool:
+        """Twice as much, or what there is; whether it is more than before."""
+        more = self._leads.take(self._uid, min(self.bytes or _CHUNK_BYTES, self._arena_bytes - self.bytes))
+        self.bytes += more
+        return more > 0
+
+    def end(self, fd: int) -> None:
+        """Nothing is wanted of the arena any more: its memory is freed, and then others may have as much.
+
+        What a target keeps mapped would stay allocated, on the daemon's account. `fd` stays the caller's. Safe to
+        repeat.
+        """
+        self._leads.free(self._uid, fd, self.bytes)
+        self.bytes = 0
+
+    def abandon(self) -> None:
+        """The target may write on, so nothing is freed: what was allowed stays taken from the pool."""
+        self.bytes = 0
+
+
+class Leads:
+    """The pool."""
+
+    def __init__(self, room: Room = lambda: None) -> None:
+        """`room`: of the daemon; its share bounds the pool, too."""
+        self._room = room
+        self._roomy = (0.0, LEADS_BYTES_MAX)  # good until, and a bound
+        self._taken: defaultdict[int, int] = defaultdict(int)  # by uid
+        self._thread: ThreadPoolExecutor | None = None
+        self._lock = threading.RLock()  # of what is taken: the thread gives back
+
+    @property
+    def taken(self) -> int:
+        """Bytes that are allowed now, in all."""
+        with self._lock:
+            return sum(self._taken.values())
+
+    def begin(self, uid: int, fd: int) -> Lead:
+        """The lead of an arena, and its first memory, allocated soon. `fd` stays the caller's."""
+        try:
+            arena_bytes = os.fstat(fd).st_size
+        except OSError:
+            arena_bytes = 0
+        lead = Lead(
+            self, uid, arena_bytes, self.take(uid, min(LEAD_BYTES, self._left(uid) // _FIRST_SHARE, arena_bytes))
+        )
+        if lead.bytes:
+            # The streamer does the same, but it takes a tenth of a second to start. Half: it has to place strings, too.
+            with contextlib.suppress(OSError):  # no descriptor is left
+                self._soon(os.dup(fd), lead.bytes // 2)
+        return lead
+
+    def _soon(self, fd: int, count: int) -> None:
+        """In a thread: the descriptor is the target's."""
+        self._in_thread().submit(_allocate, fd, count)
+
+    def free(self, uid: int, fd: int, count: int) -> None:
+        """Free what an arena holds, and give so much back to the pool once that is done. `fd` stays the caller's."""
+        if not count:
+            return
+        with contextlib.suppress(OSError):  # no descriptor is left: it stays taken
+            self._in_thread().submit(self._freed, os.dup(fd), uid, count)
+
+    def _freed(self, fd: int, uid: int, count: int) -> None:
+        if _free(fd):
+            self.put_back(uid, count)
+
+    def _in_thread(self) -> ThreadPoolExecutor:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "profd-lead")
+        return self._thread
+
+    def take(self, uid: int, wanted: int) -> int:
+        """Whole chunks of the pool: as many as there are of what is wanted."""
+        with self._lock:
+            given = max(0, min(wanted, self._left(uid))) // _CHUNK_BYTES * _CHUNK_BYTES
+            if given:
+                self._taken[uid] += given
+            return given
+
+    def put_back(self, uid: int, count: int) -> None:
+        """Give them back."""
+        with self._lock:
+            self._taken[uid] -= count
+            if not self._taken[uid]:
+                del self._taken[uid]
+
+    def close(self) -> None:
+        """End the thread when it has done what it does."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+            self._thread = None
+
+    def _left(self, uid: int) -> int:
+        return min(self._bound() - self.taken, LEADS_BYTES_PER_UID_MAX - self._taken.get(uid, 0))
+
+    def _bound(self) -> int:
+        until, bound = self._roomy
+        if time.monotonic() >= until:
+            room = self._room()
+            # What is taken may be allocated already, so it is no longer in the room.
+            bound = LEADS_BYTES_MAX if room is None else min(LEADS_BYTES_MAX, self.taken + room // _OWN_SHARE)
+            self._roomy = (time.monotonic() + _LOOK_AGAIN_SECONDS, bound)
+        return bound
+
+
+def _free(fd: int) -> bool:
+    """Free all memory of an arena but its header; whether that was done. Closes `fd`."""
+    try:
+        with mmap.mmap(fd, 0) as arena:
+            arena.madvise(mmap.MADV_REMOVE, mmap.PAGESIZE)
+        return True
+    except (OSError, ValueError) as error:
+        log.warning("memory of an arena could not be freed", extra={"why": str(error)})
+        return False
+    finally:
+        os.close(fd)
+
+
+def _allocate(fd: int, count: int) -> None:
+    """Allocate the first chunks. Closes `fd`."""
+    try:
+        where = chunks_untrusted(fd)
+        if where is not None:
+            begin, end = where
+            # Within the file's size, so whatever the target has sealed or written it is this many bytes at most.
+            os.posix_fallocate(fd, begin, min(count, end - begin))
+    except OSError as error:  # no memory: the target takes its own
+        log.info("no memory was allocated ahead of a target", extra={"why": str(error)})
+    finally:
+        os.close(fd)

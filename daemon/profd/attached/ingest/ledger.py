@@ -1,0 +1,70 @@
+"""Which chunks of one incarnation have come: each is stored once, whatever is sent again. Pure.
+
+Chunks of a stream come nearly in order, so what is remembered of a stream is
+the next sequence; sequences that others have overtaken stand in one bounded
+list. Memory is bounded by the streams, not by the chunks.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from profd.attached.ingest.chunk import Chunk, Refusal
+from profd.limits import INGEST_GAPS_MAX, INGEST_THREADS_MAX
+
+
+class Seen(Enum):
+    """What is known of a chunk that is not refused."""
+
+    NEW = auto()
+    BEFORE = auto()  # stored already, or so late that nobody remembers that it was awaited
+
+
+class Ledger:
+    """The chunks of one (incarnation, epoch)."""
+
+    def __init__(
+        self, incarnation: int, epoch: int, threads_max: int = INGEST_THREADS_MAX, gaps_max: int = INGEST_GAPS_MAX
+    ) -> None:
+        self._incarnation = incarnation
+        self._epoch = epoch
+        self._threads_max = threads_max
+        self._gaps_max = gaps_max
+        self._next: dict[int, int] = {}  # by stream: one above the highest sequence stored
+        self._gaps: dict[tuple[int, int], None] = {}  # (stream, sequence) below it that have not come, oldest first
+
+    def judge(self, chunk: Chunk) -> Seen | Refusal:
+        """What to do with a chunk. Changes nothing: it may still fail to be written."""
+        if chunk.refusal is not None:
+            return chunk.refusal
+        if (chunk.incarnation, chunk.epoch) != (self._incarnation, self._epoch):
+            return Refusal.FOREIGN
+        expected = self._next.get(chunk.stream)
+        if expected is None:
+            return Seen.NEW if len(self._next) < self._threads_max else Refusal.TOO_MANY_THREADS
+        if chunk.sequence >= expected or (chunk.stream, chunk.sequence) in self._gaps:
+            return Seen.NEW
+        return Seen.BEFORE
+
+    def stored(self, chunk: Chunk) -> None:
+        """Remember a chunk that `judge` called new, now that it is written."""
+        expected = self._next.get(chunk.stream, 0)
+        if chunk.sequence < expected:
+            del self._gaps[chunk.stream, chunk.sequence]
+            return
+        self._next[chunk.stream] = chunk.sequence + 1
+        # Of a jump that is too wide only the end is remembered: what comes late is what was sent just before.
+        for sequence in range(max(expected, chunk.sequence - self._gaps_max), chunk.sequence):
+            self._gaps[chunk.stream, sequence] = None
+        while len(self._gaps) > self._gaps_max:
+            del self._gaps[next(iter(self._gaps))]
+
+    @property
+    def streams(self) -> int:
+        """Streams that have sent something."""
+        return len(self._next)
+
+    @property
+    def awaited(self) -> int:
+        """Chunks that others have overtaken and that may still come."""
+        return len(self._gaps)

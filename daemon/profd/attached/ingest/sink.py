@@ -1,0 +1,108 @@
+"""Chunks of one incarnation into one file: checked, each once, written in the writer's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from profd.attached.ingest.chunk import Chunk, Refusal, split_untrusted
+from profd.attached.ingest.journal_file import JournalFile, JournalFull
+from profd.attached.ingest.ledger import Ledger, Seen
+
+Rejected = list[tuple[int, Refusal]]  # index in the message, reason
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a sink has done. Written by its thread, read by anybody."""
+
+    chunks: int = 0  # in the file
+    events: int = 0  # in the file
+    again: int = 0  # chunks that came once more
+    refused: dict[str, int] = field(default_factory=dict)  # events by reason
+
+
+@dataclass(slots=True)
+class _Run:
+    """Chunks that stand one after the other in a message and in the file."""
+
+    start: int
+    end: int
+    chunks: list[tuple[int, Chunk]]
+
+
+class Sink:
+    """A ledger and its file. One thread at a time."""
+
+    def __init__(self, file: JournalFile, ledger: Ledger, written: Callable[[JournalFile], None]) -> None:
+        """`written` is told of the file after each write."""
+        self.counts = Counts()
+        self.full = ""  # why nothing more is written
+        self._file = file
+        self._ledger = ledger
+        self._written = written
+        self._recovered = False
+
+    def take(self, data: memoryview) -> Rejected:
+        """Write what is new of one message. Raises OSError when an older file cannot be read."""
+        self.recover()
+        rejected: Rejected = []
+        runs: list[_Run] = []
+        for index, chunk in enumerate(split_untrusted(data)):
+            verdict = self._ledger.judge(chunk)
+            if isinstance(verdict, Refusal):
+                self._refuse(rejected, index, chunk, verdict)
+            elif verdict is Seen.BEFORE:
+                self.counts.again += 1
+            else:
+                # Before it is written, for the sake of a chunk that stands twice in a message:
+                # a write that fails is the last one.
+                self._ledger.stored(chunk)
+                _extend(runs, index, chunk)
+        for run in runs:
+            self._write(data, run, rejected)
+        return sorted(rejected)
+
+    def recover(self) -> None:
+        """Go on with what an earlier daemon wrote; the first call only. Raises OSError."""
+        if not self._recovered:
+            self._recovered = True
+            self._file.recover(self._known)
+
+    def _known(self, chunk: Chunk) -> bool:
+        if self._ledger.judge(chunk) is not Seen.NEW:
+            return False
+        self._ledger.stored(chunk)
+        self._count(chunk)
+        return True
+
+    def _write(self, data: memoryview, run: _Run, rejected: Rejected) -> None:
+        try:
+            if not self.full:
+                self._file.append(data[run.start : run.end])
+        except JournalFull as error:
+            # For good: a file with holes in it would tell less than one that ends.
+            self.full = str(error)
+        if self.full:
+            for index, chunk in run.chunks:
+                self._refuse(rejected, index, chunk, Refusal.JOURNAL_FULL)
+            return
+        for _, chunk in run.chunks:
+            self._count(chunk)
+        self._written(self._file)
+
+    def _count(self, chunk: Chunk) -> None:
+        self.counts.chunks += 1
+        self.counts.events += chunk.events
+
+    def _refuse(self, rejected: Rejected, index: int, chunk: Chunk, refusal: Refusal) -> None:
+        rejected.append((index, refusal))
+        self.counts.refused[refusal] = self.counts.refused.get(refusal, 0) + chunk.events
+
+
+def _extend(runs: list[_Run], index: int, chunk: Chunk) -> None:
+    if runs and runs[-1].end == chunk.start:
+        runs[-1].end = chunk.end
+        runs[-1].chunks.append((index, chunk))
+    else:
+        runs.append(_Run(chunk.start, chunk.end, [(index, chunk)]))

@@ -1,0 +1,114 @@
+"""What a recording needs of `profd.attached.ingest`, whose package says what each of these does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from profd.model.capture import Loss
+from profd.targets.process import Process
+
+
+class Intake(Protocol):
+    """What has arrived of one epoch."""
+
+    @property
+    def path(self) -> Path:
+        """The journal file."""
+        ...
+
+    @property
+    def events(self) -> int:
+        """Acked so far."""
+        ...
+
+    @property
+    def finished(self) -> asyncio.Event:
+        """Everything is there."""
+        ...
+
+    @property
+    def losses(self) -> Sequence[Loss]:
+        """What will not come."""
+        ...
+
+    @property
+    def failure(self) -> str:
+        """Why nothing more can be written; empty while it can."""
+        ...
+
+    def close(self) -> None:
+        """No more is taken."""
+        ...
+
+
+class Drain(Protocol):
+    """The streamer's work on one arena."""
+
+    may_be_written: bool
+    """Its target has not said that it is over, and is not known to be dead: its memory stays."""
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """Nothing more will come."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """What went wrong; empty if nothing."""
+        ...
+
+    @property
+    def restarts(self) -> int:
+        """How often its streamer was started again."""
+        ...
+
+    async def finish(self, *, target_died: bool) -> None:
+        """Send what is left; the target writes no more."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the arena."""
+        ...
+
+
+class Ingest(Protocol):
+    """Where chunks arrive."""
+
+    async def expect(self, incarnation: int, epoch: int, uid: int, directory: Path) -> Intake:
+        """Take the chunks of one epoch from now on."""
+        ...
+
+
+class Streamers(Protocol):
+    """The processes that drain arenas."""
+
+    def drain(self, uid: int, incarnation: int, epoch: int, fd: int) -> Drain:
+        """Begin; `fd` stays the caller's."""
+        ...
+
+    def why_not(self) -> str:
+        """Why nothing can be drained; empty if it can."""
+        ...
+
+
+class Observers(Protocol):
+    """What brings observers of PyTorch's operators to processes that have none (`profd.observers`)."""
+
+    async def look(self, processes: Sequence[Process]) -> None:
+        """Find out what torch they have; bounded."""
+        ...
+
+    def usable(self, process: Process) -> bool:
+        """One has been built since it told what it can."""
+        ...
+
+    def fix(self, process: Process) -> str:
+        """What brings one, to continue "there is no observer; ". Has it built, where it can be."""
+        ...
+
+    def not_loaded(self, process: Process) -> None:
+        """There is one, and the process says that there is none."""
+        ...

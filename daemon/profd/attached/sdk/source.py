@@ -1,0 +1,335 @@
+"""The source `sdk`: processes that have attached themselves with `profclient.attach()` or `profctl run`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Final
+
+from profd.attached.agents.agent import Agent, Arm
+from profd.attached.agents.protocol import Hello, Status
+from profd.attached.agents.registry import Registry
+from profd.attached.sdk import orphans, planning, samples
+from profd.attached.sdk.handover import Parts, take_over
+from profd.attached.sdk.operators import Operators, sampled
+from profd.attached.sdk.ports import Observers
+from profd.attached.sdk.recording import Recorder
+from profd.errors import Exhausted, ProfdError
+from profd.gpu.holders import Holder, HolderKind
+from profd.gpu.lease_keeper import LeaseKeeper
+from profd.gpu.leases import Held, Lease
+from profd.model.capture import Loss, Options, Reason, Recording, State, option_word
+from profd.sources.base import Offer, Plan, Session, Source
+from profd.sources.declaration import Declaration
+from profd.targets.identity import Accepted
+from profd.targets.process import Process, ProcessId
+
+Returned = Callable[[str, ProcessId], None]
+"""Hears of a capture's process that an earlier daemon was recording, and whose data is being taken over."""
+
+Recovered = Callable[[str, ProcessId, list[Loss] | None], None]
+"""Hears that it has been, as far as it goes, and of what it lost; None: not all of it came."""
+
+CUPTI_PYTHON_RISK: Final = (
+    "CUDA is recorded through cupti-python (gpu.collector): slow, and where a thread has the GIL and calls CUDA the "
+    "job can stand still for good"
+)
+_HISTORY: Final = 1024
+_ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
+
+log = logging.getLogger("profd.sdk")
+
+
+@dataclass(frozen=True, slots=True)
+class SdkStatistics:
+    """Counts for metrics."""
+
+    attached: int = 0
+    armed: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)  # connections, by why
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent recording, by protocol.SOURCES or "all"
+    steps: Mapping[str, float] = field(default_factory=dict)  # median seconds: before, during, after; summed
+    stepping: int = 0  # recordings that `steps` sums up
+
+
+class SdkSource(Source):
+    """Ranges, operators and Python calls, recorded by the process itself and streamed out while it runs."""
+
+    declaration: ClassVar[Declaration] = planning.DECLARATION
+
+    def __init__(
+        self,
+        registry: Registry,
+        parts: Parts,
+        socket: Path,
+        journal: Path,
+        leases: LeaseKeeper,
+        sampler: Source | None = None,
+        observers: Observers | None = None,
+    ) -> None:
+        """`socket` is where agents connect, for messages: whoever listens there feeds the registry.
+        `journal` is where an earlier daemon may have left recordings that go on.
+        `sampler` is for `--samples`, and `observers` brings observers of PyTorch's operators; whoever made them opens
+        and closes them.
+        """
+        self._operators = Operators(observers)
+        self._leases = leases
+        self._sampler = sampler
+        self.on_returned: Returned = lambda capture, process: None
+        self.on_recovered: Recovered = lambda capture, process, losses: None
+        self._seconds: defaultdict[str, float] = defaultdict(float)  # spent recording in all targets so far, by source
+        self._steps: defaultdict[str, float] = defaultdict(float)
+        self._stepping = 0
+        self._registry = registry
+        self._parts = parts
+        self._socket = socket
+        self._running: dict[ProcessId, str] = {}  # to the capture
+        self._rates: dict[tuple[ProcessId, frozenset[str]], planning.Rate] = {}  # of its last trace with like options
+        self._journal = journal
+        self._orphans: dict[orphans.Key, orphans.Orphan] = {}
+        self._recovering: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Take over what comes back from before."""
+        self._orphans = await asyncio.to_thread(orphans.find, self._journal)
+        self._registry.on_orphan = self._came_back
+
+    def orphaned(self) -> set[tuple[str, ProcessId]]:
+        """What an earlier daemon was recording for which capture, and may come back."""
+        return {(orphan.capture, orphan.process) for orphan in self._orphans.values()}
+
+    async def close(self) -> None:
+        """End what is being taken over; its data stays for a retry."""
+        for task in self._recovering:
+            task.cancel()
+        await asyncio.gather(*self._recovering, return_exceptions=True)
+
+    def offer(self, process: Process) -> Offer:
+        """Whether it is attached and free."""
+        agent = self._registry.get(process.id)
+        if agent is None:
+            return Offer(False, "it is not attached", _ATTACH, concerns=process.python)
+        if not records_ranges(agent):
+            fix = "its CUDA events come with --source cuda"
+            return Offer(False, "only CUDA's collector is in it", fix, concerns=False)
+        return self._free(process, agent)
+
+    def _free(self, process: Process, agent: Agent) -> Offer:
+        """Whether nothing is in the way of recording it now."""
+        capture = self._running.get(process.id)
+        if capture:
+            return Offer.recording(capture, process.id.pid)
+        if agent.uid != process.uid:
+            # It called a program of another user's, or gave up root: whoever attached must not speak for it.
+            return Offer(
+                False,
+                f"what attached in it was uid {agent.uid}'s, and it is uid {process.uid}'s now",
+                "call profclient.attach() after it has changed its user",
+                Reason.NOT_PERMITTED,
+            )
+        unable = self._parts.streamers.why_not()
+        if unable:
+            fix = "install profd where every user may read it (docs/security.md, Streamers)"
+            return Offer(False, unable, fix, Reason.NOT_PERMITTED)
+        if agent.armed:
+            return Offer(
+                False,
+                "what an earlier capture recorded is still being taken over",
+                "ask again in some seconds",
+                Reason.CAPTURE_RUNNING,
+                busy=True,
+            )
+        if process.stopped:
+            return Offer(False, "the process is stopped (state T)", "continue it: kill -CONT", Reason.TARGET_SILENT)
+        held = self._leases.held(process.id) if _uses_cupti(process, agent) else None
+        if held is not None:
+            return Offer.held(held)
+        return Offer(True, after=_better(process))
+
+    async def prepare(self, processes: Sequence[Process]) -> None:
+        """Which torch those have that have no observer of it."""
+        agents = ((process, self._registry.get(process.id)) for process in processes)
+        await self._operators.look([(process, agent.hello) for process, agent in agents if agent is not None])
+
+    def plan(self, process: Process, options: Options) -> Plan:
+        """What recording would give and cost; events from an earlier trace of the process with like options."""
+        agent = self._registry.get(process.id)
+        if agent is None:
+            return Plan(False, "it is not attached", Reason.NO_SOURCE)
+        rate = self._rates.get((process.id, planning.alike(options)))
+        arena = self._parts.sizes.find(process.id.pid, self._parts.arena_bytes, force=options.force)
+        if arena.refusal:
+            return Plan(False, arena.refusal, Reason.OVER_LIMIT)
+        hello = self._operators.hello(process, agent.hello)
+        found = planning.plan(options, hello, arena.bytes, rate, self._operators.fix(process, hello))
+        if arena.risk:
+            found = replace(found, risks=(*found.risks, arena.risk))
+        if self._parts.collecting.cupti_python and {"ranges", "cuda"} <= agent.hello.can:
+            found = replace(found, risks=(*found.risks, CUPTI_PYTHON_RISK))
+        return self._with_samples(found, process, options, hello)
+
+    def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
+        options = sampled(options, hello)
+        if options.sample_hz is None or not plan.serves:
+            return plan
+        missing = samples.why_not(self._sampler, process, options)
+        if missing:
+            return replace(plan, unserved={**plan.unserved, "sample_hz": missing})
+        if in_part := samples.in_part(self._sampler, process, options):
+            plan = replace(plan, unserved={**plan.unserved, "sample_hz": in_part})
+        more_ns = round(samples.STOP_SECONDS * 1e9)
+        return replace(
+            plan,
+            risks=(*plan.risks, samples.RISK),
+            deadline_ns=plan.deadline_ns + more_ns,
+            stop_ns=plan.stop_ns + more_ns,
+        )
+
+    def _sample(self, process: Process, options: Options, session: Session, hello: Hello) -> samples.Samples | None:
+        """Samples, where they are asked for or stand in for operators, and can be had."""
+        asked = options.sample_hz is not None
+        options = sampled(options, hello)
+        if self._sampler is None or options.sample_hz is None or samples.why_not(self._sampler, process, options):
+            return None
+        return samples.Samples(self._sampler, process, options, session, asked=asked)
+
+    async def record(self, process: Process, options: Options, session: Session) -> Recording:
+        """One trace of one process; see Source."""
+        offer, plan = self.offer(process), self.plan(process, options)
+        agent = self._registry.get(process.id)
+        if agent is None or not offer.can or not plan.serves:
+            return _refused(offer, plan)
+        hello = self._operators.hello(process, agent.hello)
+        fix = self._operators.fix(process, hello)
+        with contextlib.ExitStack() as ending:
+            self._running[process.id] = session.capture
+            ending.callback(self._running.pop, process.id)
+            accepted = ending.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
+            lease: Lease | None = None
+            if _uses_cupti(process, agent):
+                # Granted where nothing is awaited since `offer` found it free.
+                lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
+                ending.callback(self._leases.end, lease)
+            arena_bytes = plan.memory_bytes or self._parts.arena_bytes
+            ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes))
+            parts = replace(self._parts, arena_bytes=arena_bytes)
+            beside = self._sample(process, options, session, hello)
+            watched = session if beside is None else beside.around(session)
+            recorder = Recorder(agent, process, options, watched, parts, self._leases, lease, accepted)
+            try:
+                recording = await recorder.run()
+                if beside is not None:
+                    await beside.join(recording)
+            except Exhausted as error:
+                return Recording(State.FAILED, Reason.DISK_FULL, str(error))
+            finally:
+                if beside is not None:
+                    await beside.end()
+        said = [planning.replaced(sentence, fix) for sentence in recording.not_honoured]
+        recording.not_honoured = list(dict.fromkeys([*_missing_now(plan, options), *said]))
+        self._operators.explain(recording, process, hello)
+        self._learn((process.id, planning.alike(options)), recorder, recording)
+        return recording
+
+    def status(self) -> tuple[bool, str, int]:
+        """For `doctor`."""
+        agents = self._registry.all()
+        armed = sum(agent.armed for agent in agents)
+        return True, f"processes attach at {self._socket}: {len(agents)}, {armed} of them recorded", len(agents)
+
+    def statistics(self) -> SdkStatistics:
+        """Counts since the daemon started, and of now."""
+        agents = self._registry.all()
+        armed = sum(agent.armed for agent in agents)
+        counts = dict(self._registry.counts)
+        return SdkStatistics(len(agents), armed, counts, dict(self._seconds), dict(self._steps), self._stepping)
+
+    def _learn_steps(self, status: Status) -> None:
+        """Only where all three are known: sums of unlike things could not be compared."""
+        if not (status.step_ns and status.step_ns_before and status.step_ns_after):
+            return
+        self._stepping += 1
+        self._steps["before"] += status.step_ns_before / 1e9
+        self._steps["during"] += status.step_ns / 1e9
+        self._steps["after"] += status.step_ns_after / 1e9
+
+    def _came_back(self, agent: Agent, epoch: int, fd: int) -> None:
+        """An agent that is armed by a daemon before us."""
+        arm = agent.take_up(epoch)
+        orphan = self._orphans.pop((agent.hello.incarnation, epoch), None)
+        if orphan is None:
+            os.close(fd)
+            self._take_again(agent, epoch, "of before profd was restarted")
+            agent.stop()
+            agent.release()
+            return
+        self.on_returned(orphan.capture, orphan.process)
+        task = asyncio.get_running_loop().create_task(self._recover(agent, arm, fd, orphan))
+        self._take_again(agent, epoch, orphan.capture)
+        self._recovering.add(task)
+        task.add_done_callback(self._recovering.discard)
+
+    def _take_again(self, agent: Agent, epoch: int, capture: str) -> None:
+        """The lease of an epoch that an earlier daemon has granted: free when the agent says that it is disarmed."""
+        with contextlib.suppress(Held):
+            lease = self._leases.take(agent.process, Holder(HolderKind.PROFD, capture=capture), epoch)
+            self._leases.arm(lease, agent.hello.incarnation)
+            self._leases.end(lease)
+
+    async def _recover(self, agent: Agent, arm: Arm, fd: int, orphan: orphans.Orphan) -> None:
+        try:
+            losses = await take_over(agent, arm, fd, orphan.directory, self._parts)
+        except (OSError, ProfdError) as error:
+            log.warning("a recording could not be taken over", extra={"capture": orphan.capture, "why": str(error)})
+            losses = None
+        else:
+            if losses is None:
+                log.warning(
+                    "a recording was taken over in part; its capture can be retried", extra={"capture": orphan.capture}
+                )
+        self.on_recovered(orphan.capture, orphan.process, None if losses is None else list(losses))
+
+    def _learn(self, asked: tuple[ProcessId, frozenset[str]], recorder: Recorder, recording: Recording) -> None:
+        for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
+            self._seconds[kind] += seconds
+        self._learn_steps(recorder.status)
+        window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
+        if recorder.events and window_ns > 0:
+            self._rates.pop(asked, None)
+            while len(self._rates) >= _HISTORY:
+                self._rates.pop(next(iter(self._rates)))
+            self._rates[asked] = planning.Rate(recorder.events / window_ns, recorder.status.seconds / window_ns)
+
+
+def records_ranges(agent: Agent) -> bool:
+    """Whether it is profclient's, not that of a collector alone."""
+    return "ranges" in agent.hello.can
+
+
+def _uses_cupti(process: Process, agent: Agent) -> bool:
+    """Recording it may subscribe to CUPTI: our collector does, and torch's own profiler."""
+    return process.cuda or not records_ranges(agent)
+
+
+def _missing_now(plan: Plan, options: Options) -> list[str]:
+    """Sentences of what may have changed since the capture was planned: an observer, and whether samples can be had."""
+    missing = {**plan.unserved} if options.sample_hz is not None else {**plan.unserved, "sample_hz": ""}
+    return [f"{option_word(name)}: {why}" for name in ("torch", "sample_hz") if (why := missing.get(name))]
+
+
+def _better(process: Process) -> tuple[str, ...]:
+    """Sources that see more of this process, should they be able to serve it."""
+    return ("jax",) if process.xla else ()
+
+
+def _refused(offer: Offer, plan: Plan) -> Recording:
+    if not offer.can:
+        state = State.BUSY if offer.busy else State.REFUSED
+        return Recording(state, offer.why_code, f"{offer.reason}; {offer.fix}")
+    return Recording(State.REFUSED, plan.refusal_code, plan.refusal)

@@ -1,0 +1,51 @@
+"""How often one user may ask for what costs much: a bucket of tokens for each, filled as time passes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from profd.fairness.shares import Holder, Refused
+from profd.limits import RATES_USERS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A thing that is asked for: so often a second for long, `burst` at once."""
+
+    kind: str
+    what: str  # completes "… a second"
+    per_second: float
+    burst: int
+
+
+class Rates:
+    """The buckets of one rate. Who runs the host, or this daemon, is not limited."""
+
+    def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._buckets: dict[int, tuple[float, float]] = {}  # uid -> tokens at a time; the longest untouched first
+
+    def take(self, holder: Holder) -> None:
+        """Use one token. Raises Refused saying when there is another."""
+        if holder.reserved:
+            return
+        rate, now = self._rate, self._clock()
+        tokens, before = self._buckets.pop(holder.uid, (rate.burst, now))
+        tokens = min(rate.burst, tokens + (now - before) * rate.per_second)
+        refused = tokens < 1
+        self._buckets[holder.uid] = (tokens if refused else tokens - 1, now)
+        while len(self._buckets) > RATES_USERS_MAX:
+            del self._buckets[next(iter(self._buckets))]
+        if refused:
+            self._refuse((1 - tokens) / rate.per_second)
+
+    def _refuse(self, seconds: float) -> None:
+        rate = self._rate
+        raise Refused(
+            f"one user may have {rate.per_second:g} {rate.what} a second ({rate.burst} at once after a pause), and "
+            f"yours are used up; try again in {seconds:.1f} s",
+            *(rate.kind, rate.per_second, rate.burst, seconds),
+        )

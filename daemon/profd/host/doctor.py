@@ -1,0 +1,215 @@
+"""`profctl doctor`: what of this host could stand in the way of a capture. Reads only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from profd.gpu import pm_sampling
+from profd.gpu.checks import GpuChecks
+from profd.gpu.nvml import Nvml
+from profd.host.config import Config
+from profd.kernel.capabilities import effective
+from profd.kernel.identity import WorkerIdentity
+from profd.limits import DISK_FREE_SHARE_MIN, GiB
+from profd.trust.audit import AuditLog
+
+_CAP_SYS_PTRACE: Final = 19
+_HOST_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every Linux
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: `verdict` is ok, warning or problem; `fix` is empty when ok."""
+
+    name: str
+    verdict: str
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Examiner:
+    """The checks of one daemon. Blocking: run in a thread."""
+
+    config: Config
+    identity: WorkerIdentity
+    audit: AuditLog
+    nvml: Nvml
+    proc: Path = Path("/proc")
+    gpu: GpuChecks = field(default_factory=GpuChecks)
+    observers: Callable[[], Mapping[str, int]] = dict  # builds by their state
+
+    def findings(self) -> list[Finding]:
+        """All checks, in the order a person would make them."""
+        checks = {
+            "mode": self._mode,
+            "ptrace": self._ptrace,
+            "processes": self._visible,
+            "kineto sockets": self._kineto_directory,
+            "agent socket": self._agent_socket,
+            "disk": self._disk,
+            "store": self._store,
+            "workers": self._workers,
+            "clock": self._clock,
+            "gpus": self._gpus,
+            "cupti": lambda: Finding("cupti", *self.gpu.cupti()),
+            "gpu counters": lambda: Finding("gpu counters", *self.gpu.counters(self.nvml.read().gpus)),
+            "pm sampling": lambda: Finding("pm sampling", *pm_sampling.check(self.config.pm_sampling_us)),
+            "observer builds": self._observer_builds,
+            "gpu leases": lambda: Finding("gpu leases", *self.gpu.held()),
+        }
+        return [_tried(name, check) for name, check in checks.items()]
+
+    def _mode(self) -> Finding:
+        if self.config.user:
+            return Finding("mode", "ok", f"serves uid {os.geteuid()} only, without privileges")
+        if os.geteuid() != 0:
+            return Finding(
+                "mode", "warning", "not root: sees only its own processes", "start it as root, or with --user"
+            )
+        return Finding("mode", "ok", "root: serves every user of the host")
+
+    def _ptrace(self) -> Finding:
+        scope = _read(self.proc / "sys/kernel/yama/ptrace_scope")
+        if scope in ("", "0"):
+            return Finding("ptrace", "ok", "a process may be sampled by its owner")
+        if scope != "3" and self._has_ptrace():
+            return Finding("ptrace", "ok", f"ptrace_scope is {scope}, and the daemon has CAP_SYS_PTRACE")
+        return Finding(
+            "ptrace",
+            "warning",
+            f"kernel.yama.ptrace_scope is {scope}: samples of processes that are not our children are refused",
+            "sysctl kernel.yama.ptrace_scope=0, or run profd as root" if scope != "3" else "only a reboot lowers 3",
+        )
+
+    def _has_ptrace(self) -> bool:
+        return bool((effective(_read(self.proc / "self/status")) or 0) >> _CAP_SYS_PTRACE & 1)
+
+    def _visible(self) -> Finding:
+        pids = [name for name in os.listdir(self.proc) if name.isdigit()]
+        others = sum(1 for pid in pids if _owner(self.proc / pid) not in (None, os.geteuid()))
+        detail = f"{len(pids)} processes can be seen, {others} of other users"
+        if not self.config.user and (self.proc / "self/ns/pid").stat().st_ino != _HOST_PID_NAMESPACE:
+            return Finding("processes", "warning", detail, "run profd in the host's pid namespace (hostPID: true)")
+        return Finding("processes", "ok", detail)
+
+    def _kineto_directory(self) -> Finding:
+        path = self.config.kineto_socket_dir
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError as error:
+            return Finding(
+                "kineto sockets", "warning", f"{path}: {error.strerror}", "restart profd; it makes the directory"
+            )
+        wanted = 0o700 if self.config.user else 0o1777
+        if mode & wanted != wanted:
+            return Finding("kineto sockets", "problem", f"{path} has mode {mode:o}", f"chmod {wanted:o} {path}")
+        if not self.config.user and path.stat().st_dev == path.parent.stat().st_dev:
+            return Finding(
+                "kineto sockets",
+                "warning",
+                f"{path} is open to everybody and on the file system of {path.parent}, which can be filled by it",
+                f"mount a small tmpfs at {path} (deploy/systemd/run-profd-kineto.mount)",
+            )
+        return Finding("kineto sockets", "ok", f"{path}, mode {mode:o}")
+
+    def _agent_socket(self) -> Finding:
+        path = self.config.agents
+        if not path.is_socket():
+            return Finding(
+                "agent socket",
+                "problem",
+                f"{path} is gone: processes that start now cannot attach",
+                "restart profd; it makes the socket",
+            )
+        return Finding("agent socket", "ok", f"{path}, mode {stat.S_IMODE(path.stat().st_mode):o}")
+
+    def _disk(self) -> Finding:
+        found = os.statvfs(self.config.state_dir)
+        free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        detail = f"{free / GiB:.1f} of {total / GiB:.1f} GiB free under {self.config.state_dir}"
+        if free < total * DISK_FREE_SHARE_MIN:
+            share = f"{DISK_FREE_SHARE_MIN:.0%}"
+            return Finding(
+                "disk", "problem", detail, f"new captures are refused below {share}; free space or `profctl rm` traces"
+            )
+        return Finding("disk", "ok", detail)
+
+    def _store(self) -> Finding:
+        for path in (self.config.state_dir, self.audit.path):
+            if not os.access(path, os.W_OK):
+                return Finding("store", "problem", f"{path} cannot be written", "check its owner and mode")
+        return Finding("store", "ok", f"{self.config.state_dir} can be written")
+
+    def _workers(self) -> Finding:
+        name = self.identity.name or "you, without capabilities, sockets or exec"
+        return Finding("workers", "ok", f"run as {name}")
+
+    def _clock(self) -> Finding:
+        source = _read(self.proc.parent / "sys/devices/system/clocksource/clocksource0/current_clocksource")
+        resolution = time.clock_getres(time.CLOCK_REALTIME)
+        if resolution > 1e-6:
+            return Finding(
+                "clock", "warning", f"resolution {resolution:g} s ({source})", "use a high-resolution clocksource"
+            )
+        return Finding("clock", "ok", f"{source or 'unknown source'}, resolution {resolution * 1e9:.0f} ns")
+
+    def _observer_builds(self) -> Finding:
+        name, counts = "observer builds", self.observers()
+        told = ", ".join(f"{number} {state}" for state, number in counts.items()) or "none was needed yet"
+        if not self.config.build_observers:
+            return Finding(name, "ok", "off ([torch] build): people build them, with profctl torch build")
+        if not any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
+            fix = "install a C++20 compiler, or build with profctl torch build --into where there is one"
+            return Finding(name, "warning", f"no C++ compiler is on the daemon's PATH; {told}", fix)
+        if counts.get("failed"):
+            return Finding(name, "warning", told, "profctl torch list, as the user whose job it is, says why")
+        return Finding(name, "ok", told)
+
+    def _gpus(self) -> Finding:
+        reading = self.nvml.read()
+        if reading.lost:
+            which = ", ".join(f"GPU {index} ({why})" for index, why in reading.lost.items())
+            return Finding(
+                "gpus", "problem", f"the driver cannot reach {which}", "look at dmesg for Xid errors; reset the GPU"
+            )
+        if reading.gpus:
+            return Finding("gpus", "ok", f"{len(reading.gpus)}, driver {reading.driver}: metrics profd_gpu_*")
+        nodes = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
+        if nodes:
+            return Finding(
+                "gpus",
+                "warning",
+                f"{', '.join(nodes)} are there, but {reading.absent}: no profd_gpu_* metrics",
+                "put libnvidia-ml.so.1 of the driver where profd finds it (in a container: the utility capability)",
+            )
+        return Finding("gpus", "ok", f"none: {reading.absent}")
+
+
+def _tried(name: str, check: Callable[[], Finding]) -> Finding:
+    """A check that cannot be made is a finding, too; the others are still of use."""
+    try:
+        return check()
+    except OSError as error:
+        return Finding(name, "warning", f"cannot be checked: {error}", "look at the path that is named")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None

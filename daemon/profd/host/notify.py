@@ -1,0 +1,59 @@
+"""sd_notify: tells systemd where the daemon stands. Silent where there is no systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+log = logging.getLogger("profd.host.notify")
+
+
+class Notifier:
+    """Sends to `NOTIFY_SOCKET`, and pets the watchdog while the event loop turns."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        address = environ.get("NOTIFY_SOCKET", "")
+        # An abstract name is written with a leading @.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._period = _watchdog_period(environ)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ready(self, status: str) -> None:
+        """READY=1, and the watchdog from now on (every half of WATCHDOG_USEC)."""
+        self._send(f"READY=1\nSTATUS={status}")
+        if self._period:
+            self._pet()
+
+    def stopping(self) -> None:
+        """STOPPING=1; the watchdog goes on until `close`, since draining takes time."""
+        self._send("STOPPING=1\nSTATUS=draining")
+
+    def close(self) -> None:
+        """No more watchdog."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _pet(self) -> None:
+        self._send("WATCHDOG=1")
+        self._timer = asyncio.get_running_loop().call_later(self._period, self._pet)
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.sendto(message.encode(), self._address)
+
+
+def _watchdog_period(environ: Mapping[str, str]) -> float:
+    """Seconds between two signs of life; 0 when nobody asks for them or asks another process."""
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    try:
+        return int(environ.get("WATCHDOG_USEC", "0")) / 2e6
+    except ValueError:
+        return 0.0

@@ -1,0 +1,181 @@
+"""Raw files to a trace in the store: one job in a worker, then adoption."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from profd.disk.space import Claim, Urgency
+from profd.errors import BadInput, ProfdError
+from profd.limits import DISK_LOOK_SECONDS, DISK_STEP_BYTES, TRACE_FILE_BYTES_MAX
+from profd.model.capture import Phase
+from profd.segments.meta import TraceMeta
+from profd.store.catalog import TraceRecord
+from profd.store.store import Store
+
+log = logging.getLogger("profd.store")
+
+# What a Chrome trace is to be read as, and by which decoder.
+DIALECTS: Final = {"": "", "torch-legacy": "torch-legacy"}
+
+OnProgress = Callable[[str, float], None]
+
+
+class RunJob(Protocol):
+    """`WorkerPool.run`, or the same in this process."""
+
+    async def __call__(
+        self, job: str, args: dict[str, Any], fds: Sequence[int] = (), on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """Run a job of `workers/jobs.py`; raises ProfdError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An open raw file, its format (empty: by its content) and a label for messages. The fd stays the caller's."""
+
+    fd: int
+    format: str
+    label: str
+
+
+def format_of(dialect: str) -> str:
+    """The format that a dialect of a Chrome trace is read as; empty (by its content) for none. BadInput otherwise."""
+    if dialect not in DIALECTS:
+        raise BadInput(f'There is no dialect "{dialect}"; known is {", ".join(name for name in DIALECTS if name)}.')
+    return DIALECTS[dialect]
+
+
+def open_raw(path: Path) -> int:
+    """Open a raw file of ours for reading. BadInput unless it is regular and within TRACE_FILE_BYTES_MAX."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be opened: {error.strerror}.") from error
+    try:
+        check_raw(fd, str(path))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_raw(fd: int, label: str) -> None:
+    """BadInput unless an open file is one that can be decoded."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadInput(f"{label} is not a regular file.")
+    if found.st_size > TRACE_FILE_BYTES_MAX:
+        raise BadInput(f"{label} has {found.st_size} bytes, {TRACE_FILE_BYTES_MAX} are allowed.")
+
+
+async def ingest(
+    store: Store,
+    run_job: RunJob,
+    inputs: Sequence[Input],
+    meta: TraceMeta,
+    on_progress: OnProgress | None = None,
+) -> tuple[TraceRecord, dict[str, Any]]:
+    """Decode and store; the trace is visible and durable on return, or there is none.
+
+    `meta` says who and what; its id is given here. Returns the record and the
+    job's own result. Raises what the job and `Store.adopt` raise.
+    """
+    meta.trace = await asyncio.to_thread(store.new_id)
+    meta.created_ns = meta.created_ns or time.time_ns()
+    meta.title = _printable(meta.title)
+    urgency = Urgency.STORING if meta.capture else Urgency.NEW
+    staging = await asyncio.to_thread(store.staging, urgency)
+    with store.space.claim(meta.owner_uid, "the trace of this", urgency) as claim:
+        try:
+            started = time.perf_counter_ns()
+            fds = [file.fd for file in inputs]
+            raw = sum(os.fstat(fd).st_blocks * 512 for fd in fds)
+            claim.hold(0, min(raw, DISK_STEP_BYTES), raw)
+            job = run_job("store_trace", _arguments(inputs, staging, meta), fds, on_progress)
+            result = await _within(claim, staging, job)
+            meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
+        except BaseException:
+            await _to_the_end(store.discard, staging)
+            raise
+        return await _to_the_end(_settle, store, staging, meta), result
+
+
+async def _within(claim: Claim, staging: Path, job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """The result of a job that writes to `staging`; it is ended when the disk runs short. Raises what `hold` does."""
+    folder = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # wherever it is moved meanwhile
+    task = asyncio.ensure_future(job)
+    try:
+        while not (await asyncio.wait({task}, timeout=DISK_LOOK_SECONDS))[0]:
+            await _to_the_end(lambda: claim.hold(_written(folder), 1))
+        return task.result()
+    finally:
+        os.close(folder)
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # seen, whatever is raised instead
+
+
+def _written(folder: int) -> int:
+    """Bytes on the disk below an open directory; what a worker has just removed has none."""
+    found = 0
+    for _, _, files, place in os.fwalk(".", dir_fd=folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                found += os.stat(name, dir_fd=place, follow_symlinks=False).st_blocks * 512
+    return found
+
+
+def _settle(store: Store, staging: Path, meta: TraceMeta) -> TraceRecord:
+    try:
+        record = store.adopt(staging, meta)
+    finally:
+        store.discard(staging)
+    try:
+        store.enforce()
+    except ProfdError as error:  # the trace is stored, whatever becomes of older ones
+        log.error("the store could not be brought within its limit", extra={"why": str(error)})
+    return record
+
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+async def _to_the_end(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Run it in a thread. Who is cancelled meanwhile waits for its end: a trace is not half adopted."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # seen; the cancellation is what the caller gets
+        raise
+
+
+def _arguments(inputs: Sequence[Input], staging: Path, meta: TraceMeta) -> dict[str, Any]:
+    files = [{"format": file.format, "label": file.label, "fd": index} for index, file in enumerate(inputs)]
+    return {"files": files, "staging": str(staging), "meta": msgspec.to_builtins(meta)}
+
+
+def _phases(wall_ns: int, result: dict[str, Any]) -> list[Phase]:
+    store_ns = int(result.get("timings_ns", {}).get("store", 0))
+    return [Phase("decode", max(0, wall_ns - store_ns)), Phase("store", store_ns)]
+
+
+def _printable(text: str) -> str:
+    clean = text.encode("utf-8", "replace").decode()
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in clean)[:4096]

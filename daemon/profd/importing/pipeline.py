@@ -1,0 +1,219 @@
+"""Raw files to a stored trace: decode, collate, tree, store. The job `store_trace`.
+
+Memory is bounded by a slice of input and a segment of rows, whatever the size
+of the trace; only flow records (34 bytes each) and strings grow with it. What an
+input says is settled is stored while the rest of it is decoded.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from profd.collate.collator import Collator
+from profd.decode.batch import Findings
+from profd.decode.nvprof import NvprofDecoder
+from profd.decode.open import open_decoder
+from profd.errors import BadInput, BadTrace, Exhausted
+from profd.events import Dictionary, EventTable, Tracks
+from profd.limits import TRACE_EVENTS_MAX
+from profd.model.capture import Loss
+from profd.segments.meta import TraceMeta
+from profd.segments.read_ahead import read_ahead
+from profd.segments.writer import TraceWriter
+from profd.store.handover import ORIGIN_FIELDS
+from profd.tree.build import Patch, TreePass, apply
+from profd.workers.jobs import Progress
+
+_DECODE_SHARE = 0.6  # of the progress bar
+
+
+@dataclass(slots=True)
+class _Stages:
+    """Where the time goes, in ns. The stages take turns, so each adds up."""
+
+    spent: dict[str, int] = field(default_factory=lambda: {"decode": 0, "collate": 0, "tree": 0, "store": 0})
+    _since: int = field(default_factory=time.perf_counter_ns)
+
+    def end(self, stage: str) -> None:
+        """Everything since the last call was this stage."""
+        now = time.perf_counter_ns()
+        self.spent[stage] += now - self._since
+        self._since = now
+
+
+def store_trace(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """See `workers/jobs.py`. Also returned: launches, anomalies and timings_ns.
+
+    `lost` are the losses of this job; the stored trace has those of `meta` as
+    well. Raises BadTrace when nothing can be made of any file, Exhausted when
+    a limit or the disk is in the way.
+    """
+    return _Import(Path(args["staging"]), _meta(args["meta"]), progress).run(args["files"], fds)
+
+
+def _meta(given: dict[str, Any]) -> TraceMeta:
+    try:
+        return msgspec.convert(given, TraceMeta)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"The description of the trace is malformed: {error}.") from error
+
+
+class _Import:
+    """One run of the job."""
+
+    def __init__(self, staging: Path, meta: TraceMeta, progress: Progress) -> None:
+        self._staging = staging
+        self._meta = meta
+        self._progress = progress
+        self._stages = _Stages()
+        self._dictionaries: dict[str, Dictionary] = {}
+        self._tracks = Tracks()
+        self._collator = Collator(staging)
+        self._writer = TraceWriter(staging)
+        self._tree: TreePass | None = None
+        self._closed = False
+        self._lost: list[Loss] = []
+        self._launches = 0
+        self._stored = 0  # rows
+
+    def run(self, files: list[dict[str, Any]], fds: list[int]) -> dict[str, Any]:
+        self._decode_all(files, fds)
+        self._store()
+        meta = self._finish()
+        return {
+            "events": meta.events,
+            "gpu_events": meta.gpu_events or 0,
+            "launches": self._launches,
+            "start_ns": meta.start_ns,
+            "end_ns": meta.end_ns,
+            "bytes": meta.bytes,
+            "lost": msgspec.to_builtins(self._lost),
+            "warnings": meta.warnings,
+            "truncated": meta.truncated,
+            "anomalies": meta.anomalies,
+            "timings_ns": self._stages.spent,
+        }
+
+    def _decode_all(self, files: list[dict[str, Any]], fds: list[int]) -> None:
+        unreadable = None
+        for number, file in enumerate(files):
+            label = file.get("label") or f"file {number + 1}"
+            try:
+                self._decode(file["format"], fds[file["fd"]], number, label, alone=len(files) == 1)
+            except BadTrace as error:
+                if len(files) == 1:
+                    raise
+                unreadable = error
+                self._meta.warnings.append(f"{label}: {error}")
+                self._lost.append(Loss("decode", "unreadable_file", 1))
+        if unreadable is not None and sum(loss.reason == "unreadable_file" for loss in self._lost) == len(files):
+            raise unreadable
+
+    def _decode(self, kind: str, fd: int, number: int, label: str, alone: bool) -> None:
+        size = max(1, os.fstat(fd).st_size)
+        decoder = open_decoder(kind, fd, self._dictionaries, self._tracks, self._staging)
+        batches = decoder.batches()
+        if not isinstance(decoder, NvprofDecoder):  # SQLite's objects keep to their thread
+            batches = read_ahead(batches)  # the next one is decoded while this one is sorted and spilled
+        for batch in batches:
+            self._stages.end("decode")
+            if not alone:
+                batch.settled = None  # events of other inputs may start at any time
+            self._collator.add(batch, number)
+            if self._collator.rows > TRACE_EVENTS_MAX:
+                raise Exhausted(
+                    f"{label} has more than {TRACE_EVENTS_MAX} events, the most a trace can have. "
+                    "Capture a shorter window."
+                )
+            for segment in self._collator.ready(self._dictionaries):
+                self._store_segment(segment)
+            self._stages.end("collate")
+            self._progress(f"decoding {label}", _DECODE_SHARE * min(os.lseek(fd, 0, os.SEEK_CUR) / size, 1.0))
+        self._stages.end("decode")
+        self._take(decoder.findings, label)
+
+    def _take(self, findings: Findings, label: str) -> None:
+        meta = self._meta
+        self._lost += [Loss("decode", reason, count) for reason, count in findings.lost.items() if count]
+        for name, count in findings.counted.items():
+            meta.anomalies[name] = meta.anomalies.get(name, 0) + count
+        meta.warnings += findings.warnings
+        if findings.clock_error_ns is not None:
+            gpu = meta.gpu.get("clock_error_ns")
+            errors = (meta.clock_error_ns or 0, findings.clock_error_ns, gpu if isinstance(gpu, int) else 0)
+            meta.clock_error_ns = max(errors)
+        if findings.truncated:
+            meta.truncated = f"{meta.truncated} {label}: {findings.truncated}".lstrip()
+        for key, value in findings.top_level.items():
+            meta.top_level.setdefault(key, value)
+        if findings.origin is not None:
+            self._take_origin(findings.origin)
+
+    def _take_origin(self, origin: TraceMeta) -> None:
+        """What a trace from another store says of itself; what the tree counts is counted anew."""
+        for name in (*ORIGIN_FIELDS, "waterfall", "versions", "gpu"):
+            if value := getattr(origin, name):
+                setattr(self._meta, name, value)
+        self._lost += origin.lost
+        self._meta.anomalies = {**origin.anomalies, **self._meta.anomalies}
+
+    def _store(self) -> None:
+        rows = self._collator.rows
+        for segment in self._collator.segments(self._dictionaries):
+            done = (segment.first_row + len(segment)) / rows
+            self._store_segment(segment, last=done == 1)
+            self._progress("storing", _DECODE_SHARE + (1 - _DECODE_SHARE) * done)
+        if not self._closed:  # nothing was left to store
+            self._patch(self._close())
+        if self._stored != rows:  # a fault of ours: told, not hidden
+            self._lost.append(Loss("collate", "missing", rows - self._stored))
+
+    def _store_segment(self, segment: EventTable, last: bool = False) -> None:
+        self._stages.end("collate")
+        self._forest().feed(segment)
+        # What the end of the trace says of the last segment needs no patch: it is not written yet.
+        late = [rest for patch in self._close() if (rest := apply(patch, segment))] if last else []
+        self._stages.end("tree")
+        self._writer.write_segment(segment)
+        self._stored += len(segment)
+        self._patch(late)
+        self._stages.end("store")
+
+    def _patch(self, late: list[Patch]) -> None:
+        for patch in late:
+            self._writer.write_late(patch.rows, patch.columns)
+
+    def _forest(self) -> TreePass:
+        """The tree pass; not before the flow records are known, which is when the first segment is there."""
+        if self._tree is None:
+            dictionaries = self._dictionaries
+            self._tree = TreePass(
+                self._tracks,
+                dictionaries,
+                self._collator.flows(),
+                lambda flows: self._writer.write_flows(flows, dictionaries),
+            )
+        return self._tree
+
+    def _close(self) -> list[Patch]:
+        tree = self._forest()
+        outcome = tree.finish()
+        self._closed = True
+        self._meta.anomalies |= outcome.anomalies
+        self._launches = tree.launches
+        return outcome.patches
+
+    def _finish(self) -> TraceMeta:
+        meta = self._meta
+        meta.lost += self._lost
+        meta.tracks = self._tracks
+        meta.timings = self._stages.spent
+        meta = self._writer.finish(meta)
+        self._stages.end("store")
+        return meta

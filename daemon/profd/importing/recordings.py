@@ -1,0 +1,95 @@
+"""What captures leave behind, stored: the capture manager's view of the store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from profd.capture.outcome import StoredTrace
+from profd.capture.records import CaptureRecord, TargetRecord
+from profd.importing.ingest import Input, RunJob, ingest, open_raw
+from profd.model.capture import STAGES_BEFORE, RawFile
+from profd.segments.meta import TraceMeta
+from profd.store.catalog import TraceRecord
+from profd.store.store import Store
+from profd.targets.process import ProcessId
+
+
+class Recordings:
+    """Satisfies `profd.capture.ports.Storing`."""
+
+    def __init__(self, store: Store, run_job_of: Callable[[int], RunJob]) -> None:
+        """`run_job_of`: by the uid whose captures are stored."""
+        self._store = store
+        self._run_job_of = run_job_of
+
+    async def store(self, capture: CaptureRecord, target: TargetRecord, files: list[RawFile]) -> StoredTrace:
+        """Store the raw files of one target as one trace; the files stay the journal's.
+
+        Raises ProfdError (BadTrace, Exhausted, JobFailed …); nothing is visible then.
+        """
+        with contextlib.ExitStack() as opened:
+            inputs = []
+            for file in files:
+                fd = open_raw(Path(file.path))
+                opened.callback(os.close, fd)
+                inputs.append(Input(fd, file.format, Path(file.path).name))
+            meta = _meta(capture, target)
+            record, result = await ingest(self._store, self._run_job_of(capture.owner_uid), inputs, meta)
+        return StoredTrace(
+            **_counts(record),
+            warnings=result["warnings"][len(target.warnings) :],
+            gpu_launches=result.get("launches"),
+            waterfall=meta.waterfall[len(target.waterfall) :],
+        )
+
+    def find(self, capture: str, process: ProcessId) -> StoredTrace | None:
+        """The trace that this target of a capture has left in the store, if it has."""
+        for record in self._store.of_capture(capture):
+            if (record.pid, record.start_ticks) == (process.pid, process.start_ticks):
+                return StoredTrace(**_counts(record))
+        return None
+
+
+def _meta(capture: CaptureRecord, target: TargetRecord) -> TraceMeta:
+    return TraceMeta(
+        capture=capture.id,
+        owner_uid=capture.owner_uid,
+        owner=capture.owner,
+        source=target.source,
+        title=target.command,
+        host=target.host,
+        pid=target.pid,
+        start_ticks=target.start_ticks,
+        rank=target.rank,
+        job=target.job,
+        window_start_ns=target.start_ns,
+        window_end_ns=target.end_ns,
+        options=msgspec.to_builtins(capture.options),
+        not_honoured=list(target.not_honoured),
+        lost=list(target.lost),
+        warnings=list(target.warnings),
+        cost=target.cost,
+        waterfall=list(target.waterfall),
+        versions=dict(target.versions),
+        gpu=dict(target.gpu),
+        traits=target.known_traits,
+    )
+
+
+def _counts(record: TraceRecord) -> dict[str, Any]:
+    return {
+        "trace": record.id,
+        "events": record.events,
+        "gpu_events": record.gpu_events,
+        "start_ns": record.start_ns,
+        "end_ns": record.end_ns,
+        # The recording's own losses are in the trace as well; the manager has them already.
+        "lost": [loss for loss in record.lost if loss.stage not in STAGES_BEFORE],
+        "truncated": bool(record.truncated),
+    }

@@ -1,0 +1,74 @@
+"""A question: a row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Any
+
+from profd.errors import BadInput
+from profd.model.arguments import Argument, ArgumentKind
+
+_SHOWN_CHARS = 100  # of a name that is none
+
+
+class AnswerKind(Enum):
+    """What an answer is, and what its function does for it; names as in query.proto."""
+
+    VALUE = auto()  # one JSON value: the function returns it, or yields it in pieces of bytes
+    ROWS = auto()  # JSON lines: the function yields (how many, their bytes)
+    BYTES = auto()  # a file: the function writes it to `out` and returns how many events it has
+
+
+class Scope(StrEnum):
+    """What a question is about: a field of query.proto's Scope."""
+
+    TRACE = "trace"  # a stored one
+
+
+class Cost(Enum):
+    """How long an answer holds a worker: `workers/turns.py` shares the workers by it."""
+
+    SHORT = auto()  # as long as the trace is large: the answer comes back whole, and nobody's reading holds it
+    LONG = auto()  # as long as somebody reads: the answer is streamed
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What may be asked of whom, and who answers."""
+
+    name: str
+    help: str
+    function: str  # "module:name": workers import what they are asked for, the daemon never does
+    answer: AnswerKind
+    arguments: tuple[Argument, ...] = ()
+    cost: Cost = Cost.LONG
+    scope: Scope = Scope.TRACE
+    offline: bool = True  # answered on a store without a daemon, too
+    audited: str = ""  # its verb in the audit log, `trace.<verb>`; empty: its name
+    with_record: bool = False  # the answer is an object, and `trace` in it is what `profctl list` says of the trace
+    version: int = 1  # of the answer's rules: counts up when the same trace is answered differently
+
+    @property
+    def verb(self) -> str:
+        """In the audit log."""
+        return self.audited or self.name
+
+    @property
+    def others(self) -> list[Argument]:
+        """The arguments that name another trace."""
+        return [argument for argument in self.arguments if argument.kind is ArgumentKind.TRACE]
+
+    def checked(self, values: Mapping[str, object]) -> dict[str, Any]:
+        """All arguments, those that are absent or None by their defaults. Raises BadInput."""
+        known = [argument.name for argument in self.arguments]
+        for name in values:
+            if name not in known:
+                has = f"it has: {', '.join(known)}" if known else "it has none"
+                raise BadInput(f"{self.name} has no argument {name[:_SHOWN_CHARS]!r}; {has}")
+        given = {name: value for name, value in values.items() if value is not None}
+        return {
+            argument.name: argument.checked(given[argument.name]) if argument.name in given else argument.default
+            for argument in self.arguments
+        }

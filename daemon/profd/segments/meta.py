@@ -1,0 +1,140 @@
+"""`meta.json`: what a stored trace says of itself.
+
+Additive only: readers ignore keys they do not know and fill in those that are
+missing, so that traces outlive releases in both directions. `format` rises only
+when an old reader would be wrong about what it sees.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from profd.errors import BadTrace, NotFound
+from profd.events.table import Tracks
+from profd.limits import META_BYTES_MAX
+from profd.model.capture import Cost, Loss, Phase
+from profd.model.decodable import decodable
+from profd.model.traits import Traits, of_older
+
+FORMAT: Final = 1
+META_FILE: Final = "meta.json"
+FLOWS_FILE: Final = "flows.parquet"
+LATE_FILE: Final = "late.parquet"
+
+
+def segment_file(number: int) -> str:
+    """The file of a segment: `segment-00000.parquet`."""
+    return f"segment-{number:05d}.parquet"
+
+
+class SegmentInfo(msgspec.Struct, kw_only=True):
+    """One Parquet file of events. Its rows are `first_row … first_row + rows - 1` of the trace."""
+
+    file: str
+    first_row: int
+    rows: int
+    start_ns: int  # of its first row
+    end_ns: int  # latest end (or start) of any of its rows
+    unended: int = 0  # rows without an end: they may reach beyond end_ns
+
+
+@decodable
+class TraceMeta(msgspec.Struct, kw_only=True):
+    """Everything about a trace that is not an event. None means not known, never zero."""
+
+    format: int = FORMAT
+    trace: str = ""
+    capture: str = ""  # empty for imports
+    owner_uid: int = -1
+    owner: str = ""
+    source: str = ""  # kineto, pyspy, import
+    title: str = ""
+    created_ns: int = 0
+    start_ns: int | None = None  # of the first event
+    end_ns: int | None = None
+    events: int = 0
+    gpu_events: int | None = None
+    bytes: int = 0  # of all files but meta.json
+    host: str = ""
+    pid: int | None = None
+    start_ticks: int | None = None  # with pid: which process it was
+    rank: int | None = None
+    job: str = ""
+    window_start_ns: int | None = None  # what was asked for or granted, as the source reports it
+    window_end_ns: int | None = None
+    clock_error_ns: int | None = None  # no time is further than this from the host's clock
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    not_honoured: list[str] = msgspec.field(default_factory=list)
+    lost: list[Loss] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    anomalies: dict[str, int] = msgspec.field(default_factory=dict)  # counted, nothing lost
+    cost: Cost = msgspec.field(default_factory=Cost)
+    waterfall: list[Phase] = msgspec.field(default_factory=list)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    gpu: dict[str, int | str] = msgspec.field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
+    truncated: str = ""  # a sentence when the input ended early
+    tracks: Tracks = msgspec.field(default_factory=Tracks)
+    top_level: dict[str, Any] = msgspec.field(default_factory=dict)  # keys beside traceEvents
+    args: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (key, type), in order of first use
+    flows: int = 0  # flow records
+    late: int = 0  # cells patched by late.parquet
+    segments: list[SegmentInfo] = msgspec.field(default_factory=list)
+    timings: dict[str, int] = msgspec.field(default_factory=dict)  # ns per stage of the import
+    traits: Traits | None = None  # as the source declares; None: written before traces said it, or from elsewhere
+
+    @property
+    def known_traits(self) -> Traits:
+        """What this trace is like, whoever wrote it."""
+        return self.traits or of_older(self.source)
+
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+def encode_struct(value: msgspec.Struct) -> bytes:
+    """JSON, whatever strings and integers foreign traces brought along."""
+    try:
+        return msgspec.json.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        # Lone surrogates are no UTF-8; the standard library writes them as escapes.
+        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
+
+
+def decode_struct(text: bytes, kind: type[_Struct]) -> _Struct:
+    """The inverse of `encode_struct`. ValueError or RecursionError if the text is no such thing."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(text), kind)
+
+
+def decode_meta(text: bytes, where: str) -> TraceMeta:
+    """TraceMeta of a JSON text; BadTrace, naming `where`, if it is none or from a newer format."""
+    try:
+        meta = decode_struct(text, TraceMeta)
+    except (ValueError, RecursionError) as error:
+        raise BadTrace(f"{where} is damaged: {error}. Remove the trace with `profctl rm`.") from error
+    if meta.format > FORMAT:
+        raise BadTrace(f"{where} has format {meta.format}, this profd reads up to {FORMAT}: upgrade profd.")
+    return meta
+
+
+def read_meta(directory: Path) -> TraceMeta:
+    """The TraceMeta of a trace directory. NotFound if there is none, BadTrace if it cannot be read."""
+    path = directory / META_FILE
+    try:
+        with path.open("rb") as file:
+            text = file.read(META_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(f"No trace at {directory}: it may just have been removed.") from error
+    except OSError as error:
+        raise BadTrace(f"{path} cannot be read: {error.strerror}.") from error
+    if len(text) > META_BYTES_MAX:
+        raise BadTrace(f"{path} is larger than {META_BYTES_MAX} bytes: not written by profd.")
+    return decode_meta(text, str(path))

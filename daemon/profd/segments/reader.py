@@ -1,0 +1,232 @@
+"""Reads a trace directory back into EventTables, whole or piece by piece.
+
+Runs in workers and offline. Codes are consistent over everything one reader
+returns: it owns the dictionaries, and they grow as segments are read. Arrays
+may be read-only views of Arrow memory: copy before writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profd.events import NO_END, Dictionary, EventTable, Flows, Tracks
+from profd.segments.columns import decode_codes
+from profd.segments.gather import Gathering
+from profd.segments.join import join
+from profd.segments.late import LatePatches
+from profd.segments.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
+from profd.segments.read_ahead import read_ahead
+from profd.segments.segment import Args, Codes, Room, SegmentFile, Stretch, Window, open_parquet, own_room, reading
+from profd.segments.side_files import FLOW_DICTIONARIES, FLOW_SCHEMA
+
+__all__ = ["Args", "TraceReader", "Window"]
+
+Array = npt.NDArray[Any]
+Part = tuple[SegmentInfo, Callable[[SegmentFile], list[list[int]]]]  # a segment, and which runs of its row groups
+
+# Needed to place rows in a window, whatever columns are asked for.
+_WINDOW_COLUMNS: Final = ("start", "end")
+_NO_ROWS: Final = np.empty(0, dtype=np.int64)
+
+
+class TraceReader:
+    """One stored trace. Opening reads `meta.json` only.
+
+    Raises NotFound when the directory is no trace (any more), BadTrace naming
+    the file when something in it is damaged.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.meta: TraceMeta = read_meta(directory)
+        self._codes = Codes()
+
+    def __len__(self) -> int:
+        return self.meta.events
+
+    @property
+    def dictionaries(self) -> dict[str, Dictionary]:
+        """The strings met so far, shared by all tables of this reader."""
+        return self._codes.columns
+
+    @property
+    def segments(self) -> list[SegmentInfo]:
+        """The segments in order; see `SegmentInfo`."""
+        return self.meta.segments
+
+    @property
+    def tracks(self) -> Tracks:
+        """Processes and threads, by track number."""
+        return self.meta.tracks
+
+    def has(self, column: str) -> bool:
+        """Whether any event has a value in this column, or may have got one late."""
+        if column in self._late.patches:
+            return True
+        for info in self.segments:
+            path = self.directory / info.file
+            with reading(path):
+                if column in open_parquet(path).schema_arrow.names:
+                    return True
+        return False
+
+    def read(
+        self,
+        columns: Collection[str] | None = None,
+        *,
+        segments: Iterable[int] | None = None,
+        window: Window | None = None,
+        args: Args = True,
+    ) -> EventTable:
+        """One table of everything asked for; see `iterate` for bounded memory.
+
+        Without a window rows are contiguous over the segments read, numbered
+        from `first_row`. With one, `columns["row"]` holds their numbers.
+        """
+        if window is not None:
+            return join(list(self.iterate(columns, segments=segments, window=window, args=args)), self.dictionaries)
+        numbers = range(len(self.segments)) if segments is None else list(segments)
+        parts = [(self.segments[number], SegmentFile.everything) for number in numbers]
+        gathering = Gathering(sum(info.rows for info, _ in parts))
+        for table in self._tables(parts, columns, args, gathering.room):
+            gathering.take(table)
+        return gathering.table(self.dictionaries)
+
+    def iterate(
+        self,
+        columns: Collection[str] | None = None,
+        *,
+        segments: Iterable[int] | None = None,
+        window: Window | None = None,
+        args: Args = True,
+    ) -> Iterator[EventTable]:
+        """Yield tables in row order, at most a segment each, late patches applied.
+
+        Without a window: one per segment. With one: its rows only, numbered by
+        `columns["row"]`. `columns` None: all. `start` always comes along; a
+        column that a table does not carry is absent in all its rows. In the
+        window [from, to) is what starts before `to` and ends after `from`, or
+        starts at it; an event whose end was not seen lasts to the end of the trace.
+        """
+        infos = [self.segments[number] for number in (range(len(self.segments)) if segments is None else segments)]
+        if window is None:
+            yield from self._tables([(info, SegmentFile.everything) for info in infos], columns, args)
+            return
+        late_ends = self._late_ends
+        parts = [(info, lambda file: file.in_window(window, late_ends)) for info in infos if _meets(info, window)]
+        for table in self._tables(parts, columns if columns is None else {*columns, *_WINDOW_COLUMNS}, args):
+            cut = _cut(table, window)
+            if len(cut):
+                yield cut
+
+    def rows(self, rows: Array, columns: Collection[str] | None = None, *, args: Args = True) -> EventTable:
+        """The given rows (trace-wide numbers, ascending), with `columns["row"]`. IndexError if there is none."""
+        if len(rows) and (int(rows[0]) < 0 or int(rows[-1]) >= self.meta.events):
+            raise IndexError(f"rows 0 to {self.meta.events - 1} exist")
+        edges = [np.searchsorted(rows, (info.first_row, info.first_row + info.rows)) for info in self.segments]
+        held = [info for info, (low, high) in zip(self.segments, edges, strict=True) if low < high]
+        tables = []
+        for table in self._tables([(info, lambda file: file.holding(rows)) for info in held], columns, args):
+            inside = rows[(rows >= table.first_row) & (rows < table.first_row + len(table))]
+            tables.append(_numbered(table, inside - table.first_row))
+        return join(tables, self.dictionaries)
+
+    def flows(self, categories: Collection[str] | None = None) -> Flows:
+        """The flow records, of these categories or all, as written; codes are those of `dictionaries`."""
+        if not self.meta.flows:
+            return self._decode_flows(FLOW_SCHEMA.empty_table())
+        path = self.directory / FLOWS_FILE
+        with reading(path):
+            table = open_parquet(path).read()
+            if len(table) != self.meta.flows:
+                raise LookupError(f"it has {len(table)} rows, {self.meta.flows} were written")
+            return self._decode_flows(table if categories is None else _of_categories(table, categories))
+
+    def _decode_flows(self, table: pa.Table) -> Flows:
+        columns: dict[str, Array] = {}
+        for name in Flows.__dataclass_fields__:
+            dictionary = FLOW_DICTIONARIES.get(name)
+            if dictionary is not None:
+                known = self.dictionaries.setdefault(dictionary, Dictionary())
+                columns[name] = decode_codes(table.column(name), known)
+            else:
+                columns[name] = table.column(name).to_numpy()
+        return Flows(**columns)
+
+    @cached_property
+    def _late(self) -> LatePatches:
+        if not self.meta.late:
+            return LatePatches({})
+        path = self.directory / LATE_FILE
+        with reading(path):
+            return LatePatches.of(open_parquet(path).read())
+
+    @property
+    def _late_ends(self) -> Array:
+        return self._late.patches.get("end", (_NO_ROWS, _NO_ROWS))[0]
+
+    def _needed(self, columns: Collection[str] | None) -> Collection[str] | None:
+        """What must be read for `_shown` to work where these columns are asked for."""
+        return columns
+
+    def _shown(self, table: EventTable) -> EventTable:
+        """What a caller gets of a stored table: a reader that hides something overrides this, and it is hidden."""
+        return table
+
+    def _tables(
+        self, parts: Sequence[Part], columns: Collection[str] | None, args: Args, room: Room = own_room
+    ) -> Iterator[EventTable]:
+        """Every table that leaves a reader is made here; the next one is read while one is used."""
+        late, wanted = self._late, self._needed(columns)
+        for path, stretch in read_ahead(self._stretches(parts, wanted, args)):
+            with reading(path):
+                table = stretch.decode(self._codes, room)
+                late.apply(table, wanted)
+            yield self._shown(table)
+
+    def _stretches(
+        self, parts: Sequence[Part], columns: Collection[str] | None, args: Args
+    ) -> Iterator[tuple[Path, Stretch]]:
+        """In a thread of its own: touches nothing that grows."""
+        for info, choose in parts:
+            path = self.directory / info.file
+            with reading(path):
+                file = SegmentFile(path, info)
+                runs = choose(file)
+            for groups in runs:
+                with reading(path):
+                    stretch = file.load(groups, columns, args)
+                yield path, stretch
+
+
+def _of_categories(flows: pa.Table, categories: Collection[str]) -> pa.Table:
+    """Ids are strings, nearly all of them different: those of other categories never become Python's."""
+    kept = flows.filter(pc.is_in(flows.column("category"), pa.array(sorted(categories), pa.string())))
+    ids = pa.chunked_array([chunk.dictionary_decode() for chunk in kept.column("id").chunks], pa.string())
+    return kept.set_column(kept.schema.get_field_index("id"), "id", ids)
+
+
+def _meets(info: SegmentInfo, window: Window) -> bool:
+    low, high = window
+    return info.start_ns < high and (info.unended > 0 or info.end_ns >= low)
+
+
+def _cut(table: EventTable, window: Window) -> EventTable:
+    low, high = window
+    start, end = table.columns["start"], table.column("end")
+    inside = (start < high) & ((end > low) | (start >= low) | (end == NO_END))
+    return _numbered(table, np.flatnonzero(inside))
+
+
+def _numbered(table: EventTable, rows: Array) -> EventTable:
+    cut = table.take(rows)
+    cut.columns["row"] = rows.astype(np.int64) + table.first_row
+    return cut

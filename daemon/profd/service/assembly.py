@@ -1,0 +1,454 @@
+"""Builds the daemon out of its parts, and takes it apart again in the opposite order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import grp
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
+
+from profd.attached.agents.registry import Registry
+from profd.attached.agents.server import AgentServer
+from profd.attached.ingest.intake import Ingest
+from profd.attached.ingest.pushed import Pushed
+from profd.attached.ingest.streamers import Streamers
+from profd.attached.sdk.cuda import CudaSource
+from profd.attached.sdk.handover import Parts
+from profd.attached.sdk.planning import Collecting
+from profd.attached.sdk.source import SdkSource
+from profd.capture.death import DeathWatch
+from profd.capture.disk_watch import DiskWatch
+from profd.capture.estimate import HostHeadroom
+from profd.capture.manager import CaptureManager
+from profd.capture.planner import Settings
+from profd.capture.ports import BeginBeside
+from profd.capture.switch import Switch
+from profd.disk.space import Urgency
+from profd.errors import BadInput, ProfdError
+from profd.gpu.checks import GpuChecks
+from profd.gpu.gauges import GpuGauges
+from profd.gpu.lease_keeper import LeaseKeeper
+from profd.gpu.nvml import Nvml
+from profd.gpu.pm_sampling import PmSampling, both
+from profd.gpu.sampling import Sampler
+from profd.host.config import Config
+from profd.host.doctor import Examiner
+from profd.host.instance import Lock, clear_socket, make_directory, remove_socket
+from profd.host.notify import Notifier
+from profd.host.socket_files import SocketFiles
+from profd.importing.recordings import Recordings
+from profd.journal.journal import Journal
+from profd.kernel import identity, passed
+from profd.limits import LISTEN_BACKLOG
+from profd.observers.observers import Observers
+from profd.questions.library import Library
+from profd.rpc.captures import CaptureServicer
+from profd.rpc.guard import Guard
+from profd.rpc.host import HostServicer, HostView
+from profd.rpc.ingest import IngestServicer
+from profd.rpc.query import QueryServicer
+from profd.rpc.server import RpcServer
+from profd.rpc.traces import TraceServicer
+from profd.service.observe import LiveCollector, ObservedAudit, Reading
+from profd.sources.base import Source
+from profd.sources.jax.source import JaxSource
+from profd.sources.kineto.source import KinetoSource
+from profd.sources.pyspy import where
+from profd.sources.pyspy.source import PySpySource
+from profd.store.captures import CaptureRecords
+from profd.store.store import Store, StoreLimits
+from profd.targets.errands.office import errands
+from profd.targets.look_ahead import LookAhead
+from profd.targets.memory import Memory
+from profd.targets.table import ProcessTable
+from profd.telemetry.metrics import Metrics
+from profd.telemetry.metrics_server import MetricsServer
+from profd.trust.audit import AuditLog
+from profd.trust.audit_copy import copier
+from profd.trust.control import ControlServer
+from profd.trust.token import Tokens
+from profd.workers.asked import Asked
+from profd.workers.pool import WorkerPool
+from profd.workers.turns import Kind
+
+CALLS_GRACE_SECONDS: Final = 10.0  # for calls that still run when everything else has ended
+
+log = logging.getLogger("profd")
+
+
+class Daemon:
+    """Everything one daemon holds. `open` once, then `run_until_stopped`, which closes."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._closing = contextlib.AsyncExitStack()
+        self._stop = asyncio.Event()
+        self._notifier = Notifier()
+        self._metrics = Metrics()
+        self._tokens = Tokens()
+        self._sockets = SocketFiles()
+        self._nvml = Nvml()
+        self._agents = Registry(
+            only_uid=os.geteuid() if config.user else None, change_identity=os.geteuid() == 0 and not config.user
+        )
+        self._table = ProcessTable(labelled=self._agents.labelled)
+        looks = LookAhead(self._table.get)
+        self._closing.callback(looks.close)
+        self._leases = LeaseKeeper(DeathWatch(self._table))
+        self._agents.on_disarmed, self._agents.on_greeted = self._leases.clear, self._leases.greeted
+        self._agents.on_changed = looks.ask  # a capture then begins without a look at files
+        self._kineto = KinetoSource(
+            config.kineto_socket_dir,
+            config.kineto_abstract,
+            config.state_dir,
+            self._leases,
+            every_user=not config.user,
+        )
+        self.metrics_address = "off"
+
+    async def open(self) -> None:
+        """Start everything and say so. Raises ProfdError with what to do; nothing is left behind then."""
+        try:
+            await self._open()
+        except BaseException:
+            await self._closing.aclose()
+            raise
+
+    async def _open(self) -> None:
+        config = self._config
+        self._listen_to_signals()
+        self._claim()
+        self._closing.callback(self._notifier.close)
+        await asyncio.to_thread(errands.open)
+        self._closing.push_async_callback(asyncio.to_thread, errands.close)
+        self._audit_log = AuditLog(config.state_dir / "audit.jsonl", copier=copier(config.audit_copy))
+        self._closing.callback(self._audit_log.close)
+        self._audit = ObservedAudit(self._audit_log, self._metrics)
+        metrics = self._bind_metrics()
+        self._pool = await self._start_workers()
+        self._store = await self._open_store()
+        self._library = Library(self._store, Asked(self._pool), socket.gethostname(), self._audit.used)
+        self._sources = await self._open_sources()
+        self._manager = await self._open_captures()
+        self._rpc = await self._serve_calls()
+        self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
+        self._metrics.registry.register(GpuGauges(self._nvml, processes=self._config.gpu_process_metrics))
+        if metrics is not None:
+            metrics.open()
+        self._serve_agents()
+        self._serve_tokens()  # until the captures have ended: their streamers ask for one
+        self._watch_sockets()
+        self._manager.go_on()
+        # Closed in the opposite order: refuse, end the captures (their watchers see how), then the calls.
+        self._closing.push_async_callback(self._manager.close)
+        self._closing.push_async_callback(self._rpc.refuse)
+        self._audit.write("daemon.start", os.geteuid(), pid=os.getpid(), mode=config.mode)
+        self._notifier.ready(f"listening on {config.socket}")
+
+    async def run_until_stopped(self) -> None:
+        """Until SIGTERM or SIGINT: then refuse, drain and close. A second signal ends at once."""
+        await self._stop.wait()
+        self._notifier.stopping()
+        await self._closing.aclose()
+        log.info("stopped")
+
+    def _listen_to_signals(self) -> None:
+        """Before anything else: a signal that comes while we start is not to kill us half-way."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self._stop.is_set():
+            os._exit(1)
+        log.info("stopping; a second signal ends at once")
+        self._stop.set()
+
+    # --- the parts, in the order they start ---
+
+    def _claim(self) -> None:
+        """Directories, and the right to be the only daemon on them."""
+        config = self._config
+        private = 0o700 if config.user else 0o755
+        make_directory(config.state_dir, 0o700 if config.user else 0o711)
+        make_directory(config.socket.parent, private)
+        for path, what in (
+            (config.state_dir / "profd.lock", f"the state directory {config.state_dir}"),
+            (config.socket.with_name(f"{config.socket.name}.lock"), f"the socket {config.socket}"),
+        ):
+            self._closing.callback(Lock(path, what).close)
+        clear_socket(config.socket)
+        clear_socket(config.control)
+        clear_socket(config.agents)
+
+    def _bind_metrics(self) -> MetricsServer | None:
+        """Early: a taken address is to be told before anything else has happened."""
+        if self._config.metrics is None:
+            return None
+        host, port = self._config.metrics
+        try:
+            server = MetricsServer(self._metrics, host, port)
+        except BadInput as error:
+            if self._config.metrics_asked_for:
+                raise
+            log.warning("no metrics", extra={"why": str(error)})
+            return None
+        self._closing.callback(server.close)
+        self.metrics_address = f"{server.host}:{server.port}"
+        return server
+
+    async def _start_workers(self) -> WorkerPool:
+        identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
+        pool = WorkerPool(self._config.workers, gates=self._config.state_dir / "gates")
+        self._closing.push_async_callback(pool.close)
+        log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
+        return pool
+
+    async def _open_store(self) -> Store:
+        limits = StoreLimits()
+        if self._config.store_bytes is not None:  # an operator's number is not cut by a share
+            limits = StoreLimits(self._config.store_bytes, share=1.0)
+        store = await asyncio.to_thread(Store, self._config.state_dir, limits)
+        self._closing.callback(store.close)
+        store.on_evicted = lambda trace: self._audit.write("trace.evict", trace.uid, trace=trace.id, bytes=trace.bytes)
+        return store
+
+    def _own_pids(self) -> list[int]:
+        return [os.getpid(), *self._pool.pids, *self._streamers.pids, *self._agents.porters.pids]
+
+    async def _open_captures(self) -> CaptureManager:
+        state_dir = self._config.state_dir
+        settings = Settings(host=socket.gethostname(), own_pids=self._own_pids, operator=os.geteuid())
+        begin_beside: BeginBeside = Sampler(self._nvml).begin
+        if self._config.pm_sampling_us:
+            counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
+            begin_beside = both(begin_beside, counters.begin)
+            settings = replace(settings, beside_risk=counters.risk)
+        journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
+        manager = CaptureManager(
+            sources=self._sources,
+            table=self._table,
+            records=await asyncio.to_thread(CaptureRecords, state_dir),
+            storing=Recordings(self._store, lambda uid: Asked(self._pool, Kind.CAPTURE, uid)),
+            journal=journal,
+            audit=self._audit,
+            switch=Switch(self._config.disabled_file),
+            headroom=HostHeadroom(state_dir, space=self._store.space),
+            ended=DeathWatch(self._table),
+            settings=settings,
+            begin_beside=begin_beside,
+        )
+        journal.owner_of = lambda capture: record.owner_uid if (record := manager.record(capture)) else 0
+        await manager.open(self._sdk.orphaned())
+        watch = DiskWatch(lambda: self._store.space.left(Urgency.RECORDING), lambda: manager.active, manager.end_all)
+        watch.open()
+        self._closing.push_async_callback(watch.close)
+        self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered
+        self._audit.find = manager.record
+        return manager
+
+    def _open_ingest(self) -> None:
+        """What takes events in; the streamers that send them are started when there is something to drain."""
+        self._ingest = Ingest(self._store.space)
+        self._ingest.open()
+        self._closing.callback(self._ingest.close)
+        root = os.geteuid() == 0 and not self._config.user
+        memory = Memory()
+        self._streamers = Streamers(
+            self._config.socket, self._ingest.find, change_identity=root, room=lambda: memory.left(os.getpid())
+        )
+        self._closing.push_async_callback(self._streamers.close)
+
+    def _make_sources(self) -> list[Source]:
+        """All there are; in which order they are asked, they declare. A new one is made here."""
+        collecting = Collecting(self._config.cuda_graphs == "whole", self._config.gpu_collector == "cupti-python")
+        parts = Parts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
+        attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
+        sampler = PySpySource()
+        self._observers = Observers(
+            enabled=self._config.build_observers, change_identity=os.geteuid() == 0 and not self._config.user
+        )
+        self._closing.push_async_callback(self._observers.close)
+        self._sdk = SdkSource(*attached, sampler, self._observers)
+        return [
+            self._sdk,
+            self._kineto,
+            JaxSource(journal=self._config.state_dir / "journal"),
+            CudaSource(*attached),
+            sampler,
+        ]
+
+    async def _open_sources(self) -> list[Source]:
+        self._closing.push_async_callback(self._leases.close)
+        self._open_ingest()
+        sources = self._make_sources()
+        for source in sources:
+            try:
+                await source.open()
+            except ProfdError as error:
+                # Its status and its offers say why; the others still serve.
+                log.warning("source is off", extra={"source": source.name, "why": str(error)})
+            self._closing.push_async_callback(_closed(source))
+        return sources
+
+    async def _serve_calls(self) -> RpcServer:
+        guard = Guard(self._tokens, self._audit, self._metrics, self._streamers.payer)
+        server = RpcServer(self._config.socket, guard, self._servicers(), self._config.admin_group)
+        self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
+        path = self._config.socket
+
+        async def serve() -> None:
+            await server.open(self._permit)
+
+        await serve()
+        self._sockets.add("grpc", path, lambda: self._anew(path, serve))
+        self._sockets.also = lambda: self._metrics.refusals.labels("connections").inc(server.look())
+        self._closing.push_async_callback(server.refuse)
+        return server
+
+    def _listen(self, path: Path) -> socket.socket:
+        """A SEQPACKET socket of the daemon, for those who may connect; its file is removed at the end."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if path != self._config.agents:  # which pass their arenas
+            passed.take_none(listener)
+        listener.bind(str(path))
+        self._permit(path)
+        listener.listen(LISTEN_BACKLOG)  # before it, nobody can connect
+        return listener
+
+    def _serve_agents(self) -> None:
+        server = AgentServer(self._listen(self._config.agents), self._agents)
+        self._keep_listening("agents", self._config.agents, server)
+
+    def _keep_listening(self, name: str, path: Path, server: AgentServer | ControlServer) -> None:
+        """Serve on this file until the end, also when somebody has removed it."""
+
+        async def listen() -> None:
+            server.listen_on(self._listen(path))
+
+        self._sockets.add(name, path, lambda: self._anew(path, listen))
+        self._closing.callback(remove_socket, path)
+        server.open()
+        self._closing.callback(server.close)
+
+    async def _anew(self, path: Path, bind: Callable[[], Awaitable[None]]) -> None:
+        """Bind a socket's file that is gone, with its directory if need be."""
+        make_directory(path.parent, 0o700 if self._config.user else 0o755)
+        clear_socket(path)
+        await bind()
+
+    def _watch_sockets(self) -> None:
+        kineto = self._kineto.socket_file
+        if kineto is not None:
+            self._sockets.add("kineto", kineto, self._kineto.bind_anew)
+        self._sockets.open()
+        self._closing.push_async_callback(self._sockets.close)
+
+    def _serve_tokens(self) -> None:
+        config = self._config
+        server = ControlServer(
+            self._listen(config.control),
+            self._tokens,
+            config.socket,
+            config.admin_group,
+            only_uid=os.geteuid() if config.user else None,
+            on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
+            on_refused=lambda kind: self._metrics.refusals.labels(kind).inc(),
+            payer=self._streamers.payer,
+        )
+        self._keep_listening("control", config.control, server)
+
+    def _permit(self, path: Path) -> None:
+        """Say on the file of a socket, which nobody may connect to yet, who may. Raises BadInput."""
+        group = self._config.socket_group
+        if group:
+            try:
+                os.chown(path, -1, grp.getgrnam(group).gr_gid)
+            except KeyError as error:
+                raise BadInput(f"socket_group: there is no group {group!r}") from error
+        path.chmod(0o600 if self._config.user else 0o660 if group else 0o666)
+
+    def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
+        storing = Asked(self._pool, Kind.PUSHED)
+        pushed = Pushed(self._ingest, Library(self._store, storing, socket.gethostname(), self._audit.used))
+        self._closing.callback(pushed.close)
+        return {
+            "profd.v1.CaptureService": (
+                capture_pb2_grpc.add_CaptureServiceServicer_to_server,
+                CaptureServicer(self._manager, self._audit.looked(where.stacks)),
+            ),
+            "profd.v1.TraceService": (
+                trace_pb2_grpc.add_TraceServiceServicer_to_server,
+                TraceServicer(self._library, self._audit, self._pool.crowded),
+            ),
+            "profd.v1.QueryService": (
+                query_pb2_grpc.add_QueryServiceServicer_to_server,
+                QueryServicer(self._library, self._pool.crowded),
+            ),
+            "profd.v1.IngestService": (
+                ingest_pb2_grpc.add_IngestServiceServicer_to_server,
+                IngestServicer(self._ingest, pushed),
+            ),
+            "profd.v1.HostService": (
+                host_pb2_grpc.add_HostServiceServicer_to_server,
+                HostServicer(self._host_view()),
+            ),
+        }
+
+    def _host_view(self) -> HostView:
+        config = self._config
+        gpu = GpuChecks(holders=lambda: self._leases.foreign_holders, leases=self._leases.leases)
+        examiner = Examiner(
+            config, identity.current(), self._audit_log, self._nvml, gpu=gpu, observers=self._observers.counts
+        )
+        return HostView(
+            mode=config.mode,
+            state_dir=config.state_dir,
+            sources=self._sources,
+            switch=self._manager.switch,
+            captures_active=lambda: self._manager.active,
+            store_bytes=lambda: self._store.statistics().bytes,
+            store_limit_bytes=self._store.limit_bytes,
+            checks=examiner.findings,
+        )
+
+    def _reading(self) -> Reading:
+        """Live values for a scrape."""
+        store, pool = self._store.statistics(), self._pool.statistics()
+        return Reading(
+            active=self._manager.active_sources(),
+            enabled=self._manager.switch.why_disabled() is None,
+            store_bytes=store.bytes,
+            store_limit_bytes=store.limit_bytes,
+            evicted=store.evicted,
+            jobs={"done": pool.jobs_done, "failed": pool.jobs_failed},
+            workers_died=pool.workers_died,
+            kineto=self._kineto.statistics(),
+            sockets_remade=dict(self._sockets.remade),
+            connections=self._rpc.connections(),
+            send_seconds=self._streamers.cpu_seconds(),
+            sdk=self._sdk.statistics(),
+            ingest=self._ingest.statistics(),
+            leases=self._leases.statistics(),
+            audit=self._audit_log.statistics(),
+        )
+
+
+def _closed(source: Source) -> Callable[[], Awaitable[None]]:
+    """Close a source; what goes wrong is logged, because the others are to be closed too."""
+
+    async def close() -> None:
+        try:
+            await source.close()
+        except Exception:
+            log.exception("a source did not close", extra={"source": source.name})
+
+    return close

@@ -1,0 +1,128 @@
+"""One process of errands, from the daemon's side of its conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any, Final
+
+from profd.targets import procfs
+from profd.targets.errands import words
+
+_RUNNING: Final = 10  # times as long may it take while it runs: a busy host, not a file system that is dead
+
+
+class NoAnswer(Exception):
+    """What lies there did not answer in time, or nobody could be sent; str() is a sentence."""
+
+
+class Child:
+    """Holds nothing of a target: what it has open is the process's, and goes when that can end."""
+
+    def __init__(self, conversation: socket.socket, pid: int, pidfd: int, uid: int) -> None:
+        self.uid = uid  # on whose account
+        self.lock = asyncio.Lock()  # one question at a time, of those that are asked on an event loop
+        self.directories: set[int] = set()
+        self.to_close: list[int] = []  # told with the next question: an answer to another may be on its way
+        self.given_up = False
+        self.over_since = 0.0  # monotonic seconds: since when it has been told to end
+        self._conversation = conversation
+        self._pid = pid
+        self._pidfd = pidfd
+
+    @property
+    def over(self) -> bool:
+        """It answers nothing more."""
+        return self.over_since > 0
+
+    def ask(self, question: list[Any], seconds: float) -> Any:
+        """What it answers, within so long; blocks. Raises NoAnswer, after which it is of no use, and OSError."""
+        try:
+            self._conversation.settimeout(seconds)
+            self._conversation.send(words.packed(question))
+            return _understood(self._waited())
+        except (TimeoutError, BrokenPipeError, ConnectionResetError, ValueError) as error:
+            self.end(kill=True)
+            raise NoAnswer(_silence(error)) from error
+
+    def _waited(self) -> bytes:
+        for _ in range(_RUNNING):
+            try:
+                return self._conversation.recv(words.MESSAGE_BYTES_MAX)
+            except TimeoutError:
+                stat = procfs.stat_of(self._pid)
+                if stat is None or stat.state != "R":
+                    raise
+        raise TimeoutError
+
+    async def say(self, question: list[Any]) -> None:
+        """Send it a question. NoAnswer if it is gone."""
+        if self.over:
+            raise NoAnswer("the process that looked at the files of its user was given up; ask again")
+        try:
+            self._conversation.setblocking(False)
+            self._conversation.send(words.packed(question))
+        except (OSError, ValueError) as error:
+            self.end(kill=True)
+            raise NoAnswer(_silence(error)) from error
+
+    async def hear(self, seconds: float) -> list[Any]:
+        """What it says next. NoAnswer, after which it is of no use."""
+        try:
+            async with asyncio.timeout(seconds):
+                raw = await asyncio.get_running_loop().sock_recv(self._conversation, words.MESSAGE_BYTES_MAX)
+            return words.unpacked(raw)
+        except (OSError, ValueError) as error:  # TimeoutError is one
+            self.end(kill=True)
+            raise NoAnswer(_silence(error)) from error
+        except asyncio.CancelledError:
+            self.end(kill=True)  # its answer would be taken for that of the next question
+            raise
+
+    def end(self, *, kill: bool = False) -> None:
+        """Let go of it: it ends by itself, or is killed. Safe to repeat; nobody waits for it."""
+        if kill:
+            self.given_up = True
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if not self.over:
+            self.over_since = time.monotonic()
+            self._conversation.close()
+
+    def gone(self) -> bool:
+        """Whether it has ended, which closes its pidfd; to be asked once it is over."""
+        if self._pidfd < 0:
+            return True
+        end = select.poll()
+        end.register(self._pidfd, select.POLLIN)
+        if not end.poll(0):
+            return False
+        os.close(self._pidfd)
+        self._pidfd = -1
+        return True
+
+    def forget(self) -> None:
+        """Close its pidfd, ended or not: the daemon ends."""
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+def _understood(raw: bytes) -> Any:
+    answer = words.unpacked(raw)
+    if answer[0] == words.FAILED:
+        raise OSError(int(answer[1]), str(answer[2]))
+    if answer[0] != words.ANSWER:
+        raise ValueError(answer[0])
+    return answer[1]
+
+
+def _silence(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "the file system that it lies on does not answer"
+    return f"the process that looked at it has ended ({error})"

@@ -1,0 +1,284 @@
+"""Errands: what the daemon wants of files of targets, done by processes that it gives up when they wait too long.
+
+A file below a target's root may lie on a file system that its user serves (FUSE) or that is dead (NFS). Who has asked
+such a one waits in state D, and once the request has been read not even SIGKILL ends that. So no thread of the daemon
+opens, looks at or closes such a file: a process does, which shares neither memory nor descriptors with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from profd.fairness.rare_line import RareLine
+from profd.kernel.rights import received_descriptors
+from profd.limits import (
+    ERRAND_START_SECONDS,
+    ERRANDS_IDLE_MAX,
+    ERRANDS_MAX,
+    ERRANDS_PER_UID_MAX,
+    ERRANDS_STUCK_PER_UID_MAX,
+    ERRANDS_STUCK_SECONDS,
+    PROC_WAIT_LOOP_SECONDS,
+    PROC_WAIT_SECONDS,
+)
+from profd.targets.errands import words
+from profd.targets.errands.child import Child, NoAnswer
+from profd.targets.guarded import Patience
+
+log = logging.getLogger(__name__)
+_unanswered = RareLine(log, "files of a user's processes do not answer, and are no longer waited for")
+
+Value = TypeVar("Value")
+
+
+class Errands:
+    """All of one daemon. Started when something is wanted first, or by `open`; safe to use from threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        self._idle: OrderedDict[int, Child] = OrderedDict()  # by uid, with nothing open; the latest last
+        self._holding: dict[int, list[Child]] = {}  # by uid: with directories open
+        self._over: list[Child] = []  # that were told to end, and may not be able to
+        self._asking: dict[int, int] = {}  # by uid: single questions that are under way
+        self._patience = Patience()
+        self._starter = ThreadPoolExecutor(1, "profd-errands")
+
+    def open(self) -> None:
+        """Start what makes the processes, so that the first errand does not wait for it; that says what is wrong."""
+        with self._lock, contextlib.suppress(NoAnswer):
+            self._running()
+
+    def close(self) -> None:
+        """End all of them; one that waits for a file system ends when that answers, and nobody waits for it."""
+        with self._lock:
+            children = [*self._idle.values(), *(each for some in self._holding.values() for each in some), *self._over]
+            for child in children:
+                child.end(kill=True)
+                child.forget()
+            self._idle.clear()
+            self._holding.clear()
+            self._over.clear()
+            self._stop_server()
+            self._starter.shutdown(wait=False)
+            self._starter = ThreadPoolExecutor(1, "profd-errands")
+
+    def statistics(self) -> dict[str, int]:
+        """`processes`: that there are; `stuck`: of them, that were told to end and cannot."""
+        with self._lock:
+            self._sweep()
+            return {"processes": len(self._idle) + self._count(), "stuck": sum(map(_stuck, self._over))}
+
+    def once(self, folder: Path, *question: Any) -> Any:
+        """One thing about files of a process, whose folder in /proc this is. Blocks for a moment that has a limit.
+
+        What a user's processes are waited for together has one, too (targets/guarded.Patience). Raises NoAnswer, and
+        OSError as the file system says it.
+        """
+        pid = int(folder.name) if folder.name.isdecimal() else 0
+        try:
+            uid = folder.stat().st_uid  # which never waits
+        except OSError:
+            uid = -1
+        seconds = self._patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS if _on_a_loop() else PROC_WAIT_SECONDS)
+        if not seconds:
+            raise NoAnswer("files of its user did not answer some seconds ago")
+        child = self._taken(uid)
+        began = time.monotonic()
+        try:
+            found = child.ask(list(question), seconds)
+        except NoAnswer:
+            self._patience.waited(pid, uid, time.monotonic() - began)
+            raise
+        finally:
+            self._given_back(child)
+        return found
+
+    async def holder(self, uid: int, number: int) -> Child:
+        """A process for one more directory of this user's files, of this number. NoAnswer where there can be none."""
+        future = self._starter.submit(self._holder, uid, number)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: self._unwanted(done, number))
+            raise
+
+    async def aside(self, what: Callable[..., Value], *arguments: Any) -> Value:
+        """Call what may wait for a disk of the daemon's own, where nothing of others is waited for."""
+        return await asyncio.get_running_loop().run_in_executor(self._starter, what, *arguments)
+
+    def let_go(self, child: Child, number: int) -> None:
+        """A directory of it is not wanted any more, or it does not answer. Waits for nothing; safe to repeat."""
+        with self._lock:
+            if number in child.directories:
+                child.directories.discard(number)
+                child.to_close.append(number)
+            if child.over or not child.directories:
+                self._end(child)
+
+    def _unwanted(self, done: Future[Child], number: int) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.let_go(done.result(), number)
+
+    def _holder(self, uid: int, number: int) -> Child:
+        with self._lock:
+            self._sweep()
+            theirs = [child for child in self._holding.get(uid, ()) if not child.over]
+            if theirs and (len(theirs) >= ERRANDS_PER_UID_MAX or self._count() >= ERRANDS_MAX):
+                child = min(theirs, key=lambda child: len(child.directories))
+            else:
+                child = self._idle_one(uid) or self._made(uid)
+                self._holding.setdefault(uid, []).append(child)
+            child.directories.add(number)
+            return child
+
+    def _taken(self, uid: int) -> Child:
+        with self._lock:
+            self._sweep()
+            child = self._idle_one(uid) or self._made(uid)
+            self._asking[uid] = self._asking.get(uid, 0) + 1
+            return child
+
+    def _idle_one(self, uid: int) -> Child | None:
+        child = self._idle.pop(uid, None)
+        if child is None or not child.gone():
+            return child
+        child.end()
+        return None
+
+    def _given_back(self, child: Child) -> None:
+        with self._lock:
+            self._asking[child.uid] -= 1
+            if not self._asking[child.uid]:
+                del self._asking[child.uid]
+            if child.over or child.uid in self._idle:
+                self._end(child)
+                return
+            self._idle[child.uid] = child
+            while len(self._idle) > ERRANDS_IDLE_MAX:
+                self._end(self._idle.popitem(last=False)[1])
+
+    def _end(self, child: Child) -> None:
+        child.end()
+        with contextlib.suppress(ValueError):
+            self._holding.get(child.uid, []).remove(child)
+        if not self._holding.get(child.uid, True):
+            del self._holding[child.uid]
+        if child not in self._over:
+            self._over.append(child)
+            if child.given_up:
+                _unanswered.tell(child.uid)
+
+    def _sweep(self) -> None:
+        """Forget those that have ended, also by themselves."""
+        for child in [each for some in self._holding.values() for each in some if each.over]:
+            self._end(child)
+        self._over = [child for child in self._over if not child.gone()]
+
+    def _count(self) -> int:
+        """Of those that do something; those that wait for a question are few."""
+        holding = sum(map(len, self._holding.values()))
+        return holding + sum(self._asking.values()) + sum(map(_stuck, self._over))
+
+    def _made(self, uid: int) -> Child:
+        """A new process, unless too many of this user's wait for ever, or all of them are too many."""
+        stuck = sum(child.uid == uid and _stuck(child) for child in self._over)
+        if stuck >= ERRANDS_STUCK_PER_UID_MAX:
+            raise NoAnswer(
+                f"{stuck} looks at files of uid {uid} wait for a file system that does not answer, and nothing more of "
+                "theirs is looked at until it does, or is unmounted"
+            )
+        some = stuck + len(self._holding.get(uid, ())) + self._asking.get(uid, 0)
+        # A few more where somebody has none: who came first does not keep them from it.
+        if self._count() >= (ERRANDS_MAX if some else 2 * ERRANDS_MAX):
+            raise NoAnswer("too many looks at files of processes are under way or wait for file systems that are dead")
+        ours, theirs = words.pair()
+        try:
+            pid, pidfd = self._forked(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return Child(ours, pid, pidfd, uid)
+
+    def _forked(self, theirs: socket.socket) -> tuple[int, int]:
+        """(pid, pidfd) of a process with this end of a conversation."""
+        for again in (True, False):
+            link = self._running()
+            try:
+                socket.send_fds(link, [b"+"], [theirs.fileno()])
+                said, ancillary, _, _ = link.recvmsg(16, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+                fds = received_descriptors(ancillary)
+                if fds:
+                    return int(said), fds[0]
+                if said:
+                    raise NoAnswer(f"no process for it can be made: {os.strerror(-int(said))}")
+            except OSError as error:
+                log.warning("what makes processes for errands does not answer", extra={"why": str(error)})
+            self._stop_server()
+            if not again:
+                break
+        raise NoAnswer("no process for it can be made: what makes them ends at once; the daemon's log says why")
+
+    def _running(self) -> socket.socket:
+        if self._link is not None:
+            return self._link
+        ours, theirs = words.pair()
+        ours.settimeout(ERRAND_START_SECONDS)
+        try:
+            with theirs:
+                self._server = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "profd.targets.errands.server", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    cwd="/",
+                    env=_environment(),
+                )
+        except OSError as error:
+            ours.close()
+            raise NoAnswer(f"no process for it can be made: {error.strerror} ({sys.executable})") from error
+        self._link = ours
+        return ours
+
+    def _stop_server(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._server is not None:
+            self._server.kill()  # it never waits for a file of a target
+            self._server.wait()
+            self._server = None
+
+
+def _stuck(child: Child) -> bool:
+    """It was told to end a while ago."""
+    return time.monotonic() - child.over_since > ERRANDS_STUCK_SECONDS
+
+
+def _on_a_loop() -> bool:
+    return asyncio._get_running_loop() is not None
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of ours but what Python needs to find itself."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ") if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+errands: Final = Errands()

@@ -1,0 +1,206 @@
+"""The errands themselves, in their own process: a closed table of what is done with files of targets.
+
+Any of these may wait for ever, for a file system that does not answer. Nobody here has to mind: who asked waits for so
+long and no longer, and gives this process up.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from profd.errors import Exhausted
+from profd.targets.errands import words
+from profd.targets.pickup import Inode, Refused, Taken, TargetDirectory
+
+_PATH_COMPONENTS: Final = 64
+
+
+class Room:
+    """A Claim of the daemon's, which counts: asked over the conversation, in the middle of a question."""
+
+    def __init__(self, conversation: socket.socket, written: int) -> None:
+        self.written = written
+        self._conversation = conversation
+
+    def hold(self, written: int, least: int, most: int | None = None) -> int:
+        """As Claim.hold; the daemon lets fewer bytes be written than it holds, so that it hears how it goes."""
+        self.written = written
+        self._conversation.send(words.packed([words.HOLD, written, least, most]))
+        answer = words.unpacked(_heard(self._conversation))
+        if answer[0] != words.ANSWER:
+            raise Exhausted(str(answer[1]))
+        return int(answer[1])
+
+    def wrote(self, written: int) -> None:
+        """As Claim.wrote."""
+        self.written = written
+        self._conversation.send(words.packed([words.WROTE, written]))
+
+
+class Work:
+    """What one process holds: directories of targets, by numbers that the daemon gives."""
+
+    def __init__(self, conversation: socket.socket) -> None:
+        self._conversation = conversation
+        self._directories: dict[int, TargetDirectory] = {}
+        self._table: dict[str, Callable[..., list[Any]]] = {
+            "open": self._open,
+            "usable": self._usable,
+            "look": self._look,
+            "take": self._take,
+            "remove": self._remove,
+            "read": read,
+            "same_root": same_root,
+            "reachable": reachable,
+            "exists": exists,
+        }
+
+    def answer(self, question: list[Any]) -> list[Any]:
+        """What came of it; what the file system refuses is an answer, too."""
+        try:
+            return self._table[question[0]](*question[1:])
+        except OSError as error:
+            return [words.FAILED, error.errno or 0, error.strerror or str(error)]
+        except (TypeError, ValueError, LookupError) as error:  # of ours: it is told, and the next question answered
+            return [words.FAILED, 0, f"{type(error).__name__}: {error}"]
+
+    def _open(self, number: int, root: bytes, path: bytes, uid: int) -> list[Any]:
+        opened = TargetDirectory.open(os.fsdecode(path), uid, Path(os.fsdecode(root)))
+        if isinstance(opened, Refused):
+            return _refused(opened)
+        self._directories[number] = opened
+        return [words.ANSWER, None]
+
+    def close(self, number: int) -> None:
+        """Let go of a directory; one that was never opened is none."""
+        if number in self._directories:
+            self._directories.pop(number).close()
+
+    def _usable(self, number: int, gids: list[int]) -> list[Any]:
+        directory = self._directories[number]
+        return [words.ANSWER, [os.fsencode(directory.unwritable(gids)), directory.free_bytes()]]
+
+    def _look(self, number: int, name: bytes) -> list[Any]:
+        seen = self._directories[number].look(os.fsdecode(name))
+        if seen is None:
+            return [words.ANSWER, None]
+        inode = seen.inode
+        return [
+            words.ANSWER,
+            [inode.device, inode.number, seen.bytes, seen.uid, seen.regular, seen.links, seen.changed_ns],
+        ]
+
+    def _take(self, number: int, name: bytes, destination: bytes, written: int, data_max: int) -> list[Any]:
+        room = Room(self._conversation, written)
+        where = Path(os.fsdecode(destination))
+        taken = self._directories[number].take(os.fsdecode(name), where, room, data_max)
+        if isinstance(taken, Taken):
+            return [
+                words.ANSWER,
+                [taken.inode.device, taken.inode.number, taken.bytes, taken.changed_ns, os.fsencode(taken.cut)],
+            ]
+        return _refused(taken)
+
+    def _remove(self, number: int, name: bytes, device: int, inode: int) -> list[Any]:
+        return [words.ANSWER, self._directories[number].remove(os.fsdecode(name), Inode(device, inode))]
+
+
+def serve(conversation: socket.socket) -> None:
+    """Answer until the daemon lets go of the conversation."""
+    work = Work(conversation)
+    while raw := _heard(conversation):
+        question = words.unpacked(raw)
+        if question[0] == words.CLOSE:
+            work.close(question[1])
+        else:
+            conversation.send(words.packed(work.answer(question)))
+
+
+def _heard(conversation: socket.socket) -> bytes:
+    return conversation.recv(words.MESSAGE_BYTES_MAX + 1)
+
+
+def _refused(why: Refused) -> list[Any]:
+    return [words.REFUSED, str(why.code), os.fsencode(why.message)]
+
+
+def read(root: bytes, paths: list[bytes], limit: int) -> list[Any]:
+    """The first bytes of each of these regular files below a root, reached through no link; None where that fails."""
+    return [words.ANSWER, [read_without_links(root, path, limit) for path in paths]]
+
+
+def same_root(root: bytes) -> list[Any]:
+    """Whether this is the root that we have, too."""
+    there = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return [words.ANSWER, os.path.samestat(os.fstat(there), os.stat("/"))]
+    finally:
+        os.close(there)
+
+
+def reachable(paths: list[bytes], uid: int, gid: int) -> list[Any]:
+    """Whether this identity can open all of these files and folders, by their modes alone."""
+    return [words.ANSWER, all(_readable(path, uid, gid) for path in paths)]
+
+
+def exists(path: bytes) -> list[Any]:
+    """Whether there is such a file."""
+    return [words.ANSWER, os.path.exists(path)]
+
+
+def _readable(path: bytes, uid: int, gid: int) -> bool:
+    found = os.lstat(path)
+    need = stat.S_IXOTH if stat.S_ISDIR(found.st_mode) else stat.S_IROTH
+    if found.st_uid == uid:
+        need <<= 6
+    elif found.st_gid == gid:
+        need <<= 3
+    return bool(found.st_mode & need)
+
+
+def read_without_links(root: bytes, path: bytes, limit: int) -> bytes | None:
+    """The first bytes of a regular file of a process, reached without following any link; None if that fails."""
+    fd = _open_without_links(root, path.split(b"/")[1:])
+    if fd is None:
+        return None
+    try:
+        return os.read(fd, limit)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _open_without_links(root: bytes, components: list[bytes]) -> int | None:
+    """Open the regular file root/a/b/c, refusing a link at any component but the root; None if that fails."""
+    if len(components) > _PATH_COMPONENTS or any(part in (b"", b".", b"..") for part in components):
+        return None
+    folder_flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        fd = os.open(root, folder_flags)
+        for place, part in enumerate(components):
+            last = place == len(components) - 1
+            flags = os.O_PATH | os.O_CLOEXEC if last else folder_flags
+            try:
+                inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=fd)
+            finally:
+                os.close(fd)
+            fd = inner
+        return _opened_if_regular(fd)
+    except (OSError, ValueError):
+        return None
+
+
+def _opened_if_regular(path_fd: int) -> int | None:
+    """The file behind an O_PATH descriptor, which is closed. Opening a device does something: it is looked at first."""
+    try:
+        if not stat.S_ISREG(os.fstat(path_fd).st_mode):
+            return None
+        return os.open(f"/proc/self/fd/{path_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(path_fd)

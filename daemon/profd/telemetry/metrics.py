@@ -1,0 +1,80 @@
+"""What Prometheus sees. Labels are closed sets: never an id or a string of a user, and no pid unasked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from profd import __version__
+from profd.model.capture import Loss
+
+# Trigger latency is a poll of up to 5 s; captures are 1 s to 10 min.
+_LATENCY_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_DURATION_SECONDS: Final = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200)
+# Reasons come from decoders; an unknown one must not become a new time series.
+_LOSS_STAGES: Final = frozenset(("target", "streamer", "ingest", "source", "decode", "collate", "store"))
+_LOSS_REASONS: Final = frozenset(
+    (
+        *("bad_flow_time", "bad_id", "bad_time", "dictionary_full", "malformed", "not_an_event", "too_deep"),
+        *("too_large", "too_many_tracks", "truncated", "unknown_phase", "unmatched_begin", "unmatched_end"),
+        *("unreadable_file", "unreadable_table", "bad_row"),
+        *("arena_full", "strings_full", "backed_off", "foreign_thread", "bad_chunk", "unreadable_chunk"),
+        *("crc", "header", "version", "foreign", "too_many_threads", "journal_full", "missing"),
+        *("inflate", "missing_chunks", "cupti_dropped", "cupti_late", "cupti_bad_time", "file_refused"),
+        *("cuda_events_full", "cuda_event_failed"),
+    )
+)
+
+
+class Metrics:
+    """Counters and histograms of one daemon, in a registry of its own; `observe.py` adds what is read live."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        build = Gauge("profd_build_info", "Version of the daemon; always 1.", ["version"], registry=registry)
+        build.labels(__version__).set(1)
+        self.captures = Counter(
+            "profd_captures_total", "Targets of captures that have ended, by how.", ["result"], registry=registry
+        )
+        self.capture_duration = Histogram(
+            "profd_capture_duration_seconds",
+            "From the request to the terminal state of a target.",
+            buckets=_DURATION_SECONDS,
+            registry=registry,
+        )
+        self.trigger_latency = Histogram(
+            "profd_trigger_latency_seconds",
+            "From the request to the begin of the window.",
+            buckets=_LATENCY_SECONDS,
+            registry=registry,
+        )
+        self.ingest_events = Counter(
+            "profd_ingest_events_total", "Events stored, by source.", ["source"], registry=registry
+        )
+        self.events_dropped = Counter(
+            "profd_events_dropped_total",
+            "Events that existed and are in no trace.",
+            ["stage", "reason"],
+            registry=registry,
+        )
+        self.scrape_faults = Counter(
+            "profd_scrape_faults_total",
+            "Connections to the metrics server that stalled, made no sense or failed.",
+            registry=registry,
+        )
+        self.rpc = Counter("profd_rpcs_total", "Calls answered.", ["method", "code"], registry=registry)
+        self.refusals = Counter(
+            "profd_refusals_total", "Calls beyond a share of their user or the host.", ["kind"], registry=registry
+        )
+
+    def count_losses(self, losses: list[Loss]) -> None:
+        """Add the losses of one trace; unknown stages and reasons are counted as `other`."""
+        for loss in losses:
+            stage = loss.stage if loss.stage in _LOSS_STAGES else "other"
+            reason = loss.reason if loss.reason in _LOSS_REASONS else "other"
+            self.events_dropped.labels(stage, reason).inc(loss.count)

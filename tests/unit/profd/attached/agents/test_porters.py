@@ -1,0 +1,319 @@
+"""What agents pass is closed by processes that may wait for it; the daemon, and everybody else, goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from profd.attached.agents import agent as agent_module
+from profd.attached.agents import porter as porter_module
+from profd.attached.agents import porters as porters_module
+from profd.attached.agents.agent import ArmOrder
+from profd.attached.agents.protocol import Kind
+from profd.attached.agents.registry import Registry
+from profd.attached.agents.server import AgentServer
+from profd.kernel import nobody
+from profd.targets.process import ProcessId
+from profd.trust.identify import start_ticks
+
+from tests.support import stuck_exec
+from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
+from tests.support.lingering import lingering
+from tests.support.waiting import eventually
+
+ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
+ORDER = ArmOrder(epoch=0x2A, arena_bytes=MiB, options=("ranges",))
+ROOT = os.geteuid() == 0
+
+
+class Served:
+    """A registry behind a socket, whose porters are given up soon."""
+
+    def __init__(self, path: Path, only_uid: int | None = None) -> None:
+        self.path = path
+        self.registry = Registry(only_uid, change_identity=ROOT)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(str(path))
+        listener.listen(128)
+        self.server = AgentServer(listener, self.registry)
+        self.server.open()
+
+    @property
+    def porters(self) -> list[int]:
+        return self.registry.porters.pids
+
+    async def attached(self, **changes: object) -> FakeAgent:
+        fake = FakeAgent(self.path)
+        fake.hello(**changes)
+        await fake.expect(Kind.WELCOME)
+        return fake
+
+    async def welcomed(self) -> FakeAgent:
+        """One that comes again until it is; what a porter has that waits for ever hears nothing."""
+        async with asyncio.timeout(LONG):
+            while True:
+                fake = FakeAgent(self.path)
+                with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
+                    fake.hello()
+                    async with asyncio.timeout(1.0):
+                        if (await fake.receive()).kind == Kind.WELCOME:
+                            return fake
+                fake.close()
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _given_up_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(porter_module, "PORTER_ANSWERS_SECONDS", 1.0)
+    monkeypatch.setattr(porter_module, "_END_SECONDS", 0.1)
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        found = Served(Path(name) / "agent.sock")
+        try:
+            yield found
+        finally:
+            found.server.close()
+
+
+async def test_who_passes_a_socket_that_lingers_holds_up_a_porter_and_nobody_else(served: Served) -> None:
+    with lingering() as sock:
+        fake = await served.attached()
+        [stuck] = served.porters
+        os.kill(stuck, signal.SIGSTOP)  # so that it has the last one, and not we
+        fake.send(Kind.CHANGED, 0, sock.fileno(), rank=1)
+        sock.close()
+        os.kill(stuck, signal.SIGCONT)
+        await eventually(lambda: served.registry.counts["hostile"] == 1)
+        await eventually(lambda: stuck not in served.porters)
+        again = await served.welcomed()
+        assert served.porters != [stuck]
+        fake.close()
+        again.close()
+
+
+async def test_what_waits_in_a_refused_connection_is_closed_elsewhere(served: Served) -> None:
+    with lingering() as sock:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(theirs, [b"x"], [sock.fileno()])
+        sock.close()
+        served.registry.refuse_silently(ours)
+        assert ours.fileno() < 0
+        [dropping] = served.porters
+        await eventually(lambda: served.porters == [])  # it was given up
+        await eventually(lambda: not os.path.exists(f"/proc/{dropping}"))
+        theirs.close()
+
+
+async def test_one_that_is_refused_holds_up_a_porter_and_nobody_else(served: Served) -> None:
+    served.registry._only_uid = os.getuid() + 1
+    with lingering() as sock:
+        fake = FakeAgent(served.path)
+        fake.hello(sock.fileno())
+        sock.close()
+        await eventually(lambda: served.registry.counts["refused"] == 1)
+        served.registry._only_uid = None
+        (await served.welcomed()).close()
+        fake.close()
+
+
+async def test_a_flood_of_them(served: Served) -> None:
+    with contextlib.ExitStack() as held:
+        for _ in range(20):
+            sock = held.enter_context(lingering())
+            fake = FakeAgent(served.path)
+            held.callback(fake.close)
+            with contextlib.suppress(BrokenPipeError):
+                fake.hello(sock.fileno())
+            sock.close()
+        (await served.welcomed()).close()
+
+
+SENDS_HELD = """
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from tests.support.fake_agent import FakeAgent
+fake = FakeAgent(Path({path!r}))
+fake.hello(os.open("held", os.O_RDONLY, dir_fd=folder))
+"""
+
+
+@pytest.mark.skipif(bool(stuck_exec.why_not()), reason=stuck_exec.why_not())
+async def test_a_file_that_is_never_closed(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by SIGKILL: FUSE's server has read that it is to be, and does not answer."""
+    monkeypatch.setattr(porters_module, "PORTERS_STUCK_MAX", 2)
+    root = str(Path(__file__).parents[4])
+    before = SENDS_HELD.format(root=root, path=str(served.path))
+    holders = []
+    try:
+        for count in range(2):
+            folder = tmp_path / str(count)
+            holders.append(await asyncio.to_thread(stuck_exec.StuckProcess, folder, 0, before))
+            await eventually(lambda count=count: served.registry.counts["hostile"] == count + 1)  # type: ignore[misc]
+            if count == 0:
+                (await served.welcomed()).close()  # by another one
+        await eventually(lambda: len(served.registry.porters._dying) == 2)
+        fake = FakeAgent(served.path)
+        assert "descriptors that your processes have passed" in (await fake.expect(Kind.REFUSED)).fields["why"]
+        fake.close()
+        await asyncio.to_thread(holders.pop().close)
+        (await served.welcomed()).close()
+    finally:
+        for holder in holders:
+            await asyncio.to_thread(holder.close)
+    await eventually(lambda: not served.registry.porters._dying)
+
+
+async def test_an_idle_agent_whose_porter_is_killed_comes_again(served: Served) -> None:
+    fake = await served.attached()
+    [pid] = served.porters
+    os.kill(pid, signal.SIGKILL)
+    assert await fake.cut_off()
+    fake.close()
+    again = await served.welcomed()
+    assert served.porters != [pid]
+    again.close()
+
+
+async def test_one_that_records_goes_on_with_another_porter(served: Served) -> None:
+    fake = await served.attached()
+    agent = served.registry.get(ME)
+    assert agent is not None
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
+    await fake.expect(Kind.ARM)
+    fd = memfd()
+    fake.send(Kind.ARMED, ORDER.epoch, fd, first=1)
+    armed, arm = await arming
+    os.close(armed.fd)
+    agent.limit("stacks")
+    await fake.expect(Kind.LIMIT)
+    os.kill(served.porters[0], signal.SIGKILL)
+    assert await fake.cut_off()
+    fake.close()
+    await eventually(lambda: not agent.connected)
+    agent.stop()  # it does not hear that
+    again = FakeAgent(served.path)
+    again.hello(fd, armed=f"{ORDER.epoch:x}")
+    os.close(fd)
+    for kind in (Kind.WELCOME, Kind.LIMIT, Kind.STOP):
+        await again.expect(kind)
+    assert served.registry.get(ME) is agent
+    assert served.registry._share._reserve == 1  # root, or who runs the daemon
+    again.send(Kind.STOPPED, ORDER.epoch, reason="stop", last=5, events=6)
+    await eventually(lambda: arm.stopped is not None)
+    assert arm.gone is None
+    agent.release()
+    await again.expect(Kind.RELEASE)
+    again.close()
+    await eventually(lambda: served.registry.get(ME) is None)
+
+
+async def test_one_that_records_and_stays_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "AGENT_RETURN_SECONDS", 0.01)
+    fake = await served.attached()
+    agent = served.registry.get(ME)
+    assert agent is not None
+    arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
+    await fake.expect(Kind.ARM)
+    fd = memfd()
+    fake.send(Kind.ARMED, ORDER.epoch, fd, first=1)
+    os.close(fd)
+    armed, arm = await arming
+    os.close(armed.fd)
+    os.kill(served.porters[0], signal.SIGKILL)
+    await eventually(lambda: arm.gone is not None)
+    assert arm.gone  # it is not known to have ended
+    assert served.registry.get(ME) is None
+    fake.close()
+
+
+LAST_WORDS = """
+import os, sys
+sys.path.insert(0, os.getcwd())
+from pathlib import Path
+from tests.support.fake_agent import FakeAgent, Kind
+fake = FakeAgent(Path(sys.argv[1]))
+fake.hello()
+fake.socket.setblocking(True)
+fake.socket.recv(65536)
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+for rank in range(40):
+    fake.send(Kind.CHANGED, rank=rank)
+os._exit(0)
+"""
+
+
+async def test_last_words_come_before_the_end_although_a_child_keeps_the_socket(served: Served) -> None:
+    heard: list[ProcessId] = []
+    served.registry.on_changed = heard.append
+    job = subprocess.Popen([sys.executable, "-c", LAST_WORDS, str(served.path)], stdin=subprocess.PIPE)
+    await eventually(lambda: len(heard) > 0 and not served.registry.all())
+    assert len(heard) == 1 + 40
+    await asyncio.to_thread(job.communicate)
+
+
+async def test_a_porter_may_next_to_nothing(served: Served) -> None:
+    fake = await served.attached()
+    [pid] = served.porters
+    said = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    assert (said["NoNewPrivs"], said["Seccomp"], said["Threads"]) == ("1", "2", "1")
+    if ROOT:
+        nobodys = "\t".join([str(nobody.PORTERS)] * 4)
+        assert (said["Uid"], said["Gid"], said["Groups"].strip()) == (nobodys, nobodys, "")
+        assert {said[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
+    fake.close()
+
+
+async def test_one_that_nobody_needs_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porter_module, "PORTER_IDLE_SECONDS", 0.01)
+    fake = await served.attached()
+    [pid] = served.porters
+    fake.close()
+    await eventually(lambda: not served.porters)
+    await eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+async def test_users_beyond_the_most_share_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porters_module, "PORTERS_MAX", 1)
+    pairs = []
+    for uid in (1, 2, 3):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pairs.append((served.registry.porters.relay(uid, ours), theirs))
+    assert len(served.porters) == 2
+    for relay, theirs in pairs:
+        theirs.send(b"hello")
+        relay.socket.setblocking(True)
+        assert relay.socket.recv(100) == b"\0hello"
+        relay.close()
+        theirs.close()
+
+
+async def test_who_was_told_something_while_it_answered_is_asked_again(served: Served) -> None:
+    """The answer may be from before it began to wait."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    relay = served.registry.porters.relay(7, ours)  # which asks
+    [pid] = served.porters
+    control = served.registry.porters._porters[7]._control
+    assert select.select([control], [], [], LONG)[0]  # it has answered, and the loop has not heard that
+    os.kill(pid, signal.SIGSTOP)
+    relay.poke()
+    await eventually(lambda: served.porters == [])  # given up, though there was an answer
+    relay.close()
+    theirs.close()

@@ -1,0 +1,174 @@
+"""Packets of agents: what is understood, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profd.attached.agents.protocol import (
+    Hostile,
+    Kind,
+    Packet,
+    changed_from_untrusted,
+    encode,
+    hello_from_untrusted,
+    parse_untrusted_packet,
+    status_from_untrusted,
+)
+from profd.limits import (
+    AGENT_KEYS_MAX,
+    AGENT_LABEL_CHARACTERS_MAX,
+    AGENT_PACKET_BYTES_MAX,
+    AGENT_VALUE_CHARACTERS_MAX,
+    AGENT_WORDS_MAX,
+)
+
+HEADER = struct.pack("<IHHQ", 0x31474150, 1, 0, 0)
+
+
+def hello(**changes: str) -> Packet:
+    return Packet(Kind.HELLO, 0, {"versions": "1-1", "incarnation": "a1", **changes})
+
+
+@given(
+    st.sampled_from(Kind),
+    st.integers(0, 2**64 - 1),
+    st.dictionaries(
+        st.text("abcdefgh._", min_size=1, max_size=8),
+        st.text(st.characters(codec="utf-8").filter(str.isprintable), max_size=20),
+        max_size=20,
+    ),
+)
+def test_what_is_encoded_is_parsed(kind: Kind, epoch: int, fields: dict[str, str]) -> None:
+    packet = parse_untrusted_packet(encode(kind, epoch, **fields))
+    assert packet == Packet(kind, epoch, fields)
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda body: HEADER + body))
+def test_any_bytes_are_a_packet_or_hostile(raw: bytes) -> None:
+    try:
+        packet = parse_untrusted_packet(raw)
+    except Hostile:
+        return
+    assert all(value.isprintable() for value in packet.fields.values())
+    for understand in (hello_from_untrusted, status_from_untrusted):
+        try:
+            understand(packet)
+        except Hostile:
+            continue
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        HEADER[:-1],
+        b"X" + HEADER[1:],
+        struct.pack("<IHHQ", 0x31474150, 1, 7, 0),
+        HEADER + b"no end",
+        HEADER + b"no equals\n",
+        HEADER + b"a=1\na=2\n",
+        HEADER + "é=1\n".encode(),
+        HEADER + b"job=\x1b[31mred\n",
+        HEADER + b"j\x07b=red\n",
+        HEADER + b"job=a\rb\n",
+        HEADER + b"job=a\x7fb\n",
+        HEADER + b"a=\n" * (AGENT_KEYS_MAX + 1),
+        HEADER + b"a=" + b"x" * AGENT_PACKET_BYTES_MAX + b"\n",
+    ],
+)
+def test_a_packet_that_no_agent_sends_is_hostile(raw: bytes) -> None:
+    with pytest.raises(Hostile):
+        parse_untrusted_packet(raw)
+
+
+def test_values_are_cut_and_cannot_play_with_a_terminal() -> None:
+    said = "a=\u202ered\x85".encode() + b"\xff\nb=" + b"x" * 8000 + b"\n"
+    packet = parse_untrusted_packet(HEADER + said)
+    assert packet.fields["a"] == "�red��"
+    assert len(packet.fields["b"]) == AGENT_VALUE_CHARACTERS_MAX
+
+
+def test_a_packet_of_ours_is_never_too_long() -> None:
+    with pytest.raises(ValueError, match="longer"):
+        encode(Kind.REFUSED, why="x" * AGENT_PACKET_BYTES_MAX)
+
+
+def test_hello_with_everything() -> None:
+    said = hello_from_untrusted(
+        hello(framework="torch 2.13.0", can="ranges,stacks,torch", rank="3", job="77", armed="ff", unknown="x")
+    )
+    assert said.versions == (1, 1)
+    assert (said.incarnation, said.armed, said.rank, said.job) == (0xA1, 0xFF, 3, "77")
+    assert said.can == {"ranges", "stacks", "torch"}
+
+
+def test_labels_of_hello_are_short() -> None:
+    long = dict.fromkeys(("agent", "python", "framework", "job", "pod"), "x" * AGENT_VALUE_CHARACTERS_MAX)
+    said = hello_from_untrusted(hello(**long))
+    cut = "x" * AGENT_LABEL_CHARACTERS_MAX
+    assert (said.agent, said.python, said.framework, said.job, said.pod) == (cut,) * 5
+    with pytest.raises(Hostile, match="words"):
+        hello_from_untrusted(hello(can=",".join("abcdefgh" + str(i) for i in range(AGENT_WORDS_MAX + 1))))
+
+
+def test_hello_with_nothing_but_what_it_must_have() -> None:
+    said = hello_from_untrusted(hello(rank="", job=""))
+    assert (said.rank, said.job, said.armed, said.can) == (None, "", 0, frozenset())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"versions": "1"},
+        {"versions": ""},
+        {"incarnation": ""},
+        {"incarnation": "0"},
+        {"incarnation": "xyz"},
+        {"incarnation": "1" * 17},
+        {"rank": "-1"},
+        {"rank": "\u0661"},
+        {"rank": "9" * 19},
+        {"armed": "0x1"},
+    ],
+)
+def test_hello_that_lies_about_numbers_is_hostile(changes: dict[str, str]) -> None:
+    with pytest.raises(Hostile):
+        hello_from_untrusted(hello(**changes))
+
+
+def test_changed_keeps_what_it_does_not_name_and_who_it_is() -> None:
+    before = hello_from_untrusted(hello(can="ranges", rank="2", job="j", agent="0.1.0"))
+    after = changed_from_untrusted(
+        before, Packet(Kind.CHANGED, 0, {"framework": "torch 2.13.0", "can": "ranges,torch", "incarnation": "bb"})
+    )
+    assert (after.framework, after.can) == ("torch 2.13.0", {"ranges", "torch"})
+    assert (after.incarnation, after.rank, after.job, after.agent) == (0xA1, 2, "j", "0.1.0")
+
+
+def test_status_counts_by_source() -> None:
+    status = status_from_untrusted(
+        Packet(
+            Kind.STATUS,
+            1,
+            {
+                "events": "10",
+                "seconds": "0.25",
+                "seconds.ranges": "0.2",
+                "seconds.stacks": "0.05",
+                "seconds.x": "1",
+                "step_ns": "0",
+            },
+        )
+    )
+    assert (status.events, status.seconds) == (10, 0.25)
+    assert status.by_source == {"ranges": 0.2, "stacks": 0.05}
+    assert status.step_ns is None
+
+
+@pytest.mark.parametrize("fields", [{"events": "1e3"}, {"seconds": "inf"}, {"seconds.ops": "-1"}, {"steps": "0x1"}])
+def test_status_that_is_no_number_is_hostile(fields: dict[str, str]) -> None:
+    with pytest.raises(Hostile):
+        status_from_untrusted(Packet(Kind.STATUS, 1, fields))

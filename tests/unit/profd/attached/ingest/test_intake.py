@@ -1,0 +1,80 @@
+"""Opening an intake on a disk that takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from profd.attached.ingest import intake as module
+from profd.attached.ingest.intake import Ingest
+from profd.attached.ingest.journal_file import JournalFile
+from profd.errors import BadInput, Denied
+from profd.targets.process import ProcessId
+from profd.trust.caller import Caller
+
+from tests.support.waiting import PATIENCE_SECONDS, eventually
+
+
+@pytest.fixture
+def ingest() -> Iterator[Ingest]:
+    found = Ingest()
+    found.open()
+    yield found
+    found.close()
+
+
+async def test_a_file_that_is_opened_too_late_is_closed_again(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    opened: list[JournalFile] = []
+
+    def slow(path: Path, claim: object) -> JournalFile:
+        asked.set()
+        assert answers.wait(PATIENCE_SECONDS)
+        opened.append(JournalFile(path))
+        return opened[0]
+
+    monkeypatch.setattr(module, "JournalFile", slow)
+    expecting = asyncio.create_task(ingest.expect(1, 2, 1000, tmp_path))
+    await eventually(asked.is_set)  # the loop is not held
+    expecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await expecting
+    answers.set()
+    await eventually(lambda: opened and opened[0]._fd < 0)
+    assert ingest.statistics().expected == 0
+
+
+async def test_the_process_that_the_daemon_gave_the_arena_to_may_send_and_no_other_of_its_uid(
+    ingest: Ingest, tmp_path: Path
+) -> None:
+    def caller(pid: int, start_ticks: int) -> Caller:
+        return Caller(uid=65533, gid=65533, user="65533", admin=False, pid=pid, start_ticks=start_ticks)
+
+    intake = await ingest.expect(1, 2, 0, tmp_path)
+    for stranger in (caller(7, 8), caller(0, 0)):
+        with pytest.raises(Denied):
+            intake.require(stranger)
+    intake.sent_by(ProcessId(7, 8))
+    intake.require(caller(7, 8))
+    for stranger in (caller(7, 9), caller(8, 8), caller(0, 0)):
+        with pytest.raises(Denied):
+            intake.require(stranger)
+    intake.sent_by(ProcessId(7, 0))  # it was gone before it could be looked at
+    with pytest.raises(Denied):
+        intake.require(caller(7, 0))
+
+
+async def test_a_file_of_what_is_expected_already_is_closed_again(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[JournalFile] = []
+    monkeypatch.setattr(module, "JournalFile", lambda path, claim: opened.append(JournalFile(path)) or opened[-1])
+    await ingest.expect(1, 2, 1000, tmp_path)
+    with pytest.raises(BadInput, match="recorded already"):
+        await ingest.expect(1, 2, 1000, tmp_path)
+    assert [file._fd >= 0 for file in opened] == [True, False]

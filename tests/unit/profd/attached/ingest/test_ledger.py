@@ -1,0 +1,78 @@
+"""Each chunk once: the ledger against a twin that remembers everything."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from profd.attached.ingest.chunk import Chunk, Refusal
+from profd.attached.ingest.ledger import Ledger, Seen
+
+
+def chunk(stream: int = 0, sequence: int = 0, *, incarnation: int = 1, epoch: int = 2, refusal=None) -> Chunk:
+    return Chunk(0, 1, incarnation, epoch, stream, sequence, 1, refusal)
+
+
+def accept(ledger: Ledger, item: Chunk) -> bool:
+    """Store it if it is new, as a sink does."""
+    if ledger.judge(item) is Seen.NEW:
+        ledger.stored(item)
+        return True
+    return False
+
+
+def test_foreign_and_broken_chunks_are_refused() -> None:
+    ledger = Ledger(1, 2)
+    assert ledger.judge(chunk(incarnation=9)) is Refusal.FOREIGN
+    assert ledger.judge(chunk(epoch=9)) is Refusal.FOREIGN
+    assert ledger.judge(chunk(refusal=Refusal.CRC)) is Refusal.CRC
+
+
+def test_judging_changes_nothing() -> None:
+    ledger = Ledger(1, 2)
+    assert ledger.judge(chunk()) is ledger.judge(chunk()) is Seen.NEW
+    assert ledger.streams == 0
+
+
+def test_gap_is_filled_once() -> None:
+    ledger = Ledger(1, 2)
+    assert [accept(ledger, chunk(0, n)) for n in (0, 3, 1, 2, 1, 3, 0)] == [True, True, True, True, False, False, False]
+    assert ledger.awaited == 0
+
+
+def test_threads_are_bounded() -> None:
+    ledger = Ledger(1, 2, threads_max=2)
+    assert accept(ledger, chunk(0))
+    assert accept(ledger, chunk(7))
+    assert ledger.judge(chunk(8)) is Refusal.TOO_MANY_THREADS
+    assert accept(ledger, chunk(7, 1))
+
+
+def test_a_jump_to_the_end_of_time_costs_nothing() -> None:
+    ledger = Ledger(1, 2, gaps_max=10)
+    assert accept(ledger, chunk(0, 2**64 - 1))
+    assert ledger.awaited == 10
+    assert ledger.judge(chunk(0, 2**64 - 5)) is Seen.NEW
+    assert ledger.judge(chunk(0, 5)) is Seen.BEFORE  # forgotten: dropped rather than stored twice
+
+
+items = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=80)
+
+
+@given(items)
+def test_property_equals_a_set(sent: list[tuple[int, int]]) -> None:
+    ledger, twin = Ledger(1, 2), set()
+    for stream, sequence in sent:
+        assert accept(ledger, chunk(stream, sequence)) == ((stream, sequence) not in twin)
+        twin.add((stream, sequence))
+    highest: dict[int, int] = {}
+    for stream, sequence in twin:
+        highest[stream] = max(highest.get(stream, 0), sequence)
+    assert ledger.awaited == sum(top + 1 for top in highest.values()) - len(twin)
+
+
+@given(items, st.integers(0, 4))
+def test_property_never_twice_whatever_is_forgotten(sent: list[tuple[int, int]], gaps_max: int) -> None:
+    ledger = Ledger(1, 2, gaps_max=gaps_max)
+    stored = [pair for pair in sent if accept(ledger, chunk(*pair))]
+    assert len(stored) == len(set(stored))
+    assert ledger.awaited <= gaps_max

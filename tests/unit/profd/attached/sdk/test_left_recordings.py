@@ -1,0 +1,71 @@
+"""Recordings that a daemon finds when it comes back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from profd.attached.agents.protocol import Kind
+from profd.attached.sdk import orphans
+from profd.errors import Exhausted
+from profd.journal.journal import NOTE
+from profd.model.capture import Loss
+from profd.targets.process import ProcessId
+
+from tests.support.fake_agent import FakeAgent, memfd
+from tests.support.sdk_rig import ME, Rig
+from tests.support.waiting import eventually
+
+
+async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> None:
+    orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
+    await rig.source.open()
+    assert rig.source.orphaned() == {("c1", ME)}
+    rig.prepare = lambda drain: setattr(drain.intake, "losses", [Loss("target", "arena_full", 1)])
+    fake = FakeAgent(rig.path)
+    fd = memfd()
+    fake.hello(fd, armed="2a")
+    os.close(fd)
+    await fake.expect(Kind.WELCOME)
+    assert (await fake.expect(Kind.STOP)).epoch == 0x2A
+    assert rig.source.offer(rig.process).busy
+    assert (rig.returned, rig.recovered) == ([("c1", ME)], [])
+    fake.send(Kind.STOPPED, 0x2A, reason="stop", events=3)
+    await fake.expect(Kind.RELEASE)
+    await eventually(lambda: bool(rig.recovered))
+    assert rig.recovered == [("c1", ME, [Loss("target", "arena_full", 1)])]
+    assert not orphans.find(rig.folder.parent.parent)
+    fake.close()
+
+
+async def test_whoever_waits_hears_that_it_could_not_be_completed(rig: Rig) -> None:
+    orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
+    await rig.source.open()
+    rig.refuse = Exhausted("the disk is full")
+    fake = FakeAgent(rig.path)
+    fd = memfd()
+    fake.hello(fd, armed="2a")
+    os.close(fd)
+    await eventually(lambda: rig.recovered == [("c1", ME, None)])
+    fake.close()
+
+
+async def test_a_recording_that_nobody_knows_is_ended(rig: Rig) -> None:
+    fake = FakeAgent(rig.path)
+    fd = memfd()
+    fake.hello(fd, armed="2b")
+    os.close(fd)
+    for kind in (Kind.WELCOME, Kind.STOP, Kind.RELEASE):
+        await fake.expect(kind)
+    assert not rig.recovered
+    fake.close()
+
+
+def test_notes_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
+    good, bad = tmp_path / "c1" / "10-20", tmp_path / "c2" / "11-21"
+    for folder in (good, bad):
+        folder.mkdir(parents=True)
+    orphans.note(good / "chunks.pfc", 1, 2)
+    (bad / NOTE).write_text("{")
+    found = orphans.find(tmp_path)
+    assert found == {(1, 2): orphans.Orphan("c1", ProcessId(10, 20), good)}

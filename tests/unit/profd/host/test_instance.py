@@ -1,0 +1,76 @@
+"""One daemon per lock, and leftovers of a crash."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from profd.errors import BadInput, Unavailable
+from profd.host.instance import Lock, clear_socket, make_directory
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        yield Path(name)
+
+
+def test_second_lock_names_the_holder(folder: Path) -> None:
+    first = Lock(folder / "lock", "the state directory X")
+    with pytest.raises(Unavailable, match=rf"the state directory X is in use by another profd \(pid {os.getpid()}"):
+        Lock(folder / "lock", "the state directory X")
+    first.close()
+    Lock(folder / "lock", "again").close()
+
+
+def test_lock_is_no_way_to_write_elsewhere(folder: Path) -> None:
+    (folder / "precious").write_text("gold")
+    (folder / "lock").symlink_to(folder / "precious")
+    with pytest.raises(BadInput, match="cannot be opened"):
+        Lock(folder / "lock", "it")
+    assert (folder / "precious").read_text() == "gold"
+
+
+def test_no_socket_is_nothing_to_clear(folder: Path) -> None:
+    clear_socket(folder / "none")
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])
+def test_leftover_is_removed_and_a_live_one_is_named(folder: Path, kind: socket.SocketKind) -> None:
+    path = folder / "s"
+    with socket.socket(socket.AF_UNIX, kind) as alive:
+        alive.bind(str(path))
+        if kind != socket.SOCK_DGRAM:
+            alive.listen()
+        with pytest.raises(Unavailable, match="listens on"):
+            clear_socket(path)
+        assert path.exists()
+    clear_socket(path)
+    assert not path.exists()
+
+
+def test_what_is_no_socket_stays(folder: Path) -> None:
+    (folder / "s").write_text("precious")
+    with pytest.raises(BadInput, match="not a socket"):
+        clear_socket(folder / "s")
+    assert (folder / "s").read_text() == "precious"
+
+
+def test_directory_gets_its_mode_once(folder: Path) -> None:
+    make_directory(folder / "a" / "b", 0o711)
+    assert (folder / "a" / "b").stat().st_mode & 0o777 == 0o711
+    (folder / "a" / "b").chmod(0o750)
+    make_directory(folder / "a" / "b", 0o711)  # an operator's choice stays
+    assert (folder / "a" / "b").stat().st_mode & 0o777 == 0o750
+
+
+def test_directory_that_cannot_be(folder: Path) -> None:
+    (folder / "file").touch()
+    with pytest.raises(BadInput, match="not a directory"):
+        make_directory(folder / "file", 0o700)
+    with pytest.raises(BadInput, match="cannot be made"):
+        make_directory(folder / "file" / "below", 0o700)

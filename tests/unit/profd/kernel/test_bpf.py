@@ -1,0 +1,87 @@
+"""Both filters of system calls, over every number and the arguments that decide.
+
+What they answer is held to digests, which were taken of the programs that each of them assembled by itself: a change
+of a list changes one. `python -m tests.unit.profd.kernel.test_bpf` prints them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import struct
+from collections.abc import Iterator
+
+import pytest
+from profd.sources.pyspy import filter as sampler
+from profd.workers import calls as worker
+
+from tests.support.bpf import AUDIT, answer
+
+PID = 4711
+EQUAL = 0x15  # a step of a program that compares
+SECRET = bytes(range(1, 9))
+NUMBERS = (*range(600), *range(1 << 30, (1 << 30) + 600), 1023, 0x7FFFFFFF)
+WORDS = (
+    *(0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 15, 16, 17, 24, 36, 37, 38, 39, PID, PID + 1, PID | 1 << 32, 1 << 32, 1 << 63),
+    *(0x241, 0x80241, 0x88241, 0xA0241, 0x80000, 0x88000, 1024, 1030, 0x1000, 0x4204, 0x4206, 0x4207, 0x53564D41),
+    *(0x5401, 0x5412, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x10900, 0x3D0F00, 0x7D0F00, 0x3D0F00 | 1 << 28),
+    *(0x3D0F00 | 1 << 17, 0xFFFFFFFF, int.from_bytes(SECRET, "little")),
+)
+GOLDEN = {
+    "worker x86_64 ask=False": "ef92a5f116d783ba",
+    "worker x86_64 ask=True": "2a83d28832f06f17",
+    "sampler x86_64 native=False warden=False": "d621594299334ed1",
+    "sampler x86_64 native=False warden=True": "ae9209fdc3a4fc5f",
+    "sampler x86_64 native=True warden=False": "64e3e6ca3d8a3348",
+    "sampler x86_64 native=True warden=True": "d223a825ff347763",
+    "worker aarch64 ask=False": "578b5ed06f6858e4",
+    "worker aarch64 ask=True": "0be0a70a56085ec8",
+    "sampler aarch64 native=False warden=False": "5f314c406d707469",
+    "sampler aarch64 native=False warden=True": "6fb835a34ec9f95d",
+    "sampler aarch64 native=True warden=False": "f8a567a9e79d1ab6",
+    "sampler aarch64 native=True warden=True": "b6a3de68a5046230",
+}
+
+
+def programs() -> Iterator[tuple[str, str, bytes]]:
+    """Name, machine, program: each in each of its ways."""
+    for machine in AUDIT:
+        for ask in (False, True):
+            yield f"worker {machine} {ask=}", machine, worker.program(PID, ask=ask, machine=machine)
+        for native, warden in itertools.product((False, True), repeat=2):
+            built = sampler.build(machine, PID, SECRET, native=native, warden=warden)
+            assert built is not None
+            yield f"sampler {machine} {native=} {warden=}", machine, built
+
+
+def digest(program: bytes, machine: str) -> str:
+    """Of the answers to each number with each word in each of its arguments, and in two of them."""
+    found = hashlib.sha256()
+    other = next(name for name in AUDIT if name != machine)
+    named = {value for code, _, _, value in struct.iter_unpack("=HBBI", program) if code == EQUAL}
+    decides = {number for number in named.intersection(NUMBERS) if _looked_at(program, machine, number)}
+    for number in NUMBERS:
+        answers = [answer(program, machine, number), answer(program, other, number)]
+        if number in decides:
+            for place, word in itertools.product(range(6), WORDS):
+                answers.append(answer(program, machine, number, *(0,) * place, word))
+            for four, five in itertools.product(WORDS, repeat=2):
+                answers.append(answer(program, machine, number, 0, 0, 0, 0, four, five))
+        found.update(b"".join(verdict.to_bytes(4, "little") for verdict in answers))
+    return found.hexdigest()[:16]
+
+
+def _looked_at(program: bytes, machine: str, number: int) -> bool:
+    several = {answer(program, machine, number, *(0,) * place, word) for place in range(6) for word in WORDS}
+    return len(several) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "machine", "program"), list(programs()), ids=[name for name, _, _ in programs()])
+def test_the_answers_are_what_they_were(name: str, machine: str, program: bytes) -> None:
+    assert digest(program, machine) == GOLDEN[name]
+
+
+if __name__ == "__main__":
+    for name, machine, program in programs():
+        print(f'    "{name}": "{digest(program, machine)}",')

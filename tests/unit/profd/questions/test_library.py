@@ -1,0 +1,254 @@
+"""Who may do what with which trace, and how ids are understood."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import threading
+from dataclasses import replace
+
+import pytest
+from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
+from profd.questions.library import Library
+from profd.questions.table import QUESTIONS
+from profd.store.store import Store, StoreLimits
+
+from tests.support.small_disk import free_bytes, small_disk
+from tests.unit.profd.store.stored import ANN, BOB, ROOT, add, run_job, whole_traces
+
+
+@pytest.fixture
+def library(tmp_path):
+    store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
+    yield Library(store, run_job, host="node7")
+    store.close()
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text("{}")
+    with path.open("rb") as file:
+        yield file.fileno()
+
+
+async def test_import_is_the_callers(library, raw):
+    record = await library.import_file(ANN, raw, "../../etc/\x1b[31mt.json")
+    assert (record.owner, record.source, record.host, record.events) == ("ann", "import", "node7", 50)
+    assert record.title == "\N{REPLACEMENT CHARACTER}[31mt.json"
+    meta = await library.meta(ANN, record.id)
+    assert [phase.name for phase in meta.waterfall] == ["decode", "store"]
+    assert not list((library.store.root / "staging").iterdir())
+
+
+async def test_failed_job_leaves_nothing(library, raw):
+    async def dies(*_: object, **__: object) -> dict[str, object]:
+        raise JobFailed("the worker was killed")
+
+    with pytest.raises(JobFailed):
+        await Library(library.store, dies).import_file(ANN, raw, "t.json")
+    assert not list((library.store.root / "staging").iterdir())
+    assert await library.list(ROOT) == []
+
+
+async def test_a_job_that_fills_the_disk_is_ended_and_another_goes_on(tmp_path, raw, monkeypatch):
+    """What a worker writes is looked at while it writes; the disk of a few MiB is real."""
+    monkeypatch.setattr("profd.importing.ingest.DISK_LOOK_SECONDS", 0.01)
+    ended = []
+
+    async def hostile(job, args, fds=(), on_progress=None):
+        try:
+            os.rename(args["staging"], tmp_path / "elsewhere")
+            with open(tmp_path / "elsewhere" / "segment-00000.parquet", "wb") as file:
+                while True:
+                    file.write(bytes(1 << 16))
+                    await asyncio.sleep(0.005)
+        finally:
+            os.rename(tmp_path / "elsewhere", args["staging"])
+            ended.append(args["staging"])
+
+    with small_disk(tmp_path, "4m"):
+        store = Store(tmp_path / "state", StoreLimits(share=1.0))
+        free = store.space.left()
+        with pytest.raises(Exhausted, match=r"of the .* that one user may hold"):
+            await Library(store, hostile).import_file(ANN, raw, "t.json")
+        assert len(ended) == 1
+        assert not list((store.root / "staging").iterdir())
+        assert free_bytes(tmp_path) > free
+        assert (await Library(store, run_job).import_file(BOB, raw, "t.json")).events == 50
+        assert store.space.left() <= free
+        store.close()
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypatch, failing):
+    """The thread that adopts cannot be stopped; nothing may pull its files away."""
+    store, adopt = library.store, library.store.adopt
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(staging, meta):
+        entered.set()
+        assert go_on.wait(60)
+        if failing:
+            raise Exhausted("the disk is full")
+        return adopt(staging, meta)
+
+    monkeypatch.setattr(store, "adopt", slow)
+    task = asyncio.create_task(library.import_file(ANN, raw, "t.json"))
+    assert await asyncio.to_thread(entered.wait, 60)
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(list(whole_traces(store))) == (0 if failing else 1)
+    assert not list((store.root / "staging").iterdir())
+
+
+async def test_only_regular_files_are_imported(library):
+    with open("/dev/null", "rb") as file, pytest.raises(BadInput, match="not a regular file"):
+        await library.import_file(ANN, file.fileno(), "null")
+
+
+async def test_everybody_sees_their_own_and_admins_all(library):
+    mine, other = add(library.store, ANN, created_ns=1), add(library.store, BOB, created_ns=2)
+    assert await library.list(ANN) == [mine]
+    assert await library.list(BOB) == [other]
+    assert await library.list(ROOT) == [other, mine]
+    assert await library.list(ROOT, limit=1) == [other]
+    assert await library.get(ROOT, mine.id) == mine
+    with pytest.raises(Denied, match="profctl share"):
+        await library.get(BOB, mine.id)
+
+
+@pytest.mark.parametrize("names", [[str(BOB.uid)], ["*"], ["nobody", str(BOB.uid)]])
+async def test_sharing_lets_others_read_and_nothing_else(library, names):
+    mine = add(library.store, ANN)
+    await library.share(ANN, mine.id, names)
+    assert (await library.get(BOB, mine.id)).id == mine.id
+    assert [record.id for record in await library.list(BOB)] == [mine.id]
+    for change in (library.pin(BOB, mine.id, True), library.share(BOB, mine.id, []), library.delete(BOB, mine.id)):
+        with pytest.raises(Denied, match="belongs to ann"):
+            await change
+    await library.share(ANN, mine.id, [])
+    with pytest.raises(Denied):
+        await library.get(BOB, mine.id)
+
+
+async def test_a_share_is_the_users_and_not_their_names(library):
+    mine = add(library.store, ANN)
+    await library.share(ANN, mine.id, ["nobody"])
+    uid = pwd.getpwnam("nobody").pw_uid
+    assert (await library.get(replace(BOB, uid=uid, user="renamed"), mine.id)).id == mine.id
+    with pytest.raises(Denied):
+        await library.get(replace(BOB, user="nobody"), mine.id)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 300, "no-such-user", "-1", "4294967295", "\u0663"])
+async def test_names_that_are_none_are_refused(library, name):
+    mine = add(library.store, ANN)
+    with pytest.raises(BadInput):
+        await library.share(ANN, mine.id, [name])
+
+
+async def test_prefixes_mean_one_trace_that_the_caller_may_read(library):
+    second = 1_700_000_000 * 10**9
+    ids = []
+    for caller, age in ((ANN, 0), (ANN, 0), (BOB, 40_000_000)):
+        staging = library.store.staging()
+        from profd.segments.meta import TraceMeta
+        from profd.store.ids import new_id
+
+        from tests.unit.profd.store.stored import write_trace
+
+        write_trace(staging)
+        meta = TraceMeta(trace=new_id(second + age * 10**9), owner_uid=caller.uid, owner=caller.user)
+        ids.append(library.store.adopt(staging, meta).id)
+    with pytest.raises(BadInput, match="2 traces") as caught:
+        await library.get(ANN, ids[0][:3])
+    assert ids[0] in str(caught.value)
+    assert (await library.get(BOB, ids[2][:3])).id == ids[2]
+    with pytest.raises(NotFound):
+        await library.get(ANN, ids[2][:-1])
+    with pytest.raises(NotFound):
+        await library.get(ANN, "%")
+    longer = next(length for length in range(7, 14) if ids[0][:length] != ids[1][:length])
+    assert (await library.get(ANN, ids[0][:longer])).id == ids[0]
+
+
+async def test_no_id_means_my_latest(library):
+    with pytest.raises(NotFound, match="profctl start"):
+        await library.get(ANN, "")
+    add(library.store, ANN, created_ns=1)
+    latest = add(library.store, ANN, created_ns=2)
+    foreign = add(library.store, BOB, created_ns=3)
+    assert await library.get(ANN, "") == latest
+    assert await library.get(ROOT, "") == foreign
+
+
+async def test_nothing_is_removed_without_being_named(library):
+    add(library.store, ANN)
+    with pytest.raises(BadInput, match="Say which"):
+        await library.delete(ANN, "")
+
+
+async def test_questions_reach_the_job_with_the_directory(library):
+    mine = add(library.store, ANN)
+    asked = []
+
+    async def answer(job, args, fds=(), on_progress=None):
+        asked.append((job, args, list(fds)))
+        return {"value": {"n": 1}} if job == "summary" else {"value": [1]}
+
+    library = Library(library.store, answer)
+    directory = str(library.store.directory(mine.id))
+
+    async def ask(name, trace, **arguments):
+        return await library.answer(await library.asked(ANN, name, trace, arguments), 9)
+
+    assert await ask("top", "", limit=5, raw=True) == [1]
+    assert await ask("tree", mine.id, from_row=2) is None
+    assert await ask("diff", mine.id, other="") is None
+    assert await ask("summary", mine.id) == {"n": 1, "trace": mine.as_json()}
+    assert [job for job, _, _ in asked] == ["top", "tree", "diff", "summary"]
+    assert all(args["trace_dir"] == directory for _, args, _ in asked)
+    assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2}, [9])
+    assert asked[2][1:] == ({"trace_dir": directory, "other_dir": directory, "other": "", "by": "name"}, [9])
+    assert asked[0][2] == asked[3][2] == []
+
+
+def test_spool_is_nameless(library):
+    with library.spool() as file:
+        file.write(b"x")
+        assert not [entry for entry in library.store.root.iterdir() if entry.name.startswith("tmp")]
+
+
+async def test_every_reading_verb_and_import_is_told(library, raw):
+    """With who read and what; nothing is told of what was denied."""
+    told = []
+
+    async def answer(job, args, fds=(), on_progress=None):
+        return {"value": {}}
+
+    library._on_use = lambda action, caller, record: told.append((action, caller.user, record.id))
+    imported = await library.import_file(ANN, raw, "t.json")
+    mine = add(library.store, ANN)
+    await library.share(ANN, mine.id, [str(BOB.uid)])
+    library._run_job = answer
+    questions = ("summary", "top", "tree", "export", "steps", "gpu", "timeline", "sql")
+    for name in questions:
+        await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
+    await library.asked(ANN, "diff", mine.id, {"other": imported.id})
+    with pytest.raises(Denied):
+        await library.asked(BOB, "sql", imported.id, {"sql": "select 1"})
+    with pytest.raises(BadInput, match="there is no question 'colour'; there are: summary, top, tree"):
+        await library.asked(BOB, "colour", mine.id, {})
+    assert {"diff", *questions} == {*QUESTIONS}
+    verbs = ("show", *questions[1:])
+    assert told == [
+        ("trace.import", "ann", imported.id),
+        *((f"trace.{verb}", "bob", mine.id) for verb in verbs),
+        ("trace.diff", "ann", mine.id),
+        ("trace.diff", "ann", imported.id),
+    ]

@@ -1,0 +1,122 @@
+"""Single questions about files of processes, answered by what can be given up."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from profd.limits import PROC_WAIT_SECONDS_PER_UID
+from profd.observers import torch_of
+from profd.sources.pyspy import confinement
+from profd.targets import mapped
+from profd.targets.errands import calls, office
+from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.office import Errands
+from profd.targets.table import ProcessTable
+
+from tests.support import bpf
+from tests.support.dead_files import dead_files, why_not
+from tests.support.waiting import until
+
+needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
+MALLORY = 61301
+LIBRARY = "torch/lib/libtorch_cpu.so"
+# Maps it, from where it lies.
+MAPS = f"""
+library = os.open("{LIBRARY}", os.O_RDONLY)
+mapped = mmap.mmap(library, 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+"""
+
+
+@pytest.fixture
+def errands(monkeypatch: pytest.MonkeyPatch) -> Iterator[Errands]:
+    """Fresh ones, which remember nobody, for all who ask."""
+    found = Errands()
+    for module in (mapped, torch_of, confinement):
+        monkeypatch.setattr(module, "errands", found)
+    monkeypatch.setattr(office, "ERRANDS_STUCK_SECONDS", 0.0)
+    yield found
+    found.close()
+
+
+def own() -> Path:
+    return Path("/proc", str(os.getpid()))
+
+
+def test_a_process_is_used_again(errands: Errands) -> None:
+    for _ in range(3):
+        assert errands.once(own(), "same_root", bytes(own() / "root")) is True
+    assert errands.statistics() == {"processes": 1, "stuck": 0}
+
+
+def test_what_the_kernel_refuses_is_said(errands: Errands) -> None:
+    with pytest.raises(FileNotFoundError):
+        errands.once(own(), "same_root", b"/proc/0/root")
+
+
+@pytest.mark.parametrize("question", [("nothing",), ("same_root",), ("same_root", 7), ("look", 3, b"x")])
+def test_a_question_that_is_none_harms_nobody(errands: Errands, question: tuple[object, ...]) -> None:
+    with pytest.raises(OSError, match=r"Error|KeyError"):
+        errands.once(own(), *question)
+    assert errands.once(own(), "exists", b"/") is True
+
+
+def test_one_that_was_killed_meanwhile_has_a_successor(errands: Errands) -> None:
+    assert errands.once(own(), "exists", b"/") is True
+    server = errands._server
+    assert server is not None
+    server.kill()
+    server.wait()
+    child = next(iter(errands._idle.values()))
+    until(child.gone, "it ends with what has made it")
+    assert errands.once(own(), "exists", b"/") is True
+
+
+@needs_fuse
+def test_a_version_on_a_dead_disk_is_unknown_and_the_process_is_listed(errands: Errands, tmp_path: Path) -> None:
+    with dead_files(tmp_path / "mount", MALLORY, "OPEN:version.py", does=MAPS) as dead:
+        found = {process.id.pid: process for process in ProcessTable().snapshot()}
+        assert (found[dead.pid].framework, found[dead.pid].torch_version) == ("torch", "")
+        # The same where its observer is wanted, which is told
+        with pytest.raises(torch_of.Elsewhere):
+            torch_of.look(found[dead.pid])
+        # THEN others are asked about, and its user's processes are waited for no more
+        assert errands.once(own(), "exists", b"/") is True
+        assert errands._patience.allowed(dead.pid, MALLORY, 1.0) == 0
+        assert errands._patience._waited[MALLORY] <= 2 * PROC_WAIT_SECONDS_PER_UID
+        with pytest.raises(NoAnswer):
+            errands.once(dead.root.parent, "exists", b"/")
+
+
+@needs_fuse
+def test_a_version_on_a_disk_that_answers_is_told(errands: Errands, tmp_path: Path) -> None:
+    with dead_files(tmp_path / "mount", MALLORY, does=MAPS) as alive:
+        process = ProcessTable().get(alive.pid)
+        assert process is not None
+        assert (process.framework, process.torch_version) == ("torch", "2.13.0")
+
+
+@needs_fuse
+def test_a_sampler_of_what_lies_on_a_dead_disk_is_begun(errands: Errands, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where its user may go: all but what does not answer is reached.
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as name,
+        dead_files(Path(name), MALLORY, "LOOKUP:libpython.so") as dead,
+    ):
+        Path(name).chmod(0o755)
+        process = ProcessTable().get(dead.pid)
+        assert process is not None
+        line = f"7f0-7f1 r-xp 00000000 08:01 4242       {dead.folder}/libpython.so\n".encode()
+        monkeypatch.setattr(confinement.procfs, "read", lambda path, limit: line)
+        assert not confinement.confine(replace(process, uid=MALLORY, gid=MALLORY), native=False).warden
+
+
+# socket connect socketpair clone fork execve kill ptrace setuid mount unshare execveat clone3 io_uring_setup bpf
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86_64")
+@pytest.mark.parametrize("number", [41, 42, 53, 56, 57, 59, 62, 101, 105, 165, 272, 322, 435, 425, 321])
+def test_what_no_errand_needs_does_not_exist_for_it(number: int) -> None:
+    assert bpf.answer(calls.program(), "x86_64", number) == bpf.ENOSYS
