@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from profd.workers.jobs import JOBS, find
+from profd.questions.jobs import JOBS, find
 
 # A worker imports what its jobs need before the first one comes (workers/process.py).
 for _name in JOBS:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from profd.decode.chunk_file import HEADER, Header
-from profd.workers.jobs import JOBS, find
+from profd.questions.jobs import JOBS, find
 
 ARENA_BYTES = 512 << 20
 STRINGS_BYTES = 8 << 20

@@ -39,12 +39,12 @@ from profd.errors import BadInput, JobFailed, NotFound, ProfdError
 from profd.importing.ingest import OnProgress, format_of, open_raw
 from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.model.arguments import Integer, Text, Texts
+from profd.questions.jobs import find
 from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
 from profd.store.store import Store, StoreLimits
 from profd.trust.caller import Caller
-from profd.workers.jobs import find
 
 _KINDS: Final = {1: "failure", 2: "usage", 3: "not_found", 4: "denied", 5: "busy"}
 _STDOUT: Final = 1

@@ -25,7 +25,7 @@ NOBODY = 65534
 
 
 async def probe(state: Path) -> dict[str, Any]:
-    pool = WorkerPool(2, known=JOBS, gates=state / "gates")
+    pool = WorkerPool(2, known=JOBS, gates=state / "gates", directories=("trace_dir",))
     held = await pool.open()
     store = Store(state, StoreLimits(free_share_min=0.0))
     kineto = state / "kineto"

@@ -22,7 +22,7 @@ from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
-from profd.capture.ports import Audit, BeginBeside, Ended, Identity, Journal, Processes, Records, Storing
+from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key, Recovery
@@ -30,6 +30,7 @@ from profd.capture.run import Order, Parts, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import Lease, Watchers
 from profd.errors import Denied, Exhausted, Unavailable
+from profd.gpu.sidecar import BeginSidecar
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Loss, Options, Reason, State
 from profd.sources.base import Plan, Source
@@ -57,13 +58,13 @@ class CaptureManager:
         headroom: HostHeadroom,
         ended: Ended,
         settings: Settings,
-        begin_beside: BeginBeside = lambda process, options: None,
+        begin_sidecar: BeginSidecar = lambda process, options: None,
     ) -> None:
         self.switch = switch
         self._audit = audit
         self._headroom = headroom
         self._settings = settings
-        self._parts = Parts(journal, storing, ended, settings.graces, begin_beside)
+        self._parts = Parts(journal, storing, ended, settings.graces, begin_sidecar)
         self._book = Book(records, storing, journal, settings.now_ns)
         self._held: dict[ProcessId, CaptureRecord] = {}
         self.planner = Planner(sources, table, headroom, settings, self._held)

@@ -39,7 +39,7 @@ class Settings:
     now_ns: Callable[[], int] = time.time_ns
     own_pids: Callable[[], Sequence[int]] = tuple  # the daemon and its workers
     operator: int = 0  # uid of whoever runs the daemon
-    beside_risk: Callable[[Process, Options], str] = lambda process, options: ""  # of what is recorded beside a source
+    sidecar_risk: Callable[[Process, Options], str] = lambda process, options: ""  # of what is recorded beside a source
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Planner:
         )
         if process.unread and not choice.source:  # what sources say of it may be of what it was
             choice = replace(choice, message=f"pid {process.id.pid} was {process.unread}: name its pid, or ask again")
-        if choice.source and choice.plan and (risk := self._settings.beside_risk(process, request.options)):
+        if choice.source and choice.plan and (risk := self._settings.sidecar_risk(process, request.options)):
             choice = replace(choice, plan=replace(choice.plan, risks=(*choice.plan.risks, risk)))
         return TargetPlan(target, process, choice, permission)
 

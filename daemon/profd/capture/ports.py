@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.disk.space import Claim
-from profd.model.capture import Options, RawFile, Recording
+from profd.model.capture import RawFile
 from profd.targets.process import Process, ProcessId
 
 
@@ -135,21 +135,6 @@ class Audit(Protocol):
         """One line. Never raises."""
         ...
 
-
-class Beside(Protocol):
-    """What is recorded beside a source, outside of the target: samples of its GPUs."""
-
-    def finish(self, recording: Recording, directory: Path) -> None:
-        """End, and add what fell into the recording to its files. Called in a thread; never raises."""
-        ...
-
-    def drop(self) -> None:
-        """End, whatever becomes of the recording; harmless after `finish`."""
-        ...
-
-
-BeginBeside = Callable[[Process, Options], Beside | None]
-"""None where there is nothing to be recorded of this process, or that is not wanted. Cheap, never waits."""
 
 Ended = Callable[[ProcessId], Awaitable[None]]
 """Returns when the process has ended (at once if it already has)."""

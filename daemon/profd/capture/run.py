@@ -16,9 +16,10 @@ from pathlib import Path
 
 from profd.capture import machine as m
 from profd.capture.failures import reason_of, sentence
-from profd.capture.ports import BeginBeside, Ended, Journal, Storing
+from profd.capture.ports import Ended, Journal, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
+from profd.gpu.sidecar import BeginSidecar
 from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Session, Source
@@ -35,7 +36,7 @@ class Parts:
     storing: Storing
     ended: Ended
     graces: m.Graces
-    begin_beside: BeginBeside
+    begin_sidecar: BeginSidecar
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +206,11 @@ class TargetRun:
             return
         if self._machine.stopping:  # between the two steps of the loop
             self._session.stop.set()
-        beside = self._parts.begin_beside(order.process, order.options)
+        sidecar = self._parts.begin_sidecar(order.process, order.options)
         try:
             recording = await self._recorded(order, self._session, making)
-            if beside is not None:
-                await asyncio.to_thread(beside.finish, recording, journal.path(*key))
+            if sidecar is not None:
+                await asyncio.to_thread(sidecar.finish, recording, journal.path(*key))
         except OSError as error:
             self.send(m.Broke(reason_of(error), sentence(error, source.name)))
         except ProfdError as error:
@@ -223,8 +224,8 @@ class TargetRun:
             self.send(m.Recorded(recording))
         finally:
             claim.close()
-            if beside is not None:
-                beside.drop()
+            if sidecar is not None:
+                sidecar.drop()
 
     async def _recorded(self, order: Order, session: Session, making: asyncio.Future[Path]) -> Recording:
         """What the source makes of it. A directory that came after its target is over would be nobody's."""

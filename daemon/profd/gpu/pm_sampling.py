@@ -21,12 +21,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from profd.capture.ports import BeginBeside, Beside
 from profd.gpu.checks import Check
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import GpuId, Held, Lease
 from profd.gpu.pm_sampler import OLDEST, PACKAGE
+from profd.gpu.sidecar import BeginSidecar, Sidecar
 from profd.limits import PM_LINE_BYTES_MAX, PM_SAMPLES_MAX
 from profd.model.capture import Loss, Options, RawFile, Recording
 from profd.targets.process import Process
@@ -145,7 +145,7 @@ class PmSampling:
         gpus = ", ".join(map(str, sorted(process.gpus)))
         return f"counters of GPU {gpus} are sampled, which holds its clocks for everybody: --no-gpu-metrics spares it"
 
-    def begin(self, process: Process, options: Options) -> Beside | None:
+    def begin(self, process: Process, options: Options) -> Sidecar | None:
         """Sample the GPUs that this process holds; None where it has none, or metrics are not wanted."""
         if options.no_gpu_metrics or not process.gpus:
             return None
@@ -302,7 +302,7 @@ class _Sampler:
 class _Both:
     """Two things beside one recording."""
 
-    def __init__(self, parts: Sequence[Beside]) -> None:
+    def __init__(self, parts: Sequence[Sidecar]) -> None:
         self._parts = parts
 
     def finish(self, recording: Recording, directory: Path) -> None:
@@ -316,10 +316,10 @@ class _Both:
             part.drop()
 
 
-def both(first: BeginBeside, second: BeginBeside) -> BeginBeside:
+def both(first: BeginSidecar, second: BeginSidecar) -> BeginSidecar:
     """Begin two things beside each recording."""
 
-    def begin(process: Process, options: Options) -> Beside | None:
+    def begin(process: Process, options: Options) -> Sidecar | None:
         parts = [part for part in (first(process, options), second(process, options)) if part is not None]
         return _Both(parts) if parts else None
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from profd.errors import BadInput, NotFound
 from profd.events import EventTable
+from profd.model.trace_ids import is_id
 from profd.query.arrow import events_arrow
 from profd.query.averages import SORT_DEFAULT, Average, Grouping, averages_of_trace, sort_averages
 from profd.query.gpu import gpu_of_trace
@@ -21,7 +22,6 @@ from profd.query.steps import steps_of_trace
 from profd.query.summary import summarise
 from profd.segments.meta import META_FILE
 from profd.segments.reader import TraceReader
-from profd.store.ids import is_id
 
 STACK_METRICS: Final = ("self_cpu_time_total", "self_device_time_total", "self_cuda_time_total", "self_xpu_time_total")
 _SEPARATORS: Final = str.maketrans(" ;\t\n", "____")

@@ -6,13 +6,20 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from profd.model.question import AnswerKind, Cost, Question
-from profd.questions.table import directory
+from profd.questions.table import QUESTIONS, directory
 from profd.segments.reader import TraceReader
-from profd.workers.jobs import Progress
+from profd.workers.jobs import Job, Progress, imported
+
+
+def job_of(name: str) -> Job:
+    """The job that answers the question of this name."""
+    question = QUESTIONS[name]
+    return partial(answer, question, imported(question.function))
 
 
 def answer(

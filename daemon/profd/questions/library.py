@@ -17,11 +17,11 @@ from profd.errors import BadInput, Denied, NotFound
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
 from profd.model.capture import Loss
 from profd.model.question import Cost, Question
+from profd.model.trace_ids import is_id
 from profd.questions.table import directory, find
 from profd.segments.meta import TraceMeta
 from profd.store.access import may_read, require_owner
 from profd.store.catalog import TraceRecord
-from profd.store.ids import is_id
 from profd.store.store import Store
 from profd.trust.caller import Caller
 

@@ -146,9 +146,3 @@ def find(name: str) -> Question:
 def directory(argument: str) -> str:
     """What a job calls the directory of the trace that an argument names."""
     return f"{argument}_dir"
-
-
-# What jobs read of the store: `workers/gate.py` lets a worker at these, and at nothing that an asker may name.
-DIRECTORIES: Final = tuple(
-    dict.fromkeys(directory(name) for name in ("trace", *(o.name for q in _TABLE for o in q.others)))
-)

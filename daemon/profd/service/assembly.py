@@ -30,7 +30,6 @@ from profd.capture.disk_watch import DiskWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Settings
-from profd.capture.ports import BeginBeside
 from profd.capture.switch import Switch
 from profd.disk.space import Urgency
 from profd.errors import BadInput, ProfdError
@@ -40,6 +39,7 @@ from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.nvml import Nvml
 from profd.gpu.pm_sampling import PmSampling, both
 from profd.gpu.sampling import Sampler
+from profd.gpu.sidecar import BeginSidecar
 from profd.host.config import Config
 from profd.host.doctor import Examiner
 from profd.host.instance import Lock, clear_socket, make_directory, remove_socket
@@ -50,6 +50,7 @@ from profd.journal.journal import Journal
 from profd.kernel import identity, passed
 from profd.limits import LISTEN_BACKLOG
 from profd.observers.observers import Observers
+from profd.questions.jobs import DIRECTORIES, JOBS, SHORT
 from profd.questions.library import Library
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
@@ -136,7 +137,7 @@ class Daemon:
         metrics = self._bind_metrics()
         self._pool = await self._start_workers()
         self._store = await self._open_store()
-        self._library = Library(self._store, Asked(self._pool), socket.gethostname(), self._audit.used)
+        self._library = Library(self._store, Asked(self._pool, short=SHORT), socket.gethostname(), self._audit.used)
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
         self._rpc = await self._serve_calls()
@@ -207,7 +208,9 @@ class Daemon:
 
     async def _start_workers(self) -> WorkerPool:
         identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
-        pool = WorkerPool(self._config.workers, gates=self._config.state_dir / "gates")
+        pool = WorkerPool(
+            self._config.workers, gates=self._config.state_dir / "gates", known=JOBS, directories=DIRECTORIES
+        )
         self._closing.push_async_callback(pool.close)
         log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
         return pool
@@ -227,11 +230,11 @@ class Daemon:
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
         settings = Settings(host=socket.gethostname(), own_pids=self._own_pids, operator=os.geteuid())
-        begin_beside: BeginBeside = Sampler(self._nvml).begin
+        begin_sidecar: BeginSidecar = Sampler(self._nvml).begin
         if self._config.pm_sampling_us:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
-            begin_beside = both(begin_beside, counters.begin)
-            settings = replace(settings, beside_risk=counters.risk)
+            begin_sidecar = both(begin_sidecar, counters.begin)
+            settings = replace(settings, sidecar_risk=counters.risk)
         journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
         manager = CaptureManager(
             sources=self._sources,
@@ -244,7 +247,7 @@ class Daemon:
             headroom=HostHeadroom(state_dir, space=self._store.space),
             ended=DeathWatch(self._table),
             settings=settings,
-            begin_beside=begin_beside,
+            begin_sidecar=begin_sidecar,
         )
         journal.owner_of = lambda capture: record.owner_uid if (record := manager.record(capture)) else 0
         await manager.open(self._sdk.orphaned())

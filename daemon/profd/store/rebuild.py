@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 
 from profd.errors import BadInput, NotFound
+from profd.model.trace_ids import is_id
 from profd.segments.meta import read_meta
 from profd.store.access import readers_of
 from profd.store.catalog import TraceRecord
-from profd.store.ids import is_id
 from profd.store.records import Records
 
 log = logging.getLogger("profd.store")

@@ -37,12 +37,12 @@ from profd.limits import (
     STORE_BYTES_DEFAULT,
     STORE_SHARE_DEFAULT,
 )
+from profd.model.trace_ids import is_id, new_id
 from profd.segments.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.store import rebuild
 from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.handover import hand_to_workers, merged, verified
-from profd.store.ids import is_id, new_id
 from profd.store.lock import StoreLock
 from profd.store.records import Records
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from profd.fairness.shares import Holder
-from profd.model.question import Cost
-from profd.questions.table import QUESTIONS
 from profd.trust import caller as callers
 from profd.workers.pool import OnProgress, WorkerPool
 from profd.workers.turns import Kind, Turn
@@ -17,25 +15,26 @@ from profd.workers.turns import Kind, Turn
 class Asked:
     """`WorkerPool.run` for questions and imports, or for all that is of one `kind`.
 
-    Where nobody asks, because an earlier daemon left it, it is the `owner`'s turn.
+    `short`: jobs that nobody's reading holds. Where nobody asks, because an earlier daemon left it, it is the
+    `owner`'s turn.
     """
 
-    def __init__(self, pool: WorkerPool, kind: Kind | None = None, owner: int = 0) -> None:
+    def __init__(self, pool: WorkerPool, kind: Kind | None = None, owner: int = 0, short: Collection[str] = ()) -> None:
         self._pool = pool
+        self._short = short
         self._always = kind
         self._owner = owner
 
     async def __call__(
         self, job: str, args: dict[str, Any], fds: Sequence[int] = (), on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        """Run a job of `workers/jobs.py`; raises ProfdError."""
+        """Run a job that the pool knows; raises ProfdError."""
         return await self._pool.run(job, args, fds, on_progress, turn=Turn(self._holder(), self._kind(job)))
 
     def _kind(self, job: str) -> Kind:
         if self._always is not None:
             return self._always
-        question = QUESTIONS.get(job)
-        return Kind.QUESTION if question is not None and question.cost is Cost.SHORT else Kind.LONG
+        return Kind.QUESTION if job in self._short else Kind.LONG
 
     def _holder(self) -> Holder:
         try:

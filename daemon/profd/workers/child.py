@@ -53,6 +53,7 @@ class Settings:
     memory_bytes: int
     jobs: Mapping[str, str]  # name -> "module:function"
     gates: Path | None = None  # where workers get their gates; without one they reach no file of the store
+    directories: tuple[str, ...] = ()  # arguments that name what they may read of it
 
     @property
     def required(self) -> set[str]:
@@ -311,7 +312,7 @@ def _raised(job: str, described: Any) -> ProfdError:
 
 def _gate(settings: Settings) -> Gate | None:
     try:
-        return Gate(settings.gates, settings.identity) if settings.gates else None
+        return Gate(settings.gates, settings.identity, settings.directories) if settings.gates else None
     except Exhausted as error:
         raise JobFailed(f"a worker process could not be started: {error}") from error
 

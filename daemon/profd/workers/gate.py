@@ -16,13 +16,13 @@ import shutil
 import stat
 import subprocess
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
 from profd.disk.files import disk
 from profd.errors import NotFound
 from profd.kernel.identity import WorkerIdentity
-from profd.questions.table import DIRECTORIES
 
 _STAGING: Final = "staging"  # the argument of a job that names a directory to write
 
@@ -50,9 +50,10 @@ def _let_pass(path: Path, who: WorkerIdentity, mode: int) -> None:
 class Gate:
     """The directories of one worker. Blocking; one job at a time. Raises Exhausted when the disk refuses."""
 
-    def __init__(self, root: Path, who: WorkerIdentity) -> None:
-        """`root`: what `prepare` has made."""
+    def __init__(self, root: Path, who: WorkerIdentity, directories: Collection[str] = ()) -> None:
+        """`root`: what `prepare` has made. `directories`: arguments of jobs that name what their worker may read."""
         self._who = who
+        self._directories = directories
         self.path = root / secrets.token_hex(8)
         self.incoming = self.path / "in"  # its worker may read
         self.outgoing = self.path / "out"  # its worker may change
@@ -73,7 +74,7 @@ class Gate:
         with self._changing, disk(self.path, "Preparing"):
             self._clear()
             admitted = dict(args)
-            for name in DIRECTORIES:
+            for name in self._directories:
                 if name in args:
                     admitted[name] = str(self._link(Path(args[name]), self.incoming / name))
             if _STAGING in args:

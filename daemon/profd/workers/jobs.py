@@ -1,4 +1,4 @@
-"""The jobs a worker knows, by name: to store a trace, and to answer a question of the table.
+"""What a job of a worker is, and how a worker finds it. Which jobs there are is said by who makes the pool.
 
 A job is `def job(args, fds, progress) -> dict`: `args` and the result are JSON
 values, `fds` are open descriptors (inputs, outputs) that belong to the job,
@@ -11,33 +11,24 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final
-
-from profd.questions.table import QUESTIONS
+from typing import Any
 
 Progress = Callable[[str, float], None]
 Job = Callable[[dict[str, Any], list[int], Progress], dict[str, Any]]
 
-# Named by import path: a worker imports what it is asked for, nothing else.
-JOBS: Final[dict[str, str]] = {
-    # args: files [{"format": a name of decode/open.py, "label": str, "fd": index}], staging (directory, exists,
-    #       empty), meta (what the trace is to say of itself). -> events, gpu_events, start_ns, end_ns,
-    #       bytes, lost [{stage, reason, count}], warnings, truncated
-    "store_trace": "profd.importing.pipeline:store_trace",
-    # args and result: `questions/answer.py`.
-    **{question.name: question.function for question in QUESTIONS.values()},
-}
-_ANSWER: Final = "profd.questions.answer:answer"
 
-
-def find(name: str, jobs: Mapping[str, str] = JOBS) -> Job:
-    """The function behind a job's name. KeyError if there is none."""
-    function: Job = imported(jobs[name])
-    return partial(imported(_ANSWER), QUESTIONS[name], function) if name in QUESTIONS else function
+def find(name: str, known: Mapping[str, str]) -> Job:
+    """The job of a name, where it is said in `known` to lie. KeyError if there is none."""
+    job: Job = imported(known[name])
+    return job
 
 
 def imported(path: str) -> Any:
-    """What lies at "module:name"."""
+    """What lies at "module:name"; at "module:maker/word" what `maker(word)` returns.
+
+    Named by import path: a worker imports what it is asked for, nothing else.
+    """
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    maker, slash, word = name.partition("/")
+    found = getattr(importlib.import_module(module), maker)
+    return found(word) if slash else found

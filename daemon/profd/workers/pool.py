@@ -22,7 +22,6 @@ from profd.kernel import identity as identities
 from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
 from profd.workers import cpu, gate
 from profd.workers.child import Child, Settings, WorkerGone
-from profd.workers.jobs import JOBS
 from profd.workers.turns import OURS, Kind, Turn, Turns
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
@@ -53,7 +52,7 @@ class PoolStatistics:
 
 
 class WorkerPool:
-    """Runs named jobs (`workers/jobs.py`) in other processes."""
+    """Runs jobs by name (`workers/jobs.py`) in other processes."""
 
     def __init__(
         self,
@@ -62,14 +61,18 @@ class WorkerPool:
         memory_bytes: int = WORKER_MEMORY_BYTES,
         job_seconds: float = WORKER_JOB_SECONDS,
         jobs_per_worker: int = JOBS_PER_WORKER,
-        known: Mapping[str, str] = JOBS,
         gates: Path | None = None,
+        *,
+        known: Mapping[str, str],
+        directories: Sequence[str] = (),
     ) -> None:
-        """`gates`: a directory of the pool's own on the store's filesystem. Jobs that name a trace need it."""
+        """`known`: where the job of each name lies. `gates`: a directory of the pool's own on the store's filesystem,
+        which jobs need that name directories of traces in one of the arguments `directories`.
+        """
         self.size = size
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
-        self._settings = Settings(identity or identities.current(), memory_bytes, known, gates)
+        self._settings = Settings(identity or identities.current(), memory_bytes, known, gates, tuple(directories))
         # None stands for a place whose worker could not be started; the next job tries again.
         self._turns: Turns[Child | None] = Turns(size)
         self._jobs = Shares(_JOBS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from profd.query import open_trace
-from profd.workers.jobs import find
+from profd.questions.jobs import find
 
 from tests.support.importing import import_trace
 from tests.support.tables import chrome_records, events_of_chrome, nanoseconds

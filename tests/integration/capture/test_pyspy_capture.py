@@ -20,6 +20,7 @@ from profd.capture.switch import Switch
 from profd.importing.recordings import Recordings
 from profd.journal.journal import Journal
 from profd.model.capture import Options, Reason, State
+from profd.questions.jobs import DIRECTORIES, JOBS
 from profd.sources.pyspy.source import PySpySource
 from profd.store.captures import CaptureRecords
 from profd.store.store import Store
@@ -47,7 +48,7 @@ class Parts:
 @contextlib.asynccontextmanager
 async def real_parts(root: Path) -> AsyncIterator[Parts]:
     table = ProcessTable()
-    pool = WorkerPool(1, gates=root / "gates")
+    pool = WorkerPool(1, gates=root / "gates", known=JOBS, directories=DIRECTORIES)
     await pool.open()
     store = Store(root)
     source = PySpySource()

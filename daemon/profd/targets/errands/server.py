@@ -1,9 +1,9 @@
 """Makes the processes of errands, each by a fork of this one, which is small and has one thread.
 
-Run as `python -P -m profd.targets.errands.server FD` by `office.Errands`: executed afresh, so it has nothing of the daemon's
-memory, and of its descriptors one end of a socket. A message on that brings an end of a conversation; the answer is the
-number and the pidfd of the process that serves it. Never touches a file of a target itself, so it ends with its daemon
-whatever its children wait for, and they with it.
+Run as `python -P -m profd.targets.errands.server FD` by `office.Errands`: executed afresh, it has nothing of the
+daemon's memory, and of its descriptors one end of a socket. A message on that brings an end of a conversation; the
+answer is the number and the pidfd of the process that serves it. Never touches a file of a target itself, so it ends
+with its daemon whatever its children wait for, and they with it.
 """
 
 from __future__ import annotations

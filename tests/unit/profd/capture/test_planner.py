@@ -17,7 +17,7 @@ async def test_what_is_done_beside_the_source_is_a_risk_where_there_is_one() -> 
     source = FakeSource()
     source.planned = replace(Plan(True), risks=("the source's own",))
     table = FakeTable([process(100, gpus=(0,)), process(101)])
-    settings = Settings("host", beside_risk=lambda process, options: "clocks are held" if process.gpus else "")
+    settings = Settings("host", sidecar_risk=lambda process, options: "clocks are held" if process.gpus else "")
     planner = Planner([source], table, FixedHeadroom(), settings, {})
     # WHEN it is estimated THEN each process is told what concerns it
     plans = await planner.estimate(ALICE, request(100, 101))

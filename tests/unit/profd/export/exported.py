@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from profd.workers.jobs import find
+from profd.questions.jobs import find
 
 
 def exported(trace_dir: Path, format_: str, **args: Any) -> tuple[int, bytes]:

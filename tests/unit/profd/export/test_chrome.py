@@ -14,8 +14,8 @@ import pytest
 from profd.derive.autograd import FLOW_CATEGORIES
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
+from profd.questions.jobs import find
 from profd.segments.reader import TraceReader
-from profd.workers.jobs import find
 
 from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of

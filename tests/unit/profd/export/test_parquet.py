@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
-from profd.workers.jobs import find
+from profd.questions.jobs import find
 
 from tests.support.tables import Event, store, table_of
 from tests.unit.profd.export.exported import exported

@@ -14,8 +14,8 @@ from profd.errors import BadInput, Denied, Exhausted, ProfdError
 from profd.events import ArgColumn, Kind
 from profd.query import sql as module
 from profd.query.sql import sql
+from profd.questions.jobs import DIRECTORIES, JOBS, find
 from profd.segments.reader import TraceReader
-from profd.workers.jobs import find
 from profd.workers.pool import WorkerPool
 
 from tests.support.importing import import_trace
@@ -155,7 +155,7 @@ def test_a_question_that_needs_too_much_memory(trace: Path) -> None:
 
 @pytest.fixture
 async def pool(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool(1, gates=tmp_path_factory.mktemp("state") / "gates")
+    pool = WorkerPool(1, gates=tmp_path_factory.mktemp("state") / "gates", known=JOBS, directories=DIRECTORIES)
     await pool.open()
     yield pool
     await pool.close()

@@ -10,7 +10,7 @@ from profd.errors import BadInput, NotFound
 from profd.events import Kind
 from profd.model.capture import Cost, Loss, Phase
 from profd.query import open_trace
-from profd.workers.jobs import find
+from profd.questions.jobs import find
 
 from tests.support.tables import Event, store, table_of
 

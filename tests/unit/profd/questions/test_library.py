@@ -157,8 +157,8 @@ async def test_prefixes_mean_one_trace_that_the_caller_may_read(library):
     ids = []
     for caller, age in ((ANN, 0), (ANN, 0), (BOB, 40_000_000)):
         staging = library.store.staging()
+        from profd.model.trace_ids import new_id
         from profd.segments.meta import TraceMeta
-        from profd.store.ids import new_id
 
         from tests.unit.profd.store.stored import write_trace
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from profd.errors import NotFound
 from profd.kernel import identity
+from profd.questions.jobs import DIRECTORIES
 from profd.store.store import Store, StoreLimits
 from profd.workers.gate import Gate, prepare
 
@@ -45,7 +46,7 @@ def may(*command: str | Path) -> bool:
 
 def gate_in(root) -> Gate:
     prepare(root / "gates", identity.current())
-    return Gate(root / "gates", identity.current())
+    return Gate(root / "gates", identity.current(), DIRECTORIES)
 
 
 def test_the_store_is_closed_to_workers(root, workers):

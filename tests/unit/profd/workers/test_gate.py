@@ -25,7 +25,7 @@ def deep(folder: Path) -> None:
 
 def test_a_deep_tree_goes_with_its_worker(tmp_path: Path) -> None:
     gate.prepare(tmp_path / "gates", SELF)
-    own = gate.Gate(tmp_path / "gates", SELF)
+    own = gate.Gate(tmp_path / "gates", SELF, ("trace_dir", "other_dir"))
     deep(own.scratch)
     own.dismiss()
     assert not any(own.scratch.iterdir())

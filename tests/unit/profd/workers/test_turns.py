@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from profd.errors import Unavailable
 from profd.fairness.shares import Holder
+from profd.questions.jobs import JOBS, SHORT
 from profd.workers.asked import Asked
-from profd.workers.jobs import JOBS
 from profd.workers.turns import Kind, Turn, Turns
 
 
@@ -126,7 +126,7 @@ async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
             kinds[job] = turn.kind
             return {}
 
-    asked = Asked(Pool())  # type: ignore[arg-type]  # as much of one as is asked
+    asked = Asked(Pool(), short=SHORT)  # type: ignore[arg-type]  # as much of one as is asked
     for job in JOBS:
         await asked(job, {})
     assert {job for job, kind in kinds.items() if kind is Kind.QUESTION} == {"summary", "top"}
