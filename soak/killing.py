@@ -11,7 +11,7 @@ from typing import Final
 from soak import victims
 from soak.rig import Rig
 
-SHARES: Final = {"daemon": 25, "worker": 22, "streamer": 22, "sampler": 11, "target": 12, "sender": 8}
+SHARES: Final = {"daemon": 25, "worker": 20, "streamer": 18, "porter": 6, "sampler": 11, "target": 12, "sender": 8}
 _BETWEEN_SECONDS: Final = (0.05, 0.2, 0.5, 1.0)
 _AWAY_SECONDS: Final = (0.0, 0.0, 0.0, 0.5, 2.0)
 _ABSENT_SECONDS: Final = 1.0  # until another victim is looked for

@@ -15,6 +15,7 @@ from soak.rig import Rig
 _PATIENCE_SECONDS: Final = 90.0  # an agent that has lost its daemon tries again for 15 s
 _EMPTY: Final = ("staging", "trash", "gates/*/in", "gates/*/out/tmp")
 _WORKERS: Final = 2
+_WAITING: Final = ("streamer", "porter", "errand")  # for more, of the same user: a minute, or as long as others need no room
 _SHARED: Final = Path("/dev/shm")
 
 
@@ -47,7 +48,7 @@ def _processes(rig: Rig) -> Iterator[str]:
     for pid in victims.below(daemon):
         role = victims.role(pid)
         workers += role == "worker"
-        if role not in ("worker", "streamer", "porter"):  # the latter two wait a minute for more
+        if role not in ("worker", *_WAITING):
             yield f"process {pid} of the daemon: {_name(pid)}"
     if workers != _WORKERS:
         yield f"{workers} workers"
