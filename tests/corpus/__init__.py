@@ -1,0 +1,1 @@
+"""What earlier builds have left, and how it was made: README.md."""
