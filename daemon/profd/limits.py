@@ -217,6 +217,7 @@ PICKUP_BYTES_MAX: Final = 4 * GiB  # of data in a file that a target wrote; more
 PICKUP_ESTIMATES_MAX: Final = 16  # or so many times what it was estimated to be, within TRACE_FILE_BYTES_MAX
 PICKUP_PIECES_MAX: Final = 10_000  # between holes, of such a file: a real one has none
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
+KINETO_SALVAGE_SECONDS: Final = 10.0  # at the start, for those that were there when the last daemon was killed
 
 # Agents of attached processes (untrusted packets and descriptors)
 AGENT_PACKET_BYTES_MAX: Final = 16 * 1024

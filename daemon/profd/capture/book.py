@@ -180,6 +180,8 @@ class Book:
         for target in record.targets:
             if not target.state.terminal and not target.files:
                 target.keep(await self._in_thread(self._journal.unfinished, record.id, target.process))
+                if target.files and await self._in_thread(self._journal.whole, record.id, target.process):
+                    target.shortfall, target.shortfall_message = Reason.NONE, ""
 
     def _recover(self, record: CaptureRecord, returning: Collection[Key]) -> list[TargetRecord]:
         """End what is live; returns what may still go on."""

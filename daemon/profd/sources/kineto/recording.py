@@ -27,6 +27,7 @@ from profd.sources.kineto.lifetime import Lifetime
 from profd.sources.kineto.planning import LEAD_NS, SECOND
 from profd.sources.kineto.progress import Progress, Window
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, HandOut, Pending, Registered
+from profd.sources.kineto.salvage import TRACE, note
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
 from profd.targets.identity import Accepted, Standing
@@ -272,7 +273,7 @@ class Recorder:
         """The file is whole: bring it into the journal and look at its edges."""
         self._session.report(State.DRAINING, "taking the trace over")
         began_ns = time.time_ns()
-        taken = await self._bring(attempt.name)
+        taken = await self._bring(attempt.name, whole=True)
         if isinstance(taken, Refused):
             if taken.code is not Refusal.NO_ANSWER:  # what is refused is not swept either
                 await asyncio.to_thread(self._leftovers.done, attempt.name)
@@ -330,7 +331,7 @@ class Recorder:
             return None
         taken: Taken | Refused | None = None
         if tmp is not None and tmp.bytes and ending is not Ending.DEADLINE:
-            taken = await self._bring(attempt.tmp)
+            taken = await self._bring(attempt.tmp, whole=False)
         if ending is not Ending.DEADLINE:
             # At the deadline libkineto may still write; the sweep looks again when it is idle.
             await self._clear(attempt, None)
@@ -351,9 +352,14 @@ class Recorder:
             recording.warnings += [taken.cut] if taken.cut else []
         return recording
 
-    async def _bring(self, name: str) -> Taken | Refused:
+    async def _bring(self, name: str, *, whole: bool) -> Taken | Refused:
         session = self._session
-        return await self._directory.take(name, session.directory / "trace.json", session.claim, session.file_bytes_max)
+        with contextlib.suppress(OSError):  # then there is no room for the file either
+            await asyncio.to_thread(note, session.directory, whole=whole)
+        taken = await self._directory.take(name, session.directory / TRACE, session.claim, session.file_bytes_max)
+        if whole and isinstance(taken, Taken) and taken.cut:
+            await asyncio.to_thread(note, session.directory, whole=False)
+        return taken
 
     async def _clear(self, attempt: Attempt, taken: Taken | None) -> None:
         """Remove what is ours to remove in the target's directory."""
