@@ -152,7 +152,8 @@ LEADS_BYTES_MAX: Final = (
 )  # that all streamers may have allocated, and no more than a quarter of the daemon's room
 LEADS_BYTES_PER_UID_MAX: Final = 128 * MiB
 STREAMER_RESTARTS_MAX: Final = 5  # of the streamer of one drain, in a row: acked chunks start the count anew
-STREAMER_TASKS_MAX: Final = 384  # threads of all streamers, which have one uid; each has nine and more
+STREAMER_TASKS_EACH_MAX: Final = 24  # gRPC has a thread for each core, 4 to 16 of them, and there are 5 more
+STREAMER_TASKS_MAX: Final = CAPTURES_ACTIVE_MAX * STREAMER_TASKS_EACH_MAX  # of all streamers, which have one uid
 STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, JSON
 
 # Workers
