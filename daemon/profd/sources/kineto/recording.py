@@ -27,7 +27,7 @@ from profd.sources.kineto.lifetime import Lifetime
 from profd.sources.kineto.planning import LEAD_NS, SECOND
 from profd.sources.kineto.progress import Progress, Window
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, HandOut, Pending, Registered
-from profd.sources.kineto.salvage import TRACE, note
+from profd.sources.kineto.salvage import TRACE, forget, note
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
 from profd.targets.identity import Accepted, Standing
@@ -280,7 +280,7 @@ class Recorder:
             return failures.refused(taken)
         seen = await asyncio.to_thread(edges, taken.path)
         if seen.trace_id is not None and seen.trace_id != attempt.token:
-            await asyncio.to_thread(taken.path.unlink)
+            await asyncio.to_thread(forget, self._session.directory)
             return failures.failed(Reason.FILE_REFUSED, "the file holds another request's trace")
         if taken.cut:  # the rest is nowhere else
             await asyncio.to_thread(self._leftovers.done, attempt.name)
@@ -288,7 +288,7 @@ class Recorder:
             await self._clear(attempt, taken)
         missed = self._missed(attempt, seen)
         if missed and seen.empty:
-            await asyncio.to_thread(taken.path.unlink)
+            await asyncio.to_thread(forget, self._session.directory)
             return None if again else failures.missed()
         recording = Recording(files=[RawFile(str(taken.path), "chrome")], start_ns=seen.start_ns, end_ns=seen.end_ns)
         recording.waterfall = self._waterfall(attempt, window, taken, seen, began_ns)
@@ -356,7 +356,13 @@ class Recorder:
         session = self._session
         with contextlib.suppress(OSError):  # then there is no room for the file either
             await asyncio.to_thread(note, session.directory, whole=whole)
-        taken = await self._directory.take(name, session.directory / TRACE, session.claim, session.file_bytes_max)
+        taken: Taken | Refused | None = None
+        path, limit = session.directory / TRACE, session.file_bytes_max
+        try:
+            taken = await self._directory.take(name, path, session.claim, limit)
+        finally:
+            if not isinstance(taken, Taken):
+                await asyncio.to_thread(forget, session.directory)
         if whole and isinstance(taken, Taken) and taken.cut:
             await asyncio.to_thread(note, session.directory, whole=False)
         return taken

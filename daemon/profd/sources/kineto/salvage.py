@@ -33,6 +33,12 @@ def note(directory: Path, *, whole: bool) -> None:
     (directory / NOTE).write_text(json.dumps({"files": {TRACE: "chrome"}, "whole": whole}))
 
 
+def forget(directory: Path) -> None:
+    """Nothing is kept of what was brought there, or was to be. OSError."""
+    for name in (TRACE, NOTE):
+        (directory / name).unlink(missing_ok=True)
+
+
 async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Claim]) -> int:
     """Take what an earlier daemon would have taken; how many. Bounded in time: what remains is swept."""
     found = await asyncio.to_thread(_waiting, leftovers.items(), journal)
