@@ -155,7 +155,8 @@ LEADS_BYTES_MAX: Final = (
 )  # that all streamers may have allocated, and no more than a quarter of the daemon's room
 LEADS_BYTES_PER_UID_MAX: Final = 128 * MiB
 STREAMER_RESTARTS_MAX: Final = 5  # of the streamer of one drain, in a row: acked chunks start the count anew
-STREAMER_TASKS_MAX: Final = 384  # threads of all streamers, which have one uid; each has nine and more
+STREAMER_TASKS_EACH_MAX: Final = 24  # gRPC has a thread for each core, 4 to 16 of them, and there are 5 more
+STREAMER_TASKS_MAX: Final = CAPTURES_ACTIVE_MAX * STREAMER_TASKS_EACH_MAX  # of all streamers, which have one uid
 STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, JSON
 
 # Workers
@@ -220,6 +221,7 @@ PICKUP_BYTES_MAX: Final = 4 * GiB  # of data in a file that a target wrote; more
 PICKUP_ESTIMATES_MAX: Final = 16  # or so many times what it was estimated to be, within TRACE_FILE_BYTES_MAX
 PICKUP_PIECES_MAX: Final = 10_000  # between holes, of such a file: a real one has none
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
+KINETO_SALVAGE_SECONDS: Final = 10.0  # at the start, for those that were there when the last daemon was killed
 
 # Agents of attached processes (untrusted packets and descriptors)
 AGENT_PACKET_BYTES_MAX: Final = 16 * 1024

@@ -307,7 +307,7 @@ def library(scene: Scene) -> None:
 
 
 def on_disk(scene: Scene) -> Iterator[bool]:
-    """Of each capture: whether its record says its end. Watchers hear of it before."""
+    """Of each capture: whether its record says its end. Watchers of earlier builds heard of it before."""
     for path in (scene.folder / "state" / "records" / "captures").glob("*.json"):
         yield json.loads(path.read_text())["finished_ns"] is not None
 

@@ -13,12 +13,14 @@ from profd.capture.failures import reason_of, sentence
 from profd.capture.ids import resolve
 from profd.capture.machine import Abandon, Machine, Stored
 from profd.capture.ports import Identity, Journal, Records, Storing
+from profd.capture.raw_paths import relative, resolved
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key
+from profd.capture.told import Told
 from profd.errors import BadInput, NotFound, ProfdError
 from profd.journal.journal import any_data
 from profd.limits import CAPTURES_KEPT_MAX, CAPTURES_KEPT_PER_UID_MAX
-from profd.model.capture import Reason, State
+from profd.model.capture import RawFile, Reason, State
 from profd.targets.process import ProcessId
 
 log = logging.getLogger("profd.capture")
@@ -27,11 +29,21 @@ log = logging.getLogger("profd.capture")
 class Book:
     """Reads and writes go through one thread, so a later state never meets an earlier one on disk."""
 
-    def __init__(self, records: Records, storing: Storing, journal: Journal, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        records: Records,
+        storing: Storing,
+        journal: Journal,
+        now_ns: Callable[[], int],
+        on_written: Callable[[CaptureRecord], None] = lambda record: None,
+    ) -> None:
+        """`on_written` is called where callers may hear of an end now that they could not before."""
         self._disk = records
         self._storing = storing
         self._journal = journal
         self._now_ns = now_ns
+        self._on_written = on_written
+        self._told = Told()
         self._by_id: dict[str, CaptureRecord] = {}  # oldest first
         self._by_request: dict[tuple[int, str], str] = {}
         self._unwritten: dict[str, CaptureRecord] = {}
@@ -48,6 +60,7 @@ class Book:
         for value in await self._in_thread(self._disk.all):
             try:
                 record = CaptureRecord.from_json(value)
+                resolved(record, self._journal.path)
             except BadInput as error:
                 log.warning("capture record dropped", extra={"why": str(error)})
                 continue
@@ -76,14 +89,30 @@ class Book:
         self._remember(record)
 
     async def write(self, record: CaptureRecord) -> tuple[Reason, str] | None:
-        """Put its present state on disk. A failure is returned (and logged), never raised."""
-        value = record.to_json()
+        """Put its present state on disk. A failure is returned (and logged), never raised.
+
+        Then callers hear of ends in it; also where the disk refuses them: a caller is not to wait for a disk.
+        """
+        ends = self._told.held(record)
+        value = relative(record, self._journal.path)
         try:
             await self._in_thread(self._disk.put, record.id, value)
         except (OSError, ProfdError) as error:
             log.error("capture record not written", extra={"capture": record.id, "why": str(error)})
             return reason_of(error), f"the capture could not be recorded: {sentence(error, 'the disk')}"
+        finally:
+            if ends:
+                self._told.release(record, ends)
+                self._on_written(record)
         return None
+
+    def hold(self, record: CaptureRecord, target: TargetRecord, before: State) -> None:
+        """It has just ended, and stood at `before`: no caller hears of it until it is written."""
+        self._told.hold(record, target, before)
+
+    def told(self, record: CaptureRecord) -> CaptureRecord:
+        """The record for callers: itself, or as it was before ends that are not written yet."""
+        return self._told.of(record)
 
     def schedule(self, record: CaptureRecord, drop: ProcessId | None = None) -> None:
         """Write the record soon; many changes make few writes.
@@ -151,6 +180,8 @@ class Book:
         for target in record.targets:
             if not target.state.terminal and not target.files:
                 target.keep(await self._in_thread(self._journal.unfinished, record.id, target.process))
+                if target.files and await self._in_thread(self._journal.whole, record.id, target.process):
+                    target.shortfall, target.shortfall_message = Reason.NONE, ""
 
     def _recover(self, record: CaptureRecord, returning: Collection[Key]) -> list[TargetRecord]:
         """End what is live; returns what may still go on."""
@@ -167,13 +198,18 @@ class Book:
             if target.files and (target.state is State.COLLATING or (record.id, target.process) in returning):
                 live.append(target)
                 continue
-            if not any_data(target.files):  # it was killed before anything had come
+            if not self._holds_data(record, target):  # it was killed before anything had come
                 target.keep([])
-            hint = "; its raw data is kept: `profctl retry`" if target.files else ""
+            hint = "; its raw data is kept: `profctl retry`" if any_data(target.files) else ""
             Machine(target).handle(Abandon(Reason.DAEMON_RESTARTED, f"profd was restarted during the capture{hint}"))
         if not live:
             record.finished_ns = self._now_ns()
         return live
+
+    def _holds_data(self, record: CaptureRecord, target: TargetRecord) -> bool:
+        """Also where the record names other files than there are: what has no other copy is not unneeded."""
+        there = self._journal.files(record.id, target.process)
+        return any_data([*target.files, *(RawFile(str(path), "") for path in there)])
 
     async def _forget_old(self) -> None:
         """Bound the number of records, at the cost of whoever has most; the journal bounds itself."""

@@ -65,7 +65,7 @@ class CaptureManager:
         self._headroom = headroom
         self._settings = settings
         self._parts = Parts(journal, storing, ended, settings.graces, begin_sidecar)
-        self._book = Book(records, storing, journal, settings.now_ns)
+        self._book = Book(records, storing, journal, settings.now_ns, self._changed)
         self._held: dict[ProcessId, CaptureRecord] = {}
         self.planner = Planner(sources, table, headroom, settings, self._held)
         self._runs: dict[str, dict[ProcessId, TargetRun]] = {}
@@ -132,7 +132,7 @@ class CaptureManager:
         if task is None:
             known = self._book.by_request(*key)
             if known is not None:
-                return known
+                return self._book.told(known)
             task = asyncio.get_running_loop().create_task(self._start(caller, request))
             self._starting[key] = task
             task.add_done_callback(lambda _task: self._starting.pop(key, None))
@@ -149,6 +149,7 @@ class CaptureManager:
         # Held before the first await: no second request gets between.
         self._held.update(dict.fromkeys(processes, record))
         self._launching[record.id] = None
+        declined = self._decline(record, plans)
         # A disk takes milliseconds. What forgets us by itself, should we die in them, need not wait for it.
         for plan in plans:
             if _self_disarming(plan):
@@ -158,17 +159,31 @@ class CaptureManager:
         self._audit.write("capture.start", caller.uid, capture=record.id, **_audited(plans))
         if failure is not None:
             self._abandon_runs(record, *failure)
+        if declined and record.terminal:
+            self._audit_end(record)
         for plan in plans:
-            if not _self_disarming(plan):
+            if plan.choice.source is not None and not _self_disarming(plan):
                 self._launch(record, plan, failure)
         stop = self._launching.pop(record.id)
         if stop is not None:
             self._stop_runs(record, *stop)
         if record.open_ended and not record.terminal:
             self._leases[record.id] = self._new_lease(record)
-        if any(target.state.terminal for target in record.targets):
+        if failure is not None and any(target.state.terminal for target in record.targets):
             self._settled(record)
-        return record
+        return self._book.told(record)
+
+    def _decline(self, record: CaptureRecord, plans: Sequence[TargetPlan]) -> bool:
+        """End those that no source records, so that the first write has it. Whether all of them are."""
+        for plan in plans:
+            target, choice = plan.target, plan.choice
+            if choice.source is None or choice.plan is None or plan.process is None:
+                target.choice = choice.why
+                self._book.hold(record, target, target.state)
+                Machine(target).handle(Decline(choice.state, choice.reason, choice.message))
+        if record.terminal:
+            record.finished_ns = self._settings.now_ns()
+        return record.terminal
 
     def _check_open(self) -> None:
         if self._closing:
@@ -204,8 +219,7 @@ class CaptureManager:
         target, process, choice = plan.target, plan.process, plan.choice
         target.choice = choice.why
         if choice.source is None or choice.plan is None or process is None:
-            Machine(target).handle(Decline(choice.state, choice.reason, choice.message))
-            return
+            return  # declined
         if failure is not None:
             Machine(target).handle(Decline(State.FAILED, *failure))
             self._release(record, target.process)
@@ -230,7 +244,7 @@ class CaptureManager:
             self._parts,
             on_change=lambda: self._changed(record),
             on_recorded=lambda: self._book.schedule(record),
-            on_settled=lambda: self._target_settled(record, target, run.recorded_seconds),
+            on_settled=lambda: self._target_settled(record, target, run),
             on_released=lambda: self._released(record, target),
         )
         self._runs.setdefault(record.id, {})[target.process] = run
@@ -243,8 +257,9 @@ class CaptureManager:
         if watchers is not None:
             watchers.notify()
 
-    def _target_settled(self, record: CaptureRecord, target: TargetRecord, seconds: float) -> None:
-        self._recorded.add(record.owner_uid, seconds)
+    def _target_settled(self, record: CaptureRecord, target: TargetRecord, run: TargetRun) -> None:
+        self._book.hold(record, target, run.before)
+        self._recorded.add(record.owner_uid, run.recorded_seconds)
         log.info(
             "target ended",
             extra={"capture": record.id, "pid": target.pid, "state": target.state.label, "why": target.message},
@@ -258,9 +273,12 @@ class CaptureManager:
             lease = self._leases.pop(record.id, None)
             if lease is not None:
                 lease.end()
-            self._audit.write("capture.end", record.owner_uid, capture=record.id, state=record.state.label)
+            self._audit_end(record)
         self._book.schedule(record)
         self._changed(record)
+
+    def _audit_end(self, record: CaptureRecord) -> None:
+        self._audit.write("capture.end", record.owner_uid, capture=record.id, state=record.state.label)
 
     def _released(self, record: CaptureRecord, target: TargetRecord) -> None:
         self._release(record, target.process)
@@ -305,13 +323,13 @@ class CaptureManager:
     def get(self, caller: Identity, prefix: str = "") -> CaptureRecord:
         """A capture of the caller's (an admin's: anybody's) by id, prefix, or the caller's latest if empty.
 
-        Others' captures are NotFound. The record is the live one: read it at once.
+        Others' captures are NotFound. The record may be the live one: read it at once.
         """
-        return self._book.find(caller, prefix)
+        return self._book.told(self._book.find(caller, prefix))
 
     def list(self, caller: Identity, limit: int) -> Sequence[CaptureRecord]:
         """Newest first."""
-        return self._book.visible(caller)[:limit]
+        return [self._book.told(record) for record in self._book.visible(caller)[:limit]]
 
     def stop(self, caller: Identity, prefix: str = "") -> CaptureRecord:
         """Ask every live target to end. Sources that cannot stop say so and run to their window's end.
@@ -319,10 +337,10 @@ class CaptureManager:
         Without an id it is the caller's latest that still runs, if there is one.
         """
         record = self._running(caller) if not prefix else None
-        record = record or self.get(caller, prefix)
+        record = record or self._book.find(caller, prefix)
         self._audit.write("capture.stop", caller.uid, capture=record.id)
         self._stop_runs(record, Reason.CANCELLED_BY_USER, f"stopped by {caller.user}")
-        return record
+        return self._book.told(record)
 
     def _running(self, caller: Identity) -> CaptureRecord | None:
         own = (r for r in self._book.visible(caller) if r.owner_uid == caller.uid)
@@ -330,7 +348,7 @@ class CaptureManager:
 
     async def retry(self, caller: Identity, prefix: str = "") -> CaptureRecord:
         """Decode what failed targets left in the journal once more. Unavailable if there is nothing."""
-        record = self.get(caller, prefix)
+        record = self._book.find(caller, prefix)
         failed = [target for target in record.targets if target.state is State.FAILED]
         targets = [target for target in failed if await self._book.has_raw(record, target)]
         if not record.terminal:
@@ -342,7 +360,7 @@ class CaptureManager:
         for target in targets:
             self._new_run(record, target).retry()
         await self._book.write(record)
-        return record
+        return self._book.told(record)
 
     def returned(self, capture: str, process: ProcessId) -> None:
         """A process that an earlier daemon was recording is back: what it recorded since is being taken over."""
@@ -367,7 +385,7 @@ class CaptureManager:
         With `lease` an open-ended capture ends LEASE_GRACE_SECONDS after the
         last such iterator was closed.
         """
-        record = self.get(caller, prefix)
+        record = self._book.find(caller, prefix)
         if lease and caller.uid != record.owner_uid:
             raise Denied(f"capture {record.id} is {record.owner}'s; only they can hold its lease")
         watchers = self._watchers.setdefault(record.id, Watchers())
@@ -375,7 +393,7 @@ class CaptureManager:
         if held is not None:
             held.attach()
         try:
-            async with contextlib.aclosing(watchers.follow(record)) as states:
+            async with contextlib.aclosing(watchers.follow(lambda: self._book.told(record))) as states:
                 async for state in states:
                     yield state
         finally:

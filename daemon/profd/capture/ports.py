@@ -119,6 +119,10 @@ class Journal(Protocol):
         """Files that a source was writing when the daemon died, and that are of use as they are."""
         ...
 
+    def whole(self, capture: str, process: ProcessId) -> bool:
+        """Whether these are all that there was to be recorded."""
+        ...
+
     def sessions(self) -> list[tuple[str, ProcessId]]:
         """Capture and process of everything in it."""
         ...

@@ -20,6 +20,7 @@ from profd.capture.ports import Ended, Journal, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
 from profd.gpu.sidecar import BeginSidecar
+from profd.journal.journal import any_data
 from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Session, Source
@@ -90,6 +91,7 @@ class TargetRun:
         self._death: asyncio.Task[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
         self._timers: dict[m.Timer, asyncio.TimerHandle] = {}
+        self.before = target.state  # the last event
         self.recorded_seconds = 0.0  # by our clock, not by what is told of it
         self._since: float | None = None  # it records
 
@@ -123,6 +125,7 @@ class TargetRun:
 
     def send(self, event: m.Event) -> None:
         """Feed the machine and do what it says."""
+        self.before = self.target.state
         actions = self._machine.handle(event)
         self._measure()
         for action in actions:
@@ -266,6 +269,8 @@ class TargetRun:
         try:
             trace = await self._parts.storing.store(self._capture, self.target, recording.files)
         except (OSError, ProfdError) as error:
+            if not await asyncio.to_thread(any_data, recording.files):
+                self.target.keep([])  # whatever became of them: nobody is sent to retry without
             self.send(m.Broke(reason_of(error), sentence(error, "the store")))
         except Exception as error:
             log.exception("storing failed", extra={"capture": self._capture.id, "pid": self.target.pid})

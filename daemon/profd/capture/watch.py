@@ -29,18 +29,19 @@ class Watchers:
         for event in self._events:
             event.set()
 
-    async def follow(self, record: CaptureRecord) -> AsyncGenerator[CaptureRecord, None]:
+    async def follow(self, told: Callable[[], CaptureRecord]) -> AsyncGenerator[CaptureRecord, None]:
         """The record now and after changes, until it is terminal. Raises Exhausted above WATCHERS_MAX.
 
-        It is the live record: read it before the next step of the event loop.
+        `told` says what may be heard of it. It may be the live record: read it before the next step of the event loop.
         """
         if len(self._events) >= WATCHERS_MAX:
-            raise Exhausted(f"capture {record.id} is watched by {WATCHERS_MAX} others already")
+            raise Exhausted(f"capture {told().id} is watched by {WATCHERS_MAX} others already")
         event = asyncio.Event()
         self._events.add(event)
         try:
             while True:
                 event.clear()
+                record = told()
                 yield record
                 # Changed while the receiver was busy: `event` is set and this does not wait.
                 if record.terminal and not event.is_set():

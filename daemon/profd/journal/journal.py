@@ -31,7 +31,10 @@ from profd.model.capture import RawFile
 from profd.targets.process import ProcessId
 
 NOTE: Final = ".recording.json"
-"""A source's note in a target's directory: `{"files": {name: format}, ...}` of files that are of use half written."""
+"""A source's note in a target's directory: `{"files": {name: format}, ...}` of files that are of use half written.
+
+With `"whole": true` they are so once they have their names.
+"""
 
 _CAPTURE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")
 _SESSION: Final = re.compile(r"(\d{1,10})-(\d{1,20})")
@@ -94,6 +97,13 @@ class Journal:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
         return [file for file in files if Path(file.path).is_file()]
+
+    def whole(self, capture: str, process: ProcessId) -> bool:
+        """Whether what `unfinished` finds is all of it, as its source said."""
+        try:
+            return json.loads((self.path(capture, process) / NOTE).read_text()).get("whole") is True
+        except (OSError, ValueError, AttributeError):
+            return False
 
     def remove(self, capture: str, process: ProcessId) -> None:
         """Delete one target's directory with everything in it; none is no error."""

@@ -113,6 +113,7 @@ class Daemon:
             config.state_dir,
             self._leases,
             every_user=not config.user,
+            claim=lambda uid: self._store.space.claim(uid, "a trace of before the restart", Urgency.RECORDING),
         )
         self.metrics_address = "off"
 

@@ -46,11 +46,16 @@ def main(argv: list[str]) -> int:
 
 
 def _tell(sock: socket.socket, held: list[str], listener: int | None) -> None:
-    """`ready`, with the listener. Who kept it could let through whatever this process asks for."""
+    """`ready`, with the listener. Who kept it could let through whatever this process asks for.
+
+    So it goes ahead with the first byte, and the rest says that it is not here any more.
+    """
     fds = [] if listener is None else [listener]
-    sock.sendmsg([frames.encode({"ready": held}, len(fds))], frames.rights(fds))
+    frame = frames.encode({"ready": held}, len(fds))
+    sock.sendmsg([frame[:1]], frames.rights(fds))
     for fd in fds:
         os.close(fd)
+    sock.sendall(frame[1:])
 
 
 def _confine(settings: dict[str, Any]) -> tuple[list[str], int | None]:

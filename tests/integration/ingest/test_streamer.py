@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from profd.attached.ingest import streamer_process
 from profd.attached.ingest.arena import counters_untrusted
 from profd.attached.ingest.intake import Intake
 from profd.attached.ingest.streamers import Drain
-from profd.limits import LEAD_BYTES
+from profd.limits import LEAD_BYTES, STREAMER_TASKS_EACH_MAX
 from profd.model.capture import Loss
 
 from tests.support import arena_writer as writer
@@ -305,3 +306,20 @@ async def test_hundreds_of_arenas_while_the_streamer_does_not_listen(rig: Ingest
     async with asyncio.timeout(LONG):
         await asyncio.gather(*(drained(intake, drain) for intake, drain in [first, *others]))
     assert all(intake.events == 8 and not intake.losses for intake, _ in others)
+
+
+async def test_its_tasks_are_bounded_on_a_host_of_many_cores(
+    rig: IngestRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All streamers share a number of them: a user's is to have its part."""
+    made, source = tmp_path / "many_cores.so", Path(__file__).parents[2] / "support" / "many_cores.c"
+    await asyncio.to_thread(subprocess.run, ["cc", "-shared", "-fPIC", "-o", made, source], check=True)
+    environ = {**streamer_process._environment(), "LD_PRELOAD": str(made)}
+    monkeypatch.setattr(streamer_process, "_environment", lambda: environ)
+    fd = writer.arena_fd(list(arena_chunks(streams=4, each=50)), recording=0, recorded=4 * 50 * 8)
+    intake, drain = await begin(rig, fd)
+    await eventually(lambda: intake.chunks == 200)
+    tasks = os.listdir(f"/proc/{rig.streamers.pids[0]}/task")
+    drain.close()
+    intake.close()
+    assert 16 < len(tasks) <= STREAMER_TASKS_EACH_MAX

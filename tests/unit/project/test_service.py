@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from profd import limits
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "profd.service"
@@ -42,6 +43,15 @@ def test_it_grants_the_privileges_that_are_explained() -> None:
     rows = [line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if line.startswith("| `CAP_")]
     explained = {name for row in rows for name in PRIVILEGE.findall(row.split("|")[1])}
     assert set(granted.split()) == explained - BY_DROP_IN - {"CAP_SYS_ADMIN"}  # the older name of PERFMON
+
+
+def test_its_tasks_are_enough_for_every_child() -> None:
+    (tasks,) = re.findall(r"^TasksMax=(\d+)$", UNIT.read_text(), re.MULTILINE)
+    assert limits.CAPTURES_ACTIVE_MAX * limits.STREAMER_TASKS_EACH_MAX <= limits.STREAMER_TASKS_MAX
+    others = limits.PORTERS_MAX + 2 * limits.ERRANDS_MAX + limits.OBSERVER_TASKS_MAX
+    samplers = 4 * limits.CAPTURES_ACTIVE_MAX  # with wardens
+    itself = 256  # and workers
+    assert limits.STREAMER_TASKS_MAX + others + samplers + itself <= int(tasks)
 
 
 @needs_systemd

@@ -52,6 +52,8 @@ def find(journal: Path) -> dict[Key, Orphan]:
     for path in sorted(journal.glob(f"*/*/{NOTE}"))[:_NOTES_MAX]:
         try:
             said = json.loads(path.read_text())
+            if "incarnation" not in said:
+                continue  # another source's
             key = (int(said["incarnation"]), int(said["epoch"]))
             pid, _, start = path.parent.name.partition("-")
             process = ProcessId(int(pid), int(start))

@@ -59,6 +59,11 @@ class Leftovers:
     def __len__(self) -> int:
         return len(self._items)
 
+    def items(self) -> list[Leftover]:
+        """All of them."""
+        with self._lock:
+            return list(self._items.values())
+
     def asked(self) -> dict[ProcessId, float]:
         """Processes that live and may still be tracing for us: when they were asked, Unix seconds."""
         return {item.process: item.asked for item in list(self._items.values()) if alive(item.process)}
@@ -91,9 +96,7 @@ class Leftovers:
         tracing. `busy(name)`: a running capture still wants the name.
         """
         removed = 0
-        with self._lock:
-            items = list(self._items.values())
-        for item in items:
+        for item in self.items():
             if busy(item.name):
                 continue
             lives = alive(item.process)
@@ -101,7 +104,7 @@ class Leftovers:
                 if time.time() - item.asked > _KEEP_SECONDS:
                     await asyncio.to_thread(self.done, item.name)
                 continue
-            found = await _remove(item, lives)
+            found = await _remove(item)
             if found is None and time.time() - item.asked <= _KEEP_SECONDS:
                 continue
             removed += found or 0
@@ -114,13 +117,17 @@ class Leftovers:
         os.replace(part, self._path)
 
 
-async def _remove(item: Leftover, lives: bool) -> int | None:
-    """How many files; None where its directory does not answer."""
-    if lives:
+async def opened(item: Leftover) -> Directory | Refused:
+    """Its directory, as its process sees it while that lives."""
+    if alive(item.process):
         with contextlib.closing(Accepted(item.process, item.uid)) as accepted:
-            directory = await Directory.of(accepted, item.directory)
-    else:
-        directory = await Directory.open(item.directory, item.uid, Path("/"))
+            return await Directory.of(accepted, item.directory)
+    return await Directory.open(item.directory, item.uid, Path("/"))
+
+
+async def _remove(item: Leftover) -> int | None:
+    """How many files; None where its directory does not answer."""
+    directory = await opened(item)
     if isinstance(directory, Refused):
         return None if directory.code is Refusal.NO_ANSWER else 0
     try:

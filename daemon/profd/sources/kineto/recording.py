@@ -26,6 +26,7 @@ from profd.sources.kineto.lifetime import Lifetime
 from profd.sources.kineto.planning import LEAD_NS, SECOND
 from profd.sources.kineto.progress import Progress, Window
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, HandOut, Pending, Registered
+from profd.sources.kineto.salvage import TRACE, forget, note
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
 from profd.targets.errands.directory import Directory, Silent
@@ -271,14 +272,14 @@ class Recorder:
         """The file is whole: bring it into the journal and look at its edges."""
         self._session.report(State.DRAINING, "taking the trace over")
         began_ns = time.time_ns()
-        taken = await self._bring(attempt.name)
+        taken = await self._bring(attempt.name, whole=True)
         if isinstance(taken, Refused):
             if taken.code is not Refusal.NO_ANSWER:  # what is refused is not swept either
                 await asyncio.to_thread(self._leftovers.done, attempt.name)
             return failures.refused(taken)
         seen = await asyncio.to_thread(edges, taken.path)
         if seen.trace_id is not None and seen.trace_id != attempt.token:
-            await asyncio.to_thread(taken.path.unlink)
+            await asyncio.to_thread(forget, self._session.directory)
             return failures.failed(Reason.FILE_REFUSED, "the file holds another request's trace")
         if taken.cut:  # the rest is nowhere else
             await asyncio.to_thread(self._leftovers.done, attempt.name)
@@ -286,7 +287,7 @@ class Recorder:
             await self._clear(attempt, taken)
         missed = self._missed(attempt, seen)
         if missed and seen.empty:
-            await asyncio.to_thread(taken.path.unlink)
+            await asyncio.to_thread(forget, self._session.directory)
             return None if again else failures.missed()
         recording = Recording(files=[RawFile(str(taken.path), "chrome")], start_ns=seen.start_ns, end_ns=seen.end_ns)
         recording.waterfall = self._waterfall(attempt, window, taken, seen, began_ns)
@@ -329,7 +330,7 @@ class Recorder:
             return None
         taken: Taken | Refused | None = None
         if tmp is not None and tmp.bytes and ending is not Ending.DEADLINE:
-            taken = await self._bring(attempt.tmp)
+            taken = await self._bring(attempt.tmp, whole=False)
         if ending is not Ending.DEADLINE:
             # At the deadline libkineto may still write; the sweep looks again when it is idle.
             await self._clear(attempt, None)
@@ -350,9 +351,20 @@ class Recorder:
             recording.warnings += [taken.cut] if taken.cut else []
         return recording
 
-    async def _bring(self, name: str) -> Taken | Refused:
+    async def _bring(self, name: str, *, whole: bool) -> Taken | Refused:
         session = self._session
-        return await self._directory.take(name, session.directory / "trace.json", session.claim, session.file_bytes_max)
+        with contextlib.suppress(OSError):  # then there is no room for the file either
+            await asyncio.to_thread(note, session.directory, whole=whole)
+        taken: Taken | Refused | None = None
+        path, limit = session.directory / TRACE, session.file_bytes_max
+        try:
+            taken = await self._directory.take(name, path, session.claim, limit)
+        finally:
+            if not isinstance(taken, Taken):
+                await asyncio.to_thread(forget, session.directory)
+        if whole and isinstance(taken, Taken) and taken.cut:
+            await asyncio.to_thread(note, session.directory, whole=False)
+        return taken
 
     async def _clear(self, attempt: Attempt, taken: Taken | None) -> None:
         """Remove what is ours to remove in the target's directory."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
+from profd.disk.space import Claim, alone
 from profd.errors import Unavailable
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
@@ -26,6 +27,7 @@ from profd.sources.kineto.leftovers import Leftovers
 from profd.sources.kineto.lifetime import Lifetime, groups
 from profd.sources.kineto.recording import Recorder
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
+from profd.sources.kineto.salvage import salvage
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
 from profd.targets.errands.directory import Directory, Silent
@@ -66,7 +68,9 @@ class KinetoSource(Source):
         leases: LeaseKeeper,
         clock: Callable[[], int] = time.monotonic_ns,
         every_user: bool = True,
+        claim: Callable[[int], Claim] = lambda uid: alone(),
     ) -> None:
+        """`claim`: of room in the journal for what a user's process wrote before the daemon began."""
         self._socket_dir = socket_dir
         self._every_user = every_user
         self._abstract = abstract
@@ -76,6 +80,8 @@ class KinetoSource(Source):
         self._off: dict[str, str] = {}
         self._polls = SocketThread()
         self._leftovers = Leftovers(state_dir)
+        self._journal = state_dir / "journal"
+        self._claim = claim
         self._recorders: dict[ProcessId, tuple[str, Recorder | None]] = {}
         self._opened_ns = 0
         self._gave_up: dict[ProcessId, float] = {}  # Unix seconds; of processes whose lease is not free yet
@@ -90,6 +96,7 @@ class KinetoSource(Source):
         self._polls.start(self._endpoints)
         await asyncio.to_thread(self._leftovers.load)
         self._take_again(await asyncio.to_thread(self._leftovers.asked))
+        await salvage(self._leftovers, self._journal, self._claim)  # before the first sweep
         self._housekeeper = asyncio.create_task(self._keep_house(), name="kineto-housekeeping")
 
     async def close(self) -> None:

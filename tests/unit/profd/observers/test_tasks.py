@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -15,8 +17,9 @@ from profd.kernel import bpf
 from profd.limits import OBSERVER_TASKS_MAX
 from profd.observers import builder, tasks
 
-from tests.support import readable
+from tests.support import arena_writer, readable
 from tests.support.bpf import ENOSYS, answer
+from tests.support.ingest import EPOCH, INCARNATION, arena_chunks, ingest_rig
 from tests.support.waiting import eventually
 from tests.unit.profd.observers.test_builder import wanted
 
@@ -93,6 +96,40 @@ async def test_a_build_that_starts_processes_without_end_is_ended(
     await eventually(lambda: ended(said))
     tried = json.loads(said.read_text())["tried"]
     assert set(tried.values()) <= {"EPERM", "ENOSYS"}, tried
+
+
+async def test_others_are_recorded_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by a streamer that is started while builds start processes without end, one after the other."""
+    said, over = tmp_path / "said", asyncio.Event()
+    monkeypatch.setattr(builder, "command", lambda: bombing(said))
+    builds = []
+
+    async def build_on() -> None:
+        while not over.is_set():
+            builds.append(await builder.build(wanted(tmp_path), change_identity=False))
+
+    building = asyncio.create_task(build_on())
+    for _ in range(3):
+        await eventually(lambda: said.exists() or building.done())
+        begun = len(builds)
+        with tempfile.TemporaryDirectory() as folder:
+            async with ingest_rig(Path(folder)) as rig:
+                fd = arena_writer.arena_fd(list(arena_chunks(streams=2, each=20)), recording=0, recorded=40 * 8)
+                intake = await rig.ingest.expect(INCARNATION, EPOCH, os.getuid(), rig.folder)
+                drain = rig.streamers.drain(os.getuid(), INCARNATION, EPOCH, fd)
+                os.close(fd)
+                await drain.finish(target_died=False)
+                await intake.finished.wait()
+                assert (drain.problem, intake.events) == ("", 40 * 8)
+                drain.close()
+                intake.close()
+        await eventually(lambda before=begun: len(builds) > before)  # it went on to its end, too
+    over.set()
+    await building
+    assert {built.why for built in builds} == {
+        f"it started more than {OBSERVER_TASKS_MAX} processes and threads, and was ended"
+    }
+    await eventually(lambda: ended(said))
 
 
 OF_ANOTHER = """

@@ -172,10 +172,11 @@ async def test_worker_killed_before_it_is_ready_costs_no_job(pool: WorkerPool, m
     start, killed = Child.start, []
 
     async def start_and_kill_the_first(settings: Settings) -> Child:
+        others = children_of_ours()  # this one, and what tests before have left
         spawned = asyncio.ensure_future(start(settings))
         if not killed:
             await asyncio.sleep(0)  # it is spawned in the first step
-            killed.extend(children_of_ours() - {before})
+            killed.extend(children_of_ours() - others)
             os.kill(killed[0], signal.SIGKILL)
         return await spawned
 

@@ -1,0 +1,88 @@
+"""Whole trace files that nobody took, because the daemon was killed before or while it did.
+
+The next one takes them before anything of the target's is swept, into the directory that the killed one had made for
+them: there they are as what other sources leave behind, for `profctl retry`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from profd.disk.space import Claim
+from profd.journal.journal import NOTE
+from profd.limits import KINETO_SALVAGE_SECONDS
+from profd.sources.kineto.leftovers import Leftover, Leftovers, opened
+from profd.sources.kineto.trace_file import edges
+from profd.targets.errands.directory import Silent
+from profd.targets.pickup import Refused
+
+TRACE: Final = "trace.json"
+"""The name of a trace in its directory of the journal."""
+
+log = logging.getLogger(__name__)
+
+
+def note(directory: Path, *, whole: bool) -> None:
+    """Say before a file is brought there what it is, for a daemon that finds nothing but that. OSError."""
+    (directory / NOTE).write_text(json.dumps({"files": {TRACE: "chrome"}, "whole": whole}))
+
+
+def forget(directory: Path) -> None:
+    """Nothing is kept of what was brought there, or was to be. OSError."""
+    for name in (TRACE, NOTE):
+        (directory / name).unlink(missing_ok=True)
+
+
+async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Claim]) -> int:
+    """Take what an earlier daemon would have taken; how many. Bounded in time: what remains is swept."""
+    found = await asyncio.to_thread(_waiting, leftovers.items(), journal)
+    taken = 0
+    try:
+        async with asyncio.timeout(KINETO_SALVAGE_SECONDS):
+            for item, directory in found:
+                with contextlib.closing(claim(item.uid)) as room, contextlib.suppress(Silent, OSError):
+                    taken += await _take(item, directory, room, leftovers)
+    except TimeoutError:
+        log.warning("kineto: traces of before the restart were not taken in time", extra={"taken": taken})
+    return taken
+
+
+def _waiting(items: Sequence[Leftover], journal: Path) -> list[tuple[Leftover, Path]]:
+    """Those whose capture was under way, with the directory that waits for their trace."""
+    found = []
+    for item in items:
+        made = [path for path in journal.glob(f"*/{item.pid}-{item.start_ticks}") if not (path / TRACE).exists()]
+        if made:
+            found.append((item, max(made, key=lambda path: path.stat().st_mtime_ns)))
+    return found
+
+
+async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftovers) -> bool:
+    source = await opened(item)
+    if isinstance(source, Refused):
+        return False
+    try:
+        if await source.look(item.name) is None:  # it is still written, or never was
+            return False
+        path = directory / TRACE
+        await asyncio.to_thread(path.with_name(f"{TRACE}.part").unlink, missing_ok=True)
+        taken = await source.take(item.name, path, claim)
+    finally:
+        source.close()
+    if isinstance(taken, Refused):
+        log.warning("kineto: a trace of before the restart was not taken", extra={"why": taken.message})
+        return False
+    seen = await asyncio.to_thread(edges, path)
+    if seen.trace_id is not None and f"profd-{seen.trace_id}_" not in item.name:
+        await asyncio.to_thread(path.unlink)
+        return False
+    await asyncio.to_thread(note, directory, whole=not taken.cut and seen.complete)
+    if taken.cut:  # the rest is nowhere else
+        await asyncio.to_thread(leftovers.done, item.name)
+    return True

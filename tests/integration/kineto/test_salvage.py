@@ -1,0 +1,103 @@
+"""Whole traces that a killed daemon had not taken: the next one has them, before it sweeps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from profd.capture.death import DeathWatch
+from profd.gpu.lease_keeper import LeaseKeeper
+from profd.journal.journal import Journal
+from profd.model.capture import RawFile
+from profd.sources.kineto.leftovers import Leftover, Leftovers
+from profd.sources.kineto.salvage import note
+from profd.sources.kineto.source import KinetoSource
+from profd.targets.process import ProcessId
+from profd.targets.table import ProcessTable
+
+from tests.support.waiting import eventually
+
+TOKEN = "993aa79f8069b17f685ca15c0d3bac04"
+NAME = f"profd-{TOKEN}_7.json"
+WHOLE = f'{{"trace_id": "{TOKEN}", "traceEvents": [{{"ph": "X"}}], "traceName": "x"}}'
+DEAD = ProcessId(4194303, 1)
+
+
+class Scene:
+    """The state that a killed daemon has left, and the folder that its target wrote to."""
+
+    def __init__(self, root: Path) -> None:
+        self.state, self.traces = root / "second", root / "traces"
+        self.state.mkdir()
+        self.traces.mkdir()
+        self.journal = Journal(self.state / "journal")
+        self.file = self.traces / NAME
+        Leftovers(self.state).add(Leftover(DEAD.pid, DEAD.start_ticks, os.geteuid(), str(self.traces), NAME, 0.0))
+
+    async def swept(self) -> None:
+        """A daemon begins, and has swept what it does not need."""
+        leases = LeaseKeeper(DeathWatch(ProcessTable()))
+        source = KinetoSource(None, abstract=False, state_dir=self.state, leases=leases)
+        await source.open()
+        try:
+            await eventually(lambda: source.statistics()["leftovers"] == 0)
+        finally:
+            await source.close()
+            await leases.close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.mark.parametrize("part", [False, True], ids=["before", "during the copy"])
+async def test_it_is_taken_and_only_then_removed(scene: Scene, part: bool) -> None:
+    scene.file.write_text(WHOLE)
+    directory = scene.journal.directory("c1", DEAD)
+    if part:
+        note(directory, whole=True)
+        (directory / "trace.json.part").write_text(WHOLE[:20])
+    await scene.swept()
+    assert not scene.file.exists()
+    assert (directory / "trace.json").read_text() == WHOLE
+    assert scene.journal.unfinished("c1", DEAD) == [RawFile(str(directory / "trace.json"), "chrome")]
+    assert scene.journal.whole("c1", DEAD)
+
+
+async def test_it_is_swept_where_no_capture_waits_for_it(scene: Scene) -> None:
+    scene.file.write_text(WHOLE)
+    await scene.swept()
+    assert not scene.file.exists()
+    assert scene.journal.survivors() == []
+
+
+async def test_what_was_taken_is_not_taken_again(scene: Scene) -> None:
+    """The daemon was killed between the copy and the removal, or the record."""
+    scene.file.write_text(WHOLE)
+    directory = scene.journal.directory("c1", DEAD)
+    (directory / "trace.json").write_text("taken")
+    await scene.swept()
+    assert (directory / "trace.json").read_text() == "taken"
+
+
+@pytest.mark.parametrize(
+    "content", ['{"trace_id": "0123456789", "traceEvents": []}', None], ids=["another's trace", "a link"]
+)
+async def test_what_would_be_refused_is_not_taken(scene: Scene, content: str | None) -> None:
+    if content is None:
+        scene.file.symlink_to("/etc/passwd")
+    else:
+        scene.file.write_text(content)
+    directory = scene.journal.directory("c1", DEAD)
+    await scene.swept()
+    assert list(directory.iterdir()) == []
+
+
+async def test_one_that_is_cut_off_says_so(scene: Scene) -> None:
+    scene.file.write_text(WHOLE[:-20])
+    scene.journal.directory("c1", DEAD)
+    await scene.swept()
+    assert scene.journal.unfinished("c1", DEAD)
+    assert not scene.journal.whole("c1", DEAD)
