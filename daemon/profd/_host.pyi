@@ -22,9 +22,21 @@ class DatagramDrain:
     """
 
     def __init__(
-        self, *, datagram_bytes: int, queued: int, of_process: int, of_user: int, processes: int, users: int
+        self,
+        *,
+        datagram_bytes: int,
+        queued: int,
+        of_process: int,
+        of_user: int,
+        processes: int,
+        users: int,
+        interrupts: bool = False,
     ) -> None:
-        """`datagram_bytes`: one byte more than that is read of each; the rest as for `Shares`."""
+        """`datagram_bytes`: one byte more than that is read of each; the rest as for `Shares`.
+
+        `interrupts`: descriptors may come with datagrams (passed.py), and a socket that lingers among them makes who
+        drops it wait: a timer's signal (SIGRTMAX - 2, which is handled and does nothing) ends that.
+        """
     def run(self, sockets: list[int]) -> None:
         """Receive until `stop`. RuntimeError if a descriptor is no socket."""
     def take(self, about: int) -> list[tuple[int, bytes, int, int, int, int, bool, bool, bytes | str | None]]:
@@ -40,7 +52,10 @@ class DatagramDrain:
     def changed(self) -> None:
         """A descriptor among those of `run` is another socket now."""
     def counts(self) -> dict[str, int]:
-        """Datagrams dropped: `flood` beyond their sender's share, `backlog` because the queue was full."""
+        """Datagrams dropped: `flood` beyond their sender's share, `backlog` because the queue was full.
+
+        `waits`: how often what came with them was waited for, and was ended.
+        """
 
 def ask(requests: list[tuple[int, str, int]], seconds: float) -> tuple[int, list[bytes | int]]:
     """Have files, links and directories read by a process that is given up when it waits for longer than that.
@@ -95,6 +110,15 @@ class Door:
 
     def refuse(self) -> None:
         """Accept no more; connections go on."""
+
+    def who(self, connection: int) -> tuple[int, bool]:
+        """The uid at the other end, by the kernel, and whether no limit holds for it. Raises OSError."""
+
+    def take(self, connection: int, uid: int, free: bool) -> None:
+        """Carry a connection that was accepted elsewhere, or what stands for it; the descriptor is the door's then.
+
+        Raises OSError: it is still the caller's.
+        """
 
     def close(self, seconds: float) -> None:
         """Carry what is on its way for so long at most, then end every connection and the thread. Waits for it."""

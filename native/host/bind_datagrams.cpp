@@ -42,6 +42,7 @@ nb::dict counts(Drain& drain) {
   nb::dict result;
   result["flood"] = counts.flood;
   result["backlog"] = counts.backlog;
+  result["waits"] = counts.waits;
   return result;
 }
 
@@ -60,10 +61,11 @@ void bind_datagrams(nb::module_& m) {
       .def(
           "__init__",
           [](Drain* self, std::size_t datagram_bytes, std::size_t queued, std::uint32_t of_process,
-             std::uint32_t of_user, std::size_t processes, std::size_t users) {
-            new (self) Drain(datagram_bytes, queued, {of_process, of_user, processes, users});
+             std::uint32_t of_user, std::size_t processes, std::size_t users, bool interrupts) {
+            new (self) Drain(datagram_bytes, queued, {of_process, of_user, processes, users}, interrupts);
           },
-          nb::kw_only(), "datagram_bytes"_a, "queued"_a, "of_process"_a, "of_user"_a, "processes"_a, "users"_a)
+          nb::kw_only(), "datagram_bytes"_a, "queued"_a, "of_process"_a, "of_user"_a, "processes"_a, "users"_a,
+          "interrupts"_a = false)
       .def("run", &Drain::run, "sockets"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("take", &take, "about"_a)
       .def("stop", &Drain::stop)

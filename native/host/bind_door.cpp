@@ -60,6 +60,20 @@ void listen(Door& self, int fd) {
   self.listen(own);
 }
 
+nb::tuple who(const Door& self, int fd) {
+  try {
+    const Peer peer = self.who(fd);
+    return nb::make_tuple(peer.uid, peer.free);
+  } catch (const std::system_error& error) {
+    raise_os_error(error.code().value());
+  }
+}
+
+void take(Door& self, int fd, uid_t uid, bool free) {
+  if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) < 0) raise_os_error(errno);
+  self.take(fd, {uid, free});
+}
+
 nb::dict counts(const Door& self) {
   const DoorCounts& counts = self.counts();
   nb::dict result;
@@ -107,6 +121,8 @@ void bind_door(nb::module_& m) {
       .def("__init__", &open, "server"_a, "limits"_a, "user_refusal"_a, "host_refusal"_a)
       .def("listen", &listen, "listener"_a)
       .def("refuse", &Door::refuse)
+      .def("who", &who, "connection"_a)
+      .def("take", &take, "connection"_a, "uid"_a, "free"_a)
       .def("close", &Door::close, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("counts", &counts);
   nb::class_<FrameReader>(m, "FrameReader").def(nb::init<>()).def("feed", &FrameReader::feed, "piece"_a);

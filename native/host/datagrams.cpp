@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "datagram_batch.h"
+#include "interrupts.h"
 
 namespace profd::host {
 namespace {
@@ -50,20 +51,21 @@ std::int64_t monotonic_ns() {
 
 }  // namespace
 
-Drain::Drain(std::size_t datagram_bytes, std::size_t queued, const ShareLimits& shares)
-    : datagram_bytes_(datagram_bytes), shares_(shares), wake_(event()), queue_(queued) {}
+Drain::Drain(std::size_t datagram_bytes, std::size_t queued, const ShareLimits& shares, bool interrupts)
+    : datagram_bytes_(datagram_bytes), interrupts_(interrupts), shares_(shares), wake_(event()), queue_(queued) {}
 
 Drain::~Drain() { ::close(wake_); }
 
 void Drain::run(const std::vector<int>& sockets) {
   DatagramBatch batch(datagram_bytes_);
+  Interrupts interrupts(interrupts_);
   // poll and not epoll: a descriptor that is another socket now needs no registration.
   std::vector<pollfd> waited{{wake_, POLLIN, 0}};
   for (const int socket : sockets) waited.push_back({socket, POLLIN, 0});
   ask_for_short_slices();
   while (!stopping_.load(std::memory_order_acquire)) {
     std::size_t received = 0;
-    for (const int socket : sockets) received += receive(socket, batch);
+    for (const int socket : sockets) received += receive(socket, batch, interrupts);
     // To sleep, and not to look again and again: where processors are busy, whoever slept runs sooner.
     if (received > 0 || ::poll(waited.data(), waited.size(), -1) <= 0) continue;
     std::uint64_t ignored;
@@ -71,13 +73,17 @@ void Drain::run(const std::vector<int>& sockets) {
   }
 }
 
-std::size_t Drain::receive(int socket, DatagramBatch& batch) {
-  const std::size_t count = batch.receive(socket);
+std::size_t Drain::receive(int socket, DatagramBatch& batch, Interrupts& interrupts) {
+  interrupts.begin();
+  const std::size_t count = batch.receive(socket);  // all that lies there, and then one wait for what came with it
+  const bool waited = interrupts.end();
   if (count == 0) return 0;
+  bool attached = false;
   const std::int64_t now_ns = monotonic_ns();
   std::vector<Datagram> kept;
   for (std::size_t index = 0; index < count; ++index) {
     Datagram datagram = batch.sender(index);
+    attached |= datagram.attached;
     if (shares_.beyond(datagram.pid, datagram.uid, now_ns)) continue;
     datagram.socket = socket;
     batch.complete(index, datagram);
@@ -85,6 +91,7 @@ std::size_t Drain::receive(int socket, DatagramBatch& batch) {
   }
   std::lock_guard lock(mutex_);
   counts_.flood += count - kept.size();
+  counts_.waits += waited && attached;
   if (kept.empty()) return count;
   if (queue_.empty()) filled_.notify_one();
   for (Datagram& datagram : kept) counts_.backlog += queue_.push(std::move(datagram));

@@ -14,17 +14,20 @@
 namespace profd::host {
 
 class DatagramBatch;
+class Interrupts;
 
 struct DrainCounts {
   std::uint64_t flood = 0;    // beyond their sender's share
   std::uint64_t backlog = 0;  // the queue for Python was full
+  std::uint64_t waits = 0;    // for what came with datagrams, that were ended
 };
 
 // Keeps the kernel's queue of datagram sockets empty, which holds ten datagrams of all senders together: one thread does
 // nothing but `run`, another one `take`. What is beyond its sender's share is dropped here, the rest waits in a FairQueue.
 class Drain {
  public:
-  Drain(std::size_t datagram_bytes, std::size_t queued, const ShareLimits& shares);
+  // `interrupts`: descriptors may come (Linux before 6.16), and nothing that was passed is to hold up the drain.
+  Drain(std::size_t datagram_bytes, std::size_t queued, const ShareLimits& shares, bool interrupts = false);
   ~Drain();
   Drain(const Drain&) = delete;
   Drain& operator=(const Drain&) = delete;
@@ -39,10 +42,11 @@ class Drain {
   DrainCounts counts();
 
  private:
-  std::size_t receive(int socket, DatagramBatch& batch);
+  std::size_t receive(int socket, DatagramBatch& batch, Interrupts& interrupts);
   void wake();
 
   const std::size_t datagram_bytes_;
+  const bool interrupts_;
   Shares shares_;  // of the thread that runs
   const int wake_;
   std::atomic<bool> stopping_{false};

@@ -134,6 +134,23 @@ void Door::refuse() {
   ::eventfd_write(wake_, 1);
 }
 
+Peer Door::who(int connection) const {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0) throw failed("SO_PEERCRED");
+  return {peer.uid, is_free(connection, peer)};
+}
+
+void Door::take(int connection, Peer peer) {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable() || asked_close_) {
+    ::close(connection);
+    return;
+  }
+  asked_take_.emplace_back(connection, peer);
+  ::eventfd_write(wake_, 1);
+}
+
 void Door::close(double linger) {
   {
     const std::lock_guard lock(mutex_);
@@ -158,6 +175,7 @@ bool Door::heed() {
     asked_refuse_ = asked_close_;
     watch_listener(true);
   }
+  for (const auto& [fd, peer] : std::exchange(asked_take_, {})) admit(fd, peer);
   closing_ = asked_close_;
   end_at_ = close_at_;
   return !closing_ || (!connections_.empty() && Clock::now() < end_at_);
@@ -237,16 +255,16 @@ void Door::accept_some() {
     ucred peer{};
     socklen_t size = sizeof peer;
     if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
-      admit(fd, peer);
+      admit(fd, {peer.uid, is_free(fd, peer)});
     } else {
       ::close(fd);
     }
   }
 }
 
-void Door::admit(int fd, const ucred& peer) {
+void Door::admit(int fd, Peer peer) {
   const Time now = Clock::now();
-  User& user = user_of(peer.uid, is_free(fd, peer), now);
+  User& user = user_of(peer.uid, peer.free, now);
   const Why why = why_not(user);
   if (why != Why::NONE) {
     counts_.refused_uid = peer.uid;

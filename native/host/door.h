@@ -19,6 +19,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "door_connection.h"
@@ -56,6 +57,11 @@ struct User {
   bool queued = false, in_line = false;
 };
 
+struct Peer {
+  uid_t uid;
+  bool free;  // who runs the host, or this daemon
+};
+
 class Door {
  public:
   // `server`: the path of gRPC's socket. `refusals`: header blocks (HPACK) for calls of connections beyond a user's
@@ -67,6 +73,10 @@ class Door {
   void listen(int listener);
   // Accept no more; connections go on.
   void refuse();
+  // Who a connection is, by the kernel, and whether no limit holds for them. Throws std::system_error. In any thread.
+  Peer who(int connection) const;
+  // Carry a connection that was accepted elsewhere, or what stands for it, for this peer; the descriptor becomes ours.
+  void take(int connection, Peer peer);
   // Carry what is on its way for so long at most, then end every connection and the thread. Waits for it.
   void close(double seconds);
 
@@ -79,7 +89,7 @@ class Door {
 
   void take_events();
   void accept_some();
-  void admit(int fd, const ucred& peer);
+  void admit(int fd, Peer peer);
   Why why_not(const User& user) const;
   void watch_listener(bool on);
   bool is_free(int fd, const ucred& peer) const;
@@ -129,6 +139,7 @@ class Door {
 
   std::mutex mutex_;
   int asked_listener_ = -1;
+  std::vector<std::pair<int, Peer>> asked_take_;
   bool asked_refuse_ = false, asked_close_ = false;
   Time close_at_{};
   std::thread thread_;

@@ -5,21 +5,29 @@
 // when it does not answer, and its agents come back.
 //
 // Descriptor 0 is the daemon's (SEQPACKET). First comes the filter of its system calls, then, a byte each:
-//   c  and two descriptors: a connection, and the end of a pair to relay it to
+//   c  and two descriptors: a connection of packets, and the end of a pair to relay it to
+//   s  and two: one of bytes
 //   d  and one: to be closed, with whatever is queued in it
-//   p  answered with p once nothing is left to be done
+//   g  the daemon has closed its copies of what came before
+//   p  answered once nothing is left to be done: with b while there are connections, else with p
+// What came with descriptors is done when the next word has come, whichever: only then are our copies the last.
 // Its end is ours. Nothing else is opened, and nothing that is read is understood.
+//
+// A timer's signal ends waits for sockets that linger after a millisecond; those for files it does not end.
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "confine.h"
 #include "relay.h"
+#include "stream.h"
 
 namespace profd::porter {
 namespace {
@@ -30,6 +38,7 @@ constexpr int kEvents = 64;
 constexpr std::uint32_t kControlEvent = kRelaysMax;
 constexpr long kFilterBytesMax = 4096;
 constexpr int kSent = 2;  // descriptors of one message
+constexpr suseconds_t kLingerUs = 1000;
 
 Relay g_relays[kRelaysMax];
 int g_free[kRelaysMax];
@@ -39,6 +48,13 @@ int g_queue[kRelaysMax];  // a ring
 int g_queue_begin = 0, g_queue_count = 0;
 int g_epoll = -1;
 int g_asked = 0;  // how often whether we answer
+
+// The last word with descriptors: the daemon may still have its copies.
+struct Word {
+  char word = 0;
+  std::size_t count = 0;
+  int fds[kSent];
+} g_held;
 
 void enqueue(int at) {
   Relay& relay = g_relays[at];
@@ -66,7 +82,7 @@ void end(int at) {
   ::close(connection);  // which may wait for what is queued in it
 }
 
-void begin(int connection, int pair) {
+void begin(int connection, int pair, bool stream) {
   if (g_free_count == 0 && g_used == kRelaysMax) {
     ::close(pair);
     ::close(connection);
@@ -75,12 +91,32 @@ void begin(int connection, int pair) {
   const int at = g_free_count > 0 ? g_free[--g_free_count] : g_used++;
   g_relays[at].connection = connection;
   g_relays[at].pair = pair;
+  g_relays[at].stream = stream;
   constexpr std::uint32_t kAny = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   if (!watch(connection, kAny, at) || !watch(pair, kAny, at)) {
     end(at);
     return;
   }
   enqueue(at);
+}
+
+Next step_any(Relay& relay) { return relay.stream ? step_stream(relay) : step(relay); }
+
+// What the daemon has written last goes to the callers that have room for it.
+[[noreturn]] void leave() {
+  for (int at = 0; at < g_used; ++at) {
+    if (g_relays[at].stream) step_any(g_relays[at]);
+  }
+  ::_exit(0);
+}
+
+void do_held() {
+  if ((g_held.word == 'c' || g_held.word == 's') && g_held.count == kSent) {
+    begin(g_held.fds[0], g_held.fds[1], g_held.word == 's');
+  } else {
+    while (g_held.count > 0) ::close(g_held.fds[--g_held.count]);
+  }
+  g_held.count = 0;
 }
 
 // One message of the daemon. False: there is none.
@@ -95,20 +131,15 @@ bool listen_once() {
   message.msg_controllen = sizeof control;
   const ssize_t bytes = ::recvmsg(kControl, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (bytes <= 0) ::_exit(0);  // the daemon wants us no more, or is gone
-  int fds[kSent];
-  std::size_t count = 0;
+  if (bytes <= 0) leave();  // the daemon wants us no more, or is gone
+  if (g_held.count > 0) do_held();
+  g_held.word = word;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    std::memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+    g_held.count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    std::memcpy(g_held.fds, CMSG_DATA(header), g_held.count * sizeof(int));
   }
   if (word == 'p') ++g_asked;
-  if (word == 'c' && count == kSent) {
-    begin(fds[0], fds[1]);
-  } else {
-    while (count > 0) ::close(fds[--count]);
-  }
   return true;
 }
 
@@ -117,7 +148,7 @@ void work_once() {
   g_queue_begin = (g_queue_begin + 1) % kRelaysMax;
   --g_queue_count;
   g_relays[at].queued = false;
-  switch (step(g_relays[at])) {
+  switch (step_any(g_relays[at])) {
     case Next::Wait:
       break;
     case Next::Again:
@@ -130,13 +161,22 @@ void work_once() {
 }
 
 void answer() {
-  for (; g_asked > 0; --g_asked) ::send(kControl, "p", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const char* const said = g_used > g_free_count ? "b" : "p";
+  for (; g_asked > 0; --g_asked) ::send(kControl, said, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void interrupted(int) {}
+
+void interrupt_waits(bool on) {
+  const itimerval times{{0, on ? kLingerUs : 0}, {0, on ? kLingerUs : 0}};
+  ::setitimer(ITIMER_REAL, &times, nullptr);
 }
 
 [[noreturn]] void serve() {
   epoll_event events[kEvents];
   for (;;) {
     const int count = ::epoll_wait(g_epoll, events, kEvents, g_queue_count > 0 ? 0 : -1);
+    interrupt_waits(true);
     bool said = false;
     for (int at = 0; at < count; ++at) {
       if (events[at].data.u32 == kControlEvent) {
@@ -149,6 +189,7 @@ void answer() {
     for (int left = kBatch; said && left > 0 && listen_once(); --left) {
     }
     if (g_queue_count == 0) answer();  // behind what was to be done before it was asked: that may have waited
+    interrupt_waits(false);
   }
 }
 
@@ -163,6 +204,10 @@ int main(int count, char** words) {
   const ssize_t bytes = ::recv(kControl, filter, sizeof filter, 0);
   g_epoll = ::epoll_create1(EPOLL_CLOEXEC);
   if (bytes <= 0 || g_epoll < 0 || !watch(kControl, EPOLLIN, kControlEvent)) return 4;
+  struct sigaction action {};
+  action.sa_handler = interrupted;
+  action.sa_flags = SA_RESTART;
+  if (::sigaction(SIGALRM, &action, nullptr) != 0) return 4;
   if (!filter_calls(filter, bytes - bytes % 8)) return 5;
   serve();
 }

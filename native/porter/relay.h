@@ -27,6 +27,8 @@ struct Relay {
   int pair = -1;        // the daemon's
   int last_words = -1;  // packets that may still go up, once the daemon wants no more; -1: it does
   bool queued = false;
+  bool stream = false;  // of bytes (stream.h), and these directions of it have ended
+  bool up_over = false, down_over = false;
 };
 
 enum class Next { Wait, Again, Over };

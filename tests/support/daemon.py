@@ -16,11 +16,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import pytest
@@ -116,21 +116,30 @@ class RunningDaemon:
         self._channels.clear()
 
 
+PROGRAM: Final = ("-m", "profd.main")
+
+# As on a kernel without SO_PASSRIGHTS (before 6.16): there is no such option.
+ON_AN_OLD_KERNEL: Final = (
+    "-c",
+    "import sys; from profd import main, passed; passed._SO_PASSRIGHTS = 1 << 20; main.main()",
+)
+
+
 def start_daemon(
     directory: Path,
     *flags: str,
     environ: Mapping[str, str] | None = None,
     user: bool = True,
-    module: str = "profd.main",
+    program: Sequence[str] = PROGRAM,
 ) -> RunningDaemon:
-    """A daemon in this directory (again, after a `kill`); returns when it is ready.
+    """A daemon in this directory (again, after a `kill`); returns when it is ready. `program`: what Python runs.
 
     Skips the test of one for all users (not `user`) where there can be none. Raises AssertionError with its log when
     it ends instead.
     """
     if not user and (why := readable.why_not()):
         pytest.skip(why)
-    command = [sys.executable, "-m", module, "--state-dir", str(directory / "state")]
+    command = [sys.executable, *program, "--state-dir", str(directory / "state")]
     command += ["--socket", str(directory / "profd.sock"), "--metrics", "off", "--no-kineto-abstract"]
     command = [*command, "--user"] if user else readable.command(*command)
     notify = directory / "notify"
@@ -155,14 +164,14 @@ def start_daemon(
 
 @contextmanager
 def running_daemon(
-    *flags: str, environ: Mapping[str, str] | None = None, user: bool = True, module: str = "profd.main"
+    *flags: str, environ: Mapping[str, str] | None = None, user: bool = True, program: Sequence[str] = PROGRAM
 ) -> Iterator[RunningDaemon]:
     """A daemon in a fresh directory, both gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))  # socket paths hold 107 bytes
     if not user:
         directory.chmod(0o755)  # everybody may connect
     try:
-        daemon = start_daemon(directory, *flags, environ=environ, user=user, module=module)
+        daemon = start_daemon(directory, *flags, environ=environ, user=user, program=program)
         try:
             yield daemon
         except BaseException as error:

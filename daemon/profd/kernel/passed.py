@@ -13,3 +13,13 @@ def take_none(sock: socket.socket) -> None:
     """Refuse them at the sender (EPERM), also for what a listening socket will accept. Older kernels let them come."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+
+
+def may_come() -> bool:
+    """Whether they come all the same: then others read and close what they may lie in (agents/porters.py)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+        except OSError:
+            return True
+    return False

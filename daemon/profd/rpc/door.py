@@ -17,9 +17,11 @@ from typing import Final
 
 from profd import limits
 from profd._host import Door
+from profd.attached.agents.porters import Porters
 from profd.fairness.rare_line import RareLine
 from profd.fairness.shares import Refused
 from profd.kernel import nobody
+from profd.rpc.carried import CarriedAccept
 from profd.rpc.errors import METADATA_KEY, detail, status_code
 
 _DESCRIPTORS: Final = 3  # of a connection: the client's, ours to gRPC, gRPC's
@@ -74,8 +76,10 @@ class Counts:
 class Entrance:
     """The door to a gRPC server, and what it says to whom it turns away."""
 
-    def __init__(self, server: str, bounds: Limits | None = None, admin_group: str = "") -> None:
-        """`server`: path of gRPC's socket. Raises OSError."""
+    def __init__(
+        self, server: str, bounds: Limits | None = None, admin_group: str = "", porters: Porters | None = None
+    ) -> None:
+        """`server`: path of gRPC's socket; `porters`: they read the connections of others. Raises OSError."""
         bounds = bounds or Limits(host=min(limits.CONNECTIONS_MAX, _descriptors() // (2 * _DESCRIPTORS)))
         bounds = replace(bounds, admins=_gid(admin_group))
         self._door = Door(
@@ -84,16 +88,22 @@ class Entrance:
             refusal(bounds.each, "of one user"),
             refusal(bounds.host, "of this host"),
         )
+        self._carried = CarriedAccept(self._door, porters) if porters is not None else None
         self._told = 0
         self._refused = RareLine(log, "connections refused")
 
     def listen(self, listener: socket.socket) -> None:
         """Accept on this one from now on; it is closed here."""
+        if self._carried is not None:
+            self._carried.listen(listener)
+            return
         with listener:
             self._door.listen(listener.fileno())
 
     def refuse(self) -> None:
         """Accept no more."""
+        if self._carried is not None:
+            self._carried.refuse()
         self._door.refuse()
 
     def close(self, seconds: float) -> None:

@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from profd.attached.agents.porters import Porters
 from profd.errors import BadInput
 from profd.host.instance import remove_socket
 from profd.kernel import passed
@@ -46,16 +47,23 @@ class RpcServer:
     """Serves a set of servicers on one Unix socket."""
 
     def __init__(
-        self, path: Path, guard: Guard, servicers: Mapping[str, tuple[Add, Any]], admin_group: str = ""
+        self,
+        path: Path,
+        guard: Guard,
+        servicers: Mapping[str, tuple[Add, Any]],
+        admin_group: str = "",
+        porters: Porters | None = None,
     ) -> None:
         """`servicers`: full service name -> (generated add function, servicer).
 
-        The door does not limit members of `admin_group`.
+        The door does not limit members of `admin_group`. `porters` read connections where descriptors may be passed
+        over them, and outlive this server.
         """
         self.path = path
         self.guard = guard
         self._servicers = servicers
         self._admin_group = admin_group
+        self._porters = porters
         self._names = tuple(servicers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # behind a version check
         self._server: grpc.aio.Server | None = None
@@ -113,7 +121,7 @@ class RpcServer:
                 raise
         for service in ("", *self._names):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        return Entrance(f"/proc/self/fd/{self._private}", admin_group=self._admin_group)
+        return Entrance(f"/proc/self/fd/{self._private}", admin_group=self._admin_group, porters=self._porters)
 
     def _built(self) -> grpc.aio.Server:
         # Without maximum_concurrent_rpcs, which counts everybody's calls together: the guard admits them.

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
+from profd.attached.agents.porters import Porters
 from profd.attached.agents.registry import Registry
 from profd.attached.agents.server import AgentServer
 from profd.attached.ingest.intake import Ingest
@@ -98,9 +99,10 @@ class Daemon:
         self._tokens = Tokens()
         self._sockets = SocketFiles()
         self._nvml = Nvml()
-        self._agents = Registry(
-            only_uid=os.geteuid() if config.user else None, change_identity=os.geteuid() == 0 and not config.user
-        )
+        self._porters = Porters(change_identity=os.geteuid() == 0 and not config.user)
+        # Who reads connections of callers: it costs a process of each, so only where something may be passed there.
+        self._carriers = self._porters if passed.may_come() else None
+        self._agents = Registry(only_uid=os.geteuid() if config.user else None, porters=self._porters)
         self._table = ProcessTable(labelled=self._agents.labelled)
         looks = LookAhead(self._table.get)
         self._closing.callback(looks.close)
@@ -130,6 +132,7 @@ class Daemon:
         self._listen_to_signals()
         self._claim()
         self._closing.callback(self._notifier.close)
+        self._closing.callback(self._porters.close)  # the last: they have what callers are told
         await asyncio.to_thread(errands.open)
         self._closing.push_async_callback(asyncio.to_thread, errands.close)
         self._audit_log = AuditLog(config.state_dir / "audit.jsonl", copier=copier(config.audit_copy))
@@ -226,7 +229,7 @@ class Daemon:
         return store
 
     def _own_pids(self) -> list[int]:
-        return [os.getpid(), *self._pool.pids, *self._streamers.pids, *self._agents.porters.pids]
+        return [os.getpid(), *self._pool.pids, *self._streamers.pids, *self._porters.pids]
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
@@ -305,7 +308,7 @@ class Daemon:
 
     async def _serve_calls(self) -> RpcServer:
         guard = Guard(self._tokens, self._audit, self._metrics, self._streamers.payer)
-        server = RpcServer(self._config.socket, guard, self._servicers(), self._config.admin_group)
+        server = RpcServer(self._config.socket, guard, self._servicers(), self._config.admin_group, self._carriers)
         self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
         path = self._config.socket
 
@@ -367,6 +370,7 @@ class Daemon:
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
             on_refused=lambda kind: self._metrics.refusals.labels(kind).inc(),
             payer=self._streamers.payer,
+            closing=self._carriers,
         )
         self._keep_listening("control", config.control, server)
 

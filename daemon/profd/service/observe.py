@@ -175,6 +175,11 @@ def _kineto(counts: dict[str, int]) -> Iterable[Metric]:
         if name == "answered" or name.startswith("dropped."):
             datagrams.add_metric([name.removeprefix("dropped.")], count)
     yield datagrams
+    yield CounterMetricFamily(
+        "profd_kineto_waits",
+        "Waits for what was passed with datagrams, that were ended (Linux before 6.16).",
+        value=counts.get("waits", 0),
+    )
     yield CounterMetricFamily("profd_kineto_configs", "Configs that were handed out.", value=counts.get("configs", 0))
     processes = counts.get("processes", 0)
     yield GaugeMetricFamily("profd_kineto_processes", "Processes that are registered.", value=processes)

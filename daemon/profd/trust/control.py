@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from profd import __version__
 from profd.fairness.rates import Rate, Rates
@@ -34,6 +34,7 @@ from profd.trust.identify import Silent, peer, peer_process
 from profd.trust.token import Tokens
 
 _ACCEPT_BATCH: Final = 64  # per wake-up, so that a flood of connections cannot hold the loop
+_PAUSE_SECONDS: Final = 0.1  # while nobody closes what is to be closed
 _CONNECTIONS: Final = Share(
     *("tokens", "requests for a token", CONTROL_CONNECTIONS_PER_UID_MAX, CONTROL_CONNECTIONS_MAX),
     reserved=CONTROL_CONNECTIONS_RESERVED,
@@ -42,6 +43,16 @@ _CONNECTIONS: Final = Share(
 _RATE: Final = Rate("token_rate", "requests for a token", CONTROL_CONNECTIONS_PER_SECOND, CONTROL_CONNECTIONS_BURST)
 
 log = logging.getLogger("profd.trust")
+
+
+class Closing(Protocol):
+    """Closes sockets in which descriptors may lie that were passed: who closes these may wait."""
+
+    def drop(self, connection: socket.socket, /) -> None:
+        """Have it closed."""
+
+    def drop_again(self) -> bool:
+        """Whether there is room for more."""
 
 
 class ControlServer:
@@ -57,8 +68,12 @@ class ControlServer:
         on_denied: Callable[[Caller, str], None] = lambda caller, why: None,
         on_refused: Callable[[str], None] = lambda kind: None,
         payer: Callable[[int, int], int] = lambda uid, pid: uid,
+        closing: Closing | None = None,
     ) -> None:
-        """`payer`: whose share a process of this uid and pid uses up."""
+        """`payer`: whose share a process of this uid and pid uses up. `closing`: None where nobody can pass anything.
+
+        Nothing is ever read here; to answer drops nothing.
+        """
         self._listener = listener
         self._tokens = tokens
         self._grpc_path = grpc_path
@@ -67,6 +82,8 @@ class ControlServer:
         self._on_denied = on_denied
         self._on_refused = on_refused
         self._payer = payer
+        self._closing = closing
+        self._resume: asyncio.TimerHandle | None = None
         self._waiting = Shares(_CONNECTIONS)  # for a name
         self._rate = Rates(_RATE)
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
@@ -75,20 +92,34 @@ class ControlServer:
     def open(self) -> None:
         """Start serving on the running loop."""
         self._listener.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+        self._watch()
 
     def close(self) -> None:
         """Stop serving and close the socket; its file stays for whoever bound it."""
-        asyncio.get_running_loop().remove_reader(self._listener.fileno())
-        self._listener.close()
+        self._leave()
         self._names.shutdown(wait=False, cancel_futures=True)
 
     def listen_on(self, listener: socket.socket) -> None:
         """Accept on another bound, listening socket from now on: the file of the one before is gone."""
-        asyncio.get_running_loop().remove_reader(self._listener.fileno())
-        self._listener.close()
+        self._leave()
         self._listener = listener
         self.open()
+
+    def _watch(self) -> None:
+        self._resume = None
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+
+    def _leave(self) -> None:
+        if self._resume is not None:
+            self._resume.cancel()
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        self._close(self._listener)  # those who wait there may have sent something already
+
+    def _close(self, sock: socket.socket) -> None:
+        if self._closing is not None:
+            self._closing.drop(sock)
+        else:
+            sock.close()
 
     def _accept(self) -> None:
         for _ in range(_ACCEPT_BATCH):
@@ -100,8 +131,14 @@ class ControlServer:
                 self._admit(connection)
             except Refused as error:
                 self._on_refused(error.kind)
-                with connection, suppress(OSError):
+                with suppress(OSError):
                     _tell(connection, {"error": str(error), "retry_s": error.retry_seconds, "version": __version__})
+                self._close(connection)
+            if self._closing is not None and not self._closing.drop_again():
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._listener.fileno())
+                self._resume = loop.call_later(_PAUSE_SECONDS, self._watch)
+                return
 
     def _admit(self, connection: socket.socket) -> None:
         """Have the peer identified. Raises Refused where its user asks too often, or too many wait for that."""
@@ -110,18 +147,18 @@ class ControlServer:
         self._rate.take(holder)
         held.enter_context(self._waiting.take(holder))
         future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
+        held.callback(self._close, connection)
         future.add_done_callback(lambda _done: held.close())
 
     def _identify(self, connection: socket.socket) -> None:
-        """In the names thread: one answer, then the end of the connection."""
-        with connection:
-            try:
-                _tell(connection, self._answer(peer(connection, self._admin_group)))
-            except Silent as error:
-                with suppress(OSError):
-                    _tell(connection, {"error": str(error), "version": __version__})
-            except OSError as error:
-                log.debug("a caller left", extra={"why": str(error)})
+        """In the names thread: one answer. The loop ends the connection."""
+        try:
+            _tell(connection, self._answer(peer(connection, self._admin_group)))
+        except Silent as error:
+            with suppress(OSError):
+                _tell(connection, {"error": str(error), "version": __version__})
+        except OSError as error:
+            log.debug("a caller left", extra={"why": str(error)})
 
     def _answer(self, caller: Caller) -> dict[str, Any]:
         if self._only_uid is not None and caller.uid not in (self._only_uid, 0):

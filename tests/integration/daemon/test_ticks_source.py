@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def daemon() -> Iterator[RunningDaemon]:
-    with running_daemon(environ={"TICKS_READINGS_MAX": str(MOST)}, module=MODULE) as running:
+    with running_daemon(environ={"TICKS_READINGS_MAX": str(MOST)}, program=("-m", MODULE)) as running:
         yield running
 
 
@@ -94,7 +94,7 @@ def test_a_daemon_that_is_killed_in_a_capture_leaves_what_had_been_read(daemon: 
     capture = Captures(daemon).recording(program)
     until(lambda: reads(daemon), "it reads")
     daemon.kill()
-    daemon.process = start_daemon(daemon.directory, module=MODULE).process
+    daemon.process = start_daemon(daemon.directory, program=("-m", MODULE)).process
     captures = Captures(daemon)
     [target] = captures.ended(capture).targets
     assert (target.state, target.reason) == (pb.STATE_FAILED, pb.REASON_DAEMON_RESTARTED)

@@ -1,4 +1,4 @@
-"""One porter process, from the daemon's side (`native/porter` is the other): it takes over connections of agents.
+"""One porter process, from the daemon's side (`native/porter` is the other): it takes over connections of a user.
 
 The daemon takes no descriptor that a target has passed but sealed memory, and never closes a socket in whose queue one
 may lie: both may wait for as long as its sender likes. docs/decisions/0013-porters.md.
@@ -67,6 +67,7 @@ class Porter:
         self._relays: set[Relay] = set()
         self._asked: asyncio.TimerHandle | None = None
         self._again = False
+        self._streams = False  # it may have some: only it knows
         self._idle: asyncio.TimerHandle | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         passed.take_none(self._control)
@@ -114,16 +115,36 @@ class Porter:
         except OSError:
             ours.close()
             raise
-        connection.close()
+        self._close(connection)
         self._relays.add(relay)
         self._stop_waiting()
         self.poke()
         return relay
 
+    def stream(self, connection: socket.socket) -> socket.socket:
+        """Hand over a connection of bytes, whose copy here is closed: our end of its relay, to be closed as any socket.
+
+        OSError, and the connection is still the caller's, if it is stuck.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        passed.take_none(ours)
+        ours.setblocking(False)
+        try:
+            with theirs:
+                self._send(b"s", connection, theirs)
+        except OSError:
+            ours.close()
+            raise
+        self._close(connection)
+        self._streams = True
+        self.poke()
+        self._wait_for_more()
+        return ours
+
     def drop(self, sock: socket.socket) -> None:
         """Have it close a socket, whose copy here is closed. OSError, and it is still the caller's, if it is stuck."""
         self._send(b"d", sock)
-        sock.close()
+        self._close(sock)
         self.poke()
         self._wait_for_more()
 
@@ -167,6 +188,12 @@ class Porter:
         fds = array.array("i", [sock.fileno() for sock in sockets])
         self._control.sendmsg([word], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)], socket.MSG_NOSIGNAL)
 
+    def _close(self, sock: socket.socket) -> None:
+        """Our copy of what it was sent, and say so: it keeps its own until it hears that, or anything else."""
+        sock.close()
+        with contextlib.suppress(OSError):  # full: something follows
+            self._control.send(b"g", socket.MSG_NOSIGNAL)
+
     def _hear(self) -> None:
         """It answers, or has ended."""
         try:
@@ -182,6 +209,8 @@ class Porter:
             self._asked = None
             if self._again:
                 self.poke()
+            else:  # nothing was handed over since it was asked
+                self._streams = said == b"b"
 
     def _silent(self) -> None:
         """It has not answered, or we have not read for long: then it has as much time again."""
@@ -192,7 +221,15 @@ class Porter:
     def _wait_for_more(self) -> None:
         if not self._relays and not self.dying:
             self._stop_waiting()
-            self._idle = asyncio.get_running_loop().call_later(PORTER_IDLE_SECONDS, self.end)
+            self._idle = asyncio.get_running_loop().call_later(PORTER_IDLE_SECONDS, self._idle_over)
+
+    def _idle_over(self) -> None:
+        """Nothing is relayed to us; of streams it was asked the last time that this passed, and is asked again."""
+        if self._streams:
+            self.poke()
+            self._wait_for_more()
+        else:
+            self.end()
 
     def _stop_waiting(self) -> None:
         if self._idle is not None:

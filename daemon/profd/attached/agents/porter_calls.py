@@ -18,6 +18,8 @@ _PLAIN: Final[dict[str, tuple[int | None, int | None]]] = {
     "sendmsg": (46, 211),
     "epoll_ctl": (233, 21),
     "close": (3, 57),
+    "shutdown": (48, 210),
+    "setitimer": (38, 103),
     "rt_sigreturn": (15, 139),
     "restart_syscall": (219, 128),
     "exit_group": (231, 94),

@@ -1,4 +1,4 @@
-"""All porters: one of each user whose agents are connected, and one that closes what nobody takes.
+"""All porters: one of each user who is connected, and one that closes what nobody takes.
 
 A user's descriptors hold up that user's own porter. It is killed when it does not answer, its agents connect again, and
 a new one takes them. One that cannot be killed yet (it waits for a file system) is left alone; there are few of these
@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import socket
 from collections import Counter, deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from profd.attached.agents.porter import Identity, Porter, Relay, end_all
 from profd.fairness.rare_line import RareLine
@@ -21,6 +22,7 @@ _SHARED: Final = -1  # of users beyond PORTERS_MAX
 _DROPPING: Final = -2  # takes no descriptors that were passed, and so can be killed at any time
 
 log = logging.getLogger("profd.agents")
+Carried = TypeVar("Carried")
 
 
 class NotCarried(Exception):
@@ -45,13 +47,20 @@ class Porters:
 
     def relay(self, uid: int, connection: socket.socket) -> Relay:
         """Have a connection of this user carried; its copy here is closed. NotCarried: it is still the caller's."""
+        return self._handed(uid, lambda porter: porter.relay(connection))
+
+    def stream(self, uid: int, connection: socket.socket) -> socket.socket:
+        """Have a caller's connection carried, as bytes: our end of that. NotCarried: it is still the caller's."""
+        return self._handed(uid, lambda porter: porter.stream(connection))
+
+    def _handed(self, uid: int, hand: Callable[[Porter], Carried]) -> Carried:
         key = self._key(uid)
         try:
             try:
-                return self._of(key).relay(connection)
+                return hand(self._of(key))
             except (BrokenPipeError, ConnectionResetError):  # it has ended, and nobody has seen that yet
                 self._replace(key)
-                return self._of(key).relay(connection)
+                return hand(self._of(key))
         except OSError as error:  # its queue is full, and it is killed if it stays so; or none can be started
             raise NotCarried from error
 

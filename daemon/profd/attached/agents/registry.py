@@ -82,9 +82,20 @@ class Registry:
     No connection is read or closed here: porters do that, which nobody waits for.
     """
 
-    def __init__(self, only_uid: int | None = None, *, change_identity: bool = False, share: Share = ATTACHED) -> None:
-        """`only_uid`: serve nobody else. `change_identity`: porters run as nobody's uid."""
-        self.porters = Porters(change_identity=change_identity)
+    def __init__(
+        self,
+        only_uid: int | None = None,
+        *,
+        change_identity: bool = False,
+        share: Share = ATTACHED,
+        porters: Porters | None = None,
+    ) -> None:
+        """`only_uid`: serve nobody else. `porters`: whoever has made them closes them, after this.
+
+        Else this has its own, as nobody's uid if they `change_identity`.
+        """
+        self.porters = porters or Porters(change_identity=change_identity)
+        self._owns_porters = porters is None
         self.on_orphan: Orphan = _let_go
         self.on_disarmed: Disarmed = lambda process, epoch: None
         self.on_greeted: Greeted = lambda process, incarnation: None
@@ -179,7 +190,8 @@ class Registry:
         for agent in list(self._agents.values()):
             agent.close()
             self.forget(agent, "")
-        self.porters.close()
+        if self._owns_porters:
+            self.porters.close()
 
     def _require_served(self, peer: Peer) -> None:
         if self._only_uid is not None and peer.uid != self._only_uid:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd import _host, limits
+from profd.fairness.rare_line import RareLine
+from profd.kernel import passed
 from profd.sources.kineto import wire
 from profd.sources.kineto.endpoints import Endpoint
 from profd.sources.kineto.registry import Drop, Peer, Pending, Registered, Registry
@@ -47,7 +49,9 @@ class SocketThread:
             of_user=limits.KINETO_DATAGRAMS_PER_UID_PER_SECOND_MAX,
             processes=limits.KINETO_SENDERS_TOLD_APART,
             users=limits.KINETO_USERS_TOLD_APART,
+            interrupts=passed.may_come(),
         )
+        self._passed = RareLine(log, "descriptors are passed to kineto's socket")
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._complained: set[tuple[int, str]] = set()
@@ -104,11 +108,13 @@ class SocketThread:
             return self._registry.withdraw(process, token)
 
     def counts(self) -> dict[str, int]:
-        """Datagrams since the start: `received`, `answered`, `configs`, and `dropped.<reason>`."""
+        """Datagrams since the start: `received`, `answered`, `configs`, `dropped.<reason>`; `waits` that were ended."""
         with self._lock:
             counts = self._counts.copy()
         for reason, dropped in self._drain.counts().items():
-            if dropped:
+            if dropped and reason == "waits":
+                counts[reason] = dropped
+            elif dropped:
                 counts["received"] += dropped
                 counts[f"dropped.{reason}"] += dropped
         return dict(counts)
@@ -189,6 +195,8 @@ class SocketThread:
 
     def _drop(self, datagram: _Datagram, reason: str) -> None:
         self._count(f"dropped.{reason}")
+        if datagram.attached:
+            self._passed.tell(datagram.uid, pid=datagram.pid)
         self._complain(datagram.pid, reason)
 
     def _answer(self, endpoint: Endpoint, peer: Peer, request: wire.Poll | wire.Context, sent_ns: int) -> None:

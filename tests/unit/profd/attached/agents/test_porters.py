@@ -91,36 +91,38 @@ async def served() -> AsyncIterator[Served]:
             found.server.close()
 
 
-async def test_who_passes_a_socket_that_lingers_holds_up_a_porter_and_nobody_else(served: Served) -> None:
+async def test_who_passes_a_socket_that_lingers_holds_up_nobody(served: Served) -> None:
     with lingering() as sock:
         fake = await served.attached()
-        [stuck] = served.porters
-        os.kill(stuck, signal.SIGSTOP)  # so that it has the last one, and not we
+        [porter] = served.porters
+        os.kill(porter, signal.SIGSTOP)  # so that it has the last one, and not we
         fake.send(Kind.CHANGED, 0, sock.fileno(), rank=1)
         sock.close()
-        os.kill(stuck, signal.SIGCONT)
+        os.kill(porter, signal.SIGCONT)
         await eventually(lambda: served.registry.counts["hostile"] == 1)
-        await eventually(lambda: stuck not in served.porters)
         again = await served.welcomed()
-        assert served.porters != [stuck]
+        assert served.porters == [porter]  # whose wait a signal has ended
         fake.close()
         again.close()
 
 
 async def test_what_waits_in_a_refused_connection_is_closed_elsewhere(served: Served) -> None:
-    with lingering() as sock:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        socket.send_fds(theirs, [b"x"], [sock.fileno()])
-        sock.close()
-        served.registry.refuse_silently(ours)
-        assert ours.fileno() < 0
-        [dropping] = served.porters
-        await eventually(lambda: served.porters == [])  # it was given up
-        await eventually(lambda: not os.path.exists(f"/proc/{dropping}"))
-        theirs.close()
+    with contextlib.ExitStack() as held:
+        for _ in range(3):
+            sock = held.enter_context(lingering())
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            held.enter_context(theirs)
+            socket.send_fds(theirs, [b"x"], [sock.fileno()])
+            sock.close()
+            served.registry.refuse_silently(ours)
+            assert ours.fileno() < 0
+            theirs.settimeout(LONG)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.to_thread(theirs.recv, 1) == b""  # it is closed, and the next one is, too
+        assert len(served.porters) == 1
 
 
-async def test_one_that_is_refused_holds_up_a_porter_and_nobody_else(served: Served) -> None:
+async def test_one_that_is_refused_holds_up_nobody(served: Served) -> None:
     served.registry._only_uid = os.getuid() + 1
     with lingering() as sock:
         fake = FakeAgent(served.path)
@@ -317,3 +319,128 @@ async def test_who_was_told_something_while_it_answered_is_asked_again(served: S
     await eventually(lambda: served.porters == [])  # given up, though there was an answer
     relay.close()
     theirs.close()
+
+
+@contextlib.contextmanager
+def streaming(served: Served, uid: int = 7) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A caller's end, and ours."""
+    theirs, connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours = served.registry.porters.stream(uid, connection)
+    assert connection.fileno() < 0
+    for sock in (theirs, ours):
+        sock.settimeout(LONG)
+    with theirs, ours:
+        yield theirs, ours
+
+
+def all_of(sock: socket.socket) -> bytes:
+    return b"".join(iter(lambda: sock.recv(1 << 16), b""))
+
+
+async def test_bytes_go_both_ways_and_each_way_ends_by_itself(served: Served) -> None:
+    data = os.urandom(3 * MiB + 7)
+    with streaming(served) as (theirs, ours):
+        for sender, reader in ((theirs, ours), (ours, theirs)):
+            reading = asyncio.create_task(asyncio.to_thread(all_of, reader))
+            await asyncio.to_thread(sender.sendall, data)  # more than there is room for: it waits for the reader
+            sender.shutdown(socket.SHUT_WR)
+            assert await reading == data
+
+
+async def test_who_does_not_read_is_waited_for_and_loses_nothing(served: Served) -> None:
+    with streaming(served) as (theirs, ours), streaming(served) as (other, its):
+        ours.setblocking(False)
+        sent = 0
+        while select.select([], [ours], [], 0.2)[1]:
+            sent += ours.send(bytes(MiB))
+        assert sent < 4 * MiB
+        its.sendall(b"others go on")
+        assert await asyncio.to_thread(other.recv, 100) == b"others go on"
+        ours.close()
+        assert len(await asyncio.to_thread(all_of, theirs)) == sent
+
+
+async def test_an_end_that_is_closed_is_closed_at_the_other(served: Served) -> None:
+    with streaming(served) as (theirs, ours):
+        theirs.close()
+        assert await asyncio.to_thread(ours.recv, 1) == b""
+        await eventually(lambda: bool(_events(ours) & select.POLLHUP))
+    with streaming(served) as (theirs, ours):
+        ours.close()
+        assert await asyncio.to_thread(theirs.recv, 1) == b""
+        await eventually(lambda: bool(_events(theirs) & select.POLLHUP))
+
+
+async def test_who_writes_to_somebody_who_reads_no_more_hears_of_it(served: Served) -> None:
+    with streaming(served) as (theirs, ours):
+        theirs.shutdown(socket.SHUT_RD)
+        ours.send(b"x")
+        await eventually(lambda: _is_broken(ours))
+        theirs.sendall(b"I write")
+        assert await asyncio.to_thread(ours.recv, 100) == b"I write"
+
+
+def _is_broken(sock: socket.socket) -> bool:
+    try:
+        sock.send(b"")
+    except BrokenPipeError:
+        return True
+    return False
+
+
+def _events(sock: socket.socket) -> int:
+    poll = select.poll()
+    poll.register(sock, 0)
+    return next((events for _, events in poll.poll(0)), 0)
+
+
+async def test_what_is_passed_with_bytes_is_dropped_by_the_porter(served: Served) -> None:
+    with lingering() as sock, streaming(served) as (theirs, ours):
+        [porter] = served.porters
+        os.kill(porter, signal.SIGSTOP)
+        socket.send_fds(theirs, [b"first"], [sock.fileno()])
+        theirs.send(b", second")
+        sock.close()
+        os.kill(porter, signal.SIGCONT)
+        said = b""
+        while len(said) < len(b"first, second"):
+            data, fds, *_ = await asyncio.to_thread(socket.recv_fds, ours, 100, 1)
+            assert fds == []
+            said += data
+        assert said == b"first, second"
+        assert served.porters == [porter]
+
+
+async def test_one_that_has_streams_is_needed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porter_module, "PORTER_IDLE_SECONDS", 0.01)
+    with streaming(served) as (theirs, ours):
+        [pid] = served.porters
+        porter = served.registry.porters._porters[7]
+        for _ in range(3):  # it is asked, and says so
+            before = porter._idle
+            await eventually(lambda before=before: porter._idle is not before)  # type: ignore[misc]
+        theirs.send(b"hello")
+        assert await asyncio.to_thread(ours.recv, 16) == b"hello"
+    await eventually(lambda: not served.porters)
+    await eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+async def test_it_closes_what_it_is_to_behind_us(served: Served) -> None:
+    """Were it first, our own close would be the last, and wait."""
+    reading, writing = os.pipe()
+    sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    socket.send_fds(theirs, [b"x"], [writing])
+    os.close(writing)
+    porter = served.registry.porters._of(-2)
+    porter._send(b"d", sock)
+    again, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    await asyncio.sleep(0)
+    while not Path(f"/proc/{porter.pid}/fdinfo/4").exists():  # it has a copy
+        await asyncio.sleep(0)
+    sock.close()
+    assert not select.select([reading], [], [], 0)[0]
+    porter.drop(again)
+    assert await asyncio.to_thread(os.read, reading, 1) == b""  # closed once it has heard of the next
+    for each in (theirs, other):
+        each.close()
+    os.close(reading)

@@ -25,6 +25,7 @@ from profd.sources.kineto.endpoints import SO_TIMESTAMPNS, AbstractEndpoint, Dir
 from profd.sources.kineto.socket_thread import SocketThread
 
 from tests.support.kineto_client import KinetoClient
+from tests.support.lingering import lingering
 from tests.support.waiting import until
 
 PATIENCE = 60.0
@@ -76,9 +77,17 @@ def endpoint(folder: Path) -> Iterator[DirectoryEndpoint]:
 
 
 @contextmanager
-def draining(*sockets: socket.socket, queued: int = 1000, of_process: int = 1000) -> Iterator[DatagramDrain]:
+def draining(
+    *sockets: socket.socket, queued: int = 1000, of_process: int = 1000, interrupts: bool = False
+) -> Iterator[DatagramDrain]:
     drain = DatagramDrain(
-        datagram_bytes=100, queued=queued, of_process=of_process, of_user=10_000, processes=100, users=100
+        datagram_bytes=100,
+        queued=queued,
+        of_process=of_process,
+        of_user=10_000,
+        processes=100,
+        users=100,
+        interrupts=interrupts,
     )
     thread = threading.Thread(target=drain.run, args=([sock.fileno() for sock in sockets],))
     thread.start()
@@ -135,6 +144,24 @@ def same_as_python(client: socket.socket, receiver: socket.socket, data: bytes) 
     assert tuple(sender) == expected[:4]
     assert (attached, truncated, address) == expected[5:]
     assert 0 <= sent_ns - expected[4] < PATIENCE * 10**9
+
+
+def test_sockets_that_linger_hold_up_nobody(endpoint, folder) -> None:
+    with contextlib.suppress(OSError):  # before Linux 6.16 they come
+        endpoint.socket.setsockopt(socket.SOL_SOCKET, 83, 1)
+    with ExitStack() as stack, KinetoClient(folder) as client:
+        for _ in range(4):
+            sock = stack.enter_context(lingering())
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()]))]
+            client.socket.sendmsg([b"x"], rights, 0, client.daemon)
+            sock.close()  # the last one lies in the endpoint's queue
+        client.socket.sendto(b"y", client.daemon)
+        with draining(endpoint.socket, interrupts=True) as drain:
+            got: list[tuple[bytes, bool]] = []
+            while len(got) < 5:
+                got += [(data, attached) for _, data, *_, attached, _, _ in drain.take(9)]
+            assert got == [(b"x", True)] * 4 + [(b"y", False)]
+            until(lambda: drain.counts()["waits"] > 0, "a wait was ended")
 
 
 def test_descriptors_that_come_along_are_closed(endpoint, folder) -> None:
