@@ -5,10 +5,11 @@ ClientError          1
 +- NotFoundError    3   no such process, capture or trace
 +- DeniedError      4   you may not
 +- BusyError        5   held by somebody, or over a quota
-+- PartialError     6   something was stored, and something is missing
 +- UnreachableError 7   no daemon answers
 +- TimeoutExpired 124   it took longer than you allowed
 +- Interrupted    130   Ctrl-C
+
+6 is no error: of a capture something was stored, and something is missing (`cli/capture_view.py`).
 """
 
 from __future__ import annotations
@@ -49,13 +50,6 @@ class BusyError(ClientError):
 
     exit_code = 5
     kind = "busy"
-
-
-class PartialError(ClientError):
-    """Something was stored, and something is missing."""
-
-    exit_code = 6
-    kind = "partial"
 
 
 class UnreachableError(ClientError):

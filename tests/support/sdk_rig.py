@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from profd.attached.agents.protocol import Kind
-from profd.attached.agents.registry import Registry
+from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
-from profd.attached.sdk.handover import Parts
+from profd.attached.sdk.handover import SdkParts
 from profd.attached.sdk.source import SdkSource
 from profd.capture.death import DeathWatch
 from profd.gpu.lease_keeper import LeaseKeeper
@@ -86,7 +86,7 @@ class Rig:
         self.returned: list[tuple[str, ProcessId]] = []
         self.recovered: list[tuple[str, ProcessId, list[Loss] | None]] = []
         self.stop = asyncio.Event()
-        self.registry = Registry()
+        self.registry = AgentRegistry()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.path = folder / "agent.sock"
         listener.bind(str(self.path))
@@ -95,7 +95,7 @@ class Rig:
         self.server.open()
         self.leases = LeaseKeeper(DeathWatch(ProcessTable()))
         self.registry.on_disarmed, self.registry.on_greeted = self.leases.clear, self.leases.greeted
-        self.source = SdkSource(self.registry, Parts(self, self, MiB), self.path, folder / "journal", self.leases)
+        self.source = SdkSource(self.registry, SdkParts(self, self, MiB), self.path, folder / "journal", self.leases)
         self.source.on_returned = lambda capture, process: self.returned.append((capture, process))
         self.source.on_recovered = lambda capture, process, losses: self.recovered.append((capture, process, losses))
 

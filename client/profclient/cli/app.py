@@ -63,7 +63,7 @@ def commands() -> dict[str, tuple[str, str, str]]:
     return COMMANDS | questions()
 
 
-class Registry(click.Group):
+class Commands(click.Group):
     """Commands by name, imported when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -95,7 +95,7 @@ class Registry(click.Group):
                 formatter.write_dl([(name, text) for name, (_, _, text) in some.items()])
 
 
-@click.command(cls=Registry, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--store", "store_dir", type=click.Path(path_type=Path), help="Read the store in this directory, without a daemon."
 )

@@ -22,19 +22,20 @@ from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
-from profd.capture.ports import Audit, Ended, Identity, Journal, Processes, Records, Storing
+from profd.capture.ports import Ended, Identity, Journal, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key, Recovery
-from profd.capture.run import Order, Parts, TargetRun
+from profd.capture.run import Order, RunParts, TargetRun
 from profd.capture.switch import Switch
-from profd.capture.watch import Lease, Watchers
+from profd.capture.watch import ClientLease, Watchers
 from profd.errors import Denied, Exhausted, Unavailable
 from profd.gpu.sidecar import BeginSidecar
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Loss, Options, Reason, State
 from profd.sources.base import Plan, Source
 from profd.targets.process import ProcessId
+from profd.trust.audit_line import Audit
 
 log = logging.getLogger("profd.capture")
 
@@ -64,13 +65,13 @@ class CaptureManager:
         self._audit = audit
         self._headroom = headroom
         self._settings = settings
-        self._parts = Parts(journal, storing, ended, settings.graces, begin_sidecar)
+        self._parts = RunParts(journal, storing, ended, settings.graces, begin_sidecar)
         self._book = Book(records, storing, journal, settings.now_ns, self._changed)
         self._held: dict[ProcessId, CaptureRecord] = {}
         self.planner = Planner(sources, table, headroom, settings, self._held)
         self._runs: dict[str, dict[ProcessId, TargetRun]] = {}
         self._watchers: dict[str, Watchers] = {}
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, ClientLease] = {}
         self._recorded = RecordedSeconds()
         self._launching: dict[str, tuple[Reason, str] | None] = {}  # with the stop that came meanwhile
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
@@ -293,11 +294,11 @@ class CaptureManager:
         if not runs:
             self._runs.pop(record.id, None)
 
-    def _new_lease(self, record: CaptureRecord) -> Lease:
+    def _new_lease(self, record: CaptureRecord) -> ClientLease:
         def lost() -> None:
             self._stop_runs(record, Reason.CLIENT_GONE, "the client that asked for it went away")
 
-        lease = Lease(self._settings.lease_grace, lost)
+        lease = ClientLease(self._settings.lease_grace, lost)
         lease.start()
         return lease
 

@@ -132,13 +132,5 @@ class Journal(Protocol):
         ...
 
 
-class Audit(Protocol):
-    """The durable log of who did what."""
-
-    def write(self, action: str, uid: int, **details: object) -> None:
-        """One line. Never raises."""
-        ...
-
-
 Ended = Callable[[ProcessId], Awaitable[None]]
 """Returns when the process has ended (at once if it already has)."""

@@ -30,7 +30,7 @@ log = logging.getLogger("profd.capture")
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RunParts:
     """What a run needs of the daemon."""
 
     journal: Journal
@@ -68,7 +68,7 @@ class TargetRun:
         self,
         capture: CaptureRecord,
         target: TargetRecord,
-        parts: Parts,
+        parts: RunParts,
         *,
         on_change: Callable[[], None],
         on_recorded: Callable[[], None],

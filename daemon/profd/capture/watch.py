@@ -53,7 +53,7 @@ class Watchers:
             self._events.discard(event)
 
 
-class Lease:
+class ClientLease:
     """Keeps an open-ended capture alive while somebody holds it, and `grace` seconds beyond."""
 
     def __init__(self, grace: float, on_lost: Callable[[], None]) -> None:

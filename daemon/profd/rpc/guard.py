@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -25,6 +25,7 @@ from profd.rpc.calls import STREAM, Calls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
 from profd.telemetry.metrics import Metrics
 from profd.trust import caller as callers
+from profd.trust.audit_line import Audit
 from profd.trust.caller import Caller
 from profd.trust.token import Tokens, Unidentified
 
@@ -45,14 +46,6 @@ if TYPE_CHECKING:
 else:
     Handler = grpc.RpcMethodHandler
     _Interceptor = grpc.aio.ServerInterceptor
-
-
-class Audit(Protocol):
-    """The durable log of who did what."""
-
-    def write(self, action: str, uid: int, **details: object) -> None:
-        """One line. Never raises."""
-        ...
 
 
 class Guard(_Interceptor):

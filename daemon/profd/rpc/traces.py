@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from google.protobuf.message import Message
@@ -24,6 +24,7 @@ from profd.rpc.in_turn import InTurn
 from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
 from profd.trust import caller as callers
+from profd.trust.audit_line import Audit
 
 LIST_MAX: Final = 1000
 
@@ -43,14 +44,6 @@ _MAYBE_INTEGERS: Final = (
     "self_device_memory_usage",
     "node_id",
 )
-
-
-class Audit(Protocol):
-    """The durable log of who did what."""
-
-    def write(self, action: str, uid: int, **details: object) -> None:
-        """One line. Never raises."""
-        ...
 
 
 def _streamed(question: str) -> Callable[[TraceServicer, Message, object], AsyncIterator[pb.DataChunk]]:

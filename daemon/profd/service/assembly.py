@@ -17,13 +17,13 @@ from typing import Any, Final
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
 from profd.attached.agents.porters import Porters
-from profd.attached.agents.registry import Registry
+from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.attached.ingest.intake import Ingest
 from profd.attached.ingest.pushed import Pushed
 from profd.attached.ingest.streamers import Streamers
 from profd.attached.sdk.cuda import CudaSource
-from profd.attached.sdk.handover import Parts
+from profd.attached.sdk.handover import SdkParts
 from profd.attached.sdk.planning import Collecting
 from profd.attached.sdk.source import SdkSource
 from profd.capture.death import DeathWatch
@@ -102,7 +102,7 @@ class Daemon:
         self._porters = Porters(change_identity=os.geteuid() == 0 and not config.user)
         # Who reads connections of callers: it costs a process of each, so only where something may be passed there.
         self._carriers = self._porters if passed.may_come() else None
-        self._agents = Registry(only_uid=os.geteuid() if config.user else None, porters=self._porters)
+        self._agents = AgentRegistry(only_uid=os.geteuid() if config.user else None, porters=self._porters)
         self._table = ProcessTable(labelled=self._agents.labelled)
         looks = LookAhead(self._table.get)
         self._closing.callback(looks.close)
@@ -277,7 +277,7 @@ class Daemon:
     def _make_sources(self) -> list[Source]:
         """All there are; in which order they are asked, they declare. A new one is made here."""
         collecting = Collecting(self._config.cuda_graphs == "whole", self._config.gpu_collector == "cupti-python")
-        parts = Parts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
+        parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         sampler = PySpySource()
         self._observers = Observers(

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from profd.limits import AUDIT_FIELD_BYTES_MAX, AUDIT_LINE_BYTES_MAX
 
 _SEPARATOR_BYTES: Final = 2
+
+
+class Audit(Protocol):
+    """The durable log of who did what: `trust/audit.py`, or what stands before it."""
+
+    def write(self, action: str, uid: int, **details: object) -> None:
+        """One line. Never raises."""
+        ...
 
 
 def line(facts: Mapping[str, object], details: Mapping[str, object]) -> bytes:

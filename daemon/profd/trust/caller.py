@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from profd.errors import Denied
-
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -24,14 +22,6 @@ class Caller:
     groups: tuple[int, ...] = ()
     start_ticks: int = 0
     host_pids: bool = False  # it names processes by the pids that we see
-
-    def require_admin(self, what: str) -> None:
-        """Raise Denied unless the caller is an admin; `what` completes "… may"."""
-        if not self.admin:
-            raise Denied(
-                f"only root and profd's admin group may {what}; you are {self.user} (uid {self.uid}). "
-                "Ask an operator, or use sudo."
-            )
 
 
 _current: ContextVar[Caller] = ContextVar("profd_caller")

@@ -12,7 +12,7 @@ from profd.errors import Denied, NotFound
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
-from profd.sources.pyspy.recording import Recorder
+from profd.sources.pyspy.recording import PySpyRecorder
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.where import stacks
 
@@ -47,12 +47,12 @@ class Begins:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.waiting, self.now = asyncio.Event(), asyncio.Event()
 
-        async def wait(recorder: Recorder) -> bool:
+        async def wait(recorder: PySpyRecorder) -> bool:
             self.waiting.set()
             await self.now.wait()
             return False
 
-        monkeypatch.setattr(Recorder, "_stopped_before_start", wait)
+        monkeypatch.setattr(PySpyRecorder, "_stopped_before_start", wait)
 
 
 def nothing_of(recording: Recording, folder: Path) -> None:

@@ -118,11 +118,6 @@ class Agent:
         self._missed: asyncio.TimerHandle | None = None  # while it is waited for
 
     @property
-    def connected(self) -> bool:
-        """Its connection is open, as far as is known."""
-        return self._link.open
-
-    @property
     def armed(self) -> bool:
         """A capture has it."""
         return self._arm is not None

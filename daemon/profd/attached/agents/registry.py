@@ -76,7 +76,7 @@ Changed = Callable[[ProcessId], None]
 """Hears of a process that has attached, or imported a framework since."""
 
 
-class Registry:
+class AgentRegistry:
     """Agents that have said HELLO, and connections that have not yet. `on_orphan` is whose job armed ones are.
 
     No connection is read or closed here: porters do that, which nobody waits for.
@@ -307,7 +307,7 @@ class Registry:
 class _Greeting:
     """A connection until its HELLO."""
 
-    def __init__(self, registry: Registry, relay: Relay, peer: Peer, pidfd: int) -> None:
+    def __init__(self, registry: AgentRegistry, relay: Relay, peer: Peer, pidfd: int) -> None:
         self.peer = peer
         self._registry = registry
         self._pidfd = pidfd

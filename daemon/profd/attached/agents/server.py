@@ -9,7 +9,7 @@ import os
 import socket
 from typing import Final
 
-from profd.attached.agents.registry import Registry
+from profd.attached.agents.registry import AgentRegistry
 from profd.fairness.rare_line import RareLine
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.shares import Holder, Refused
@@ -27,7 +27,7 @@ log = logging.getLogger("profd.agents")
 class AgentServer:
     """Accepts on a bound, listening SEQPACKET socket, which it owns, for a registry, which it closes."""
 
-    def __init__(self, listener: socket.socket, registry: Registry) -> None:
+    def __init__(self, listener: socket.socket, registry: AgentRegistry) -> None:
         self._listener = listener
         self._registry = registry
         self._resume: asyncio.TimerHandle | None = None

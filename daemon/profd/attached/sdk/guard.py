@@ -29,7 +29,7 @@ class Dropped:
     share: float  # what it cost then
 
 
-class Guard:
+class OverheadGuard:
     """Decides after each STATUS. `limit` is a share of the wall time (0.02 is 2 %)."""
 
     def __init__(self, limit: float, kinds: Sequence[str]) -> None:

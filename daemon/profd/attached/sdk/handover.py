@@ -22,7 +22,7 @@ STEPS_AFTER_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SdkParts:
     """What a recording needs of the daemon."""
 
     ingest: Ingest
@@ -80,7 +80,7 @@ async def _heard(arm: Arm, said: Callable[[], bool], seconds: float) -> None:
                 await arm.news.wait()
 
 
-async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Parts) -> Sequence[Loss] | None:
+async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: SdkParts) -> Sequence[Loss] | None:
     """End a recording of an earlier daemon: its arena's content joins what is in `directory`.
 
     Closes `fd`. Returns what was lost; None if not all of it came, and how much is missing is not known. Raises

@@ -20,8 +20,8 @@ from typing import Final, Literal
 from profd.attached.agents.agent import Agent, Arm, Armed, ArmOrder, NotArmed
 from profd.attached.agents.protocol import Status
 from profd.attached.sdk import handover, orphans, planning, torch_file
-from profd.attached.sdk.guard import ABORT, Guard, kinds
-from profd.attached.sdk.handover import Parts
+from profd.attached.sdk.guard import ABORT, OverheadGuard, kinds
+from profd.attached.sdk.handover import SdkParts
 from profd.attached.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, how_timed, versions
 from profd.attached.sdk.ports import Drain, Intake
 from profd.gpu.lease_keeper import LeaseKeeper
@@ -37,7 +37,7 @@ from profd.targets.process import Process
 _SILENT_SECONDS: Final = 3.0  # without a STATUS, which comes every second
 
 
-class Recorder:
+class SdkRecorder:
     """Records one process once. `run` is called once."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Recorder:
         process: Process,
         options: Options,
         session: Session,
-        parts: Parts,
+        parts: SdkParts,
         leases: LeaseKeeper,
         lease: Lease | None,
         accepted: Accepted,
@@ -66,7 +66,7 @@ class Recorder:
         self._phases: list[Phase] = []
         self._mark_ns = self._ordered_ns = time.monotonic_ns()
         limit = options.max_overhead
-        self._guard = None if limit is None else Guard(limit, kinds(options, agent.hello))
+        self._guard = None if limit is None else OverheadGuard(limit, kinds(options, agent.hello))
         self._cut = ""  # why the file of torch's own profiler is not all that it wrote
         self.status = Status()  # the last one
         self.events = 0  # that arrived

@@ -14,12 +14,12 @@ from typing import ClassVar, Final
 
 from profd.attached.agents.agent import Agent, Arm
 from profd.attached.agents.protocol import Hello, Status
-from profd.attached.agents.registry import Registry
+from profd.attached.agents.registry import AgentRegistry
 from profd.attached.sdk import orphans, planning, samples
-from profd.attached.sdk.handover import Parts, take_over
+from profd.attached.sdk.handover import SdkParts, take_over
 from profd.attached.sdk.operators import Operators, sampled
 from profd.attached.sdk.ports import Observers
-from profd.attached.sdk.recording import Recorder
+from profd.attached.sdk.recording import SdkRecorder
 from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
@@ -65,8 +65,8 @@ class SdkSource(Source):
 
     def __init__(
         self,
-        registry: Registry,
-        parts: Parts,
+        registry: AgentRegistry,
+        parts: SdkParts,
         socket: Path,
         journal: Path,
         leases: LeaseKeeper,
@@ -221,7 +221,7 @@ class SdkSource(Source):
             parts = replace(self._parts, arena_bytes=arena_bytes)
             beside = self._sample(process, options, session, hello)
             watched = session if beside is None else beside.around(session)
-            recorder = Recorder(agent, process, options, watched, parts, self._leases, lease, accepted)
+            recorder = SdkRecorder(agent, process, options, watched, parts, self._leases, lease, accepted)
             try:
                 recording = await recorder.run()
                 if beside is not None:
@@ -295,7 +295,7 @@ class SdkSource(Source):
                 )
         self.on_recovered(orphan.capture, orphan.process, None if losses is None else list(losses))
 
-    def _learn(self, asked: tuple[ProcessId, frozenset[str]], recorder: Recorder, recording: Recording) -> None:
+    def _learn(self, asked: tuple[ProcessId, frozenset[str]], recorder: SdkRecorder, recording: Recording) -> None:
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
             self._seconds[kind] += seconds
         self._learn_steps(recorder.status)

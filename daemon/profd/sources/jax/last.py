@@ -20,7 +20,7 @@ from profd.limits import JAX_LEFTOVERS_MAX, JAX_RECORDING_BYTES_MAX, MiB
 from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.jax.listeners import Listener
 from profd.sources.jax.planning import SECOND
-from profd.sources.jax.recording import FORMAT, Recorder
+from profd.sources.jax.recording import FORMAT, JaxRecorder
 from profd.sources.jax.service import Failure, Service, ServiceFailed
 from profd.targets.identity import Standing
 from profd.targets.process import ProcessId
@@ -32,7 +32,7 @@ _JUDGED: Final = 4  # snapshots before it is said that handing over takes too lo
 log = logging.getLogger("profd.jax")
 
 
-class LastSeconds(Recorder):
+class LastSeconds(JaxRecorder):
     """Records until it is stopped, its time is over or the process ends; keeps what covers the last seconds."""
 
     _taken = 0

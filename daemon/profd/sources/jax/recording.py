@@ -42,7 +42,7 @@ class Window:
     path: Path | None  # None: it holds no events
 
 
-class Recorder:
+class JaxRecorder:
     """Records once. `accepted` stays the caller's to close; `gate` bounds the requests of the whole daemon."""
 
     def __init__(

@@ -18,7 +18,7 @@ from profd.sources.jax import planning
 from profd.sources.jax.finder import Finder, Found
 from profd.sources.jax.last import LastSeconds, end_leftovers
 from profd.sources.jax.listeners import Listener
-from profd.sources.jax.recording import Recorder
+from profd.sources.jax.recording import JaxRecorder
 from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
@@ -111,7 +111,7 @@ class JaxSource(Source):
             return Recording(State.REFUSED, Reason.NO_SOURCE, _not_there(found, options.port))
         self._running[process.id] = session.capture
         try:
-            recorder = (LastSeconds if options.last_ns else Recorder)(
+            recorder = (LastSeconds if options.last_ns else JaxRecorder)(
                 process,
                 server,
                 options,

@@ -73,7 +73,7 @@ class Attempt:
         return f"{self.name}.tmp"
 
 
-class Recorder:
+class KinetoRecorder:
     """Runs once. Everything a target does ends as a Recording."""
 
     def __init__(

@@ -41,7 +41,7 @@ class Drop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class KinetoPeer:
     """Who sent a datagram according to the kernel, and where a reply goes."""
 
     id: ProcessId
@@ -55,7 +55,7 @@ class Peer:
 class Registered:
     """A process that polls. A new value at every poll; holders keep a snapshot."""
 
-    peer: Peer
+    peer: KinetoPeer
     job_id: int
     first_poll_ns: int
     last_poll_ns: int
@@ -146,7 +146,7 @@ class Registry:
         del self._pending[process]
         return True
 
-    def poll(self, peer: Peer, request: Poll, age_ns: int, now_ns: int) -> Answer | Drop:
+    def poll(self, peer: KinetoPeer, request: Poll, age_ns: int, now_ns: int) -> Answer | Drop:
         """Take note of a poll and say what to answer, if anything."""
         ledger = self._admit(peer, request, now_ns - age_ns)
         if isinstance(ledger, Drop):
@@ -166,7 +166,7 @@ class Registry:
             return Answer("")
         return Answer(waiting.text, waiting) if waiting.same() else Answer("")
 
-    def sent(self, peer: Peer, answer: Answer, delivered: bool, age_ns: int, now_ns: int) -> None:
+    def sent(self, peer: KinetoPeer, answer: Answer, delivered: bool, age_ns: int, now_ns: int) -> None:
         """What became of an answer; `age_ns` is the poll's age after it was sent."""
         ledger = self._ledgers.get(peer.id)
         if not delivered or ledger is None:
@@ -179,7 +179,7 @@ class Registry:
             self._pending.pop(peer.id, None)
             pending.handed(HandOut(now_ns, late))
 
-    def context(self, peer: Peer, request: Context) -> int:
+    def context(self, peer: KinetoPeer, request: Context) -> int:
         """Count an old client on its GPU; how many processes share it."""
         if peer.id not in self._processes or not 0 <= request.gpu < 1024:
             return 1
@@ -208,7 +208,7 @@ class Registry:
         for instances in self._instances.values():
             instances.pop(process, None)
 
-    def _admit(self, peer: Peer, request: Poll, sent_ns: int) -> _Ledger | Drop:
+    def _admit(self, peer: KinetoPeer, request: Poll, sent_ns: int) -> _Ledger | Drop:
         known = self._processes.get(peer.id)
         if known is None:
             if (

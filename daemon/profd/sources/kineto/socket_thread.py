@@ -24,7 +24,7 @@ from profd.fairness.rare_line import RareLine
 from profd.kernel import passed
 from profd.sources.kineto import wire
 from profd.sources.kineto.endpoints import Endpoint
-from profd.sources.kineto.registry import Drop, Peer, Pending, Registered, Registry
+from profd.sources.kineto.registry import Drop, KinetoPeer, Pending, Registered, Registry
 from profd.targets import procfs
 from profd.targets.process import ProcessId
 from profd.targets.starts import starts
@@ -145,7 +145,7 @@ class SocketThread:
 
     def _handle(self, waiting: Sequence[_Datagram]) -> None:
         """Answer the newest request of each sender. All that waits of a sender comes at once."""
-        newest: dict[tuple[int, bytes | str], tuple[Peer, wire.Poll | wire.Context, int]] = {}
+        newest: dict[tuple[int, bytes | str], tuple[KinetoPeer, wire.Poll | wire.Context, int]] = {}
         for datagram in waiting:
             endpoint = self._endpoints[datagram.descriptor]
             request = _untrusted(endpoint, datagram)
@@ -199,7 +199,7 @@ class SocketThread:
             self._passed.tell(datagram.uid, pid=datagram.pid)
         self._complain(datagram.pid, reason)
 
-    def _answer(self, endpoint: Endpoint, peer: Peer, request: wire.Poll | wire.Context, sent_ns: int) -> None:
+    def _answer(self, endpoint: Endpoint, peer: KinetoPeer, request: wire.Poll | wire.Context, sent_ns: int) -> None:
         with self._lock:
             age, now = max(0, time.time_ns() - sent_ns), time.monotonic_ns()
             if isinstance(request, wire.Context):
@@ -216,7 +216,7 @@ class SocketThread:
             age = max(0, time.time_ns() - sent_ns)
             self._registry.sent(peer, answer, delivered, age, time.monotonic_ns())
 
-    def _send(self, endpoint: Endpoint, peer: Peer, reply: bytes) -> bool:
+    def _send(self, endpoint: Endpoint, peer: KinetoPeer, reply: bytes) -> bool:
         """Called with the lock held: a send that does not wait."""
         try:
             endpoint.send(reply, peer.address, peer.uid)
@@ -289,7 +289,7 @@ def _untrusted(endpoint: Endpoint, datagram: _Datagram) -> wire.Poll | wire.Cont
     return request
 
 
-def _peer(endpoint: Endpoint, datagram: _Datagram, started: int) -> Peer:
+def _peer(endpoint: Endpoint, datagram: _Datagram, started: int) -> KinetoPeer:
     """Whose address is a client's: `_untrusted` has seen to that."""
     address = datagram.address or b""
-    return Peer(ProcessId(datagram.pid, started), datagram.uid, datagram.gid, address, endpoint.mode)
+    return KinetoPeer(ProcessId(datagram.pid, started), datagram.uid, datagram.gid, address, endpoint.mode)

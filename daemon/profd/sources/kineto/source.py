@@ -25,7 +25,7 @@ from profd.sources.kineto.config_text import can_name
 from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, Endpoint, ModeOff
 from profd.sources.kineto.leftovers import Leftovers
 from profd.sources.kineto.lifetime import Lifetime, groups
-from profd.sources.kineto.recording import Recorder
+from profd.sources.kineto.recording import KinetoRecorder
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
 from profd.sources.kineto.salvage import salvage
 from profd.sources.kineto.socket_thread import SocketThread
@@ -82,7 +82,7 @@ class KinetoSource(Source):
         self._leftovers = Leftovers(state_dir)
         self._journal = state_dir / "journal"
         self._claim = claim
-        self._recorders: dict[ProcessId, tuple[str, Recorder | None]] = {}
+        self._recorders: dict[ProcessId, tuple[str, KinetoRecorder | None]] = {}
         self._opened_ns = 0
         self._gave_up: dict[ProcessId, float] = {}  # Unix seconds; of processes whose lease is not free yet
         self._ended_ns: dict[ProcessId, int] = {}  # when our last capture of a process was over
@@ -182,7 +182,7 @@ class KinetoSource(Source):
             if isinstance(directory, Recording):
                 return directory
             try:
-                recorder = Recorder(
+                recorder = KinetoRecorder(
                     process, options, session, self._polls, directory, lifetime, accepted, self._leftovers
                 )
                 self._recorders[process.id] = (session.capture, recorder)

@@ -45,7 +45,7 @@ class Sampling:
     start_at_ns: int | None = None
 
 
-class Recorder:
+class PySpyRecorder:
     """Runs py-spy once on one process. `run` is called once."""
 
     def __init__(

@@ -36,7 +36,7 @@ from profd.sources.declaration import (
 )
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission
-from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, Recorder, Sampling
+from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, PySpyRecorder, Sampling
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
 
@@ -158,7 +158,7 @@ class PySpySource(Source):
             why = await asyncio.to_thread(accepted.hold)
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
-            recording = await Recorder(self._program, process, _sampling(options), session, accepted).run()
+            recording = await PySpyRecorder(self._program, process, _sampling(options), session, accepted).run()
         recording.versions["py-spy"] = self._version
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:
             recording.message = recording.message or _without_operators(process)

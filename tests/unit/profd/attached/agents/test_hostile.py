@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.attached.agents.agent import Arm, Armed, ArmOrder, NotArmed
 from profd.attached.agents.protocol import Kind, encode
-from profd.attached.agents.registry import Registry
+from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.targets.process import ProcessId
 from profd.trust.identify import start_ticks
@@ -84,7 +84,7 @@ async def _converse(greets: bool, said: list[tuple[bytes, str]]) -> None:
         path = Path(name) / "agent.sock"
         listener.bind(str(path))
         listener.listen(8)
-        registry = Registry()
+        registry = AgentRegistry()
         server = AgentServer(listener, registry)
         server.open()
         fake = FakeAgent(path)
@@ -110,7 +110,7 @@ async def _converse(greets: bool, said: list[tuple[bytes, str]]) -> None:
         assert not failures, failures
 
 
-async def _greeted(fake: FakeAgent, registry: Registry) -> asyncio.Task[tuple[Armed, Arm]]:
+async def _greeted(fake: FakeAgent, registry: AgentRegistry) -> asyncio.Task[tuple[Armed, Arm]]:
     fake.hello()
     await fake.expect(Kind.WELCOME)
     agent = registry.get(ME)

@@ -20,7 +20,7 @@ from profd.attached.agents import porter as porter_module
 from profd.attached.agents import porters as porters_module
 from profd.attached.agents.agent import ArmOrder
 from profd.attached.agents.protocol import Kind
-from profd.attached.agents.registry import Registry
+from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.kernel import nobody
 from profd.targets.process import ProcessId
@@ -41,7 +41,7 @@ class Served:
 
     def __init__(self, path: Path, only_uid: int | None = None) -> None:
         self.path = path
-        self.registry = Registry(only_uid, change_identity=ROOT)
+        self.registry = AgentRegistry(only_uid, change_identity=ROOT)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(path))
         listener.listen(128)
@@ -207,7 +207,7 @@ async def test_one_that_records_goes_on_with_another_porter(served: Served) -> N
     os.kill(served.porters[0], signal.SIGKILL)
     assert await fake.cut_off()
     fake.close()
-    await eventually(lambda: not agent.connected)
+    await eventually(lambda: not agent._link.open)
     agent.stop()  # it does not hear that
     again = FakeAgent(served.path)
     again.hello(fd, armed=f"{ORDER.epoch:x}")

@@ -23,7 +23,7 @@ from profd.attached.agents import registry as registry_module
 from profd.attached.agents import server as server_module
 from profd.attached.agents.agent import Agent, ArmOrder, NotArmed
 from profd.attached.agents.protocol import Kind, encode
-from profd.attached.agents.registry import ATTACHED, Registry
+from profd.attached.agents.registry import ATTACHED, AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.fairness.shares import Share
 from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX
@@ -44,7 +44,7 @@ class Served:
 
     def __init__(self, path: Path, only_uid: int | None = None, share: Share = ATTACHED) -> None:
         self.path = path
-        self.registry = Registry(only_uid, share=share)
+        self.registry = AgentRegistry(only_uid, share=share)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(path))
         listener.listen(128)

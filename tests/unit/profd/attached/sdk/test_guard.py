@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.attached.agents.protocol import Hello, Status
-from profd.attached.sdk.guard import ABORT, Guard, kinds
+from profd.attached.sdk.guard import ABORT, OverheadGuard, kinds
 from profd.model.capture import Options
 
 
 def test_what_is_cheap_enough_is_left_alone() -> None:
-    guard = Guard(0.02, ("stacks",))
+    guard = OverheadGuard(0.02, ("stacks",))
     assert [guard.judge(Status(seconds=0.019 * n), n) for n in range(1, 10)] == [""] * 9
     assert guard.sentences() == []
 
 
 def test_what_has_most_events_goes_first_and_gets_a_second_to_show() -> None:
-    guard = Guard(0.02, ("c_calls", "stacks"))
+    guard = OverheadGuard(0.02, ("c_calls", "stacks"))
     assert guard.judge(Status(seconds=0.10), 1.0) == "c_calls"
     assert guard.judge(Status(seconds=0.15), 2.0) == ""  # part of this second was before
     assert guard.judge(Status(seconds=0.16), 3.0) == ""
@@ -29,7 +29,7 @@ def test_what_has_most_events_goes_first_and_gets_a_second_to_show() -> None:
 
 
 def test_only_what_was_spent_since_counts() -> None:
-    guard = Guard(0.02, ("stacks",))
+    guard = OverheadGuard(0.02, ("stacks",))
     assert guard.judge(Status(seconds=0.5), 1.0) == "stacks"
     for second in range(2, 30):
         assert guard.judge(Status(seconds=0.5 + 0.001 * second), second) == ""
@@ -39,20 +39,20 @@ def test_steps_must_be_slow_three_times_running() -> None:
     def slow() -> Status:
         return Status(step_ns=110, step_ns_before=100)
 
-    guard = Guard(0.05, ("stacks",))
+    guard = OverheadGuard(0.05, ("stacks",))
     assert [guard.judge(slow(), 1), guard.judge(slow(), 2)] == ["", ""]
     assert guard.judge(Status(step_ns=101, step_ns_before=100), 3) == ""
     assert [guard.judge(slow(), n) for n in (4, 5, 6)] == ["", "", "stacks"]
 
 
 def test_slow_steps_must_last_however_often_they_are_told() -> None:
-    guard = Guard(0.05, ("stacks",))
+    guard = OverheadGuard(0.05, ("stacks",))
     said = [guard.judge(Status(step_ns=110, step_ns_before=100), n * 0.2) for n in range(1, 12)]
     assert said == [""] * 10 + ["stacks"]
 
 
 def test_statuses_without_steps_say_nothing_of_steps() -> None:
-    guard = Guard(0.05, ("stacks",))
+    guard = OverheadGuard(0.05, ("stacks",))
     slow, none = Status(step_ns=110, step_ns_before=100), Status(step_ns_before=100)
     assert [guard.judge(status, n) for n, status in enumerate((slow, none, slow, none, slow), 1)] == [""] * 4 + [
         "stacks"
@@ -60,7 +60,7 @@ def test_statuses_without_steps_say_nothing_of_steps() -> None:
 
 
 def test_a_window_that_was_too_short_is_told() -> None:
-    guard = Guard(0.02, ("stacks",))
+    guard = OverheadGuard(0.02, ("stacks",))
     assert "10.0 % of the time" in guard.missed(Status(seconds=0.01), 0.1)
     assert guard.missed(Status(seconds=0.001), 0.1) == ""
     assert guard.judge(Status(seconds=0.1), 0.2) == "stacks"
@@ -78,7 +78,7 @@ def test_ranges_are_never_left_out() -> None:
 def test_every_kind_goes_at_most_once_and_nothing_comes_after_abort_but_abort(
     spent: list[float], order: list[str]
 ) -> None:
-    guard = Guard(0.02, order)
+    guard = OverheadGuard(0.02, order)
     total, said = 0.0, []
     for second, seconds in enumerate(spent, 1):
         total += seconds

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from profd.attached.agents.protocol import Kind
 from profd.attached.sdk import handover, orphans, planning
-from profd.attached.sdk.recording import Recorder
+from profd.attached.sdk.recording import SdkRecorder
 from profd.limits import MiB
 from profd.model.capture import Loss, Options, Reason, State
 from profd.sources.base import Session
@@ -358,12 +358,12 @@ async def test_what_was_not_accepted_is_not_armed(rig: Rig, monkeypatch: pytest.
     # GIVEN a capture of an attached process that begins later
     waiting, start = asyncio.Event(), asyncio.Event()
 
-    async def wait(self: Recorder) -> bool:
+    async def wait(self: SdkRecorder) -> bool:
         waiting.set()
         await start.wait()
         return False
 
-    monkeypatch.setattr(Recorder, "_stopped_before_start", wait)
+    monkeypatch.setattr(SdkRecorder, "_stopped_before_start", wait)
     rig.path.parent.chmod(0o711)
     rig.path.chmod(0o666)
     with other_program.target() as target:

@@ -284,14 +284,14 @@ async def test_what_another_program_answers_is_not_kept(
 
 @needs_setuid
 async def test_another_program_is_asked_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = recording.Recorder._wait_for_start
+    waits = recording.JaxRecorder._wait_for_start
     with other_program.target() as target:
 
-        async def wait(self: recording.Recorder) -> None:
+        async def wait(self: recording.JaxRecorder) -> None:
             await waits(self)
             target.say("setuid")
 
-        monkeypatch.setattr(recording.Recorder, "_wait_for_start", wait)
+        monkeypatch.setattr(recording.JaxRecorder, "_wait_for_start", wait)
         fake = FakeProfiler(whole)
         with serving(fake) as port:
             brought = await Bench(tmp_path, port, job=target.process()).record()

@@ -11,13 +11,13 @@ from profd.capture.choice import not_honoured
 from profd.model.capture import Options, Reason
 from profd.sources.kineto.offering import offer
 from profd.sources.kineto.planning import DECLARATION, SECOND, Rate, cost, plan
-from profd.sources.kineto.registry import Peer, Registered
+from profd.sources.kineto.registry import KinetoPeer, Registered
 from profd.targets.process import Process, ProcessId
 
 TEN = Options(duration_ns=10 * SECOND)
 ME = os.geteuid()  # whose files an unprivileged daemon may take
 PROCESS = Process(ProcessId(4_000_000, 7), 1, ME, 0, "me", "python train.py", framework="torch", python=True)
-KNOWN = Registered(Peer(PROCESS.id, 0, 0, "/d/dynoconfigclient1", "directory"), 0, 0, 100 * SECOND)
+KNOWN = Registered(KinetoPeer(PROCESS.id, 0, 0, "/d/dynoconfigclient1", "directory"), 0, 0, 100 * SECOND)
 NOW = 101 * SECOND
 
 

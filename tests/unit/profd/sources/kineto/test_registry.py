@@ -16,7 +16,7 @@ from profd.sources.kineto.registry import (
     Answer,
     Drop,
     HandOut,
-    Peer,
+    KinetoPeer,
     Pending,
     Registry,
 )
@@ -24,7 +24,7 @@ from profd.sources.kineto.wire import Context, Poll
 from profd.targets.process import ProcessId
 
 SECOND = 1_000_000_000
-PEER = Peer(ProcessId(10, 1), 1000, 1000, "/d/dynoconfigclient1", "directory")
+PEER = KinetoPeer(ProcessId(10, 1), 1000, 1000, "/d/dynoconfigclient1", "directory")
 IDLE, TRACING = Poll(3, 0, (1,)), Poll(1, 0, (1,))
 
 

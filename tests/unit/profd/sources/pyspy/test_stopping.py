@@ -12,7 +12,7 @@ import pytest
 from profd.model.capture import Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
-from profd.sources.pyspy.recording import Recorder, Sampling
+from profd.sources.pyspy.recording import PySpyRecorder, Sampling
 from profd.targets.identity import Accepted
 from profd.targets.table import ProcessTable
 
@@ -48,7 +48,7 @@ async def stopped_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, samples
 
     monkeypatch.setattr(tool, "catches", catches)
     monkeypatch.setattr(tool, "CATCH_SECONDS", 60.0)
-    monkeypatch.setattr(Recorder, "_seconds", lambda self: 0.5)  # however slow the machine is
+    monkeypatch.setattr(PySpyRecorder, "_seconds", lambda self: 0.5)  # however slow the machine is
     stop = asyncio.Event()
     process = ProcessTable().get(os.getpid())
     assert process is not None
@@ -60,7 +60,7 @@ async def stopped_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, samples
     session = Session("capture", folder, stop, report)
     sampling = Sampling(window_ns=10**12, hz=1, native=False)
     with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
-        return await Recorder(program, process, sampling, session, accepted).run()
+        return await PySpyRecorder(program, process, sampling, session, accepted).run()
 
 
 async def test_py_spy_that_does_not_catch_the_signal_yet_is_waited_for(
