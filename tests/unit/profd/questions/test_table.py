@@ -19,7 +19,8 @@ from profd.model.question import AnswerKind, Cost
 from profd.query.averages import SORT_DEFAULT, SORT_KEYS
 from profd.query.diff import BY
 from profd.query.timeline import CLASSIC, CURRENT
-from profd.questions.table import DIRECTORIES, QUESTIONS, find
+from profd.questions.jobs import DIRECTORIES
+from profd.questions.table import QUESTIONS, find
 from profd.workers.jobs import imported
 
 
@@ -140,6 +141,6 @@ def test_the_daemon_reads_it_without_the_engine() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     ours = {name for name in json.loads(done.stdout) if name.startswith("profd.")}
     assert ours == {
-        *("profd.errors", "profd.limits", "profd.questions"),
-        *(f"profd.questions.{name}" for name in ("arguments", "question", "table")),
+        *("profd.errors", "profd.limits", "profd.model", "profd.questions", "profd.questions.table"),
+        *(f"profd.model.{name}" for name in ("arguments", "question")),
     }

@@ -8,6 +8,7 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
+import profd.attached
 import profd.sources
 import pytest
 from profd.capture.choice import choose, not_honoured
@@ -63,8 +64,10 @@ def names(group: Any) -> list[str]:
 
 def declared() -> list[Declaration]:
     """Of all sources in the package, also those that nobody has registered."""
-    for module in pkgutil.walk_packages(profd.sources.__path__, "profd.sources."):
-        importlib.import_module(module.name)
+    for room in (profd.sources, profd.attached):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
     found, left = [], [*Source.__subclasses__()]
     while left:
         source = left.pop()

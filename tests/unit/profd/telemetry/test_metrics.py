@@ -66,7 +66,7 @@ def test_losses_never_make_new_labels() -> None:
 
 
 def test_reasons_of_the_decoders_are_known() -> None:
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     sources = [*(root / "native/scan").glob("*.cpp"), *(root / "daemon/profd/decode").glob("*.py")]
     said = {reason for path in sources for reason in re.findall(r'lose\("([a-z_]+)"', path.read_text())}
     assert said
