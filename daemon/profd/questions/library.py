@@ -111,9 +111,12 @@ class Library:
         return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
 
     async def answer(self, asked: Asked, fd: int = -1) -> Any:
-        """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned."""
+        """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned.
+
+        So is a short one where there is such a descriptor: as bytes, which the daemon need not parse.
+        """
         question = asked.question
-        if question.cost is Cost.LONG:
+        if question.cost is Cost.LONG or (fd >= 0 and not question.with_record):
             await self._run_job(question.name, dict(asked.arguments), [fd])
             return None
         value = (await self._run_job(question.name, dict(asked.arguments)))["value"]

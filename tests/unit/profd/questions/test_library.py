@@ -204,10 +204,10 @@ async def test_questions_reach_the_job_with_the_directory(library):
     library = Library(library.store, answer)
     directory = str(library.store.directory(mine.id))
 
-    async def ask(name, trace, **arguments):
-        return await library.answer(await library.asked(ANN, name, trace, arguments), 9)
+    async def ask(name, trace, fd=9, **arguments):
+        return await library.answer(await library.asked(ANN, name, trace, arguments), fd)
 
-    assert await ask("top", "", limit=5, raw=True) == [1]
+    assert await ask("top", "", limit=5, raw=True, fd=-1) == [1]
     assert await ask("tree", mine.id, from_row=2) is None
     assert await ask("diff", mine.id, other="") is None
     assert await ask("summary", mine.id) == {"n": 1, "trace": mine.as_json()}
@@ -216,6 +216,8 @@ async def test_questions_reach_the_job_with_the_directory(library):
     assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2}, [9])
     assert asked[2][1:] == ({"trace_dir": directory, "other_dir": directory, "other": "", "by": "name"}, [9])
     assert asked[0][2] == asked[3][2] == []
+    assert await ask("top", "") is None  # written, so that nobody parses it here
+    assert asked[4][2] == [9]
 
 
 def test_spool_is_nameless(library):
