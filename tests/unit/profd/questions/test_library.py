@@ -111,6 +111,22 @@ async def test_only_regular_files_are_imported(library):
         await library.import_file(ANN, file.fileno(), "null")
 
 
+async def test_traces_that_others_share_do_not_hide_ones_own(library):
+    mine = [add(library.store, ANN, created_ns=number).id for number in range(3)]
+    shared = [add(library.store, BOB, created_ns=100 + number) for number in range(12)]
+    for record in shared:
+        await library.share(BOB, record.id, ["*"])
+    foreign = [record.id for record in shared]
+    # GIVEN more than fit THEN one's own are among them, newest first
+    assert [record.id for record in await library.list(ANN, limit=10)] == [*foreign[:-8:-1], *mine[::-1]]
+    assert [record.id for record in await library.list(ANN, limit=2)] == mine[:0:-1]
+    # and of others' a fifth at least
+    more = [add(library.store, ANN, created_ns=10 + number).id for number in range(9)]
+    assert [record.id for record in await library.list(ANN, limit=10)] == [*foreign[:-3:-1], *more[:0:-1]]
+    assert len(await library.list(ANN)) == 24
+    assert [record.id for record in await library.list(ROOT, limit=2)] == foreign[:-3:-1]
+
+
 async def test_everybody_sees_their_own_and_admins_all(library):
     mine, other = add(library.store, ANN, created_ns=1), add(library.store, BOB, created_ns=2)
     assert await library.list(ANN) == [mine]
