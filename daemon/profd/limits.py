@@ -53,6 +53,7 @@ SQLITE_COLUMNS_MAX: Final = 256
 
 # Captures
 CAPTURE_TARGETS_MAX: Final = 256
+SELECTOR_WORDS_MAX: Final = 1024  # users, jobs, GPUs or ranks that one selector names
 CAPTURES_ACTIVE_MAX: Final = 64
 CAPTURES_ACTIVE_PER_UID_MAX: Final = 16  # admins may have all
 CAPTURES_ACTIVE_RESERVED: Final = 16  # beyond CAPTURES_ACTIVE_MAX, for admins
@@ -63,8 +64,20 @@ CAPTURE_ITERATIONS_MAX: Final = 10_000
 REQUEST_ID_BYTES_MAX: Final = 128
 
 # RPC
-RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB
+RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB  # of an import
+RPC_REQUEST_BYTES_MAX: Final = 64 * 1024  # parsed on the event loop: 0.5 ms for 32,768 empty elements
+QUESTION_MESSAGE_BYTES_MAX: Final = 128 * 1024  # SQL_TEXT_BYTES_MAX, and what is beside it
+UNPROVED_MESSAGE_BYTES_MAX: Final = 4096  # of health and reflection: a name
+SMALL_MESSAGE_BYTES: Final = 4096  # in a stream; each costs the event loop what a large one does
+SMALL_MESSAGES_PER_SECOND: Final = 500.0  # of one user, in streams of events; in imports as many; then they wait
+SMALL_MESSAGES_BURST: Final = 2000  # 64 processes that are drained every 20 ms for half a second
+UNPROVED_MESSAGES_PER_SECOND: Final = 100.0  # beyond the first of a call, of all; then they wait
+UNPROVED_MESSAGES_BURST: Final = 500
+UNPROVED_MESSAGES_MAX: Final = 64  # of one call: a client asks for each file of our services once
 RPC_CHUNK_BYTES: Final = 512 * 1024
+ANSWER_BYTES_MAX: Final = 64 * MiB  # of a short answer, that the daemon holds until it is read
+KEY_AVERAGES_ROWS_MAX: Final = 10_000  # of the call KeyAverages, which makes a message of them; by Query all come
+KEY_AVERAGES_BYTES_MAX: Final = 8 * MiB  # the same, as JSON; a client of gRPC takes 4 MiB of it unless told otherwise
 QUESTION_ARGUMENTS_MAX: Final = 64  # of one question, as they come
 QUESTION_TEXT_BYTES_MAX: Final = 4096  # of a text among them, where the table says no other
 QUESTION_LIST_MAX: Final = 64  # items of a list among them
@@ -116,6 +129,9 @@ LOOKS_MAX: Final = 32
 LOOKS_RESERVED: Final = 32
 LOOKS_PER_SECOND: Final = 5.0
 LOOKS_BURST: Final = 50
+STACKS_PER_SECOND: Final = 10.0  # processes that `where` looks into, of one user; CAPTURE_TARGETS_MAX after a pause
+STACKS_AT_ONCE_PER_UID: Final = 2  # each costs the target a pause of milliseconds and us a process
+STACKS_AT_ONCE: Final = 4
 STARTS_PER_SECOND: Final = 2.0  # captures
 STARTS_BURST: Final = 16
 JOBS_PER_UID_MAX: Final = 16  # questions and imports that run or wait for a worker; captures are not counted

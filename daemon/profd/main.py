@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(settings: Config) -> int:
     # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Imported late: `profd --version` and usage errors need none of it.
     from profd.service.assembly import Daemon
 

@@ -28,19 +28,34 @@ class Rates:
         self._clock = clock
         self._buckets: dict[int, tuple[float, float]] = {}  # uid -> tokens at a time; the longest untouched first
 
-    def take(self, holder: Holder) -> None:
-        """Use one token. Raises Refused saying when there is another."""
+    def take(self, holder: Holder, count: int = 1) -> None:
+        """Use so many tokens, at most `burst`. Raises Refused saying when there are as many."""
         if holder.reserved:
             return
+        tokens = self._tokens(holder)
+        refused = tokens < count
+        self._keep(holder, tokens if refused else tokens - count)
+        if refused:
+            self._refuse((count - tokens) / self._rate.per_second)
+
+    def owe(self, holder: Holder, count: int = 1) -> float:
+        """Use so many tokens even if there are fewer; the seconds until none is owed. Who waits them keeps the rate."""
+        if holder.reserved:
+            return 0.0
+        tokens = self._tokens(holder) - count
+        self._keep(holder, tokens)
+        return max(0.0, -tokens / self._rate.per_second)
+
+    def _tokens(self, holder: Holder) -> float:
         rate, now = self._rate, self._clock()
-        tokens, before = self._buckets.pop(holder.uid, (rate.burst, now))
-        tokens = min(rate.burst, tokens + (now - before) * rate.per_second)
-        refused = tokens < 1
-        self._buckets[holder.uid] = (tokens if refused else tokens - 1, now)
+        tokens, before = self._buckets.get(holder.uid, (rate.burst, now))
+        return min(rate.burst, tokens + (now - before) * rate.per_second)
+
+    def _keep(self, holder: Holder, tokens: float) -> None:
+        self._buckets.pop(holder.uid, None)
+        self._buckets[holder.uid] = (tokens, self._clock())
         while len(self._buckets) > RATES_USERS_MAX:
             del self._buckets[next(iter(self._buckets))]
-        if refused:
-            self._refuse((1 - tokens) / rate.per_second)
 
     def _refuse(self, seconds: float) -> None:
         rate = self._rate

@@ -25,7 +25,7 @@ def job_of(name: str) -> Job:
 def answer(
     question: Question, function: Callable[..., Any], args: dict[str, Any], fds: list[int], progress: Progress
 ) -> dict[str, Any]:
-    """The answer as `{"value": ...}` where it is short; otherwise it goes to `fds[0]`.
+    """The answer as `{"value": ...}` where it is short and there is no descriptor; otherwise it goes to `fds[0]`.
 
     `args`: `trace_dir`, a directory for each other trace, and arguments by name. Returned of a long answer: how many
     `rows` or `events` it has, where it has any. Raises BadInput for arguments that the table does not allow, NotFound
@@ -36,7 +36,7 @@ def answer(
     arguments = question.checked({name: value for name, value in args.items() if name not in places})
     arguments = {name: value for name, value in arguments.items() if name not in others}
     traces = [TraceReader(Path(args[place])) for place in places]
-    if question.cost is Cost.SHORT:
+    if question.cost is Cost.SHORT and not fds:
         return {"value": function(*traces, **arguments)}
     with os.fdopen(os.dup(fds[0]), "wb") as out:
         if question.answer is AnswerKind.BYTES:

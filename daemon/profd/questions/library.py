@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -30,6 +29,7 @@ OnUse = Callable[[str, Caller, TraceRecord], None]
 
 LIST_DEFAULT: Final = 50
 _CANDIDATES_SHOWN: Final = 5
+_SHARED_PART: Final = 5  # of a list that is full, one in so many is somebody else's where there are enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,10 @@ class Library:
         self._host = host or os.uname().nodename
 
     async def list(self, caller: Caller, limit: int = 0) -> Sequence[TraceRecord]:
-        """What the caller may read, newest first; 0 = LIST_DEFAULT."""
+        """What the caller may read, newest first; 0 = LIST_DEFAULT.
+
+        Where that is more, their own: of others' a fifth, since anybody may share as many with them as they like.
+        """
         return await asyncio.to_thread(self._visible, caller, limit or LIST_DEFAULT)
 
     async def get(self, caller: Caller, trace: str) -> TraceRecord:
@@ -111,9 +114,12 @@ class Library:
         return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
 
     async def answer(self, asked: Asked, fd: int = -1) -> Any:
-        """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned."""
+        """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned.
+
+        So is a short one where there is such a descriptor: as bytes, which the daemon need not parse.
+        """
         question = asked.question
-        if question.cost is Cost.LONG:
+        if question.cost is Cost.LONG or (fd >= 0 and not question.with_record):
             await self._run_job(question.name, dict(asked.arguments), [fd])
             return None
         value = (await self._run_job(question.name, dict(asked.arguments)))["value"]
@@ -160,7 +166,14 @@ class Library:
         return record
 
     def _visible(self, caller: Caller, limit: int) -> Sequence[TraceRecord]:
-        return list(islice((record for record in self.store.newest_first() if may_read(caller, record)), limit))
+        readable = [record for record in self.store.newest_first() if may_read(caller, record)]
+        if caller.admin or len(readable) <= limit:
+            return readable[:limit]
+        own = [record for record in readable if record.owner_uid == caller.uid]
+        others = [record for record in readable if record.owner_uid != caller.uid]
+        of_others = min(len(others), max(limit - len(own), limit // _SHARED_PART))
+        chosen = {record.id for record in [*own[: limit - of_others], *others[:of_others]]}
+        return [record for record in readable if record.id in chosen]
 
     def _resolve(self, caller: Caller, trace: str) -> TraceRecord:
         if not trace:

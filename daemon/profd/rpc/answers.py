@@ -6,7 +6,8 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable
 
-from profd.limits import RPC_CHUNK_BYTES
+from profd.errors import BadInput
+from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES
 from profd.model.question import Cost
 from profd.questions.library import Asked, Library
 from profd.rpc.stream import streamed
@@ -18,7 +19,7 @@ Crowded = Callable[[int], bool]  # whether others than this uid wait for a worke
 async def pieces(library: Library, asked: Asked, crowded: Crowded) -> AsyncGenerator[bytes, None]:
     """Its bytes. Raises what the job raises, and Exhausted where a long answer is not read for too long."""
     if asked.question.cost is Cost.SHORT:
-        text = json.dumps(await library.answer(asked)).encode() + b"\n"
+        text = await _short(library, asked)
         for at in range(0, len(text), RPC_CHUNK_BYTES):
             yield text[at : at + RPC_CHUNK_BYTES]
         return
@@ -27,3 +28,23 @@ async def pieces(library: Library, asked: Asked, crowded: Crowded) -> AsyncGener
     async with contextlib.aclosing(produced) as chunks:
         async for chunk in chunks:
             yield chunk
+
+
+async def whole(library: Library, asked: Asked, most: int, otherwise: str) -> bytes:
+    """A short one, as its worker wrote it: nobody here parses what a trace can make as large as it likes.
+
+    Raises BadInput for one of more than `most` bytes; `otherwise` is a sentence: how else to ask.
+    """
+    text = bytearray()
+    async with contextlib.aclosing(streamed(lambda fd: library.answer(asked, fd))) as chunks:
+        async for chunk in chunks:
+            text += chunk
+            if len(text) > most:
+                raise BadInput(f"the answer has more than {most} bytes, the limit; {otherwise}")
+    return bytes(text)
+
+
+async def _short(library: Library, asked: Asked) -> bytes:
+    if asked.question.with_record:
+        return json.dumps(await library.answer(asked)).encode() + b"\n"
+    return await whole(library, asked, ANSWER_BYTES_MAX, "ask for fewer rows (`limit`), or by SQL, or export the trace")

@@ -7,12 +7,15 @@ counts none of ours: a call is admitted by its token, before its request is read
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import ExitStack
 from typing import Any, Final
 
 from profd import limits
+from profd.fairness.rare_line import NOBODY
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.shares import Holder, Refused, Share, Shares
+from profd.rpc.messages import IMPORT, STREAM
 
 _CALLS: Final = Share(
     "calls", "calls", limits.CALLS_PER_UID_MAX, limits.CALLS_MAX, limits.CALLS_RESERVED, retry_seconds=5
@@ -35,9 +38,14 @@ _INGEST_RATE: Final = Rate(
 )
 _LOOK_RATE: Final = Rate("look_rate", "looks at the host's processes", limits.LOOKS_PER_SECOND, limits.LOOKS_BURST)
 _START_RATE: Final = Rate("start_rate", "starts of captures", limits.STARTS_PER_SECOND, limits.STARTS_BURST)
+_SMALL_RATE: Final = Rate(
+    "small_messages", "small messages", limits.SMALL_MESSAGES_PER_SECOND, limits.SMALL_MESSAGES_BURST
+)
+_UNPROVED_RATE: Final = Rate(
+    *("unproved_messages", "messages without a token", limits.UNPROVED_MESSAGES_PER_SECOND),
+    limits.UNPROVED_MESSAGES_BURST,
+)
 
-STREAM: Final = "/profd.v1.IngestService/Stream"
-_IMPORT: Final = "/profd.v1.TraceService/Import"
 _STARTS: Final = frozenset(f"/profd.v1.CaptureService/{name}" for name in ("StartCapture", "RetryCapture"))
 _LOOKING: Final = frozenset(
     f"/profd.v1.{name}"
@@ -55,6 +63,7 @@ class Calls:
         self._calls, self._ingest, self._imports, self._looks = map(Shares, (_CALLS, _INGEST, _IMPORTS, _LOOKS))
         self._call_rate, self._ingest_rate = Rates(_CALL_RATE), Rates(_INGEST_RATE)
         self._look_rate, self._start_rate = Rates(_LOOK_RATE), Rates(_START_RATE)
+        self._small = {STREAM: Rates(_SMALL_RATE), IMPORT: Rates(_SMALL_RATE)}
 
     def enter(self, method: str, holder: Holder) -> None:
         """Count the call of this task until it has been answered. Raises Refused."""
@@ -65,7 +74,7 @@ class Calls:
             else:
                 self._call_rate.take(holder)
                 held.enter_context(self._calls.take(holder))
-            if method == _IMPORT:
+            if method == IMPORT:
                 held.enter_context(self._imports.take(holder))
             if method in _STARTS:
                 self._start_rate.take(holder)
@@ -76,6 +85,10 @@ class Calls:
             let_go = held.pop_all().close
             current_task().add_done_callback(lambda _done: let_go())
 
+    def pause(self, method: str, holder: Holder, small: int) -> float:
+        """Seconds to wait after so many small messages of a stream."""
+        return self._small[method].owe(holder, small)
+
 
 class Unproved:
     """Calls that need no token. So few that they cannot crowd out ours, and none can keep the others out."""
@@ -83,6 +96,8 @@ class Unproved:
     def __init__(self) -> None:
         self._open: dict[asyncio.Task[Any], None] = {}  # oldest first
         self._ended: set[asyncio.Task[Any]] = set()  # for others
+        self._messages: Counter[asyncio.Task[Any]] = Counter()
+        self._rate = Rates(_UNPROVED_RATE)
 
     def enter(self) -> None:
         """Count the call of this task until it has been answered; the oldest ends where there are too many."""
@@ -94,6 +109,15 @@ class Unproved:
             oldest.cancel()
         self._open[task] = None
         task.add_done_callback(self._left)
+
+    def pause(self, small: int) -> float:
+        """Seconds to wait before this call's next message. Raises Refused where it has had too many."""
+        task, most = current_task(), limits.UNPROVED_MESSAGES_MAX
+        self._messages[task] += small
+        if self._messages[task] >= most:
+            why = f"a call without a token has {most} messages at most; make another for more"
+            raise Refused(why, "unproved_messages", most, most, retry_seconds=1)
+        return self._rate.owe(NOBODY, small)
 
     def check(self) -> None:
         """Where a call was cancelled. Raises Refused if that was for others, not because its client went away."""
@@ -108,6 +132,7 @@ class Unproved:
     def _left(self, task: asyncio.Task[Any]) -> None:
         self._open.pop(task, None)
         self._ended.discard(task)
+        self._messages.pop(task, None)
 
 
 def current_task() -> asyncio.Task[Any]:

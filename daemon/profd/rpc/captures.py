@@ -15,7 +15,10 @@ from profproto.v1 import capture_pb2_grpc
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Request, forbidden, missing
 from profd.errors import BadInput, ProfdError
-from profd.limits import CAPTURE_TARGETS_MAX
+from profd.fairness.few import Few
+from profd.fairness.rates import Rate, Rates
+from profd.fairness.shares import Holder
+from profd.limits import CAPTURE_TARGETS_MAX, STACKS_AT_ONCE, STACKS_AT_ONCE_PER_UID, STACKS_PER_SECOND
 from profd.rpc import translate
 from profd.rpc.in_turn import InTurn
 from profd.targets.process import Process
@@ -26,8 +29,8 @@ from profd.trust.namespaces import translate_pids
 LIST_DEFAULT: Final = 50
 LIST_MAX: Final = 1000
 LISTED_AT_ONCE: Final = 64  # targets: a few ms in which nobody else is served
-WHERE_AT_ONCE: Final = 4  # each costs the target a pause of milliseconds and us a process
 
+_STACKS: Final = Rate("stacks_rate", "looks at stacks of a process", STACKS_PER_SECOND, CAPTURE_TARGETS_MAX)
 
 Where = Callable[[Process, bool], Awaitable[Sequence[translate.Stack]]]
 """(process, native) -> its threads' stacks. Raises ProfdError with the reason and the fix."""
@@ -43,6 +46,8 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         self._where = where
         self._translate_pids = translate_pids
         self._lists = InTurn()
+        self._stacks_rate = Rates(_STACKS)
+        self._few = Few(STACKS_AT_ONCE_PER_UID, STACKS_AT_ONCE)
 
     async def StartCapture(self, request: pb.StartCaptureRequest, context: object) -> pb.Capture:
         asked = Request(
@@ -99,8 +104,9 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         processes = [process for process in found.allowed if selector.pids or process.python]
         if len(processes) > CAPTURE_TARGETS_MAX:
             raise BadInput(f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer at a time")
-        gate = asyncio.Semaphore(WHERE_AT_ONCE)
-        answers = await asyncio.gather(*(self._stacks(process, request.native, gate) for process in processes))
+        if processes:
+            self._stacks_rate.take(Holder.of(callers.current()), len(processes))
+        answers = await asyncio.gather(*(self._stacks(process, request.native) for process in processes))
         answers += [pb.ProcessStacks(pid=p.id.pid, error=forbidden(p)) for p in found.forbidden if selector.pids]
         answers += [pb.ProcessStacks(pid=pid, error=missing(pid)) for pid in found.missing]
         return pb.WhereResponse(processes=answers)
@@ -118,10 +124,10 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             pids = await asyncio.to_thread(self._translate_pids, caller, pids)
         return translate.selector_from_untrusted(message, pids)
 
-    async def _stacks(self, process: Process, native: bool, gate: asyncio.Semaphore) -> pb.ProcessStacks:
+    async def _stacks(self, process: Process, native: bool) -> pb.ProcessStacks:
         answer = pb.ProcessStacks(pid=process.id.pid, command=translate.text(process.command))
         try:
-            async with gate:
+            async with self._few.place(callers.current().uid):
                 threads = await self._where(process, native)
         except ProfdError as error:
             answer.error = translate.text(str(error))

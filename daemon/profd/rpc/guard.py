@@ -12,17 +12,18 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from profd.errors import BadInput, Denied, ProfdError
 from profd.fairness.shares import Holder, Refused
 from profd.kernel import nobody
 from profd.limits import RECEIVE_SECONDS
-from profd.rpc.calls import STREAM, Calls, Unproved
+from profd.rpc.calls import Calls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
+from profd.rpc.messages import OURS, STREAM, Messages, Paced
 from profd.telemetry.metrics import Metrics
 from profd.trust import caller as callers
 from profd.trust.audit_line import Audit
@@ -30,7 +31,6 @@ from profd.trust.caller import Caller
 from profd.trust.token import Tokens, Unidentified
 
 TOKEN_KEY: Final = "profd-token"  # noqa: S105 - the name of a metadata key
-OURS: Final = "/profd.v1."
 _REFUSED_WHILE_DRAINING: Final = frozenset(
     f"/profd.v1.{name}"
     for name in ("CaptureService/StartCapture", "CaptureService/RetryCapture", "TraceService/Import")
@@ -98,6 +98,12 @@ class Guard(_Interceptor):
         if self.draining and method in _REFUSED_WHILE_DRAINING:
             raise Draining("profd is shutting down; try again when it is back")
 
+    def pause(self, method: str, small: int) -> float:
+        """Seconds to wait after so many small messages of this call. Raises Refused."""
+        if not method.startswith(OURS):
+            return self.unproved.pause(small)
+        return self._calls.pause(method, self._holder(callers.current()), small)
+
     def _holder(self, caller: Caller) -> Holder:
         """Whose share it is; what a streamer sends for root's processes is bounded all the same."""
         holder = Holder.of(caller)
@@ -133,10 +139,12 @@ class _Call:
         self._token = token
         self._single = False  # it takes one request
         self._inner: Callable[[Any, Any], Any]
+        self._messages: Messages
 
     def wrapped(self, handler: Handler) -> Handler:
+        self._messages = Messages(self._method, handler.request_deserializer)
         serialisers = {
-            "request_deserializer": handler.request_deserializer,
+            "request_deserializer": self._messages.parsed,
             "response_serializer": handler.response_serializer,
         }
         self._single = not handler.request_streaming
@@ -164,14 +172,12 @@ class _Call:
     async def _received(self, requests: Any) -> Any:
         """The request; where it is a stream, its handler has deadlines of its own."""
         if not self._single:
-            return requests
+            return Paced(requests, self._messages, partial(self._guard.pause, self._method))
         try:
             async with asyncio.timeout(RECEIVE_SECONDS):
                 request = await anext(requests, None)
         except TimeoutError:
             raise BadInput(f"no request came within {RECEIVE_SECONDS:g} s of the call") from None
-        except DecodeError as error:
-            raise BadInput(f"the request is none of {self._method}") from error
         if request is None:
             raise BadInput("the call ended without a request")
         return request

@@ -26,7 +26,9 @@ async def received(
     """
     label, dialect = "", ""
     size = promised = 0
-    while (chunk := await _next(chunks, idle_seconds)) is not None:
+    first = True
+    while (chunk := await _next(chunks, idle_seconds, first)) is not None:
+        first = False
         label = label or text(chunk.filename)[:LABEL_CHARS_MAX]
         if chunk.dialect:
             dialect = chunk.dialect
@@ -45,9 +47,12 @@ async def received(
     return label or "import", dialect
 
 
-async def _next(chunks: AsyncIterator[pb.ImportChunk], seconds: float) -> pb.ImportChunk | None:
+async def _next(chunks: AsyncIterator[pb.ImportChunk], seconds: float, first: bool) -> pb.ImportChunk | None:
+    """The next with something in it: those without are no progress, but for the first, which says what it is."""
     try:
         async with asyncio.timeout(seconds):
-            return await anext(chunks, None)
+            while (chunk := await anext(chunks, None)) is not None and not (chunk.data or first):
+                pass
+            return chunk
     except TimeoutError:
         raise Exhausted(f"nothing came of this import for {seconds:g} s, so it was given up: send it again") from None

@@ -26,6 +26,7 @@ from profd.limits import (
     INGEST_CHUNK_BYTES_MAX,
     INGEST_CREDIT_BYTES,
     INGEST_CREDITS_BYTES,
+    INGEST_LOSSES_MAX,
     INGEST_PUSHED_IDLE_SECONDS,
 )
 from profd.trust import caller as callers
@@ -172,7 +173,8 @@ async def _served(
         part = request.WhichOneof("part")
         if part == "finish":
             finish = request.finish
-            await intake.finish([(loss.stage, loss.reason, loss.count) for loss in finish.lost], finish.recorded)
+            lost = [(loss.stage, loss.reason, loss.count) for loss in finish.lost[:INGEST_LOSSES_MAX]]
+            await intake.finish(lost, finish.recorded)
             yield pb.IngestReply(acked=expected - 1, finished=True)
             return
         if part != "chunks" or request.chunks.message != expected:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -17,8 +18,9 @@ from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
 from profd.importing.ingest import format_of
+from profd.limits import KEY_AVERAGES_BYTES_MAX, KEY_AVERAGES_ROWS_MAX
 from profd.questions.library import Asked, Library
-from profd.rpc.answers import Crowded, pieces
+from profd.rpc.answers import Crowded, pieces, whole
 from profd.rpc.imports import received
 from profd.rpc.in_turn import InTurn
 from profd.rpc.translate import text
@@ -27,6 +29,8 @@ from profd.trust import caller as callers
 from profd.trust.audit_line import Audit
 
 LIST_MAX: Final = 1000
+_ROWS_ASKED: Final = KEY_AVERAGES_ROWS_MAX + 1
+_OTHERWISE: Final = "give a `limit`, or ask QueryService for `top`, which sends all"
 
 _INTEGERS: Final = (
     "count",
@@ -94,8 +98,11 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         return pb.SummaryResponse(trace=trace_message(asked.traces[0]), summary_json=json.dumps(summary).encode())
 
     async def KeyAverages(self, request: pb.KeyAveragesRequest, context: object) -> pb.KeyAveragesResponse:
-        rows = await self._library.answer(await self._asked("top", request))
-        return pb.KeyAveragesResponse(rows=[_average_message(row) for row in rows])
+        asked = await self._asked("top", request)
+        limit = min(asked.arguments["limit"] or _ROWS_ASKED, _ROWS_ASKED)
+        asked = replace(asked, arguments={**asked.arguments, "limit": limit})
+        text = await whole(self._library, asked, KEY_AVERAGES_BYTES_MAX, _OTHERWISE)
+        return await asyncio.to_thread(_averages_message, text)  # in Python, row by row: others have their turns
 
     async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
         caller = callers.current()
@@ -167,6 +174,14 @@ def trace_message(record: TraceRecord) -> pb.Trace:
         if value is not None:
             setattr(message, name, value)
     return message
+
+
+def _averages_message(text: bytes) -> pb.KeyAveragesResponse:
+    # Whole, `json` would keep the interpreter from everybody else until it is through.
+    rows = msgspec.json.decode(text, type=list[msgspec.Raw])
+    if len(rows) > KEY_AVERAGES_ROWS_MAX:
+        raise BadInput(f"there are more than {KEY_AVERAGES_ROWS_MAX} rows, the limit of this call; {_OTHERWISE}")
+    return pb.KeyAveragesResponse(rows=[_average_message(json.loads(bytes(row))) for row in rows])
 
 
 def _average_message(row: dict[str, Any]) -> pb.KeyAverage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Final, Protocol
 
 from profproto.v1 import capture_pb2 as pb
@@ -10,7 +10,7 @@ from profproto.v1 import capture_pb2 as pb
 from profd.capture.planner import Sighting, TargetPlan
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
-from profd.limits import STRING_BYTES_MAX
+from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
 from profd.model.capture import Options
 from profd.targets.selector import Selector
 
@@ -47,6 +47,15 @@ def options_from_untrusted(message: pb.Options) -> Options:
 
 def selector_from_untrusted(message: pb.Selector, host_pids: Sequence[int]) -> Selector:
     """A selector whose pids have been translated to the host's. BadInput for impossible values."""
+    kinds: dict[str, Sized] = {
+        "users": message.users,
+        "jobs": message.jobs,
+        "GPUs": message.gpus,
+        "ranks": message.ranks,
+    }
+    for kind, named in kinds.items():
+        if len(named) > SELECTOR_WORDS_MAX:
+            raise BadInput(f"{len(named)} {kind} were named; at most {SELECTOR_WORDS_MAX} are taken")
     for pid in host_pids:
         if not 0 < pid <= _INT32_MAX:
             raise BadInput(f"{pid} is not a pid")

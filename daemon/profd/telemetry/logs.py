@@ -12,11 +12,15 @@ import sys
 import time
 from typing import Final, TextIO
 
+from profd.fairness.rare_line import RareLine
+
 _STANDARD: Final = frozenset(logging.LogRecord("", 0, "", 0, "", None, None).__dict__) | {
     "message",
     "asctime",
     "taskName",
 }
+
+_SAYS_CHARACTERS_MAX: Final = 300  # of a line of gRPC's
 
 
 class JsonFormatter(logging.Formatter):
@@ -55,6 +59,21 @@ def setup(level: str, form: str = "auto", stream: TextIO = sys.stderr) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    grpc = logging.getLogger("grpc")
+    grpc.handlers[:] = [_Rarely()]
+    grpc.propagate = False
+
+
+class _Rarely(logging.Handler):
+    """For what gRPC's server logs, with a traceback for each client that went away too early: now and then one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line = RareLine(logging.getLogger("profd.rpc"), "gRPC's server says something")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._line.tell(error=error, says=record.getMessage()[:_SAYS_CHARACTERS_MAX])
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -33,12 +34,20 @@ def list_traces(limit: int, as_json: bool) -> None:
         found = source.newest(limit + 1 if limit else ALL)
         capped = isinstance(source, RemoteTraces) and len(found) == DAEMON_LISTS_MAX
     more = bool(limit) and len(found) > limit
-    found = found[:limit] if limit else found
+    if more:
+        found.remove(_spare(found))
     _print_list(found, as_json)
     if more:
-        say("… the store has more traces; --limit N shows the newest N, --limit 0 all.")
+        say("… there are more traces; --limit N shows N, your own before those shared with you, --limit 0 all.")
     elif capped:
         say(f"… a daemon lists its newest {DAEMON_LISTS_MAX:,} traces; the store may have more.")
+
+
+def _spare(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The one that is left out: the oldest, of those that others share where there are any."""
+    own = os.getuid()
+    shared = [trace for trace in found if trace["owner_uid"] != own] if own else []  # root's list is of all alike
+    return (shared or found)[-1]
 
 
 def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:

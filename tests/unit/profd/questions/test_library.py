@@ -111,6 +111,22 @@ async def test_only_regular_files_are_imported(library):
         await library.import_file(ANN, file.fileno(), "null")
 
 
+async def test_traces_that_others_share_do_not_hide_ones_own(library):
+    mine = [add(library.store, ANN, created_ns=number).id for number in range(3)]
+    shared = [add(library.store, BOB, created_ns=100 + number) for number in range(12)]
+    for record in shared:
+        await library.share(BOB, record.id, ["*"])
+    foreign = [record.id for record in shared]
+    # GIVEN more than fit THEN one's own are among them, newest first
+    assert [record.id for record in await library.list(ANN, limit=10)] == [*foreign[:-8:-1], *mine[::-1]]
+    assert [record.id for record in await library.list(ANN, limit=2)] == mine[:0:-1]
+    # and of others' a fifth at least
+    more = [add(library.store, ANN, created_ns=10 + number).id for number in range(9)]
+    assert [record.id for record in await library.list(ANN, limit=10)] == [*foreign[:-3:-1], *more[:0:-1]]
+    assert len(await library.list(ANN)) == 24
+    assert [record.id for record in await library.list(ROOT, limit=2)] == foreign[:-3:-1]
+
+
 async def test_everybody_sees_their_own_and_admins_all(library):
     mine, other = add(library.store, ANN, created_ns=1), add(library.store, BOB, created_ns=2)
     assert await library.list(ANN) == [mine]
@@ -204,10 +220,10 @@ async def test_questions_reach_the_job_with_the_directory(library):
     library = Library(library.store, answer)
     directory = str(library.store.directory(mine.id))
 
-    async def ask(name, trace, **arguments):
-        return await library.answer(await library.asked(ANN, name, trace, arguments), 9)
+    async def ask(name, trace, fd=9, **arguments):
+        return await library.answer(await library.asked(ANN, name, trace, arguments), fd)
 
-    assert await ask("top", "", limit=5, raw=True) == [1]
+    assert await ask("top", "", limit=5, raw=True, fd=-1) == [1]
     assert await ask("tree", mine.id, from_row=2) is None
     assert await ask("diff", mine.id, other="") is None
     assert await ask("summary", mine.id) == {"n": 1, "trace": mine.as_json()}
@@ -216,6 +232,8 @@ async def test_questions_reach_the_job_with_the_directory(library):
     assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2}, [9])
     assert asked[2][1:] == ({"trace_dir": directory, "other_dir": directory, "other": "", "by": "name"}, [9])
     assert asked[0][2] == asked[3][2] == []
+    assert await ask("top", "") is None  # written, so that nobody parses it here
+    assert asked[4][2] == [9]
 
 
 def test_spool_is_nameless(library):

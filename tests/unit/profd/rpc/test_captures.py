@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from profd.errors import BadInput, Denied, NotFound
+from profd.fairness.shares import Refused
 from profd.model.capture import Reason, Recording, State
 from profd.rpc import translate
 from profd.rpc.captures import CaptureServicer
@@ -20,10 +22,13 @@ from profd.trust.caller import Caller
 from profproto.v1 import capture_pb2 as pb
 
 from tests.support.captures import LONG, FakeSource, FakeTable, Rig, process
+from tests.support.waiting import eventually
 
 ALICE = Caller(1000, 1000, "alice", False, 50)
 BOB = Caller(1001, 1001, "bob", False, 51)
 ROOT = Caller(0, 0, "root", True, 52)
+
+ALL = -1
 
 
 @dataclass(frozen=True)
@@ -206,6 +211,56 @@ async def test_where_names_what_it_does_not_show(servicer: CaptureServicer) -> N
         (102, False, "pid 102 belongs to bob; you may profile only your own"),
         (999, False, "there is no process with pid 999"),
     ]
+
+
+class Slow:
+    """A look at stacks that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.now: Counter[int] = Counter()  # by uid
+        self.most: Counter[int] = Counter()
+
+    async def __call__(self, process: Process, native: bool) -> list[Thread]:
+        self.now[process.uid] += 1
+        self.most |= self.now
+        self.most[ALL] = max(self.most[ALL], self.now.total())
+        await self.go.wait()
+        await asyncio.sleep(0)
+        self.now[process.uid] -= 1
+        return await stacks(process, native)
+
+
+async def test_where_looks_into_few_at_once_of_a_user_and_of_all(tmp_path: Path) -> None:
+    people = (ALICE, BOB, Caller(1002, 1002, "carol", False, 53))
+    pids = {who.uid: range(100 * who.uid, 100 * who.uid + 5) for who in people}
+    table = FakeTable([process(pid, uid=who.uid, user=who.user) for who in people for pid in pids[who.uid]])
+    looking = Slow()
+    async with Rig(tmp_path, table).running() as manager:
+        servicer = CaptureServicer(manager, looking, same_pids)
+        asked = []
+        for who in people:
+            callers.enter(who)
+            request = pb.WhereRequest(selector=pb.Selector(pids=pids[who.uid]))
+            asked += [asyncio.ensure_future(servicer.Where(request, None)) for _ in range(3)]
+        await eventually(lambda: looking.now.total() >= 4)
+        # THEN one user's many calls leave places to another
+        assert (looking.now[ALICE.uid], looking.now[BOB.uid]) == (2, 2)
+        looking.go.set()
+        answers = await asyncio.gather(*asked)
+    assert all(len(answer.processes) == 5 and answer.processes[4].threads for answer in answers)
+    assert looking.most == {ALICE.uid: 2, BOB.uid: 2, 1002: 2, ALL: 4}
+
+
+async def test_where_counts_the_processes(tmp_path: Path) -> None:
+    async with Rig(tmp_path, FakeTable([process(pid) for pid in range(1000, 1200)])).running() as manager:
+        servicer = CaptureServicer(manager, stacks, same_pids)
+        many = pb.WhereRequest(selector=pb.Selector(pids=range(1000, 1200)))
+        assert len((await servicer.Where(many, None)).processes) == 200
+        with pytest.raises(Refused, match=r"one user may have 10 looks at stacks of a process a second \(256 at once"):
+            await servicer.Where(many, None)
+        few = pb.WhereRequest(selector=pb.Selector(pids=[1000, 1001]))
+        assert len((await servicer.Where(few, None)).processes) == 2
 
 
 async def test_the_switch(servicer: CaptureServicer) -> None:

@@ -182,7 +182,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("top", nested(30), "'limit' must be an integer."),
     ("top", {"raw": "yes"}, "'raw' must be true or false."),
     ("top", {"sort_by": 5}, "'sort_by' must be a string."),
-    ("top", {"sort_by": "z" * 1_000_000}, "cannot sort by 'zzz"),
+    ("top", {"sort_by": "z" * 60_000}, "cannot sort by 'zzz"),
     ("timeline", {"lines": "ops"}, "'lines' must be a list of strings."),
     ("timeline", {"lines": [{"a": 1}]}, "'lines' must be a list of strings."),
     ("timeline", nested_lists(25), "'lines' must be a list of strings."),

@@ -23,6 +23,8 @@ def root_logger() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.getLogger("grpc").handlers[:] = []
+    logging.getLogger("grpc").propagate = True
 
 
 def logged(stream: io.StringIO, form: str = "auto") -> str:
@@ -51,6 +53,19 @@ def test_text_on_a_terminal() -> None:
 @pytest.mark.parametrize(("form", "json_lines"), [("json", True), ("text", False)])
 def test_form_can_be_forced(form: str, json_lines: bool) -> None:
     assert logged(Terminal() if json_lines else io.StringIO(), form).startswith("{") == json_lines
+
+
+def test_what_clients_make_grpc_say_is_a_line_now_and_then() -> None:
+    stream = io.StringIO()
+    logs.setup("info", "json", stream)
+    for number in range(100):
+        try:
+            raise RuntimeError("a client went away")
+        except RuntimeError:
+            logging.getLogger("grpc._cython.cygrpc").exception("raised in core %s", number)
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["logger"], line["says"]) == ("profd.rpc", "raised in core 0")
+    assert "a client went away" in line["exception"]
 
 
 def test_tracebacks_are_kept() -> None:

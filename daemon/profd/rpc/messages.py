@@ -1,0 +1,131 @@
+"""Messages of a call as they come: how large each may be, and how fast small ones may follow each other.
+
+They are parsed on the event loop, and a byte of one can stand for an object: two of an empty element, in a list of
+millions. So what is parsed is small, or is one field of bytes; `limits.py` says how small, and for which methods more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from profd.errors import BadInput
+from profd.limits import (
+    INGEST_CHUNK_BYTES_MAX,
+    QUESTION_MESSAGE_BYTES_MAX,
+    RPC_MESSAGE_BYTES_MAX,
+    RPC_REQUEST_BYTES_MAX,
+    SMALL_MESSAGE_BYTES,
+    UNPROVED_MESSAGE_BYTES_MAX,
+)
+
+OURS: Final = "/profd.v1."
+STREAM: Final = f"{OURS}IngestService/Stream"
+IMPORT: Final = f"{OURS}TraceService/Import"
+_BYTES_MAX: Final = {
+    STREAM: INGEST_CHUNK_BYTES_MAX + SMALL_MESSAGE_BYTES,  # its fields beside
+    IMPORT: RPC_MESSAGE_BYTES_MAX,
+    f"{OURS}QueryService/Query": QUESTION_MESSAGE_BYTES_MAX,
+    f"{OURS}TraceService/Sql": QUESTION_MESSAGE_BYTES_MAX,
+}
+_CONTENT: Final = {STREAM: (2, 2), IMPORT: (2,)}  # field numbers on the way to what alone may be large: `bytes data`
+_FIELDS_MAX: Final = 16  # of a message around it
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+
+
+class Messages:
+    """Of one call: its deserialiser, and how many small ones it has seen since it was last asked."""
+
+    def __init__(self, method: str, parse: Callable[[bytes], Any] | None) -> None:
+        self._method = method
+        self._parse = parse
+        self._most = _BYTES_MAX.get(method, RPC_REQUEST_BYTES_MAX if method.startswith(OURS) else 0)
+        self._most = self._most or UNPROVED_MESSAGE_BYTES_MAX
+        self._content = _CONTENT.get(method)
+        self._small = 0
+
+    def parsed(self, data: bytes) -> Any:
+        """The message. Raises BadInput."""
+        if len(data) > self._most:
+            raise BadInput(f"a message of {len(data)} bytes; {self._method} takes {self._most}")
+        if len(data) > RPC_REQUEST_BYTES_MAX and self._content and not _plain(memoryview(data), self._content):
+            raise BadInput(
+                f"a message of {len(data)} bytes that is none of {self._method}: data is all that may be large"
+            )
+        self._small += len(data) <= SMALL_MESSAGE_BYTES
+        try:
+            return self._parse(data) if self._parse else data
+        except DecodeError as error:
+            raise BadInput(f"the request is none of {self._method}") from error
+
+    def small(self) -> int:
+        """How many came."""
+        small, self._small = self._small, 0
+        return small
+
+
+class Paced:
+    """The requests of a call. After small ones the next is read later, so that its sender waits."""
+
+    def __init__(self, requests: AsyncIterator[Any], messages: Messages, pause: Callable[[int], float]) -> None:
+        """`pause`: seconds after so many small ones; raises where there may be no more."""
+        self._requests = requests
+        self._messages = messages
+        self._pause = pause
+
+    def __aiter__(self) -> Paced:
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next one. Raises what its deserialiser raises, and what `pause` does."""
+        if small := self._messages.small():
+            seconds = self._pause(small)
+            if seconds > 0:
+                await asyncio.sleep(seconds)
+        return await anext(self._requests)
+
+
+def _plain(data: memoryview, content: tuple[int, ...]) -> bool:
+    """Whether a message has few fields, small ones but for the one that its content is in."""
+    field, *rest = content
+    try:
+        for count, (number, value) in enumerate(_fields(data)):
+            if count >= _FIELDS_MAX or (number != field and len(value) > SMALL_MESSAGE_BYTES):
+                return False
+            if number == field and rest and not _plain(value, tuple(rest)):
+                return False
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Numbers and bytes of its fields; of numbers no bytes. ValueError and IndexError for what no proto3 peer sends."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        size = {_FIXED64: 8, _FIXED32: 4}.get(tag & 7, 0)
+        if tag & 7 in (_VARINT, _BYTES):
+            size, at = _varint(data, at)
+        elif not size:
+            raise ValueError(f"wire type {tag & 7}")
+        size = 0 if tag & 7 == _VARINT else size
+        if size > len(data) - at:
+            raise IndexError(size)
+        yield tag >> 3, data[at : at + size] if tag & 7 == _BYTES else data[:0]
+        at += size
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """The number at this place, and the place behind it."""
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise ValueError("a number of more than ten bytes")
