@@ -221,6 +221,15 @@ PICKUP_ESTIMATES_MAX: Final = 16  # or so many times what it was estimated to be
 PICKUP_PIECES_MAX: Final = 10_000  # between holes, of such a file: a real one has none
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
 
+# Samplers (py-spy): each takes two processes of the host, and a part of the event loop while it runs
+PYSPY_SAMPLERS_PER_UID_MAX: Final = 64  # processes of one user that are sampled at once
+PYSPY_SAMPLERS_MAX: Final = 256
+PYSPY_SAMPLERS_RESERVED: Final = 256  # beside, for root's and those of who runs the daemon
+PYSPY_STARTS_MAX: Final = 8  # that begin at once on the host, and no more than it has cores; two in any case
+PYSPY_STARTS_PAUSE_SECONDS: Final = 0.01  # from one start to the next: a fork of the daemon stops its loop
+PYSPY_START_HELD_SECONDS: Final = 2.0  # the longest that one counts as beginning: symbols of large programs take more
+PYSPY_TURN_SECONDS: Final = 60.0  # that a target may wait for others to begin
+
 # Agents of attached processes (untrusted packets and descriptors)
 AGENT_PACKET_BYTES_MAX: Final = 16 * 1024
 AGENT_KEYS_MAX: Final = 64  # of one packet
