@@ -106,16 +106,16 @@ class Intake:
             self._holder = None
 
     async def take(self, untrusted: memoryview) -> Rejected:
-        """Store the chunks of one message; what was refused. Returns when it is written. Raises OSError."""
-        return await self._ingest.writer.run(lambda: self._sink.take(untrusted))
+        """Store the chunks of one message; the first of what was refused. Returns when it is written. Raises OSError."""
+        return await self._ingest.writer.run(self.uid, lambda: self._sink.take(untrusted))
 
     def recover(self) -> None:
         """Read what an earlier daemon wrote, in the writer's thread."""
-        self._ingest.writer.start(self._sink.recover)
+        self._ingest.writer.start(self.uid, self._sink.recover)
 
     async def finish(self, told_untrusted: Told, recorded_untrusted: int) -> None:
         """The streamer has sent everything and says what will not come."""
-        await self._ingest.writer.run(lambda: None)  # after what is still being written
+        await self._ingest.writer.run(self.uid, lambda: None)  # after what is still being written
         self.tell(told_untrusted, recorded_untrusted)
         self.finished.set()
 
