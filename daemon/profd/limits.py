@@ -134,6 +134,8 @@ INGEST_CHUNK_EVENTS_MAX: Final = 65_536  # an arena chunk holds 2046
 INGEST_CREDIT_BYTES: Final = 4 * MiB  # sent and not acked, of one stream; less when there are many
 INGEST_CREDITS_BYTES: Final = 64 * MiB  # shared among the open streams, never less than a message each
 INGEST_EXPECTED_MAX: Final = 512  # processes whose chunks are awaited: each may have one call
+INGEST_EXPECTED_PER_UID_MAX: Final = 512
+INGEST_EXPECTED_RESERVED: Final = 512  # beside, for root's and those of who runs the daemon
 INGEST_THREADS_MAX: Final = 65_536  # streams of chunks (queues of threads) in one incarnation
 INGEST_GAPS_MAX: Final = 4096  # chunks of one incarnation that others have overtaken and that may still come
 INGEST_WRITERS: Final = 2  # threads that check and write, users in turn, a user in one of them at a time
@@ -163,6 +165,9 @@ STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, J
 
 # Workers
 WORKER_MEMORY_BYTES: Final = 4 * GiB
+WORKERS_EXTRA_MAX: Final = 4  # beyond the pool's size, for users who have none while others have all
+WORKERS_EXTRA_WAIT_SECONDS: Final = 1.5  # that such a user waits before one is started
+WORKERS_EXTRA_IDLE_SECONDS: Final = 30.0  # until it ends
 WORKER_JOB_SECONDS: Final = 900
 WORKER_CPU_SECONDS: Final = 2 * 3600  # of one worker, on all its threads; after half of it another takes its place
 WORKER_FILE_BYTES_MAX: Final = TRACE_INFLATED_BYTES_MAX  # one file that a worker writes
@@ -212,6 +217,7 @@ KINETO_DATAGRAM_BYTES_MAX: Final = 4096  # a poll is 100 bytes; libkineto sends 
 KINETO_PIDS_MAX: Final = 64
 KINETO_PROCESSES_MAX: Final = 4096
 KINETO_PROCESSES_PER_UID_MAX: Final = 1024
+KINETO_PROCESSES_RESERVED: Final = 1024  # beside, for root's and those of who runs the daemon
 KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period libkineto can be given is 1 s
 KINETO_DATAGRAMS_PER_SECOND_MAX: Final = 2 * KINETO_POLLS_PER_SECOND_MAX  # of one process: the rest is not read
 KINETO_DATAGRAMS_PER_UID_PER_SECOND_MAX: Final = 2048  # twice what KINETO_PROCESSES_PER_UID_MAX have to say
@@ -261,6 +267,8 @@ PORTER_DROPS_WAITING_MAX: Final = 64  # connections that nobody can be found to 
 ARENA_BYTES_MIN: Final = 1 * MiB
 ARENA_BYTES_LEAST: Final = 2 * MiB  # that is asked for without --force: below it every burst loses events
 ARENA_BYTES_MAX: Final = 4 * GiB
+ARENA_UID_SHARE: Final = 1 / 4  # of the host's free memory: the most that is promised to one user's recordings
+ARENA_USERS_SHARE: Final = 7 / 8  # to those of all users; the rest is kept for root's and of who runs the daemon
 ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena, and no more than a third of it
 
 # Senders of Kineto's datagrams that were not heard of before
