@@ -150,8 +150,13 @@ INGEST_CHUNK_EVENTS_MAX: Final = 65_536  # an arena chunk holds 2046
 INGEST_CREDIT_BYTES: Final = 4 * MiB  # sent and not acked, of one stream; less when there are many
 INGEST_CREDITS_BYTES: Final = 64 * MiB  # shared among the open streams, never less than a message each
 INGEST_EXPECTED_MAX: Final = 512  # processes whose chunks are awaited: each may have one call
+INGEST_EXPECTED_PER_UID_MAX: Final = 512
+INGEST_EXPECTED_RESERVED: Final = 512  # beside, for root's and those of who runs the daemon
 INGEST_THREADS_MAX: Final = 65_536  # streams of chunks (queues of threads) in one incarnation
 INGEST_GAPS_MAX: Final = 4096  # chunks of one incarnation that others have overtaken and that may still come
+INGEST_WRITERS: Final = 2  # threads that check and write, users in turn, a user in one of them at a time
+INGEST_REJECTED_MAX: Final = 64  # chunks of one message that are named when they are refused; all are counted
+INGEST_BROKEN_MAX: Final = 1024  # of one incarnation, and more than sound ones: then nothing more is looked at
 INGEST_LOSSES_MAX: Final = 64  # entries of one Finish
 INGEST_JOURNAL_BYTES_MAX: Final = 4 * GiB  # of one target of one capture
 INGEST_TRACE_FACTOR: Final = 4  # so many times its bytes are kept free for the trace it becomes: 2.8 for plain ranges
@@ -177,6 +182,9 @@ STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, J
 
 # Workers
 WORKER_MEMORY_BYTES: Final = 4 * GiB
+WORKERS_EXTRA_MAX: Final = 4  # beyond the pool's size, for users who have none while others have all
+WORKERS_EXTRA_WAIT_SECONDS: Final = 1.5  # that such a user waits before one is started
+WORKERS_EXTRA_IDLE_SECONDS: Final = 30.0  # until it ends
 WORKER_JOB_SECONDS: Final = 900
 WORKER_CPU_SECONDS: Final = 2 * 3600  # of one worker, on all its threads; after half of it another takes its place
 WORKER_FILE_BYTES_MAX: Final = TRACE_INFLATED_BYTES_MAX  # one file that a worker writes
@@ -226,6 +234,7 @@ KINETO_DATAGRAM_BYTES_MAX: Final = 4096  # a poll is 100 bytes; libkineto sends 
 KINETO_PIDS_MAX: Final = 64
 KINETO_PROCESSES_MAX: Final = 4096
 KINETO_PROCESSES_PER_UID_MAX: Final = 1024
+KINETO_PROCESSES_RESERVED: Final = 1024  # beside, for root's and those of who runs the daemon
 KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period libkineto can be given is 1 s
 KINETO_DATAGRAMS_PER_SECOND_MAX: Final = 2 * KINETO_POLLS_PER_SECOND_MAX  # of one process: the rest is not read
 KINETO_DATAGRAMS_PER_UID_PER_SECOND_MAX: Final = 2048  # twice what KINETO_PROCESSES_PER_UID_MAX have to say
@@ -239,6 +248,15 @@ PICKUP_PIECES_MAX: Final = 10_000  # between holes, of such a file: a real one h
 KINETO_LEFTOVERS_MAX: Final = 256  # traces we asked for and whose files may still appear
 KINETO_SALVAGE_SECONDS: Final = 10.0  # at the start, for those that were there when the last daemon was killed
 
+# Samplers (py-spy): each takes two processes of the host, and a part of the event loop while it runs
+PYSPY_SAMPLERS_PER_UID_MAX: Final = 64  # processes of one user that are sampled at once
+PYSPY_SAMPLERS_MAX: Final = 256
+PYSPY_SAMPLERS_RESERVED: Final = 256  # beside, for root's and those of who runs the daemon
+PYSPY_STARTS_MAX: Final = 8  # that begin at once on the host, and no more than it has cores; two in any case
+PYSPY_STARTS_PAUSE_SECONDS: Final = 0.01  # from one start to the next: a fork of the daemon stops its loop
+PYSPY_START_HELD_SECONDS: Final = 2.0  # the longest that one counts as beginning: symbols of large programs take more
+PYSPY_TURN_SECONDS: Final = 60.0  # that a target may wait for others to begin
+
 # Agents of attached processes (untrusted packets and descriptors)
 AGENT_PACKET_BYTES_MAX: Final = 16 * 1024
 AGENT_KEYS_MAX: Final = 64  # of one packet
@@ -247,6 +265,9 @@ AGENT_LABEL_CHARACTERS_MAX: Final = 256  # of a name or version in HELLO and CHA
 AGENT_WORDS_MAX: Final = 64  # of `can`: an agent has about ten
 AGENT_PACKETS_PER_SECOND_MAX: Final = 50  # of one agent; it has five things to say a second, and only while armed
 AGENT_PACKETS_WAITING_MAX: Final = 512  # of one agent, read at once: more than a socket holds while nobody reads it
+AGENT_PACKET_UNIT_BYTES: Final = 1024  # a larger packet counts as several
+AGENT_UNITS_PER_UID_PER_SECOND: Final = 1000.0  # of all agents of a user: an armed one says one thing a second or five
+AGENT_UNITS_BURST: Final = 4096  # AGENTS_PER_UID_MAX come back at once, with up to four units each
 AGENT_HELLO_SECONDS: Final = 30.0  # from connect() until it has said who it is
 AGENT_RETURN_SECONDS: Final = 15.0  # after its porter has ended: so long it goes on recording, and tries each second
 AGENTS_MAX: Final = 4096  # connections of attached processes, two descriptors each
@@ -264,6 +285,8 @@ PORTER_DROPS_WAITING_MAX: Final = 64  # connections that nobody can be found to 
 ARENA_BYTES_MIN: Final = 1 * MiB
 ARENA_BYTES_LEAST: Final = 2 * MiB  # that is asked for without --force: below it every burst loses events
 ARENA_BYTES_MAX: Final = 4 * GiB
+ARENA_UID_SHARE: Final = 1 / 4  # of the host's free memory: the most that is promised to one user's recordings
+ARENA_USERS_SHARE: Final = 7 / 8  # to those of all users; the rest is kept for root's and of who runs the daemon
 ARENA_STRINGS_BYTES: Final = 8 * MiB  # of each arena, and no more than a third of it
 
 # Senders of Kineto's datagrams that were not heard of before

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -28,12 +29,13 @@ from profd.limits import (
     CONTROL_CONNECTIONS_PER_SECOND,
     CONTROL_CONNECTIONS_PER_UID_MAX,
     CONTROL_CONNECTIONS_RESERVED,
+    RATES_USERS_MAX,
 )
 from profd.trust.caller import Caller
 from profd.trust.identify import Silent, peer, peer_process
 from profd.trust.token import Tokens
 
-_ACCEPT_BATCH: Final = 64  # per wake-up, so that a flood of connections cannot hold the loop
+_ACCEPT_BATCH: Final = 16  # per wake-up: what else waits for the loop waits as long as these take
 _PAUSE_SECONDS: Final = 0.1  # while nobody closes what is to be closed
 _CONNECTIONS: Final = Share(
     *("tokens", "requests for a token", CONTROL_CONNECTIONS_PER_UID_MAX, CONTROL_CONNECTIONS_MAX),
@@ -86,6 +88,7 @@ class ControlServer:
         self._resume: asyncio.TimerHandle | None = None
         self._waiting = Shares(_CONNECTIONS)  # for a name
         self._rate = Rates(_RATE)
+        self._used_up: dict[int, tuple[float, bytes]] = {}  # by uid: until when the same answer is the right one
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
         self._names = ThreadPoolExecutor(1, "profd-names")
 
@@ -130,10 +133,8 @@ class ControlServer:
             try:
                 self._admit(connection)
             except Refused as error:
-                self._on_refused(error.kind)
-                with suppress(OSError):
-                    _tell(connection, {"error": str(error), "retry_s": error.retry_seconds, "version": __version__})
-                self._close(connection)
+                answer = {"error": str(error), "retry_s": error.retry_seconds, "version": __version__}
+                self._refuse(connection, error.kind, json.dumps(answer).encode())
             if self._closing is not None and not self._closing.drop_again():
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener.fileno())
@@ -143,12 +144,34 @@ class ControlServer:
     def _admit(self, connection: socket.socket) -> None:
         """Have the peer identified. Raises Refused where its user asks too often, or too many wait for that."""
         (pid, uid), held = peer_process(connection), ExitStack()
+        until, answer = self._used_up.get(uid, (0.0, b""))
+        if time.monotonic() < until:
+            self._refuse(connection, _RATE.kind, answer)
+            return
         holder = Holder(self._payer(uid, pid), uid in (0, os.geteuid()))
-        self._rate.take(holder)
+        try:
+            self._rate.take(holder)
+        except Refused as error:
+            if holder.uid == uid:
+                self._remember(uid, error)
+            raise
         held.enter_context(self._waiting.take(holder))
         future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
         held.callback(self._close, connection)
         future.add_done_callback(lambda _done: held.close())
+
+    def _remember(self, uid: int, error: Refused) -> None:
+        """Until there is a token again each further one gets this answer: a flood leaves the queue to others sooner."""
+        if len(self._used_up) >= RATES_USERS_MAX:
+            self._used_up.clear()
+        answer = {"error": str(error), "retry_s": error.retry_seconds, "version": __version__}
+        self._used_up[uid] = time.monotonic() + error.retry_seconds, json.dumps(answer).encode()
+
+    def _refuse(self, connection: socket.socket, kind: str, answer: bytes) -> None:
+        self._on_refused(kind)
+        with suppress(OSError):
+            _send(connection, answer)
+        self._close(connection)
 
     def _identify(self, connection: socket.socket) -> None:
         """In the names thread: one answer. The loop ends the connection."""
@@ -174,6 +197,10 @@ class ControlServer:
 
 
 def _tell(connection: socket.socket, answer: dict[str, Any]) -> None:
+    """Raises OSError."""
+    _send(connection, json.dumps(answer).encode())
+
+
+def _send(connection: socket.socket, answer: bytes) -> None:
     """Raises OSError; a peer that does not read must not hold us."""
-    connection.setblocking(False)
-    connection.send(json.dumps(answer).encode(), socket.MSG_NOSIGNAL)
+    connection.send(answer, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)

@@ -1,5 +1,7 @@
 """A few pre-started worker processes; one job each at a time, in the order of `turns.py`.
 
+A few more are started while one user's jobs have all of them and another waits, and end when they are idle.
+
 Hostile bytes are decoded only there. A worker that dies, outstays its time or
 outgrows its memory costs exactly the job it had, with a reason; the pool puts
 another in its place.
@@ -10,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +23,7 @@ from profd.errors import JobFailed, WorkerDied
 from profd.fairness.shares import Share, Shares
 from profd.kernel import identity as identities
 from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.targets.memory import Memory
 from profd.workers import cpu, gate
 from profd.workers.child import Child, Settings, WorkerGone
 from profd.workers.turns import OURS, Kind, Turn, Turns
@@ -79,6 +83,7 @@ class WorkerPool:
         self._live: set[Child] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._growing = False
         self._quiet = asyncio.Event()  # no job runs
         self._quiet.set()
         self._running = 0
@@ -166,7 +171,7 @@ class WorkerPool:
     def statistics(self) -> PoolStatistics:
         """What the pool has done and holds now."""
         return PoolStatistics(
-            self.size,
+            self.size + self._turns.grown,
             self._turns.free,
             self._running,
             self._turns.waiting,
@@ -183,7 +188,7 @@ class WorkerPool:
         return sorted(worker.pid for worker in self._live)
 
     async def _take(self, turn: Turn, job: str) -> Child:
-        worker = await self._turns.get(turn)
+        worker = await self._relieved(turn)
         try:
             self._turns.check_open()
             if worker is not None and worker.alive:
@@ -197,6 +202,46 @@ class WorkerPool:
             if isinstance(error, JobFailed):
                 raise JobFailed(f"the job {job!r} could not be run: {error}") from error
             raise
+
+    async def _relieved(self, turn: Turn) -> Child | None:
+        """A place when it is their turn; one more is made where others have all for too long."""
+        waiting = asyncio.get_running_loop().create_task(self._relieve(turn.holder.uid))
+        try:
+            return await self._turns.get(turn)
+        finally:
+            waiting.cancel()
+
+    async def _relieve(self, uid: int) -> None:
+        while True:
+            await asyncio.sleep(limits.WORKERS_EXTRA_WAIT_SECONDS)
+            if self._turns.starves(uid) and not self._growing and self._turns.grown < limits.WORKERS_EXTRA_MAX:
+                self._growing = True
+                self._later(self._grow())
+
+    async def _grow(self) -> None:
+        try:
+            left = await asyncio.to_thread(Memory().left, os.getpid())
+            if left is None or left >= self._settings.memory_bytes // 2:
+                self._turns.grow(await self._start())
+        except JobFailed as error:
+            log.warning("no further worker", extra={"why": str(error)})
+        finally:
+            self._growing = False
+
+    def _shrink(self) -> None:
+        """End those that were made for others and are idle."""
+        while not self._closed and (spare := self._turns.shrink()) is not None:
+            if spare[0] is not None:
+                self._later(self._bury(spare[0]))
+
+    def _shrink_later(self) -> None:
+        if self._turns.grown and not self._closed:
+            asyncio.get_running_loop().call_later(limits.WORKERS_EXTRA_IDLE_SECONDS, self._shrink)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _attempt(
         self,
@@ -229,14 +274,13 @@ class WorkerPool:
     def _give_back(self, worker: Child, kept: Child | None) -> None:
         if kept is not None and not self._closed:
             self._turns.put(kept)
+            self._shrink_later()
             return
         if self._closed:
             return
         if worker.alive and not worker.idle:
             self._killed += 1
-        task = asyncio.get_running_loop().create_task(self._replace(worker))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._later(self._replace(worker))
 
     async def _replace(self, worker: Child) -> None:
         """Put a fresh worker in the place of this one."""
@@ -248,6 +292,7 @@ class WorkerPool:
             log.error("no new worker", extra={"why": str(error)})
         finally:
             self._turns.put(fresh)
+            self._shrink_later()
 
     async def _start_anew(self) -> Child:
         """Of one that is killed before it is ready nobody's job is to suffer: there may be no second try at that."""
@@ -265,9 +310,9 @@ class WorkerPool:
         return worker
 
     async def _bury(self, worker: Child) -> None:
-        self._live.discard(worker)
         with contextlib.suppress(OSError):
             await worker.kill()
+        self._live.discard(worker)  # not before: `close` ends what this was cancelled in
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,8 @@
 What a capture brought waits for nobody's questions. One user's captures leave a worker to those of the others, and so
 do one user's questions and imports. Of those that last as long as somebody reads or as a file is large, all users'
 together do. While others wait who could have it, nobody takes the last worker who has all the rest: not one user's
-captures together with their questions either.
+captures together with their questions either. Where all are taken and a user who has none has waited for some time, a
+place more is made for them (`grow`): nobody's honest long work is ended for it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Turns(Generic[Place]):
         self._running: Counter[int] = Counter()  # by uid, captures not counted
         self._storing: Counter[int] = Counter()  # by uid, captures
         self._long = 0
+        self._grown = 0
         self._closed = False
 
     @property
@@ -74,6 +76,29 @@ class Turns(Generic[Place]):
             return True
         # A capture that waits for its own user's has no use for another place.
         return any(other != uid and self._may_store(waiting[0][0]) for other, waiting in self._captures.items())
+
+    @property
+    def grown(self) -> int:
+        """Places beyond the size."""
+        return self._grown
+
+    def starves(self, uid: int) -> bool:
+        """Whether a user waits and has no place at all."""
+        has = self._running[uid] + self._storing[uid]
+        return not has and (uid in self._captures or uid in self._others)
+
+    def grow(self, place: Place) -> None:
+        """One more place. What lasts may have it, whosever turn it is; nobody may have more than before."""
+        self._grown += 1
+        self.put(place)
+
+    def shrink(self) -> tuple[Place] | None:
+        """Take one of those back where nobody has a use for it now; None: that is not so."""
+        # Who waits while a place is free may not have it.
+        if not (self._grown and self._free) or self._long >= self._most + self._grown:
+            return None
+        self._grown -= 1
+        return (self._free.pop(),)
 
     async def get(self, turn: Turn) -> Place:
         """A place when it is their turn; `done` and `put` when they have had it. Raises Unavailable."""
@@ -141,7 +166,7 @@ class Turns(Generic[Place]):
         return turn.holder.reserved or self._storing[turn.holder.uid] < self._most
 
     def _may(self, turn: Turn) -> bool:
-        if turn.kind in _LASTING and self._long >= self._most:
+        if turn.kind in _LASTING and self._long >= self._most + self._grown:
             return False
         return self._running[turn.holder.uid] < self._most
 

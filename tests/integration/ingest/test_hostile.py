@@ -120,7 +120,7 @@ async def test_any_conversation_leaves_the_file_sound(monkeypatch: pytest.Monkey
                 seeds = [random.Random(dice.getrandbits(64)) for _ in range(3)]
                 ends = await asyncio.gather(*(session(rig, one) for one in seeds))
                 assert all(code in ALLOWED or said == WROTE_TOO_LATE for code, said in ends), ends
-                await rig.ingest.writer.run(lambda: None)
+                await rig.ingest.writer.run(UID, lambda: None)
                 names = names_of(intake.path)
                 assert len(names) == len(set(names)) == intake.chunks
                 if intake.finished.is_set():

@@ -163,7 +163,7 @@ async def test_slow_writer_makes_the_target_drop_and_count(rig: IngestRig) -> No
     with recording_job(arena_bytes=2 << 20) as job:
         intake, drain = await begin(rig, job.fd, job.incarnation)
         await eventually(lambda: intake.chunks > 5)
-        rig.ingest.writer.start(slow.wait)  # a disk that takes nothing
+        rig.ingest.writer.start(intake.uid, slow.wait)  # a disk that takes nothing
         await eventually(lambda: counters_untrusted(drain.fd).lost)
         slow.set()
         totals = await asyncio.to_thread(job.stop)
@@ -179,7 +179,7 @@ async def test_a_target_that_gets_ahead_is_allocated_more(rig: IngestRig) -> Non
         intake, drain = await begin(rig, job.fd, job.incarnation)
         assert drain.lead.bytes == LEAD_BYTES
         await eventually(lambda: intake.chunks > 5)
-        rig.ingest.writer.start(slow.wait)
+        rig.ingest.writer.start(intake.uid, slow.wait)
         await eventually(lambda: drain.lead.bytes > LEAD_BYTES)
         slow.set()
         await asyncio.to_thread(job.stop)

@@ -14,6 +14,7 @@ import socket
 import time
 from typing import Final, Protocol
 
+from profd.attached.agents.allowance import Allowance
 from profd.attached.agents.porter import Relay
 from profd.attached.agents.protocol import Hostile
 from profd.kernel.rights import received_descriptors
@@ -56,10 +57,12 @@ class Receiver(Protocol):
 class Link:
     """What a porter relays, of which it owns our end. `receiver` may be changed between packets."""
 
-    __slots__ = ("_ending", "_looked", "_may_come", "_relay", "receiver")
+    __slots__ = ("_allowance", "_ending", "_looked", "_may_come", "_relay", "receiver")
 
-    def __init__(self, relay: Relay, receiver: Receiver) -> None:
+    def __init__(self, relay: Relay, receiver: Receiver, allowance: Allowance | None = None) -> None:
+        """`allowance`: of its user; None: there is no limit beside its own."""
         self._relay: Relay | None = relay
+        self._allowance = allowance
         self.receiver = receiver
         self._looked = time.monotonic()
         self._may_come = float(AGENT_PACKETS_PER_SECOND_MAX)
@@ -120,7 +123,7 @@ class Link:
     def read(self) -> None:
         """Take what has arrived, a bounded number of packets."""
         for _ in range(_BATCH):
-            if self._relay is None:
+            if self._relay is None or self._must_wait(self._relay, self._allowance):
                 return
             try:
                 said, ancillary, flags, _ = self._relay.socket.recvmsg(
@@ -134,6 +137,8 @@ class Link:
                 self._end(error.strerror or "read failed")
                 return
             fds = received_descriptors(ancillary)
+            if self._allowance is not None:
+                self._allowance.spend(len(said))
             if not said:
                 self._lose()
                 return
@@ -148,6 +153,19 @@ class Link:
                 self._end(str(error))
                 return
             self._deliver(said[1:], fds[0] if fds else None)
+
+    def _must_wait(self, relay: Relay, allowance: Allowance | None) -> bool:
+        """Whether its user has said enough for now: what has arrived stays in the socket."""
+        if allowance is None or allowance.left():
+            return False
+        asyncio.get_running_loop().remove_reader(relay.socket.fileno())
+        allowance.wait(self._resume)
+        return True
+
+    def _resume(self) -> None:
+        if self._relay is not None:
+            asyncio.get_running_loop().add_reader(self._relay.socket.fileno(), self.read)
+            self.read()
 
     def _deliver(self, packet: bytes, fd: int | None) -> None:
         try:

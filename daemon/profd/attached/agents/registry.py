@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profd.attached.agents.agent import Agent
+from profd.attached.agents.allowance import Allowances
 from profd.attached.agents.descriptor import check_untrusted_arena
 from profd.attached.agents.link import Link
 from profd.attached.agents.porter import Relay
@@ -105,6 +106,7 @@ class AgentRegistry:
         self._agents: dict[ProcessId, Agent] = {}
         self._pidfds: dict[ProcessId, int] = {}
         self._share = Shares(share)  # connections
+        self._allowances = Allowances()
         self._greetings: set[_Greeting] = set()
         self._cut_off = RareLine(log, "an agent was cut off", burst=AGENT_LINES_BURST)
         self._closed = False
@@ -312,7 +314,7 @@ class _Greeting:
         self._registry = registry
         self._pidfd = pidfd
         self._timer = asyncio.get_running_loop().call_later(AGENT_HELLO_SECONDS, self._too_late)
-        self.link = Link(relay, self)
+        self.link = Link(relay, self, registry._allowances.of(_holder(peer.uid)))
 
     def received(self, raw: bytes, fd: int | None) -> None:
         """The first packet must be HELLO. Raises Hostile."""

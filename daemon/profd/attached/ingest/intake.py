@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,8 +15,15 @@ from profd.attached.ingest.ledger import Ledger
 from profd.attached.ingest.sink import Rejected, Sink
 from profd.attached.ingest.writer import Syncer, Writer
 from profd.disk.space import Space, Urgency
-from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
-from profd.limits import INGEST_EXPECTED_MAX, INGEST_LOSSES_MAX, TRACE_EVENTS_MAX
+from profd.errors import BadInput, Denied, NotFound, ProfdError
+from profd.fairness.shares import Holder, Share, Shares
+from profd.limits import (
+    INGEST_EXPECTED_MAX,
+    INGEST_EXPECTED_PER_UID_MAX,
+    INGEST_EXPECTED_RESERVED,
+    INGEST_LOSSES_MAX,
+    TRACE_EVENTS_MAX,
+)
 from profd.model.capture import Loss
 from profd.targets.process import ProcessId
 from profd.trust.caller import Caller
@@ -24,6 +32,11 @@ FILE_NAME: Final = "chunks.pfc"
 _FINISHED_KEPT: Final = 1024  # closed intakes whose streamer may ask once more whether its Finish arrived
 _STAGES: Final = ("target", "streamer")  # what a Finish may speak of
 _REASON_CHARS_MAX: Final = 40
+EXPECTED: Final = Share(
+    *("recorded", "processes that are recorded from within", INGEST_EXPECTED_PER_UID_MAX, INGEST_EXPECTED_MAX),
+    reserved=INGEST_EXPECTED_RESERVED,
+    retry_seconds=30,
+)
 
 Told = Iterable[tuple[str, str, int]]  # stage, reason, count
 
@@ -106,16 +119,16 @@ class Intake:
             self._holder = None
 
     async def take(self, untrusted: memoryview) -> Rejected:
-        """Store the chunks of one message; what was refused. Returns when it is written. Raises OSError."""
-        return await self._ingest.writer.run(lambda: self._sink.take(untrusted))
+        """Store the chunks of one message; the first that were refused. Returns when it is written. Raises OSError."""
+        return await self._ingest.writer.run(self.uid, lambda: self._sink.take(untrusted))
 
     def recover(self) -> None:
         """Read what an earlier daemon wrote, in the writer's thread."""
-        self._ingest.writer.start(self._sink.recover)
+        self._ingest.writer.start(self.uid, self._sink.recover)
 
     async def finish(self, told_untrusted: Told, recorded_untrusted: int) -> None:
         """The streamer has sent everything and says what will not come."""
-        await self._ingest.writer.run(lambda: None)  # after what is still being written
+        await self._ingest.writer.run(self.uid, lambda: None)  # after what is still being written
         self.tell(told_untrusted, recorded_untrusted)
         self.finished.set()
 
@@ -161,13 +174,14 @@ class IngestStatistics:
 class Ingest:
     """All intakes of the daemon, and the threads they share."""
 
-    def __init__(self, space: Space | None = None) -> None:
+    def __init__(self, space: Space | None = None, share: Share = EXPECTED) -> None:
         """`space`: of the filesystem that journals are on, where others write as well."""
         self._space = space
         self.writer = Writer()
         self.syncer = Syncer()
         self._expected: dict[tuple[int, int], Intake] = {}
         self._finished: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._share = Shares(share)
         self._past = IngestStatistics(0, 0, 0, 0, 0, 0)
 
     def open(self) -> None:
@@ -205,10 +219,12 @@ class Ingest:
         key = (incarnation, epoch)
         if key in self._expected:
             raise BadInput(f"process {incarnation:016x} is recorded already (epoch {epoch:016x})")
-        if len(self._expected) >= INGEST_EXPECTED_MAX:
-            raise Exhausted(f"{len(self._expected)} processes are recorded already; wait for their captures to end")
-        intake = Intake(self, incarnation, epoch, uid, file())
-        self._expected[key] = intake
+        self._share.hold(_holder(uid))  # until it is forgotten
+        try:
+            intake = self._expected[key] = Intake(self, incarnation, epoch, uid, file())
+        except BaseException:
+            self._share.give_back(_holder(uid))
+            raise
         if intake.bytes:
             intake.recover()
         return intake
@@ -232,6 +248,7 @@ class Ingest:
         key = (intake.incarnation, intake.epoch)
         if self._expected.pop(key, None) is None:
             return
+        self._share.give_back(_holder(intake.uid))
         self._past = self._counted(self._past, intake)
         if intake.finished.is_set():
             self._finished[key] = None
@@ -254,6 +271,11 @@ class Ingest:
             again=total.again + intake.again,
             sync_failures=self.syncer.failures,
         )
+
+
+def _holder(uid: int) -> Holder:
+    """Whose part a recorded process counts in. Groups are not asked: it is root's, the daemon's, or a user's."""
+    return Holder(uid, reserved=uid in (0, os.geteuid()))
 
 
 def _close_unwanted(opening: asyncio.Future[JournalFile]) -> None:

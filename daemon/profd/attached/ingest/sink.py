@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from profd.attached.ingest.chunk import Chunk, Refusal, split_untrusted
 from profd.attached.ingest.journal_file import JournalFile, JournalFull
 from profd.attached.ingest.ledger import Ledger, Seen
+from profd.limits import INGEST_BROKEN_MAX, INGEST_REJECTED_MAX
 
-Rejected = list[tuple[int, Refusal]]  # index in the message, reason
+Rejected = list[tuple[int, Refusal]]  # index in the message, reason; the first INGEST_REJECTED_MAX of them
+
+# What no recorder and no streamer of ours ever sends.
+_BROKEN: Final = frozenset((Refusal.CRC, Refusal.HEADER, Refusal.VERSION, Refusal.FOREIGN))
 
 
 @dataclass(slots=True)
@@ -42,26 +47,40 @@ class Sink:
         self._ledger = ledger
         self._written = written
         self._recovered = False
+        self._broken = 0  # chunks
+        self._sound = 0
 
     def take(self, data: memoryview) -> Rejected:
         """Write what is new of one message. Raises OSError when an older file cannot be read."""
         self.recover()
         rejected: Rejected = []
+        if self._is_hopeless():
+            return rejected
         runs: list[_Run] = []
         for index, chunk in enumerate(split_untrusted(data)):
             verdict = self._ledger.judge(chunk)
             if isinstance(verdict, Refusal):
                 self._refuse(rejected, index, chunk, verdict)
+                self._broken += verdict in _BROKEN
+                if self._is_hopeless():
+                    break
             elif verdict is Seen.BEFORE:
                 self.counts.again += 1
             else:
                 # Before it is written, for the sake of a chunk that stands twice in a message:
                 # a write that fails is the last one.
                 self._ledger.stored(chunk)
+                self._sound += 1
                 _extend(runs, index, chunk)
         for run in runs:
             self._write(data, run, rejected)
-        return sorted(rejected)
+        if self._is_hopeless() and not self.full:
+            self.full = f"{self._broken} chunks were broken, more than were sound: nothing more is taken"
+        return sorted(rejected)[:INGEST_REJECTED_MAX]
+
+    def _is_hopeless(self) -> bool:
+        """Whether so much is broken that the rest is not worth the time that looking at it takes from others."""
+        return self._broken > max(INGEST_BROKEN_MAX, self._sound)
 
     def recover(self) -> None:
         """Go on with what an earlier daemon wrote; the first call only. Raises OSError."""

@@ -1,4 +1,4 @@
-"""The threads behind ingest: one checks and writes, one brings to the disk.
+"""The threads behind ingest: two check and write, one brings to the disk.
 
 An ack means written: it survives kill -9 of the daemon. For the loss of power
 every file is synced within SYNC_SECONDS of a write, in its own thread, so that
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from profd.attached.ingest.journal_file import JournalFile
+from profd.limits import INGEST_WRITERS
 
 SYNC_SECONDS: Final = 0.1
 
@@ -23,22 +25,63 @@ log = logging.getLogger("profd.ingest")
 
 
 class Writer:
-    """Runs what touches chunks and files, one call after the other, in a thread of its own."""
+    """Runs what touches chunks and files: a user's calls one after the other, users in turn, a few threads for all.
+
+    So what one user sends is never handled in two threads, and waits for no more of another's than one message.
+    """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "profd-ingest")
+        self._threads = ThreadPoolExecutor(INGEST_WRITERS, "profd-ingest")
+        self._lock = threading.Lock()
+        self._queues: dict[int, deque[tuple[Callable[[], object], Future[object]]]] = {}  # by uid, one that runs first
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """`work()` in the thread, after everything asked for before; raises what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def run(self, uid: int, work: Callable[[], T]) -> T:
+        """`work()` in a thread, after everything asked for before for this user; raises what it raises."""
+        return cast(T, await asyncio.wrap_future(self._submit(uid, work)))
 
-    def start(self, work: Callable[[], object]) -> None:
+    def start(self, uid: int, work: Callable[[], object]) -> None:
         """The same without waiting for it; what it raises is logged."""
-        self._thread.submit(work).add_done_callback(_log_failure)
+        self._submit(uid, work).add_done_callback(_log_failure)
 
     def close(self) -> None:
-        """Finish what was asked for and end the thread."""
-        self._thread.shutdown(wait=True)
+        """Finish what was asked for and end the threads."""
+        self._threads.shutdown(wait=True)
+
+    def _submit(self, uid: int, work: Callable[[], object]) -> Future[object]:
+        done: Future[object] = Future()
+        with self._lock:
+            if uid not in self._queues:
+                self._threads.submit(self._serve, uid)
+            self._queues.setdefault(uid, deque()).append((work, done))
+        return done
+
+    def _serve(self, uid: int) -> None:
+        """In a thread: one call of this user's; then it is the others' turn."""
+        while True:
+            with self._lock:
+                work, done = self._queues[uid][0]
+            _settle(work, done)
+            with self._lock:
+                self._queues[uid].popleft()
+                if not self._queues[uid]:
+                    del self._queues[uid]
+                    return
+            try:
+                self._threads.submit(self._serve, uid)
+                return
+            except RuntimeError:  # it closes: what was asked for is finished here
+                continue
+
+
+def _settle(work: Callable[[], object], done: Future[object]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(result)
 
 
 def _log_failure(done: Future[object]) -> None:

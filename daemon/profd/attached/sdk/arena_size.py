@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profd.limits import ARENA_BYTES_LEAST, ARENA_BYTES_MIN, MiB
+from profd.limits import ARENA_BYTES_LEAST, ARENA_BYTES_MIN, ARENA_UID_SHARE, ARENA_USERS_SHARE, MiB
 from profd.targets.memory import Bound, Memory, Room
 
 SHARES: Final = {Bound.CGROUP: 1 / 4, Bound.HOST: 1 / 4, Bound.ADDRESS_SPACE: 1 / 2, Bound.FILE: 1.0}
@@ -37,14 +38,18 @@ class ArenaSizes:
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory or Memory()
         self._held: defaultdict[str, int] = defaultdict(int)  # by name of what is shared
+        self._users: defaultdict[int, int] = defaultdict(int)  # by uid, of those who have a part of the host only
 
-    def find(self, pid: int, most: int, *, force: bool = False) -> Size:
-        """The largest arena up to `most` that the process can bear now."""
+    def find(self, pid: int, most: int, *, uid: int = 0, force: bool = False) -> Size:
+        """The largest arena up to `most` that the process, of this user, can bear now."""
         rooms = self._memory.rooms(pid)
         tightest = min(rooms, key=self._share, default=None)
-        if tightest is None or self._share(tightest) >= most:
+        least = min((self._part(room, uid) for room in rooms if room.bound is Bound.HOST), default=most)
+        if not force and least < min(ARENA_BYTES_LEAST, most) and not self._refuses(tightest, most):
+            return Size(0, self._beyond_part(uid))
+        if tightest is None or min(self._share(tightest), least) >= most:
             return Size(most)
-        size = self._share(tightest) // MiB * MiB
+        size = min(self._share(tightest), least) // MiB * MiB
         if size >= min(ARENA_BYTES_LEAST, most):
             return Size(size)
         said = self._said(tightest)
@@ -57,18 +62,43 @@ class ArenaSizes:
         )
 
     @contextlib.contextmanager
-    def holding(self, pid: int, size: int) -> Iterator[None]:
-        """While the process has an arena of that size."""
+    def holding(self, pid: int, size: int, uid: int = 0) -> Iterator[None]:
+        """While the process, of this user, has an arena of that size, or is asked to make one."""
         names = {room.name for room in self._memory.rooms(pid) if room.name}
         for name in names:
             self._held[name] += size
+        if not _has_all(uid):
+            self._users[uid] += size
         try:
             yield
         finally:
+            if not _has_all(uid):
+                self._users[uid] -= size
+                if not self._users[uid]:
+                    del self._users[uid]
             for name in names:
                 self._held[name] -= size
                 if not self._held[name]:
                     del self._held[name]
+
+    def _part(self, host: Room, uid: int) -> int:
+        """What of the host's memory may still be promised to this user."""
+        if _has_all(uid):
+            return host.free
+        of_all = ARENA_USERS_SHARE * host.free - sum(self._users.values())
+        return max(0, int(min(of_all, ARENA_UID_SHARE * host.free - self._users.get(uid, 0))))
+
+    def _refuses(self, tightest: Room | None, most: int) -> bool:
+        """Whether there is too little whosever it is."""
+        return tightest is not None and self._share(tightest) < min(ARENA_BYTES_LEAST, most)
+
+    def _beyond_part(self, uid: int) -> str:
+        mine, all_users = self._users.get(uid, 0), sum(self._users.values())
+        return (
+            f"{_mib(mine)} of this host's memory are promised to other recordings of your processes, and "
+            f"{_mib(all_users)} to those of all users: that is as much as may be (a quarter of what is free to one "
+            "user); wait for one to end, or take samples, which need none: --source pyspy"
+        )
 
     def _free(self, room: Room) -> int:
         return max(0, room.free - self._held.get(room.name, 0))
@@ -80,6 +110,11 @@ class ArenaSizes:
         said = _SAID[room.bound].format(room=room, free=_mib(self._free(room)), limit=_mib(room.limit or 0))
         held = self._held.get(room.name, 0)
         return f"{said} ({_mib(held)} more are promised to other recordings)" if held else said
+
+
+def _has_all(uid: int) -> bool:
+    """Who runs the host, or this daemon, is not bound to a part."""
+    return uid in (0, os.geteuid())
 
 
 def _mib(count: float) -> str:

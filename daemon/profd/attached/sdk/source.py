@@ -163,7 +163,8 @@ class SdkSource(Source):
         if agent is None:
             return Plan(False, "it is not attached", Reason.NO_SOURCE)
         rate = self._rates.get((process.id, planning.alike(options)))
-        arena = self._parts.sizes.find(process.id.pid, self._parts.arena_bytes, force=options.force)
+        most = self._parts.arena_bytes
+        arena = self._parts.sizes.find(process.id.pid, most, uid=process.uid, force=options.force)
         if arena.refusal:
             return Plan(False, arena.refusal, Reason.OVER_LIMIT)
         hello = self._operators.hello(process, agent.hello)
@@ -217,7 +218,7 @@ class SdkSource(Source):
                 lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
                 ending.callback(self._leases.end, lease)
             arena_bytes = plan.memory_bytes or self._parts.arena_bytes
-            ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes))
+            ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes, process.uid))
             parts = replace(self._parts, arena_bytes=arena_bytes)
             beside = self._sample(process, options, session, hello)
             watched = session if beside is None else beside.around(session)

@@ -13,13 +13,14 @@ Times are monotonic ns. A poll's age is how long ago the kernel saw it sent.
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from profd import limits
+from profd.fairness.shares import Holder, Refused, Share, Shares
 from profd.sources.kineto.wire import Context, Poll
 from profd.targets.process import ProcessId
 
@@ -29,6 +30,11 @@ CONFIG_AGE_NS: Final = 50 * _MS  # a config needs more margin than "nothing to d
 LATE_AGE_NS: Final = 85 * _MS  # measured after the reply left: it may have been missed
 SILENT_NS: Final = 60 * 1_000_000_000
 DEFAULT_PERIOD_NS: Final = 5_000_000_000
+POLLING: Final = Share(
+    *("polling", "processes that poll", limits.KINETO_PROCESSES_PER_UID_MAX, limits.KINETO_PROCESSES_MAX),
+    reserved=limits.KINETO_PROCESSES_RESERVED,
+    retry_seconds=SILENT_NS / 1e9,
+)
 
 
 class Drop(StrEnum):
@@ -113,11 +119,11 @@ class _Ledger:
 class Registry:
     """Every process that polls, by host pid and start time. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share = POLLING) -> None:
         self._processes: dict[ProcessId, Registered] = {}
         self._ledgers: dict[ProcessId, _Ledger] = {}
         self._pending: dict[ProcessId, Pending] = {}
-        self._by_uid: Counter[int] = Counter()
+        self._share = Shares(share)
         self._instances: dict[int, dict[ProcessId, None]] = {}
 
     def __len__(self) -> int:
@@ -202,21 +208,17 @@ class Registry:
             return
         self._ledgers.pop(process, None)
         self._pending.pop(process, None)
-        self._by_uid[known.peer.uid] -= 1
-        if not self._by_uid[known.peer.uid]:
-            del self._by_uid[known.peer.uid]
+        self._share.give_back(_holder(known.peer.uid))
         for instances in self._instances.values():
             instances.pop(process, None)
 
     def _admit(self, peer: KinetoPeer, request: Poll, sent_ns: int) -> _Ledger | Drop:
         known = self._processes.get(peer.id)
         if known is None:
-            if (
-                len(self._processes) >= limits.KINETO_PROCESSES_MAX
-                or self._by_uid[peer.uid] >= limits.KINETO_PROCESSES_PER_UID_MAX
-            ):
+            try:
+                self._share.hold(_holder(peer.uid))
+            except Refused:
                 return Drop.TABLE_FULL
-            self._by_uid[peer.uid] += 1
             self._processes[peer.id] = Registered(
                 peer, request.job_id, sent_ns, sent_ns, takes_config=request.takes_config
             )
@@ -242,3 +244,8 @@ class Registry:
             ledger.second_began_ns, ledger.second_polls = now_ns, 0
         ledger.second_polls += 1
         return ledger.second_polls > limits.KINETO_POLLS_PER_SECOND_MAX
+
+
+def _holder(uid: int) -> Holder:
+    """Whose part a process counts in: root's, the daemon's, or a user's."""
+    return Holder(uid, reserved=uid in (0, os.geteuid()))

@@ -10,17 +10,19 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from profd.decode import anchor
+from profd.limits import PYSPY_TURN_SECONDS
 from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.spout import Spout
+from profd.sources.pyspy.starts import Starts
 from profd.sources.pyspy.target import Target
 from profd.targets.identity import Accepted, Standing
 from profd.targets.process import Process
@@ -49,10 +51,18 @@ class PySpyRecorder:
     """Runs py-spy once on one process. `run` is called once."""
 
     def __init__(
-        self, program: Path, process: Process, sampling: Sampling, session: Session, accepted: Accepted
+        self,
+        program: Path,
+        process: Process,
+        sampling: Sampling,
+        session: Session,
+        accepted: Accepted,
+        starts: Starts | None = None,
     ) -> None:
-        """`accepted`: held, and the caller's to close."""
+        """`accepted`: held, and the caller's to close. `starts`: whose turn this waits for; none where it is alone."""
         self._program = program
+        self._starts = starts or Starts()
+        self._begun: Callable[[], None] = _nothing  # lets the next sampler begin
         self._sampling = sampling
         self._session = session
         self._target = Target(process)
@@ -71,7 +81,28 @@ class PySpyRecorder:
     async def run(self) -> Recording:
         """Record; the target is running again whatever happens, also when this is cancelled."""
         if await self._stopped_before_start():
-            return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, f"{self._name} was not touched.")
+            return self._untouched()
+        turn = await self._starts.turn(self._target.process.uid, self._session)
+        if turn is None:
+            return self._untouched() if self._session.stop.is_set() else self._never_its_turn()
+        self._begun = turn
+        try:
+            return await self._run()
+        finally:
+            self._begun()
+
+    def _untouched(self) -> Recording:
+        return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, f"{self._name} was not touched.")
+
+    def _never_its_turn(self) -> Recording:
+        return Recording(
+            State.BUSY,
+            Reason.OVER_LIMIT,
+            f"So many samplers were to begin on this host that {self._name} had no turn within "
+            f"{PYSPY_TURN_SECONDS:.0f} s. Sample fewer processes, or try again.",
+        )
+
+    async def _run(self) -> Recording:
         refusal = self._refusal()
         if refusal is not None:
             return refusal
@@ -209,6 +240,7 @@ class PySpyRecorder:
         if line.startswith("Sampling process") and not self._began.is_set():
             self._began_ns = time.time_ns()
             self._began.set()
+            self._begun()
 
     def _judge(self, status: int, asked: bool, in_time: bool) -> Recording:
         """What came of it, from py-spy's end, its words and its file."""
@@ -357,6 +389,10 @@ async def _first_of(seconds: float, *waits: Coroutine[Any, Any, Any]) -> None:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _nothing() -> None:
+    """No turn is held."""
 
 
 def _end(status: int) -> str:

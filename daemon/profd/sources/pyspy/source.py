@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from profd.errors import Unavailable
-from profd.limits import CAPTURE_WINDOW_MAX_NS
+from profd.fairness.shares import Refused
+from profd.limits import CAPTURE_WINDOW_MAX_NS, PYSPY_TURN_SECONDS
 from profd.model.capture import Options, Reason, Recording, State
 from profd.model.traits import SAMPLED
 from profd.sources.base import Offer, Plan, Session, Source
@@ -37,6 +38,7 @@ from profd.sources.declaration import (
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission
 from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, PySpyRecorder, Sampling
+from profd.sources.pyspy.starts import Starts
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
 
@@ -84,6 +86,7 @@ class PySpySource(Source):
         self._rights = rights
         self._version = ""
         self._unavailable = "" if program else "py-spy has not been looked for yet."
+        self._starts = Starts()
 
     async def open(self) -> None:
         """Find py-spy and ask for its version. Unavailable if there is none that runs."""
@@ -145,7 +148,7 @@ class PySpySource(Source):
             memory_bytes=0,
             trace_bytes=0,
             risks=(_risk(sampling),),
-            deadline_ns=sampling.window_ns + round((START_SECONDS + WRITE_SECONDS) * 1e9),
+            deadline_ns=sampling.window_ns + round((PYSPY_TURN_SECONDS + START_SECONDS + WRITE_SECONDS) * 1e9),
         )
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
@@ -154,11 +157,17 @@ class PySpySource(Source):
         plan = self.plan(process, options)
         if self._program is None or not offer.can or not plan.serves:
             return _refused(offer, plan)
-        with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._starts.one_more(process.uid))
+            except Refused as error:
+                return Recording(State.BUSY, Reason.OVER_LIMIT, f"Process {process.id.pid} is not sampled: {error}.")
+            accepted = held.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
             why = await asyncio.to_thread(accepted.hold)
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
-            recording = await PySpyRecorder(self._program, process, _sampling(options), session, accepted).run()
+            sampling = _sampling(options)
+            recording = await PySpyRecorder(self._program, process, sampling, session, accepted, self._starts).run()
         recording.versions["py-spy"] = self._version
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:
             recording.message = recording.message or _without_operators(process)

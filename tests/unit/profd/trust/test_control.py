@@ -12,12 +12,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.fairness.rates import Rates
 from profd.kernel import nobody
 from profd.limits import CONTROL_CONNECTIONS_BURST, CONTROL_CONNECTIONS_PER_UID_MAX
+from profd.trust import control as module
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
 from profd.trust.identify import peer, start_ticks
@@ -129,6 +132,40 @@ async def test_who_connects_and_goes_is_looked_at_seldom(folder: Path) -> None:
     assert await flood.wait() == 0
     assert "token" in await asyncio.to_thread(ask, control.path)
     assert "token_rate" in control.refused
+    control.server.close()
+
+
+TOO_OFTEN = """
+import json, os, socket, sys
+os.setgid(4321); os.setuid(4321)
+said = set()
+for _ in range(int(sys.argv[2])):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(sys.argv[1])
+        answer = json.loads(s.recv(65536))
+        said.add(answer.get("error", ""))
+print(json.dumps(sorted(said)))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_one_answer_serves_all_who_come_until_there_is_a_token_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = Control(folder / "c")
+    monkeypatch.setattr(control.server, "_rate", Rates(replace(module._RATE, per_second=0.001, burst=2)))
+    command = [sys.executable, "-c", TOO_OFTEN, str(control.path), "50"]
+    flood = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    said, _ = await flood.communicate()
+    served, refusal = json.loads(said)  # however much time passes between two of them
+    assert (served, control.refused) == ("", ["token_rate"] * 48)
+    assert "yours are used up" in refusal
+    # AND when there is one again, it is given
+    control.server._used_up[4321] = (0.0, b"")
+    monkeypatch.setattr(control.server, "_rate", Rates(module._RATE))
+    again = await asyncio.create_subprocess_exec(*command[:-1], "1", stdout=subprocess.PIPE)
+    said, _ = await again.communicate()
+    assert json.loads(said) == [""]
     control.server.close()
 
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from profd import limits
 from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
 from profd.fairness.shares import Holder, Refused
 from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, JOBS_MAX, JOBS_PER_UID_MAX
@@ -21,6 +22,7 @@ from profd.workers.pool import WorkerPool
 from profd.workers.turns import Kind, Turn
 
 from tests.support.jobs import JOBS
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -283,6 +285,41 @@ async def test_a_capture_is_stored_before_the_questions_that_came_first(pool: Wo
     await asyncio.gather(*(ask(*each) for each in turns))
     # The first had the worker before anybody else asked.
     assert ended == ["question 0", "capture", "question 1", "other", *(f"question {n}" for n in (2, 3, 4))]
+
+
+async def test_a_user_who_has_none_has_a_worker_while_another_keeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WORKERS_EXTRA_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "WORKERS_EXTRA_IDLE_SECONDS", 0.05)
+    pool = WorkerPool(1, known=JOBS)
+    await pool.open()
+    endless, others = (Turn(Holder(uid, reserved=False), Kind.LONG) for uid in (1, 2))
+    tasks = [asyncio.create_task(pool.run("hang", {}, turn=endless)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert (await pool.run("echo", {"a": 1}, turn=others))["args"] == {"a": 1}
+    assert pool.statistics().running == 1  # neither ended nor joined by its like
+    await eventually(lambda: pool.statistics().size == 1 and len(pool.pids) == 1)
+    assert not tasks[0].done()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await pool.close()
+
+
+async def test_no_more_than_so_many_workers_are_started_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WORKERS_EXTRA_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "WORKERS_EXTRA_MAX", 1)
+    pool = WorkerPool(1, known=JOBS)
+    await pool.open()
+    users = [Turn(Holder(uid, reserved=False), Kind.LONG) for uid in (1, 2, 3)]
+    tasks = [asyncio.create_task(pool.run("hang", {}, turn=user)) for user in users]
+    await eventually(lambda: pool.statistics().running == 2)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    assert (pool.statistics().size, pool.statistics().waiting) == (2, 1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await pool.close()
 
 
 async def test_worker_has_no_rights(pool: WorkerPool) -> None:

@@ -87,6 +87,36 @@ async def test_alone_or_beside_those_who_could_not_use_it_one_user_has_all_place
     assert await served(two(), *asked) == [True, False, True]
 
 
+async def test_a_place_more_is_for_who_has_none_and_for_nobody_who_has_some() -> None:
+    turns = two()
+    asked = [turn(1, Kind.LONG), turn(1, Kind.LONG), turn(2, Kind.LONG)]
+    tasks = [asyncio.ensure_future(turns.get(each)) for each in asked]
+    await asyncio.sleep(0)
+    assert [turns.starves(uid) for uid in (1, 2, 3)] == [False, True, False]
+    turns.grow("third")
+    await asyncio.sleep(0)
+    assert [task.done() for task in tasks] == [True, False, True]
+    # AND a short question still finds a place, which lasting ones may not take
+    assert await served(turns, turn(3, Kind.LONG), turn(4, Kind.QUESTION)) == [False, True]
+
+
+async def test_a_place_more_is_taken_back_when_nobody_needs_it() -> None:
+    turns = two()
+    mine, others = turn(1, Kind.LONG), turn(2, Kind.LONG)
+    assert turns.shrink() is None  # never below the size
+    await turns.get(mine)
+    waits = asyncio.ensure_future(turns.get(others))
+    await asyncio.sleep(0)
+    turns.grow("third")
+    place = await waits
+    assert turns.shrink() is None  # what lasts has all that it may have
+    turns.done(others)
+    turns.put(place)
+    assert turns.shrink() is not None
+    assert (turns.grown, turns.free) == (0, 1)
+    assert turns.shrink() is None
+
+
 async def test_the_only_place_goes_to_captures_in_turn() -> None:
     turns: Turns[str] = Turns(1)
     asked = [asyncio.ensure_future(turns.get(turn(uid, Kind.CAPTURE))) for uid in (1, 1, 2)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from profd.attached.ingest import intake as module
-from profd.attached.ingest.intake import Ingest
+from profd.attached.ingest.intake import EXPECTED, Ingest
 from profd.attached.ingest.journal_file import JournalFile
 from profd.errors import BadInput, Denied
+from profd.fairness.shares import Refused
 from profd.targets.process import ProcessId
 from profd.trust.caller import Caller
 
@@ -78,3 +80,25 @@ async def test_a_file_of_what_is_expected_already_is_closed_again(
     with pytest.raises(BadInput, match="recorded already"):
         await ingest.expect(1, 2, 1000, tmp_path)
     assert [file._fd >= 0 for file in opened] == [True, False]
+
+
+async def test_a_full_host_records_those_of_others_and_of_root(tmp_path: Path) -> None:
+    ingest = Ingest(share=replace(EXPECTED, each=3, host=3, reserved=1))
+    ingest.open()
+    for number in range(3):
+        await ingest.expect(number, 2, 4242, _folder(tmp_path, number))
+    with pytest.raises(Refused, match="3 of 3 processes that are recorded from within at once"):
+        await ingest.expect(3, 2, 4242, _folder(tmp_path, 3))
+    await ingest.expect(4, 2, 4243, _folder(tmp_path, 4))
+    await ingest.expect(5, 2, 0, _folder(tmp_path, 5))
+    ingest.find(0, 2).close()
+    ingest.find(1, 2).close()
+    await ingest.expect(6, 2, 4242, _folder(tmp_path, 6))
+    ingest.close()
+    assert not ingest._share._held.total()
+
+
+def _folder(tmp_path: Path, number: int) -> Path:
+    found = tmp_path / str(number)
+    found.mkdir()
+    return found

@@ -12,6 +12,7 @@ from profd.attached.ingest.chunk import Refusal
 from profd.attached.ingest.journal_file import JournalFile
 from profd.attached.ingest.ledger import Ledger
 from profd.attached.ingest.sink import Sink
+from profd.limits import INGEST_BROKEN_MAX, INGEST_REJECTED_MAX
 
 from tests.support.ingest import EPOCH, INCARNATION, chunk_bytes, claim_of, names_of
 
@@ -105,6 +106,32 @@ class SinkMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.file.close()
         self.folder.cleanup()
+
+
+def test_broken_chunks_beyond_a_share_end_the_stream_and_few_are_named(tmp_path: Path) -> None:
+    file = JournalFile(tmp_path / "f")
+    sink = Sink(file, Ledger(INCARNATION, EPOCH), lambda _file: None)
+    broken = build("crc", (0, 0), 0)
+    rejected = sink.take(memoryview(build("sound", (0, 0), 5) + broken * (INGEST_BROKEN_MAX - 1)))
+    assert [index for index, _ in rejected] == list(range(1, INGEST_REJECTED_MAX + 1))
+    assert sink.counts.refused == {Refusal.CRC: INGEST_BROKEN_MAX - 1}
+    assert sink.full == ""
+    sink.take(memoryview(build("sound", (0, 1), 5) + broken * 10 + build("sound", (0, 2), 5)))
+    assert "broken" in sink.full
+    assert sink.take(memoryview(build("sound", (0, 3), 5) + broken)) == []
+    assert names_of(tmp_path / "f") == [(0, 0), (0, 1)]
+    assert sink.counts.refused == {Refusal.CRC: INGEST_BROKEN_MAX + 1}
+    file.close()
+
+
+def test_broken_chunks_among_more_sound_ones_end_nothing(tmp_path: Path) -> None:
+    file = JournalFile(tmp_path / "f")
+    sink = Sink(file, Ledger(INCARNATION, EPOCH), lambda _file: None)
+    broken = build("crc", (0, 0), 0)
+    for number in range(INGEST_BROKEN_MAX + 10):
+        sink.take(memoryview(build("sound", (0, number), 1) + broken))
+    assert sink.full == ""
+    file.close()
 
 
 TestSinkProperty = SinkMachine.TestCase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,25 @@ HOST = Room(Bound.HOST, 8 << 30, name="host")
 )
 def test_a_share_of_the_tightest(rooms: tuple[Room, ...], size: int) -> None:
     assert ArenaSizes(FixedMemory(*rooms)).find(7, 64 * MiB) == Size(size * MiB)
+
+
+def test_one_user_is_promised_a_part_of_the_host_and_others_theirs() -> None:
+    sizes = ArenaSizes(FixedMemory(replace(HOST, free=1024 * MiB)))
+    with contextlib.ExitStack() as held:
+        promised = 0
+        while (size := sizes.find(7, 64 * MiB, uid=4242)).bytes:
+            held.enter_context(sizes.holding(7, size.bytes, 4242))
+            promised += size.bytes
+        assert promised == 256 * MiB
+        assert "256.0 MiB of this host's memory are promised to other recordings of your processes" in size.refusal
+        assert sizes.find(7, 64 * MiB, uid=4242, force=True).bytes == MiB
+        assert sizes.find(8, 64 * MiB, uid=4243) == Size(64 * MiB)
+        # AND root finds some, however many users there are
+        for uid in range(5000, 5010):
+            while (size := sizes.find(9, 64 * MiB, uid=uid)).bytes:
+                held.enter_context(sizes.holding(9, size.bytes, uid))
+        assert sizes.find(10, 64 * MiB, uid=0).bytes >= 16 * MiB
+    assert sizes.find(7, 64 * MiB, uid=4242) == Size(64 * MiB)
 
 
 def test_what_others_were_promised_is_not_free() -> None:

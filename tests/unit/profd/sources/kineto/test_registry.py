@@ -11,6 +11,7 @@ from profd import limits
 from profd.sources.kineto.registry import (
     CONFIG_AGE_NS,
     LATE_AGE_NS,
+    POLLING,
     SILENT_NS,
     STALE_AGE_NS,
     Answer,
@@ -152,6 +153,17 @@ def test_table_is_bounded_per_uid() -> None:
     assert registry.poll(replace(one_more, uid=1), IDLE, 0, SECOND) == Answer("")
     registry.forget(ProcessId(0, 1))
     assert registry.poll(one_more, IDLE, 0, SECOND) == Answer("")
+
+
+def test_a_full_table_takes_who_has_less_and_root() -> None:
+    share = replace(POLLING, each=4, host=4, reserved=1)
+    registry, pids = Registry(share), iter(range(1, 100))
+
+    def polls(uid: int) -> bool:
+        return registry.poll(replace(PEER, id=ProcessId(next(pids), 1), uid=uid), IDLE, 0, SECOND) == Answer("")
+
+    assert [polls(4242) for _ in range(5)] == [True] * 4 + [False]
+    assert [polls(uid) for uid in (4243, 4244, 0, 0)] == [True, True, True, False]
 
 
 def test_same_pid_at_another_time_is_another_process() -> None:

@@ -1,0 +1,77 @@
+"""How many samplers there are, and which of them begins next.
+
+Each start forks the daemon twice on its event loop, and makes a process that reads the symbols of an interpreter, on a
+core of its own. So few begin at once, users in turn, however many processes a capture names. All sources that sample
+share the one source, and so this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from profd.fairness.by_turns import ByTurns
+from profd.fairness.shares import Holder, Share, Shares
+from profd.limits import (
+    PYSPY_SAMPLERS_MAX,
+    PYSPY_SAMPLERS_PER_UID_MAX,
+    PYSPY_SAMPLERS_RESERVED,
+    PYSPY_START_HELD_SECONDS,
+    PYSPY_STARTS_MAX,
+    PYSPY_STARTS_PAUSE_SECONDS,
+    PYSPY_TURN_SECONDS,
+)
+from profd.model.capture import State
+from profd.sources.base import Session
+
+SAMPLERS: Final = Share(
+    *("samplers", "processes that are sampled", PYSPY_SAMPLERS_PER_UID_MAX, PYSPY_SAMPLERS_MAX),
+    reserved=PYSPY_SAMPLERS_RESERVED,
+    retry_seconds=5,
+)
+
+
+class Starts:
+    """Of one daemon. A user is whoever owns the process that is sampled."""
+
+    def __init__(self, share: Share = SAMPLERS, places: int = 0) -> None:
+        """`places`: samplers that begin at once; 0: as many as the host's cores bear."""
+        self._share = Shares(share)
+        self._turns = ByTurns(
+            places or min(PYSPY_STARTS_MAX, max(2, os.cpu_count() or 2)), pause_seconds=PYSPY_STARTS_PAUSE_SECONDS
+        )
+
+    def one_more(self, uid: int) -> AbstractContextManager[None]:
+        """A process of this user is sampled for the block, and before it waits for its turn. Raises Refused."""
+        return self._share.take(Holder(uid, uid in (0, os.geteuid())))
+
+    async def turn(self, uid: int, session: Session) -> Callable[[], None] | None:
+        """The turn to begin; None: the capture was stopped meanwhile, or it did not come in PYSPY_TURN_SECONDS.
+
+        What is returned ends the turn: to be called when the sampler has begun or ended, as often as you like. It ends
+        by itself after PYSPY_START_HELD_SECONDS.
+        """
+        if not self._turns.free:
+            session.report(State.ARMED, "waiting for other samplers to begin")
+        getting = asyncio.ensure_future(self._turns.get(uid))
+        stopping = asyncio.ensure_future(session.stop.wait())
+        try:
+            await asyncio.wait((getting, stopping), timeout=PYSPY_TURN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                return None
+            return _for_a_while(getting.result())
+        except asyncio.CancelledError:
+            if getting.done() and not getting.cancelled():
+                getting.result()()
+            raise
+        finally:
+            getting.cancel()
+            stopping.cancel()
+
+
+def _for_a_while(let_go: Callable[[], None]) -> Callable[[], None]:
+    asyncio.get_running_loop().call_later(PYSPY_START_HELD_SECONDS, let_go)
+    return let_go
