@@ -20,6 +20,7 @@ from profd.kernel.identity import WorkerIdentity
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
 from profd.trust.audit import AuditLog
 
+_LISTED: Final = 0o044  # by who is not its owner
 _CAP_SYS_PTRACE: Final = 19
 _HOST_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every Linux
 
@@ -52,6 +53,7 @@ class Examiner:
             "mode": self._mode,
             "ptrace": self._ptrace,
             "processes": self._visible,
+            "socket directory": self._socket_directory,
             "kineto sockets": self._kineto_directory,
             "agent socket": self._agent_socket,
             "disk": self._disk,
@@ -100,6 +102,18 @@ class Examiner:
             return Finding("processes", "warning", detail, "run profd in the host's pid namespace (hostPID: true)")
         return Finding("processes", "ok", detail)
 
+    def _socket_directory(self) -> Finding:
+        path = self.config.socket.parent
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if not self.config.user and mode & _LISTED:
+            return Finding(
+                "socket directory",
+                "warning",
+                f"{path} has mode {mode:o}: who lists it may keep its lock, and profd from ending and beginning",
+                f"chmod {mode & ~_LISTED:o} {path}, unless others need it; then another --socket",
+            )
+        return Finding("socket directory", "ok", f"{path}, mode {mode:o}")
+
     def _kineto_directory(self) -> Finding:
         path = self.config.kineto_socket_dir
         try:
@@ -108,9 +122,16 @@ class Examiner:
             return Finding(
                 "kineto sockets", "warning", f"{path}: {error.strerror}", "restart profd; it makes the directory"
             )
-        wanted = 0o700 if self.config.user else 0o1777
+        wanted = 0o700 if self.config.user else 0o1733
         if mode & wanted != wanted:
             return Finding("kineto sockets", "problem", f"{path} has mode {mode:o}", f"chmod {wanted:o} {path}")
+        if not self.config.user and mode & _LISTED:
+            return Finding(
+                "kineto sockets",
+                "warning",
+                f"{path} has mode {mode:o}: who lists it may keep its lock, and profd from binding there",
+                f"chmod {wanted:o} {path}; mode={wanted:o} where it is mounted",
+            )
         if not self.config.user and path.stat().st_dev == path.parent.stat().st_dev:
             return Finding(
                 "kineto sockets",
