@@ -11,6 +11,7 @@ import pytest
 from profd.gpu.nvml import Nvml
 from profd.host import config, doctor
 from profd.host.doctor import Examiner, Finding
+from profd.kernel import nobody
 from profd.kernel.identity import SAME, WorkerIdentity
 from profd.trust.audit import AuditLog
 
@@ -59,6 +60,16 @@ def test_container(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(rooted)["processes"].verdict == "warning"
     monkeypatch.setattr(doctor, "_HOST_PID_NAMESPACE", (examiner.proc / "self/ns/pid").stat().st_ino)
     assert found(rooted)["processes"].verdict == "ok"
+
+
+@pytest.mark.parametrize(("parent", "verdict"), [(1, "warning"), (os.getpid(), "ok")])
+def test_a_uid_that_is_to_be_nobodys_is_somebodys(examiner: Examiner, parent: int, verdict: str) -> None:
+    rooted = replace(examiner, config=replace(examiner.config, user=False))
+    assert found(rooted)["uids of our children"].verdict == "ok"
+    for pid, above, uid in ((os.getpid(), 1, 0), (4711, parent, nobody.PORTERS)):
+        (examiner.proc / str(pid)).mkdir(exist_ok=True)
+        (examiner.proc / str(pid) / "status").write_text(f"PPid:\t{above}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    assert found(rooted)["uids of our children"].verdict == verdict
 
 
 def test_a_socket_directory_that_others_list(examiner: Examiner) -> None:
