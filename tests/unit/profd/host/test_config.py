@@ -13,7 +13,7 @@ from profd.errors import BadInput
 from profd.host import config
 from profd.host.config import AuditSettings, GpuSettings, KinetoSettings, SdkSettings, Settings, TorchSettings
 
-DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[4] / "docs" / "configuration.md"
 
 
 def load(flags: dict[str, Any] | None = None, environ: dict[str, str] | None = None, **more: Any) -> config.Config:
