@@ -15,11 +15,14 @@ from profd.gpu import pm_sampling
 from profd.gpu.checks import GpuChecks
 from profd.gpu.nvml import Nvml
 from profd.host.config import Config
+from profd.kernel import nobody
 from profd.kernel.capabilities import effective
 from profd.kernel.identity import WorkerIdentity
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
 from profd.trust.audit import AuditLog
 
+_OURS: Final = frozenset(range(nobody.FIRST, nobody.FIRST + nobody.COUNT))
+_LISTED: Final = 0o044  # by who is not its owner
 _CAP_SYS_PTRACE: Final = 19
 _HOST_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every Linux
 
@@ -52,7 +55,9 @@ class Examiner:
             "mode": self._mode,
             "ptrace": self._ptrace,
             "processes": self._visible,
+            "socket directory": self._socket_directory,
             "kineto sockets": self._kineto_directory,
+            "uids of our children": self._children,
             "agent socket": self._agent_socket,
             "disk": self._disk,
             "store": self._store,
@@ -100,6 +105,18 @@ class Examiner:
             return Finding("processes", "warning", detail, "run profd in the host's pid namespace (hostPID: true)")
         return Finding("processes", "ok", detail)
 
+    def _socket_directory(self) -> Finding:
+        path = self.config.socket.parent
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if not self.config.user and mode & _LISTED:
+            return Finding(
+                "socket directory",
+                "warning",
+                f"{path} has mode {mode:o}: who lists it may keep its lock, and profd from ending and beginning",
+                f"chmod {mode & ~_LISTED:o} {path}, unless others need it; then another --socket",
+            )
+        return Finding("socket directory", "ok", f"{path}, mode {mode:o}")
+
     def _kineto_directory(self) -> Finding:
         path = self.config.kineto_socket_dir
         try:
@@ -108,9 +125,16 @@ class Examiner:
             return Finding(
                 "kineto sockets", "warning", f"{path}: {error.strerror}", "restart profd; it makes the directory"
             )
-        wanted = 0o700 if self.config.user else 0o1777
+        wanted = 0o700 if self.config.user else 0o1733
         if mode & wanted != wanted:
             return Finding("kineto sockets", "problem", f"{path} has mode {mode:o}", f"chmod {wanted:o} {path}")
+        if not self.config.user and mode & _LISTED:
+            return Finding(
+                "kineto sockets",
+                "warning",
+                f"{path} has mode {mode:o}: who lists it may keep its lock, and profd from binding there",
+                f"chmod {wanted:o} {path}; mode={wanted:o} where it is mounted",
+            )
         if not self.config.user and path.stat().st_dev == path.parent.stat().st_dev:
             return Finding(
                 "kineto sockets",
@@ -119,6 +143,22 @@ class Examiner:
                 f"mount a small tmpfs at {path} (deploy/systemd/run-profd-kineto.mount)",
             )
         return Finding("kineto sockets", "ok", f"{path}, mode {mode:o}")
+
+    def _children(self) -> Finding:
+        """Who has a uid of our samplers, porters or streamers can signal them."""
+        pids = [int(name) for name in os.listdir(self.proc) if name.isdigit()]
+        known = {pid: read for pid in pids if (read := _uids(self.proc / str(pid)))}
+        ours = {pid for pid, (_, uids) in known.items() if uids & _OURS and not _descends(pid, known)}
+        which = f"{nobody.FIRST} to {nobody.STREAMER}"
+        if not self.config.user and ours:
+            some = ", ".join(map(str, sorted(ours)[:5]))
+            return Finding(
+                "uids of our children",
+                "warning",
+                f"processes of others have uids of {which}, which are to be nobody's: {some}",
+                "give them other uids; if they are another profd's, run one for each host",
+            )
+        return Finding("uids of our children", "ok", f"{which}: nobody else has them")
 
     def _agent_socket(self) -> Finding:
         path = self.config.agents
@@ -213,3 +253,23 @@ def _owner(path: Path) -> int | None:
         return path.stat().st_uid
     except OSError:
         return None
+
+
+def _uids(folder: Path) -> tuple[int, frozenset[int]] | None:
+    """(parent, uids) of a process; None where it has gone."""
+    fields = dict(line.split(":", 1) for line in _read(folder / "status").splitlines() if ":" in line)
+    try:
+        return int(fields["PPid"]), frozenset(map(int, fields["Uid"].split()))
+    except (KeyError, ValueError):
+        return None
+
+
+def _descends(pid: int, known: dict[int, tuple[int, frozenset[int]]]) -> bool:
+    """Whether a process is one of this one's children, or theirs."""
+    seen: set[int] = set()
+    while pid in known and pid not in seen:
+        if pid == os.getpid():
+            return True
+        seen.add(pid)
+        pid = known[pid][0]
+    return False

@@ -50,7 +50,10 @@ class Lock:
 def make_directory(path: Path, mode: int) -> None:
     """A directory with this mode if it does not exist yet. Raises BadInput with what to do."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():  # to make one again takes the lock of its parent, which whoever lists that may hold for ever
+            return
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=mode)
             path.chmod(mode)  # whatever the umask

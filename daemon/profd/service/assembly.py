@@ -179,12 +179,16 @@ class Daemon:
 
     # --- the parts, in the order they start ---
 
+    @property
+    def _passed(self) -> int:
+        """The mode of directories that others pass and do not list: who lists one can keep us from changing it."""
+        return 0o700 if self._config.user else 0o711
+
     def _claim(self) -> None:
         """Directories, and the right to be the only daemon on them."""
         config = self._config
-        private = 0o700 if config.user else 0o755
-        make_directory(config.state_dir, 0o700 if config.user else 0o711)
-        make_directory(config.socket.parent, private)
+        make_directory(config.state_dir, self._passed)
+        make_directory(config.socket.parent, self._passed)
         for path, what in (
             (config.state_dir / "profd.lock", f"the state directory {config.state_dir}"),
             (config.socket.with_name(f"{config.socket.name}.lock"), f"the socket {config.socket}"),
@@ -348,7 +352,7 @@ class Daemon:
 
     async def _anew(self, path: Path, bind: Callable[[], Awaitable[None]]) -> None:
         """Bind a socket's file that is gone, with its directory if need be."""
-        make_directory(path.parent, 0o700 if self._config.user else 0o755)
+        make_directory(path.parent, self._passed)
         clear_socket(path)
         await bind()
 

@@ -76,6 +76,7 @@ OF_ANOTHER = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path
 from profd.attached.ingest.streamers import Streamers
+from profd.kernel import nobody
 from tests.integration.ingest.test_identity import arena, effective, tried_by
 from tests.support.ingest import EPOCH, INCARNATION, ingest_rig
 from tests.support.waiting import eventually
@@ -99,7 +100,8 @@ async def main(folder, owner, group):
                 pid = streamers.pids[0]
                 told = {"status": effective(pid), "descriptors": held(pid)}
                 told["tried"] = await asyncio.to_thread(tried_by, owner, pid) if owner else {}
-                told["payers"] = [streamers.payer(65533, pid), streamers.payer(1000, pid), streamers.payer(65533, 1)]
+                told["payers"] = [streamers.payer(nobody.STREAMER, pid), streamers.payer(1000, pid)]
+                told["payers"].append(streamers.payer(nobody.STREAMER, 1))
                 await drain.finish(target_died=False)
                 print(json.dumps(told))
             print(json.dumps([drain.problem, intake.events]))
@@ -218,8 +220,8 @@ async def test_a_python_that_streamers_cannot_run_is_known_before(
 ) -> None:
     streamers = Streamers(rig.socket, rig.ingest.find, change_identity=True)
     unreadable = "profd.attached.ingest.streamers.unreadable"
-    monkeypatch.setattr(unreadable, lambda uid, gid: "/root" if uid == gid == 65533 else "")
-    assert "uid 65533 cannot read /root" in streamers.why_not()
+    monkeypatch.setattr(unreadable, lambda uid, gid: "/root" if uid == gid == nobody.STREAMER else "")
+    assert f"uid {nobody.STREAMER} cannot read /root" in streamers.why_not()
     assert rig.streamers.why_not() == ""  # it changes no identity
     await streamers.close()
 

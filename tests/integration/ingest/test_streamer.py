@@ -185,7 +185,7 @@ async def test_a_target_that_gets_ahead_is_allocated_more(rig: IngestRig) -> Non
         await asyncio.to_thread(job.stop)
         arena = os.dup(drain.fd)
         await drained(intake, drain)
-        # Given back by a thread, though the job holds it.
+        # Given back, though the job holds it.
         await eventually(lambda: rig.streamers.leads.taken == 0)
         assert os.fstat(arena).st_blocks * 512 <= 64 * 1024
         os.close(arena)
@@ -200,8 +200,7 @@ async def test_a_target_that_was_only_silent_goes_on_in_memory_that_is_there(rig
         before = os.fstat(arena).st_blocks
         drain.may_be_written = True  # as who asks for it says of a target that is not known to be dead
         await drained(intake, drain, target_died=True)
-        # One thread frees, one arena after the other: had this one been among them, it would be freed by now.
-        await asyncio.to_thread(rig.streamers.leads._in_thread().submit(int).result)
+        await rig.streamers.leads.done()  # had it been among what is freed, it would be by now
         assert os.fstat(arena).st_blocks >= before
         os.close(arena)
         os.kill(job.process.pid, signal.SIGCONT)

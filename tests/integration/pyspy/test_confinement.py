@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pytest
 from profd import _host
+from profd.kernel import nobody
 from profd.limits import SAMPLER_THREADS_MAX
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Offer, Session
@@ -35,7 +36,7 @@ NOBODY: Final = 65534
 PROBE: Final = Path(__file__).parents[2] / "support" / "sampler_probe.py"
 SHORT: Final = Options(duration_ns=300_000_000)
 UNDUMPABLE: Final = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
-ROOTS: Final = range(65520, 65534)
+ROOTS: Final = nobody.SAMPLERS
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
 pytestmark = [needs_ptrace, as_root]

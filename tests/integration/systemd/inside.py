@@ -97,7 +97,7 @@ def test_what_lies_beside_kinetos_sockets_fills_no_file_system_but_theirs() -> N
         assert kind == "tmpfs"
     size = os.statvfs(where)
     assert (size.f_blocks * size.f_frsize, size.f_files) == (1 << 20, 8192)
-    assert where.stat().st_mode & 0o7777 == 0o1777
+    assert where.stat().st_mode & 0o7777 == 0o1733
     fill = f"open({str(where / 'full')!r}, 'wb').write(bytes(2 << 20))"
     who: dict[str, Any] = {"user": ALICE, "group": ALICE, "extra_groups": []}
     filled = subprocess.run([sys.executable, "-c", fill], capture_output=True, text=True, check=False, **who)

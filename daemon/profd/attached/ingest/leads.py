@@ -4,23 +4,26 @@ The kernel charges a page to the cgroup of whoever touches it first, and a job's
 cgroup may be tight: so the streamer touches the pages that the target will want
 next, and the daemon says how many (docs/arena.md). What it allows is taken from
 one pool; who gets nothing of it pays for its own arena, as without a streamer.
+Nothing here takes the lock of an arena's inode, which its target can hold for as
+long as it likes: a process of the errands does, and is given up.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 import mmap
 import os
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from profd.attached.ingest.arena import chunks_untrusted
 from profd.limits import LEAD_BYTES, LEADS_BYTES_MAX, LEADS_BYTES_PER_UID_MAX
+from profd.targets.errands import memory
+from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.office import Errands, errands
 
 _FIRST_SHARE: Final = 16  # of what is left; a first lead takes no more, so that many processes have one
 _OWN_SHARE: Final = 4  # of what the daemon's own cgroup has left
@@ -38,6 +41,7 @@ class Lead:
 
     def __init__(self, leads: Leads, uid: int, arena_bytes: int, granted: int) -> None:
         self.bytes = granted  # in all, from its begin
+        self.first: asyncio.Task[None] | None = None  # allocates the first of it
         self._leads = leads
         self._uid = uid
         self._arena_bytes = arena_bytes
@@ -54,7 +58,7 @@ class Lead:
         What a target keeps mapped would stay allocated, on the daemon's account. `fd` stays the caller's. Safe to
         repeat.
         """
-        self._leads.free(self._uid, fd, self.bytes)
+        self._leads.free(self._uid, fd, self.bytes, self.first)
         self.bytes = 0
 
     def abandon(self) -> None:
@@ -63,21 +67,20 @@ class Lead:
 
 
 class Leads:
-    """The pool."""
+    """The pool. Of one event loop."""
 
-    def __init__(self, room: Room = lambda: None) -> None:
-        """`room`: of the daemon; its share bounds the pool, too."""
+    def __init__(self, room: Room = lambda: None, office: Errands = errands) -> None:
+        """`room`: of the daemon; its share bounds the pool, too. `office`: whose processes allocate and free."""
         self._room = room
+        self._office = office
         self._roomy = (0.0, LEADS_BYTES_MAX)  # good until, and a bound
         self._taken: defaultdict[int, int] = defaultdict(int)  # by uid
-        self._thread: ThreadPoolExecutor | None = None
-        self._lock = threading.RLock()  # of what is taken: the thread gives back
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def taken(self) -> int:
         """Bytes that are allowed now, in all."""
-        with self._lock:
-            return sum(self._taken.values())
+        return sum(self._taken.values())
 
     def begin(self, uid: int, fd: int) -> Lead:
         """The lead of an arena, and its first memory, allocated soon. `fd` stays the caller's."""
@@ -90,50 +93,71 @@ class Leads:
         )
         if lead.bytes:
             # The streamer does the same, but it takes a tenth of a second to start. Half: it has to place strings, too.
-            with contextlib.suppress(OSError):  # no descriptor is left
-                self._soon(os.dup(fd), lead.bytes // 2)
+            lead.first = self._soon(fd, lambda ours: self._allocate(uid, ours, lead.bytes // 2))
         return lead
 
-    def _soon(self, fd: int, count: int) -> None:
-        """In a thread: the descriptor is the target's."""
-        self._in_thread().submit(_allocate, fd, count)
+    def free(self, uid: int, fd: int, count: int, behind: asyncio.Task[None] | None) -> None:
+        """Free what an arena holds, `behind` what allocates in it, and give so much back to the pool once that is done.
 
-    def free(self, uid: int, fd: int, count: int) -> None:
-        """Free what an arena holds, and give so much back to the pool once that is done. `fd` stays the caller's."""
-        if not count:
-            return
-        with contextlib.suppress(OSError):  # no descriptor is left: it stays taken
-            self._in_thread().submit(self._freed, os.dup(fd), uid, count)
+        `fd` stays the caller's.
+        """
+        if count:
+            self._soon(fd, lambda ours: self._free(uid, ours, count, behind))
 
-    def _freed(self, fd: int, uid: int, count: int) -> None:
-        if _free(fd):
+    async def done(self) -> None:
+        """When everything has been allocated and freed that was to be by now, or was given up."""
+        await asyncio.gather(*self._tasks)
+
+    def _soon(self, fd: int, what: Callable[[int], Awaitable[None]]) -> asyncio.Task[None] | None:
+        """With a descriptor of its own, when nobody waits for it."""
+        try:
+            ours = os.dup(fd)
+        except OSError:  # no descriptor is left: what is taken stays taken
+            return None
+        task = asyncio.get_running_loop().create_task(_with(ours, what))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: os.close(ours))  # also of one that was cancelled before it ran
+        return task
+
+    async def _allocate(self, uid: int, fd: int, count: int) -> None:
+        """The first chunks."""
+        try:
+            where = chunks_untrusted(fd)
+            if where is not None:
+                begin, end = where
+                # Within the file's size, so whatever the target has sealed or written it is this many bytes at most.
+                await memory.allocate(uid, fd, begin, min(count, end - begin), self._office)
+        except (OSError, NoAnswer) as error:  # no memory: the target takes its own
+            log.info("no memory was allocated ahead of a target", extra={"why": str(error)})
+
+    async def _free(self, uid: int, fd: int, count: int, behind: asyncio.Task[None] | None) -> None:
+        """All memory of an arena but its header; what could not be freed stays taken."""
+        if behind is not None:
+            await asyncio.wait([behind])
+        try:
+            await memory.free(uid, fd, mmap.PAGESIZE, self._office)
             self.put_back(uid, count)
-
-    def _in_thread(self) -> ThreadPoolExecutor:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "profd-lead")
-        return self._thread
+        except (OSError, NoAnswer) as error:
+            log.warning("memory of an arena could not be freed", extra={"uid": uid, "why": str(error)})
 
     def take(self, uid: int, wanted: int) -> int:
         """Whole chunks of the pool: as many as there are of what is wanted."""
-        with self._lock:
-            given = max(0, min(wanted, self._left(uid))) // _CHUNK_BYTES * _CHUNK_BYTES
-            if given:
-                self._taken[uid] += given
-            return given
+        given = max(0, min(wanted, self._left(uid))) // _CHUNK_BYTES * _CHUNK_BYTES
+        if given:
+            self._taken[uid] += given
+        return given
 
     def put_back(self, uid: int, count: int) -> None:
         """Give them back."""
-        with self._lock:
-            self._taken[uid] -= count
-            if not self._taken[uid]:
-                del self._taken[uid]
+        self._taken[uid] -= count
+        if not self._taken[uid]:
+            del self._taken[uid]
 
     def close(self) -> None:
-        """End the thread when it has done what it does."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=False)
-            self._thread = None
+        """Wait for nothing more."""
+        for task in self._tasks:
+            task.cancel()
 
     def _left(self, uid: int) -> int:
         return min(self._bound() - self.taken, LEADS_BYTES_PER_UID_MAX - self._taken.get(uid, 0))
@@ -148,28 +172,5 @@ class Leads:
         return bound
 
 
-def _free(fd: int) -> bool:
-    """Free all memory of an arena but its header; whether that was done. Closes `fd`."""
-    try:
-        with mmap.mmap(fd, 0) as arena:
-            arena.madvise(mmap.MADV_REMOVE, mmap.PAGESIZE)
-        return True
-    except (OSError, ValueError) as error:
-        log.warning("memory of an arena could not be freed", extra={"why": str(error)})
-        return False
-    finally:
-        os.close(fd)
-
-
-def _allocate(fd: int, count: int) -> None:
-    """Allocate the first chunks. Closes `fd`."""
-    try:
-        where = chunks_untrusted(fd)
-        if where is not None:
-            begin, end = where
-            # Within the file's size, so whatever the target has sealed or written it is this many bytes at most.
-            os.posix_fallocate(fd, begin, min(count, end - begin))
-    except OSError as error:  # no memory: the target takes its own
-        log.info("no memory was allocated ahead of a target", extra={"why": str(error)})
-    finally:
-        os.close(fd)
+async def _with(fd: int, what: Callable[[int], Awaitable[None]]) -> None:
+    await what(fd)

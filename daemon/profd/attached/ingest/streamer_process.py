@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +26,20 @@ from profd.targets.procfs import printable
 from profd.trust.identify import start_ticks
 
 EXIT_SECONDS: Final = 5.0  # between the end of its socket and its own
+_LOOK_SECONDS: Final = 0.01  # at whether it has ended
 _WORDS_BYTES: Final = 16 << 10
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 Key = tuple[int, int]  # incarnation, epoch
+
+
+_left: Final[list[subprocess.Popen[bytes]]] = []  # could not be ended
+
+
+def reap() -> int:
+    """Those of the processes that were left that have ended by now; how many have not."""
+    _left[:] = [process for process in _left if process.poll() is None]
+    return len(_left)
 
 
 class NotStarted(Exception):
@@ -52,12 +63,15 @@ class StreamerProcess:
         self._words = words
         self._sock = sock
         self._unsent: deque[tuple[bytes, int]] = deque()  # messages, and our descriptors that go with them or -1
+        self.given_up = False
+        self._given_up_at = 0.0
         self.pid = process.pid
         self.id = ProcessId(process.pid, start_ticks(process.pid))  # it is not reaped, so the number is its
 
     @classmethod
     async def start(cls, grpc_socket: Path, identity: int | None) -> StreamerProcess:
         """Start one, with this uid and gid or as the daemon is. Raises NotStarted."""
+        reap()
         starting = asyncio.ensure_future(asyncio.to_thread(cls._start, grpc_socket, identity))
         try:
             return await asyncio.shield(starting)
@@ -130,8 +144,7 @@ class StreamerProcess:
 
     async def exited(self) -> str:
         """How it ended, to continue "the streamer …"."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self._process.wait, EXIT_SECONDS)
+        await self._reaped()
         code = self._process.poll()
         if code is None:
             return "said something that makes no sense"
@@ -147,17 +160,45 @@ class StreamerProcess:
         lines = os.pread(self._words.fileno(), _WORDS_BYTES, 0).rstrip(b"\0").strip().rpartition(b"\n")
         return printable(lines[2], _WORDS_BYTES)
 
-    async def kill(self) -> None:
-        """SIGKILL, reaped, socket closed. Safe to repeat."""
+    def waits(self) -> bool:
+        """Whether it waits for what no signal ends, as of now: an arena's lock, which a target may hold for ever."""
+        found = procfs.stat_of(self.pid)
+        return found is not None and found.state == "D"
+
+    @property
+    def is_stuck(self) -> bool:
+        """It was given up EXIT_SECONDS ago; as nobody has let go of it since, it cannot end."""
+        return self.given_up and time.monotonic() - self._given_up_at >= EXIT_SECONDS
+
+    def give_up(self) -> None:
+        """SIGKILL, and no more orders. It may live on, and said() tells when it does not. Safe to repeat."""
+        if not self.given_up:
+            self.given_up, self._given_up_at = True, time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._stop_sending()
+
+    async def kill(self) -> None:
+        """SIGKILL, socket closed, reaped unless it waits for what SIGKILL does not end. Safe to repeat."""
+        self.give_up()
         self._sock.close()
         self._words.close()
-        await asyncio.to_thread(self._process.wait)
+        await self._reaped()
+        if self._process.poll() is None:
+            _left.append(self._process)
+
+    async def _reaped(self) -> None:
+        """For EXIT_SECONDS. No thread waits: of those there are few, and some would wait for one user's processes."""
+        until = time.monotonic() + EXIT_SECONDS
+        while self._process.poll() is None and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _send(self, message: dict[str, object], key: Key, fd: int = -1) -> None:
         """Send in order, now or when there is room; `fd` is closed then."""
+        if self.given_up:
+            if fd >= 0:
+                os.close(fd)
+            return
         ids = {"incarnation": f"{key[0]:016x}", "epoch": f"{key[1]:016x}"}
         self._unsent.append((json.dumps({**message, **ids}).encode(), fd))
         if len(self._unsent) == 1:

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from profd.attached.ingest.arena import Counters, counters_untrusted
 from profd.attached.ingest.leads import Lead, Leads, Room
-from profd.attached.ingest.streamer_process import NotStarted, Said, StreamerProcess
+from profd.attached.ingest.streamer_process import EXIT_SECONDS, NotStarted, Said, StreamerProcess
 from profd.kernel import nobody
 from profd.kernel.identity import unreadable
 from profd.limits import STREAMER_RESTARTS_MAX
@@ -236,6 +236,8 @@ class _Uid:
             del self._drains[drain.key]
             if self._process is not None:
                 self._process.drop(drain.key)
+                if self._process.waits():
+                    self._give_up(self._process)
 
     async def close(self) -> None:
         """End the process and the supervision."""
@@ -282,8 +284,32 @@ class _Uid:
             )
             self._count_failure(f"its streamer {how}")
 
+    def _give_up(self, process: StreamerProcess) -> None:
+        """None takes its place before it has ended: one such process for each user. Where it cannot, drains end."""
+        if not process.given_up:
+            log.warning("a streamer waits for what a target holds, and is given up", extra={"pid": process.pid})
+            process.give_up()
+            asyncio.get_running_loop().call_later(EXIT_SECONDS, self._refuse_all, process)
+
+    def _refuse_all(self, process: StreamerProcess) -> None:
+        if self._process is process:
+            for drain in list(self._drains.values()):
+                self._refuse(drain)
+
+    def _refuse(self, drain: Drain) -> None:
+        del self._drains[drain.key]
+        drain.may_be_written = True
+        drain.end(
+            "what was recorded could not be taken over: a process of its user keeps an arena locked, and the streamer "
+            "of that user waits for it, for every one"
+        )
+
     def _order(self, drain: Drain) -> None:
         if self._process is None:  # when it starts, it gets everything there is
+            return
+        if self._process.given_up:  # it ends in a moment, and a successor gets everything there is; or it cannot
+            if self._process.is_stuck:
+                self._refuse(drain)
             return
         drain.sent_by(self._process.id)
         self._process.drain(drain.key, drain.fd, drain.lead.bytes)

@@ -29,6 +29,9 @@ _SWEEP_AGE_SECONDS: Final = 60.0
 _SWEEP_ENTRIES: Final = 4096
 
 
+_MODE: Final = 0o1733
+
+
 class ModeOff(Exception):
     """One of the two modes cannot be served; the reason is a sentence."""
 
@@ -231,9 +234,14 @@ def _check_length(directory: Path) -> None:
 
 
 def _open_directory(directory: Path) -> int:
-    """A descriptor of the directory, made if missing: 1777 for root, whose clients have any uid."""
+    """A descriptor of the directory, made if missing: 1733 for root, whose clients have any uid.
+
+    They make names and use ours, and list nothing: who reads a directory into memory that a file system of theirs does
+    not answer for has its lock, and whoever makes or removes a name here waits for it, beyond SIGKILL.
+    """
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise ModeOff(f"the directory {directory} cannot be used: {error.strerror}") from None
@@ -241,8 +249,8 @@ def _open_directory(directory: Path) -> int:
     if info.st_uid not in (0, os.geteuid()):
         os.close(descriptor)
         raise ModeOff(f"the directory {directory} belongs to uid {info.st_uid}, who could replace our socket")
-    if os.geteuid() == 0:
-        os.fchmod(descriptor, 0o1777)
+    if os.geteuid() == 0 and stat.S_IMODE(info.st_mode) != _MODE:
+        os.fchmod(descriptor, _MODE)
     return descriptor
 
 

@@ -9,7 +9,8 @@ from profd.kernel import bpf
 
 # name, number on x86_64, number on aarch64 (-1: there is none); aarch64's never ran.
 _TABLE: Final = """
-sendto 44 206  recvfrom 45 207  openat 257 56  openat2 437 437  close 3 57  newfstatat 262 79  fstat 5 80
+sendto 44 206  recvfrom 45 207  recvmsg 47 212  openat 257 56  openat2 437 437  close 3 57
+newfstatat 262 79  fstat 5 80  fallocate 285 47
 stat 4 -1  lstat 6 -1  statx 332 291  read 0 63  pread64 17 67  pwrite64 18 68  write 1 64  lseek 8 62
 copy_file_range 326 285  ftruncate 77 46  fstatfs 138 44  statfs 137 43  fgetxattr 193 10  getxattr 191 8
 rename 82 -1  renameat 264 38  renameat2 316 276  unlink 87 -1  unlinkat 263 35  open 2 -1

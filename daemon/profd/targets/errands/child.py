@@ -60,13 +60,16 @@ class Child:
                     raise
         raise TimeoutError
 
-    async def say(self, question: list[Any]) -> None:
-        """Send it a question. NoAnswer if it is gone."""
+    async def say(self, question: list[Any], fd: int = -1) -> None:
+        """Send it a question, and with it a descriptor, which stays the caller's. NoAnswer if it is gone."""
         if self.over:
             raise NoAnswer("the process that looked at the files of its user was given up; ask again")
         try:
             self._conversation.setblocking(False)
-            self._conversation.send(words.packed(question))
+            if fd < 0:
+                self._conversation.send(words.packed(question))
+            else:
+                socket.send_fds(self._conversation, [words.packed(question)], [fd])
         except (OSError, ValueError) as error:
             self.end(kill=True)
             raise NoAnswer(_silence(error)) from error

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,11 +16,9 @@ from profd.disk.space import Claim, alone
 from profd.errors import Exhausted
 from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer
-from profd.targets.errands.office import Errands, errands
+from profd.targets.errands.office import NUMBERS, Errands, errands
 from profd.targets.identity import Accepted
 from profd.targets.pickup import Inode, Refusal, Refused, Seen, Taken
-
-_NUMBERS: Final = itertools.count(1)
 
 
 class _Found(NamedTuple):
@@ -76,7 +73,7 @@ class Directory:
         if not path.startswith("/") or "\0" in path:
             return Refused(Refusal.MISSING, f"{path!r} is not an absolute path")
         try:
-            number = next(_NUMBERS)
+            number = next(NUMBERS)
             child = await office.holder(uid, number)
         except NoAnswer as error:
             return Refused(Refusal.NO_ANSWER, f"{path} is not looked at: {error}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -37,6 +38,8 @@ from profd.limits import (
 from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer
 from profd.targets.guarded import Patience
+
+NUMBERS: Final = itertools.count(1)  # of what a process holds: a directory, or the memory that it is asked about
 
 log = logging.getLogger(__name__)
 _unanswered = RareLine(log, "files of a user's processes do not answer, and are no longer waited for")

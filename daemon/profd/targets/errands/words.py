@@ -18,6 +18,7 @@ FAILED: Final = "failed"  # an OSError: number, text
 HOLD: Final = "hold"  # asks itself, in the middle of a copy: store.space.Claim.hold
 CLOSE: Final = "close"  # a question without an answer: a directory
 WROTE: Final = "wrote"  # tells: Claim.wrote
+WITH_DESCRIPTOR: Final = ("allocate", "free")  # questions about a descriptor that comes with them
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -1,4 +1,4 @@
-"""The errands themselves, in their own process: a closed table of what is done with files of targets.
+"""The errands themselves, in their own process: a closed table of what is done with files and memory of targets.
 
 Any of these may wait for ever, for a file system that does not answer. Nobody here has to mind: who asked waits for so
 long and no longer, and gives this process up.
@@ -6,6 +6,7 @@ long and no longer, and gives this process up.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import stat
@@ -14,10 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import Exhausted
+from profd.kernel.rights import received_descriptors
 from profd.targets.errands import words
 from profd.targets.pickup import Inode, Refused, Taken, TargetDirectory
 
 _PATH_COMPONENTS: Final = 64
+_KEEP_SIZE: Final = 1  # FALLOC_FL_
+_PUNCH_HOLE: Final = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Room:
@@ -58,6 +64,8 @@ class Work:
             "same_root": same_root,
             "reachable": reachable,
             "exists": exists,
+            "allocate": allocate,
+            "free": free,
         }
 
     def answer(self, question: list[Any]) -> list[Any]:
@@ -113,12 +121,21 @@ class Work:
 def serve(conversation: socket.socket) -> None:
     """Answer until the daemon lets go of the conversation."""
     work = Work(conversation)
-    while raw := _heard(conversation):
-        question = words.unpacked(raw)
+    while True:
+        raw, ancillary, _, _ = conversation.recvmsg(
+            words.MESSAGE_BYTES_MAX + 1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
+        )
+        if not raw:
+            return
+        question, fds = words.unpacked(raw), received_descriptors(ancillary)
+        if question[0] in words.WITH_DESCRIPTOR:
+            question[1:1] = fds
         if question[0] == words.CLOSE:
             work.close(question[1])
         else:
             conversation.send(words.packed(work.answer(question)))
+        for fd in fds:
+            os.close(fd)
 
 
 def _heard(conversation: socket.socket) -> bytes:
@@ -151,6 +168,21 @@ def reachable(paths: list[bytes], uid: int, gid: int) -> list[Any]:
 def exists(path: bytes) -> list[Any]:
     """Whether there is such a file."""
     return [words.ANSWER, os.path.exists(path)]
+
+
+def allocate(fd: int, begin: int, count: int) -> list[Any]:
+    """Memory for a part of a file that has none. The file has a lock that a target can hold: it may never come back."""
+    os.posix_fallocate(fd, begin, count)
+    return [words.ANSWER, None]
+
+
+def free(fd: int, begin: int) -> list[Any]:
+    """What a file has of memory behind its begin, all of it. Waits as `allocate` does."""
+    size = os.fstat(fd).st_size
+    if _libc.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(size - begin)):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return [words.ANSWER, None]
 
 
 def _readable(path: bytes, uid: int, gid: int) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from profd.gpu.nvml import Nvml
 from profd.host import config, doctor
 from profd.host.doctor import Examiner, Finding
+from profd.kernel import nobody
 from profd.kernel.identity import SAME, WorkerIdentity
 from profd.trust.audit import AuditLog
 
@@ -61,17 +62,37 @@ def test_container(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(rooted)["processes"].verdict == "ok"
 
 
+@pytest.mark.parametrize(("parent", "verdict"), [(1, "warning"), (os.getpid(), "ok")])
+def test_a_uid_that_is_to_be_nobodys_is_somebodys(examiner: Examiner, parent: int, verdict: str) -> None:
+    rooted = replace(examiner, config=replace(examiner.config, user=False))
+    assert found(rooted)["uids of our children"].verdict == "ok"
+    for pid, above, uid in ((os.getpid(), 1, 0), (4711, parent, nobody.PORTERS)):
+        (examiner.proc / str(pid)).mkdir(exist_ok=True)
+        (examiner.proc / str(pid) / "status").write_text(f"PPid:\t{above}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    assert found(rooted)["uids of our children"].verdict == verdict
+
+
+def test_a_socket_directory_that_others_list(examiner: Examiner) -> None:
+    folder = examiner.config.socket.parent
+    rooted = replace(examiner, config=replace(examiner.config, user=False))
+    for mode, verdict in ((0o711, "ok"), (0o755, "warning"), (0o777, "warning")):
+        folder.chmod(mode)
+        assert found(rooted)["socket directory"].verdict == verdict
+        assert found(examiner)["socket directory"].verdict == "ok"
+    assert found(rooted)["socket directory"].fix.startswith(f"chmod 733 {folder}")
+
+
 def test_kineto_directory(examiner: Examiner) -> None:
     path = examiner.config.kineto_socket_dir
     assert found(examiner)["kineto sockets"].verdict == "warning"
     path.mkdir()
-    path.chmod(0o1777)
+    path.chmod(0o1733)
     assert found(examiner)["kineto sockets"].verdict == "ok"
     # For all users it is everybody's, and what lies there is on the file system of the folder above it.
     rooted = replace(examiner, config=replace(examiner.config, user=False))
     assert "mount a small tmpfs" in found(rooted)["kineto sockets"].fix
     elsewhere = replace(rooted, config=replace(rooted.config, kineto_socket_dir=Path("/dev/shm")))
-    assert found(elsewhere)["kineto sockets"].verdict == "ok"
+    assert "mode=1733" in found(elsewhere)["kineto sockets"].fix
     path.chmod(0o500)
     assert found(examiner)["kineto sockets"].fix.startswith("chmod")
 

@@ -129,3 +129,14 @@ def test_what_touches_files_of_targets_is_imported_by_its_server_alone() -> None
         )
     }
     assert found == {"targets/errands/server.py"}
+
+
+def test_who_takes_the_lock_of_a_file_that_a_target_may_hold_is_known() -> None:
+    """Allocating and freeing memory of an arena waits for a target that keeps its inode locked, beyond SIGKILL."""
+    taking = re.compile(r"\b(posix_fallocate|fallocate|MADV_REMOVE|MADV_POPULATE_WRITE)\b")
+    found = {name for name, tree in sources() for node in ast.walk(tree) if taking.fullmatch(called(node))}
+    assert found == {"targets/errands/work.py"}
+
+
+def called(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else ""

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd import limits
@@ -283,6 +285,28 @@ def test_closed_parent_is_said(folder) -> None:
     (folder / "p").chmod(0o711)
     folder.chmod(0o711)
     assert endpoint.problem() == ""
+    endpoint.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
+def test_everybody_makes_names_and_nobody_lists_them(folder) -> None:
+    """Who lists a directory into memory of a file system of their own keeps its lock."""
+    folder.chmod(0o1777)  # as it was made by an earlier one
+    endpoint = DirectoryEndpoint.open(folder)
+    other: dict[str, Any] = {"user": 4242, "group": 4242, "extra_groups": [], "cwd": "/"}
+    does = f"""
+import os, socket
+mine = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+mine.bind({str(folder / "mine")!r})
+mine.sendto(b"ctxt", {str(folder / wire.DAEMON_NAME)!r})
+try:
+    os.open({str(folder)!r}, os.O_RDONLY)
+except PermissionError:
+    print("not listed")
+"""
+    said = subprocess.check_output(["/usr/bin/python3", "-I", "-c", does], text=True, **other)
+    assert said == "not listed\n"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1733
     endpoint.close()
 
 

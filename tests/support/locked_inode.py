@@ -1,0 +1,47 @@
+"""A process that holds the lock of a file's inode, or a directory's, until it is let go.
+
+It writes to the file (reads the directory) from (to) a page of a file that a FUSE file system of its own does not
+answer for: the kernel takes the lock first, and then waits for the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.dead_files import dead_files, why_not
+from tests.support.waiting import until
+
+__all__ = ["locked", "why_not"]
+
+_DOES = """
+page = os.open("page.bin", os.O_RDONLY)
+memory = mmap.mmap(page, 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+held = os.open({path!r}, {flags})
+if {directory}:
+    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    call = lambda: ctypes.CDLL(None).syscall(ctypes.c_long({getdents64}), held, ctypes.c_void_p(at), 4096)
+else:
+    call = lambda: os.write(held, memory)
+threading.Thread(target=call, daemon=True).start()
+"""
+_GETDENTS64 = {"x86_64": 217, "aarch64": 61}
+
+
+@contextlib.contextmanager
+def locked(path: str | Path, folder: Path, uid: int = 0) -> Iterator[int]:
+    """The pid of who holds it; `folder` is made for its file system. `path` may be /proc/PID/fd/N, which is opened."""
+    directory = Path(path).is_dir()
+    flags = os.O_RDONLY | os.O_DIRECTORY if directory else os.O_RDWR
+    number = _GETDENTS64[os.uname().machine]
+    does = _DOES.format(path=str(path), flags=flags, directory=directory, getdents64=number)
+    with dead_files(folder, uid, "READ:page.bin", does=does) as holder:
+        until(lambda: _waits(holder.pid), "it has the lock and waits for its page")
+        yield holder.pid
+
+
+def _waits(pid: int) -> bool:
+    """Whether one of its threads waits for the file system's answer."""
+    return any((task / "wchan").read_text() == "request_wait_answer" for task in Path(f"/proc/{pid}/task").iterdir())
