@@ -289,6 +289,8 @@ PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daem
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
 # Samplers (what else they may use is in sources/pyspy)
+SAMPLER_MEMORY_BYTES: Final = 1 * GiB  # of its own: four times what it writes at its end, which it holds until then
+SAMPLER_MEMORY_NATIVE_BYTES: Final = 2 * GiB  # the same with native frames, of which it writes more
 SAMPLER_THREADS_MAX: Final = 16  # that one starts; py-spy starts two
 SAMPLER_WORDS_BYTES_MAX: Final = 256 * 1024  # that py-spy prints on one stream: a line a second when it is late
 SAMPLERS_LEFT_MAX: Final = 4  # of a user, wardens too, killed and not gone: each is a task of the daemon's cgroup

@@ -300,6 +300,12 @@ class Recorder:
             return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; its samples are lost."
         if not in_time:
             return Reason.TIMEOUT, f"py-spy did not write its samples within {WRITE_SECONDS:.0f} s."
+        if status == -signal.SIGABRT:
+            mib = tool.memory_bytes(self._sampling.native) >> 20
+            return Reason.SOURCE_FAILED, (
+                f"py-spy gave up ({_end(status)}), as it does where {mib} MiB are not enough for its samples, which are "
+                "lost. Ask for a shorter window or fewer samples a second."
+            )
         if status < 0:
             return Reason.SOURCE_FAILED, f"py-spy was ended by {_end(status)}; its samples are lost."
         if not self._accepted.same:

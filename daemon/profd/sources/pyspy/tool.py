@@ -20,7 +20,12 @@ from typing import Final
 
 from profd.errors import Unavailable
 from profd.kernel import passed
-from profd.limits import SAMPLER_WORDS_BYTES_MAX, SAMPLERS_LEFT_MAX
+from profd.limits import (
+    SAMPLER_MEMORY_BYTES,
+    SAMPLER_MEMORY_NATIVE_BYTES,
+    SAMPLER_WORDS_BYTES_MAX,
+    SAMPLERS_LEFT_MAX,
+)
 from profd.model.capture import Reason
 from profd.sources.pyspy import filter as calls
 from profd.sources.pyspy.confinement import Confinement
@@ -28,7 +33,6 @@ from profd.sources.pyspy.threads import Threads, can_be_counted
 from profd.targets.procfs import printable
 
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
-MEMORY_BYTES: Final = 8 << 30  # of its own, without the files it maps
 VERSION_SECONDS: Final = 30.0
 REAP_SECONDS: Final = 10.0  # after a SIGKILL; more only in an uninterruptible sleep
 CATCH_SECONDS: Final = 10.0  # after its word that it samples; microseconds, unless it is starved
@@ -173,7 +177,7 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
         try:
             pyspy = await asyncio.create_subprocess_exec(
                 *_alone("launch"),
-                *(str(value) for value in (os.getpid(), MEMORY_BYTES, *who)),
+                *(str(value) for value in (os.getpid(), memory_bytes(confinement.native), *who)),
                 str(program),
                 *arguments,
                 stdin=said,
@@ -197,6 +201,11 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
         if threads is not None:
             _threads[pyspy] = threads
         return pyspy
+
+
+def memory_bytes(native: bool) -> int:
+    """Of a sampler's own, without the files that it maps."""
+    return SAMPLER_MEMORY_NATIVE_BYTES if native else SAMPLER_MEMORY_BYTES
 
 
 def _filters(machine: str, confinement: Confinement, secret: bytes) -> bytes:

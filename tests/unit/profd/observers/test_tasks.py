@@ -156,6 +156,7 @@ from tests.support import touching_program
 with tempfile.TemporaryDirectory() as folder:
     os.chmod(folder, 0o777)
     builder.command = lambda: [sys.executable, "-c", COMPILING]
+    builder.OBSERVER_BUILD_SECONDS = 60.0  # one that was traced stands still
     whose = replace(wanted(Path(folder)), uid=NOBODY, gid=NOBODY)
     with touching_program.running(sys.executable, NOBODY) as found:
         built = asyncio.run(builder.build(whose, change_identity=True))

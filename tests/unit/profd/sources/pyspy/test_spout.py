@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
+import pytest
+from profd.sources.pyspy import spout as module
 from profd.sources.pyspy.spout import Spout
 
 MUCH = os.urandom(300_000)  # more than a pipe holds
@@ -55,3 +58,21 @@ async def test_a_file_that_is_there_is_left_alone_and_named(tmp_path: Path) -> N
         await spout.finish()
         assert str(tmp_path / "file") in spout.failure
     assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_a_pipe_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does whose writer holds it and waits for memory that does not come."""
+    answer, waits = threading.Event(), module._waiting
+    monkeypatch.setattr(module, "_waiting", lambda pipe: answer.wait() and waits(pipe))
+    monkeypatch.setattr(module, "POUR_SECONDS", 0.0)
+    async with Spout(tmp_path / "file", 1000) as spout:
+        kept = os.dup(spout.writing)
+        spout.start()
+        os.write(kept, b"something")
+        assert not await spout.finish()
+        assert "could not be read" in spout.failure
+    answer.set()
+    spout._pouring.join()
+    with pytest.raises(BrokenPipeError):  # it lets go of the pipe when it can
+        os.write(kept, b"more")
+    os.close(kept)
