@@ -289,7 +289,7 @@ PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daem
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
 # Samplers (what else they may use is in sources/pyspy)
-SAMPLER_MEMORY_BYTES: Final = 1 * GiB  # of its own: four times what it writes at its end, which it holds until then
+SAMPLER_MEMORY_BYTES: Final = 1 * GiB  # of its own: six times what it writes at its end, which it holds until then
 SAMPLER_MEMORY_NATIVE_BYTES: Final = 2 * GiB  # the same with native frames, of which it writes more
 SAMPLER_THREADS_MAX: Final = 16  # that one starts; py-spy starts two
 SAMPLER_WORDS_BYTES_MAX: Final = 256 * 1024  # that py-spy prints on one stream: a line a second when it is late

@@ -89,7 +89,9 @@ def descendants():
 
 
 print("ready", flush=True)
-while not select.select([sys.stdin], [], [], 0)[0]:
+last = False
+while not last:
+    last = bool(select.select([sys.stdin], [], [], 0)[0])  # once more, when all that there will be is there
     for pid in descendants():
         try:
             with open(f"/proc/{pid}/status") as file:

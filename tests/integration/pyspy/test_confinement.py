@@ -209,22 +209,23 @@ async def test_a_sampler_is_at_no_moment_its_target_s_user_s_to_get_into(
     python: str, program: str, native: bool
 ) -> None:
     waits = "import sys; print('ready', flush=True); import time; time.sleep(600)"
-    samplers = []
+    samplers: list[asyncio.subprocess.Process] = []
     with job_of(NOBODY, python, "-c", program) as job:
         confinement = await asyncio.to_thread(confine, process_of(job), native)
-        with touching_program.running(python, NOBODY) as found:
-            for _ in range(3):
-                sampler = await tool.spawn(Path(python), ["-I", "-S", "-c", waits], confinement)
-                samplers.append(sampler.pid)
-                try:
+        try:
+            with touching_program.running(python, NOBODY) as found:
+                for _ in range(3):
+                    sampler = await tool.spawn(Path(python), ["-I", "-S", "-c", waits], confinement)
+                    samplers.append(sampler)
                     assert sampler.stdout is not None
                     assert await sampler.stdout.readline() == b"ready\n"
-                    with open(f"/proc/{sampler.pid}/oom_score_adj") as file:
-                        assert file.read() == "1000\n"
-                finally:
-                    await tool.reap(sampler)
-    assert {pid for pid, _, _ in found["seen"]} >= set(samplers)
-    assert [one for one in found["through"] if one[0] in samplers] == []
+                    assert Path(f"/proc/{sampler.pid}/oom_score_adj").read_text() == "1000\n"
+        finally:
+            for sampler in samplers:
+                await tool.reap(sampler)
+    pids = {sampler.pid for sampler in samplers}
+    assert {pid for pid, _, _ in found["seen"]} >= pids
+    assert [one for one in found["through"] if one[0] in pids] == []
 
 
 async def sampled(process: Process, folder: Path, options: Options = SHORT) -> Recording:

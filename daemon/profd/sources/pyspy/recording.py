@@ -68,6 +68,7 @@ class Recorder:
         self._gone_ns = 0  # py-spy has ended
         self._cpu_seconds: float | None = None  # of py-spy, from its first sample to the window's end
         self._too_much = False  # so that it was killed
+        self._full = False  # so that it was ended early
         self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
@@ -170,14 +171,15 @@ class Recorder:
             await asyncio.gather(*readers, return_exceptions=True)
 
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
-        """Wait for the end of the window, True, or of py-spy, False."""
+        """Wait for the end of the window, or until py-spy may hold no more, True, or for its end, False."""
         until = time.monotonic() + self._sampling.window_ns / 1e9
         before = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
             left = until - time.monotonic()
             if self._look() is Standing.CHANGED:
                 return False
-            if left <= 0 or self._session.stop.is_set():
+            self._full = tool.full(pyspy.pid, self._sampling.native)
+            if left <= 0 or self._full or self._session.stop.is_set():
                 after = tool.sampler_cpu_seconds(pyspy)
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
@@ -257,6 +259,12 @@ class Recorder:
             return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; what it wrote is kept."
         if status != 0:
             return Reason.SOURCE_FAILED, (f"py-spy was ended by {_end(status)} while it wrote; what it wrote is kept.")
+        if self._full:
+            return Reason.TRUNCATED, (
+                f"The samples of {self._name} are more than py-spy may hold "
+                f"({tool.memory_bytes(self._sampling.native) >> 20} MiB of memory), so it was ended after "
+                f"{self._seconds():.1f} s. Ask for a shorter window or fewer samples a second."
+            )
         if asked:
             return Reason.NONE, ""
         if not self._accepted.same:
@@ -303,8 +311,8 @@ class Recorder:
         if status == -signal.SIGABRT:
             mib = tool.memory_bytes(self._sampling.native) >> 20
             return Reason.SOURCE_FAILED, (
-                f"py-spy gave up ({_end(status)}), as it does where {mib} MiB are not enough for its samples, which are "
-                "lost. Ask for a shorter window or fewer samples a second."
+                f"py-spy gave up ({_end(status)}), as it does where {mib} MiB are not enough for its samples, which "
+                "are lost. Ask for a shorter window or fewer samples a second."
             )
         if status < 0:
             return Reason.SOURCE_FAILED, f"py-spy was ended by {_end(status)}; its samples are lost."

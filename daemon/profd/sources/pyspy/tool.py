@@ -39,6 +39,7 @@ CATCH_SECONDS: Final = 10.0  # after its word that it samples; microseconds, unl
 _CATCH_LOOK_SECONDS: Final = 0.005
 _GONE_LOOK_SECONDS: Final = 0.01
 _LEFT_LOOK_SECONDS: Final = 1.0
+FULL_SHARE: Final = 0.5
 HELD_SECONDS: Final = 2.0  # after its end, for what it printed to be read
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
@@ -206,6 +207,16 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
 def memory_bytes(native: bool) -> int:
     """Of a sampler's own, without the files that it maps."""
     return SAMPLER_MEMORY_NATIVE_BYTES if native else SAMPLER_MEMORY_BYTES
+
+
+def full(pid: int, native: bool) -> bool:
+    """Does it hold so much that it should write it down now? It may double what it has at once."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+        (held,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmData:"))
+        return int(held) << 10 > memory_bytes(native) * FULL_SHARE
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _filters(machine: str, confinement: Confinement, secret: bytes) -> bytes:
