@@ -329,12 +329,19 @@ PM_SAMPLES_MAX: Final = 200_000  # of one GPU in one recording; what comes after
 PM_LINE_BYTES_MAX: Final = 4 * MiB  # between a sampler of counters and its daemon
 GPU_CHECK_PROCESSES_MAX: Final = 4096  # that the doctor looks into, newest first
 
+# Samplers (what else they may use is in sources/pyspy)
+SAMPLER_MEMORY_BYTES: Final = 1 * GiB  # of its own: six times what it writes at its end, which it holds until then
+SAMPLER_MEMORY_NATIVE_BYTES: Final = 2 * GiB  # the same with native frames, of which it writes more
+SAMPLER_THREADS_MAX: Final = 16  # that one starts; py-spy starts two
+SAMPLER_WORDS_BYTES_MAX: Final = 256 * 1024  # that py-spy prints on one stream: a line a second when it is late
+SAMPLERS_LEFT_MAX: Final = 4  # of a user, wardens too, killed and not gone: each is a task of the daemon's cgroup
+
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
-SAMPLER_THREADS_MAX: Final = 16  # that a sampler starts; py-spy starts two
-OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; everybody else's builds wait for it
+OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; one of OBSERVER_BUILDS_AT_ONCE
 OBSERVER_QUIET_SECONDS: Final = 3600.0  # without builds for a user whose build took longer
 OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
 OBSERVER_BUILDS_MAX: Final = 1024  # that are remembered, and processes that want one
+OBSERVER_BUILDS_AT_ONCE: Final = 2  # of different users, so that who stops theirs keeps nobody waiting
 OBSERVER_TASKS_MAX: Final = 64  # processes and threads that a build starts: 8 with gcc and no CUDA
 OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder
 

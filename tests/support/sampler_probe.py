@@ -106,6 +106,8 @@ found = {
     "setuid": attempt(lambda: os.setuid(0)),
     "setgroups": attempt(lambda: os.setgroups([0])),
     "nice": attempt(lambda: os.nice(1)),
+    "chown": attempt(lambda: os.chown("/tmp", 1, 1)),
+    "chown of what is open": attempt(lambda: os.fchown(0, 1, 1)),
     "chmod": attempt(lambda: os.chmod("/tmp", 0o777)),
     "unlink": attempt(lambda: os.unlink("/tmp/there-is-no-such-file")),
     "appending": attempt(lambda: os.open("/dev/null", os.O_WRONLY | os.O_APPEND)),

@@ -1,8 +1,8 @@
 """Becomes the builder: bounded first (`tasks`), then another user. Run by `builder` in an interpreter of its own.
 
 Arguments: CONVERSATION UID GID program …; CONVERSATION is the descriptor on which the filter's listener goes to the
-daemon, UID and GID are -1 where the daemon has no other to give. In this order no process of that user can have a hand
-in it: until the exec it is not theirs to trace.
+daemon, UID and GID are -1 where the daemon has no other to give. No process of that user can have a hand in it: until
+the exec it is not dumpable, and from then on it holds a capability that they do not have.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 
+from profd.kernel import capabilities
 from profd.observers import tasks
 from profd.workers import confine
 
@@ -28,5 +29,7 @@ def main(arguments: list[str]) -> None:
         socket.send_fds(said, [b"+"], [listener])
     os.close(listener)
     if uid != -1:
-        confine.become(uid, gid)
+        capabilities.bound(capabilities.GUARD)
+        capabilities.become(uid, gid)
+        capabilities.keep(capabilities.permitted() & capabilities.GUARD)
     os.execv(command[0], command)  # noqa: S606 - the point

@@ -1,4 +1,4 @@
-"""Which processes want an observer, and the builds that are made for them, one at a time.
+"""Which processes want an observer, and the builds that are made for them, two at a time.
 
 A build is made once for each torch and user, when a capture or its estimate meets a process without one. A failure is
 told, and not tried again while the daemon lives; the builder, which works as the user, remembers it for longer
@@ -20,7 +20,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar
 
-from profd.limits import OBSERVER_BUILDS_MAX, OBSERVER_MEMORY_BYTES_MIN, OBSERVER_QUIET_SECONDS, GiB
+from profd.limits import (
+    OBSERVER_BUILDS_AT_ONCE,
+    OBSERVER_BUILDS_MAX,
+    OBSERVER_MEMORY_BYTES_MIN,
+    OBSERVER_QUIET_SECONDS,
+    GiB,
+)
 from profd.observers import torch_of
 from profd.observers.builder import Built, build
 from profd.observers.torch_of import Elsewhere, Wanted
@@ -86,13 +92,13 @@ class Observers:
         self._quiet: dict[int, float] = {}  # by uid, until when
         self._looking: Future[None] | None = None
         self._queue: asyncio.Queue[Wanted] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def close(self) -> None:
-        """End the build that runs; it is begun anew when it is asked for again."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """End the builds that run; they are begun anew when they are asked for again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def look(self, processes: Sequence[Process]) -> None:
         """Find out what torch they have; bounded, and nothing while an earlier look waits for a disk."""
@@ -166,8 +172,8 @@ class Observers:
             order = _Order(State.WAITING)
             _remember(self._orders, key, order)
             self._queue.put_nowait(wanted)
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._work(), name="observers")
+            if len(self._tasks) < OBSERVER_BUILDS_AT_ONCE:
+                self._tasks.append(asyncio.get_running_loop().create_task(self._work(), name="observers"))
         return order
 
     def _put_off(self, uid: int) -> _Order | None:
@@ -179,7 +185,7 @@ class Observers:
         return None
 
     async def _work(self) -> None:
-        """One after the other."""
+        """One after the other; `_put_off` sees to it that those at once are of different users."""
         while True:
             wanted = await self._queue.get()
             order = self._orders.get(_of_all(wanted))

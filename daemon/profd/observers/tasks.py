@@ -1,6 +1,6 @@
-"""How many processes and threads a build may start, whoever traces its compilers: all of them are asked for.
+"""How many processes and threads a build may start, whatever becomes of its compilers: all of them are asked for.
 
-They have the identity of whose build it is, who may trace them, and count as the daemon's own (`TasksMax`). A filter of
+They have the identity of whose build it is, and count as the daemon's own (`TasksMax`). A filter of
 calls stays with them whatever they become, and cannot count; so it asks (seccomp_unotify(2)), and the daemon counts:
 over all of the build's time, not at once.
 
@@ -26,6 +26,8 @@ _CLONE: Final = (56, 220)
 _NAMESPACES: Final = 0x7E020000  # CLONE_NEW*
 # The group stays one; nothing that a namespace would bring.
 _REFUSED: Final = {"setsid": (112, 157), "setpgid": (109, 154), "unshare": (272, 97), "setns": (308, 268)}
+# The capability that keeps its user from tracing it (`kernel.capabilities`) is worth nothing without these.
+_UNOWNED: Final = {"chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54)}
 # clone3 has its flags in memory, and libc does without. io_uring has threads of its own. seccomp needs no second one.
 _WITHOUT: Final = (435, 425, 426, 427)
 _MACHINES: Final = {"x86_64": 0, "aarch64": 1}
@@ -39,7 +41,7 @@ def program(machine: str = "") -> bytes | None:
     if column is None:
         return None
     asked = [numbers[column] for numbers in _ASKED.values()]
-    refused = [numbers[column] for numbers in _REFUSED.values()]
+    refused = [numbers[column] for numbers in (*_REFUSED.values(), *_UNOWNED.values())]
     rules = [bpf.rule(number, (bpf.ASK,)) for number in asked]
     rules.append(bpf.rule(_CLONE[column], (bpf.ASK, bpf.Test(0, (0,), _NAMESPACES))))
     rules += [bpf.rule(number) for number in refused]

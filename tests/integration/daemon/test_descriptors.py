@@ -64,7 +64,9 @@ def pipes_of(process: asyncio.subprocess.Process) -> tuple[str, str]:
 async def test_a_sampler_and_its_warden(tmp_path: Path, watched: bool) -> None:
     if watched and os.geteuid() != 0:
         pytest.skip("a warden has rights that its sampler has not")
-    with running(SPIN) as job, Spout(tmp_path / "file", 1 << 20) as spout:
+    async with contextlib.AsyncExitStack() as opened:
+        job = opened.enter_context(running(SPIN))
+        spout = await opened.enter_async_context(Spout(tmp_path / "file", 1 << 20))
         confinement = await asyncio.to_thread(confine, process_of(job), False, spout.writing)
         confinement = dataclasses.replace(confinement, warden=watched, uid=-1, gid=-1)
         sampler = await tool.spawn(Path(os.path.realpath(sys.executable)), ["-I", "-S", "-c", WAITS], confinement)

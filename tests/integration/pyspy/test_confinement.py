@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 from profd import _host
 from profd.kernel import nobody
+from profd.kernel.capabilities import GUARD
 from profd.limits import SAMPLER_THREADS_MAX
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Offer, Session
@@ -29,6 +30,7 @@ from profd.sources.pyspy.confinement import Confinement, confine
 from profd.sources.pyspy.source import PySpySource
 from profd.targets.process import Process
 
+from tests.support import touching_program
 from tests.support.bpf import ENOSYS, answer
 from tests.support.python_jobs import SPIN, needs_ptrace, process_of, running
 
@@ -117,12 +119,12 @@ def confined(found: dict[str, Any], uid: int, capabilities: int, *, counted: boo
 PTRACE: Final = 1 << 19
 
 
-async def test_another_user_s_process_without_any_capability(python: str) -> None:
+async def test_another_user_s_process_with_a_capability_that_is_worth_nothing(python: str) -> None:
     with job_of(NOBODY, python, "-c", SPIN) as job:
         found = await probed(
             python, confine(process_of(job), native=False), "/etc/shadow", "/root/x", "/proc/1/environ"
         )
-    confined(found, NOBODY, 0)
+    confined(found, NOBODY, GUARD)
 
 
 async def test_one_that_is_not_dumpable_with_that_capability_alone(python: str) -> None:
@@ -199,42 +201,32 @@ async def test_native_frames_without_a_capability_are_the_kernel_s_to_refuse(pyt
         found = await probed(python, confinement)
     assert (found["ptrace of the target"], found["ptrace of another"]) == ("done", "EPERM")
     assert found["threads"] == SAMPLER_THREADS_MAX  # by the warden's count
-    assert int(found["status"]["CapEff"][0], 16) == 0
+    assert int(found["status"]["CapEff"][0], 16) == GUARD
 
 
-TOUCHING: Final = """
-import ctypes, os, sys
-pid = int(sys.argv[1])
-said = []
-def look(action):
-    try:
-        said.append(action())
-    except PermissionError:
-        pass
-look(lambda: open(f"/proc/{pid}/mem", "rb"))
-look(lambda: open(f"/proc/{pid}/mem", "r+b"))
-look(lambda: open(f"/proc/{pid}/environ", "rb").read())
-look(lambda: os.readlink(f"/proc/{pid}/fd/1"))
-look(lambda: open(f"/proc/{pid}/fd/1", "wb"))
-if ctypes.CDLL(None).ptrace(0x4206, pid, None, None) == 0:
-    said.append("traced")
-print(said)
-"""
-
-
-async def test_a_sampler_with_a_capability_is_out_of_its_target_s_reach(python: str) -> None:
-    with job_of(NOBODY, python, "-c", UNDUMPABLE + SPIN) as job:
-        confinement = confine(process_of(job), native=False)
-        waits = "import sys; print('ready', flush=True); sys.stdin.read(); import time; time.sleep(600)"
-        sampler = await tool.spawn(Path(python), ["-I", "-S", "-c", waits], confinement)
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("program", [SPIN, UNDUMPABLE + SPIN], ids=["dumpable", "not dumpable"])
+async def test_a_sampler_is_at_no_moment_its_target_s_user_s_to_get_into(
+    python: str, program: str, native: bool
+) -> None:
+    waits = "import sys; print('ready', flush=True); import time; time.sleep(600)"
+    samplers: list[asyncio.subprocess.Process] = []
+    with job_of(NOBODY, python, "-c", program) as job:
+        confinement = await asyncio.to_thread(confine, process_of(job), native)
         try:
-            assert sampler.stdout is not None
-            assert await sampler.stdout.readline() == b"ready\n"
-            command = [python, "-I", "-c", TOUCHING, str(sampler.pid)]
-            said = await asyncio.to_thread(lambda: subprocess.check_output(command, text=True, **ANOTHER))
+            with touching_program.running(python, NOBODY) as found:
+                for _ in range(3):
+                    sampler = await tool.spawn(Path(python), ["-I", "-S", "-c", waits], confinement)
+                    samplers.append(sampler)
+                    assert sampler.stdout is not None
+                    assert await sampler.stdout.readline() == b"ready\n"
+                    assert Path(f"/proc/{sampler.pid}/oom_score_adj").read_text() == "1000\n"
         finally:
-            await tool.reap(sampler)
-    assert said == "[]\n"
+            for sampler in samplers:
+                await tool.reap(sampler)
+    pids = {sampler.pid for sampler in samplers}
+    assert {pid for pid, _, _ in found["seen"]} >= pids
+    assert [one for one in found["through"] if one[0] in pids] == []
 
 
 async def sampled(process: Process, folder: Path, options: Options = SHORT) -> Recording:

@@ -18,6 +18,7 @@ from profd.events import NO_END
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import recording as recording_module
+from profd.sources.pyspy import tool
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.target import Target
 from profd.targets.process import Process
@@ -169,6 +170,21 @@ async def test_stop_ends_an_open_ended_recording(source: PySpySource, tmp_path: 
     if recording.state is State.DRAINING:
         assert recording.reason is Reason.NONE
         decoded(recording)
+
+
+async def test_one_that_may_hold_no_more_writes_what_it_has(
+    source: PySpySource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(range(1000))
+    full = tool.full
+    assert not full(os.getpid(), native=False)
+    monkeypatch.setattr(tool, "FULL_SHARE", 0.0)
+    monkeypatch.setattr(tool, "full", lambda pid, native: next(looks) > 5 and full(pid, native))  # after a few samples
+    with running(SPIN) as job:
+        recording = await source.record(process_of(job), LONG, Watch(tmp_path).session)
+    assert (recording.state, recording.reason) == (State.DRAINING, Reason.TRUNCATED)
+    assert "more than py-spy may hold" in recording.message
+    assert recording.files
 
 
 async def test_stop_before_the_agreed_start(source: PySpySource, tmp_path: Path) -> None:

@@ -26,16 +26,10 @@ import signal
 import struct
 import sys
 
+from profd.kernel import capabilities
+
 _PR_SET_PDEATHSIG = 1
-_PR_SET_KEEPCAPS = 8
-_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
-_PR_CAP_AMBIENT = 47
-_PR_CAP_AMBIENT_RAISE = 2
-_PR_CAP_AMBIENT_CLEAR_ALL = 4
-_CAP_SYS_PTRACE = 19
-_CAPABILITIES = 64
-_CAPABILITY_VERSION_3 = 0x20080522
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _EXECVEAT = {"x86_64": 322, "aarch64": 281}
 _SECCOMP_SET_MODE_FILTER = 1
@@ -54,7 +48,11 @@ def main(arguments: list[str]) -> None:
     program = _opened(command[0])
     os.chdir("/")
     _become(uid, gid)
-    if not _give_up_capabilities(target) and os.path.exists(f"/proc/{target}"):
+    try:
+        able = _give_up_capabilities(target)
+    except OSError as error:
+        raise _failure("give up its capabilities", error.strerror) from None
+    if not able and os.path.exists(f"/proc/{target}"):
         who = f"uid {os.geteuid()}"
         sys.exit(f"Error: Permission denied: the kernel lets {who} not read process {target} without CAP_SYS_PTRACE")
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)  # a change of identity clears it
@@ -84,6 +82,12 @@ def _opened(path: str) -> int:
 
 
 def _limit(memory_bytes: int) -> None:
+    # Under pressure the kernel is to take a sampler, never the daemon or the job. Its user may write there, too.
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
     for limit, value in (
         (resource.RLIMIT_FSIZE, 0),  # what it writes goes through pipes
         # Not the address space: with native frames py-spy maps the libraries of its target, gigabytes of them.
@@ -97,35 +101,26 @@ def _limit(memory_bytes: int) -> None:
 
 def _become(uid: int, gid: int) -> None:
     """Another identity for good, with the capabilities of this one for the moment."""
-    for capability in range(_CAPABILITIES):
-        if capability != _CAP_SYS_PTRACE:
-            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # EPERM without CAP_SETPCAP: no_new_privs covers it
-    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    capabilities.bound(1 << capabilities.SYS_PTRACE | capabilities.GUARD)
     if uid != -1:
-        _must("keep its capabilities for the moment", _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0))
         try:
-            os.setgroups([])
-            os.setresgid(gid, gid, gid)
-            os.setresuid(uid, uid, uid)
+            capabilities.become(uid, gid)
         except OSError as error:
             raise _failure(f"become uid {uid}, gid {gid}", error.strerror) from None
     _must("set no_new_privs", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def _give_up_capabilities(target: int) -> bool:
-    """None where the kernel lets the target be read without, else CAP_SYS_PTRACE alone. False: it is not to be had."""
-    held = permitted() & 1 << _CAP_SYS_PTRACE
-    set_capabilities(permitted=held, effective=0)
-    if _open_to_anybody(target):
-        set_capabilities(permitted=0, effective=0)
-        return True
-    set_capabilities(permitted=held, effective=held, inheritable=held)
-    if held:
-        _must(
-            "keep CAP_SYS_PTRACE",
-            _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_SYS_PTRACE, 0, 0),
-        )
-    return bool(held)
+    """CAP_SYS_PTRACE alone where it takes that to read the target. False: it is not to be had.
+
+    Else the one that guards: at no moment is it without any, so that its user never opens or traces it.
+    """
+    held = capabilities.permitted()
+    guard, reading = held & capabilities.GUARD, held & 1 << capabilities.SYS_PTRACE
+    capabilities.hold(permitted=guard | reading, effective=0)
+    able = _open_to_anybody(target)
+    capabilities.keep(guard if able else reading)
+    return able or bool(reading)
 
 
 def _open_to_anybody(target: int) -> bool:
@@ -135,21 +130,6 @@ def _open_to_anybody(target: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def permitted() -> int:
-    """The capabilities of this process, as bits."""
-    header, data = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), ctypes.create_string_buffer(24)
-    _must("read its capabilities", _libc.capget(header, data))
-    _, low, _, _, high, _ = struct.unpack("=6I", data.raw)
-    return int(low | high << 32)
-
-
-def set_capabilities(permitted: int, effective: int, inheritable: int = 0) -> None:
-    """Give up all others."""
-    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    halves = [value >> shift & 0xFFFFFFFF for shift in (0, 32) for value in (effective, permitted, inheritable)]
-    _must("give up its capabilities", _libc.capset(header, struct.pack("=6I", *halves)))
 
 
 def _forbid(filters: list[bytes], conversation: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.decode import anchor
-from profd.limits import PYSPY_TURN_SECONDS
+from profd.limits import PYSPY_TURN_SECONDS, SAMPLER_WORDS_BYTES_MAX
 from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
@@ -35,6 +35,7 @@ _LOOK_SECONDS: Final = 0.1
 _SPARE_SECONDS: Final = 5  # py-spy ends by itself so long after the window, should nobody end it
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _ERRORS_WORTH_SAYING: Final = 0.01
+_TOO_MUCH: Final = f"py-spy printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class PySpyRecorder:
         self._ended_ns = 0
         self._gone_ns = 0  # py-spy has ended
         self._cpu_seconds: float | None = None  # of py-spy, from its first sample to the window's end
+        self._too_much = False  # so that it was killed
+        self._full = False  # so that it was ended early
         self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
@@ -108,7 +111,7 @@ class PySpyRecorder:
             return refusal
         self._session.report(State.ARMED, "starting py-spy")
         started_ns = time.time_ns()
-        with Spout(self._file, FILE_BYTES_MAX) as spout:
+        async with Spout(self._file, FILE_BYTES_MAX) as spout:
             try:
                 process, native = self._target.process, self._sampling.native
                 confinement = await asyncio.to_thread(confine, process, native, spout.writing)
@@ -166,12 +169,13 @@ class PySpyRecorder:
             # Without --idle a blocked thread seems to go on with what it did before;
             # --function gives the first line of functions, as torch.profiler names them.
             *("--idle", "--threads", "--function", "--full-filenames"),
+            "--hideprogress",  # with it a line a second at most, when it is late
             "--native" if self._sampling.native else "--nonblocking",
         ]
 
     async def _supervise(self, pyspy: asyncio.subprocess.Process, spout: Spout) -> Recording:
         readers = [
-            asyncio.create_task(tool.last_lines(stream, self._heard))
+            asyncio.create_task(tool.last_lines(stream, self._heard, lambda: self._heard_too_much(pyspy)))
             for stream in (pyspy.stdout, pyspy.stderr)
             if stream is not None
         ]
@@ -186,7 +190,7 @@ class PySpyRecorder:
             in_time = await self._finish(pyspy)
             self._gone_ns = time.time_ns()
             await asyncio.wait(readers, timeout=tool.HELD_SECONDS)  # others may hold its pipes
-            await asyncio.to_thread(spout.finish)
+            await spout.finish()
             recording = self._judge(pyspy.returncode or 0, asked, in_time)
             if spout.failure:
                 recording.warnings.append(f"The samples of {self._name} could not all be stored: {spout.failure}.")
@@ -197,14 +201,15 @@ class PySpyRecorder:
             await asyncio.gather(*readers, return_exceptions=True)
 
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
-        """Wait for the end of the window, True, or of py-spy, False."""
+        """Wait for the end of the window, or until py-spy may hold no more, True, or for its end, False."""
         until = time.monotonic() + self._sampling.window_ns / 1e9
         before = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
             left = until - time.monotonic()
             if self._look() is Standing.CHANGED:
                 return False
-            if left <= 0 or self._session.stop.is_set():
+            self._full = tool.full(pyspy.pid, self._sampling.native)
+            if left <= 0 or self._full or self._session.stop.is_set():
                 after = tool.sampler_cpu_seconds(pyspy)
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
@@ -242,6 +247,11 @@ class PySpyRecorder:
             self._began.set()
             self._begun()
 
+    def _heard_too_much(self, pyspy: asyncio.subprocess.Process) -> None:
+        self._too_much = True
+        with contextlib.suppress(ProcessLookupError):
+            pyspy.kill()
+
     def _judge(self, status: int, asked: bool, in_time: bool) -> Recording:
         """What came of it, from py-spy's end, its words and its file."""
         recording = Recording(start_ns=self._began_ns or None, end_ns=self._ended_ns or None)
@@ -276,8 +286,16 @@ class PySpyRecorder:
                 f"The samples of {self._name} exceed {FILE_BYTES_MAX >> 20} MiB; the rest is missing. "
                 "Ask for a shorter window or fewer samples a second."
             )
+        if self._too_much:
+            return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; what it wrote is kept."
         if status != 0:
             return Reason.SOURCE_FAILED, (f"py-spy was ended by {_end(status)} while it wrote; what it wrote is kept.")
+        if self._full:
+            return Reason.TRUNCATED, (
+                f"The samples of {self._name} are more than py-spy may hold "
+                f"({tool.memory_bytes(self._sampling.native) >> 20} MiB of memory), so it was ended after "
+                f"{self._seconds():.1f} s. Ask for a shorter window or fewer samples a second."
+            )
         if asked:
             return Reason.NONE, ""
         if not self._accepted.same:
@@ -303,6 +321,8 @@ class PySpyRecorder:
         elif status == -signal.SIGINT:  # ours
             recording.reason = Reason.TIMEOUT
             recording.message = f"py-spy did not begin to sample {self._name} within {START_SECONDS:.0f} s."
+        elif self._too_much:
+            recording.reason, recording.message = Reason.SOURCE_FAILED, f"{_TOO_MUCH} before its first sample."
         else:
             recording.reason = Reason.SOURCE_FAILED
             recording.message = f"py-spy was ended by {_end(status)} before the first sample of {self._name}."
@@ -315,8 +335,16 @@ class PySpyRecorder:
         return recording
 
     def _why_nothing(self, status: int, in_time: bool) -> tuple[Reason, str]:
+        if self._too_much:
+            return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; its samples are lost."
         if not in_time:
             return Reason.TIMEOUT, f"py-spy did not write its samples within {WRITE_SECONDS:.0f} s."
+        if status == -signal.SIGABRT:
+            mib = tool.memory_bytes(self._sampling.native) >> 20
+            return Reason.SOURCE_FAILED, (
+                f"py-spy gave up ({_end(status)}), as it does where {mib} MiB are not enough for its samples, which "
+                "are lost. Ask for a shorter window or fewer samples a second."
+            )
         if status < 0:
             return Reason.SOURCE_FAILED, f"py-spy was ended by {_end(status)}; its samples are lost."
         if not self._accepted.same:

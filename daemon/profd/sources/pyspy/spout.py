@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import select
 import sys
 import termios
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+POUR_SECONDS: Final = 30.0  # for what is left in the pipe, on a slow disk
 _PART_BYTES: Final = 1 << 20  # the most that a pipe may hold for a user
+_LOOK_SECONDS: Final = 0.005
 
 
 class Spout:
-    """Give `writing` to the sampler, then `start`; `finish` once it has ended, whoever else holds the pipe by then."""
+    """Give `writing` to the sampler, then `start`; `finish` once it has ended, whoever else holds the pipe by then.
+
+    Who holds the pipe could write into it from memory that does not come, and nobody else gets at it until then, or
+    could be killed: so a thread pours, and is waited for no longer than a disk may take.
+    """
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         """The file is made when there is something to put into it."""
@@ -24,32 +32,50 @@ class Spout:
         self._left = bytes_max
         self._reading, self.writing = os.pipe()
         os.fchmod(self.writing, 0o622)  # the sampler opens it anew by its number, as another user
-        self._ended = os.eventfd(0, os.EFD_CLOEXEC)
+        self._told, self._telling = os.pipe()
         self._pouring = threading.Thread(target=self._pour, name="spout", daemon=True)
-        self._open = [self._reading, self.writing, self._ended]
+        self._open = [self._reading, self.writing, self._told, self._telling]  # what no thread closes
+        self._given_up = False
         self.failure = ""  # why not everything is in the file, if that is the file's fault
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.finish()
-        for descriptor in self._open:
-            os.close(descriptor)
+        try:
+            await self.finish()
+        finally:
+            for descriptor in self._open:
+                os.close(descriptor)
 
     def start(self) -> None:
         """Let go of the sampler's end and pour what comes, in a thread: a disk may be slow."""
-        self._open.remove(self.writing)
-        os.close(self.writing)
+        self._close(self.writing)
         self._pouring.start()
+        self._open = [self._telling]  # the thread's are the thread's to close, however long it takes
 
-    def finish(self) -> None:
-        """Pour what is left in the pipe. Then the file is whole, or as large as it may be."""
-        if self._pouring.is_alive():
-            os.eventfd_write(self._ended, 1)
-            self._pouring.join()
+    async def finish(self) -> bool:
+        """Pour what is left in the pipe. Then the file is whole, or as large as it may be.
+
+        False: that did not end, and there is no file. Safe to repeat.
+        """
+        self._close(self._telling)
+        until = time.monotonic() + POUR_SECONDS
+        while self._pouring.is_alive() and not self._given_up and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+        if not self._pouring.is_alive() or self._given_up:
+            return not self._given_up
+        self._given_up = True
+        self.failure = f"the sampler's pipe could not be read within {POUR_SECONDS:.0f} s ({self._path})"
+        self._path.unlink(missing_ok=True)
+        return False
+
+    def _close(self, descriptor: int) -> None:
+        if descriptor in self._open:
+            self._open.remove(descriptor)
+            os.close(descriptor)
 
     def _pour(self) -> None:
         try:
@@ -57,17 +83,17 @@ class Spout:
         except OSError as error:
             self.failure = f"{error.strerror} ({self._path})"
         finally:  # a sampler that goes on is told: EPIPE
-            self._open.remove(self._reading)
             os.close(self._reading)
+            os.close(self._told)
 
     def _into_file(self) -> None:
         file = -1
         poll = select.poll()
         poll.register(self._reading, select.POLLIN)
-        poll.register(self._ended, select.POLLIN)
+        poll.register(self._told, select.POLLIN)
         try:
-            while self._left:
-                last = any(descriptor == self._ended for descriptor, _ in poll.poll())
+            while self._left and not self._given_up:
+                last = any(descriptor == self._told for descriptor, _ in poll.poll())
                 if not _waiting(self._reading):
                     return
                 if file < 0:

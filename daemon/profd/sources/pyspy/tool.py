@@ -13,12 +13,19 @@ import socket
 import sys
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from profd.errors import Unavailable
+from profd.kernel import passed
+from profd.limits import (
+    SAMPLER_MEMORY_BYTES,
+    SAMPLER_MEMORY_NATIVE_BYTES,
+    SAMPLER_WORDS_BYTES_MAX,
+    SAMPLERS_LEFT_MAX,
+)
 from profd.model.capture import Reason
 from profd.sources.pyspy import filter as calls
 from profd.sources.pyspy.confinement import Confinement
@@ -26,12 +33,13 @@ from profd.sources.pyspy.threads import Threads, can_be_counted
 from profd.targets.procfs import printable
 
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
-MEMORY_BYTES: Final = 8 << 30  # of its own, without the files it maps
 VERSION_SECONDS: Final = 30.0
 REAP_SECONDS: Final = 10.0  # after a SIGKILL; more only in an uninterruptible sleep
 CATCH_SECONDS: Final = 10.0  # after its word that it samples; microseconds, unless it is starved
 _CATCH_LOOK_SECONDS: Final = 0.005
 _GONE_LOOK_SECONDS: Final = 0.01
+_LEFT_LOOK_SECONDS: Final = 1.0
+FULL_SHARE: Final = 0.5
 HELD_SECONDS: Final = 2.0  # after its end, for what it printed to be read
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
@@ -139,8 +147,11 @@ def explain(said: Iterable[str]) -> tuple[Reason, str]:
 async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
     """Start py-spy confined, with bounded memory, interrupted when the daemon dies. Both outputs are pipes.
 
-    Raises OSError.
+    Raises OSError, also when too many of its user's have not gone.
     """
+    if _left[confinement.uid] >= SAMPLERS_LEFT_MAX:
+        left = f"{SAMPLERS_LEFT_MAX} earlier ones of this user were killed and have not gone (a disk that is dead?)"
+        raise OSError(errno.EBUSY, f"{left}; try again when they have")
     secret = os.urandom(calls.SECRET_BYTES)
     machine = os.uname().machine
     told = _filters(machine, confinement, secret)
@@ -154,6 +165,7 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
             opened.enter_context(mine)
             opened.enter_context(theirs)
             warden = await _start_warden(confinement, theirs.fileno())
+            _users[warden] = confinement.uid
             introduced = mine.fileno()
             kept.append(introduced)
         elif can_be_counted():
@@ -166,7 +178,7 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
         try:
             pyspy = await asyncio.create_subprocess_exec(
                 *_alone("launch"),
-                *(str(value) for value in (os.getpid(), MEMORY_BYTES, *who)),
+                *(str(value) for value in (os.getpid(), memory_bytes(confinement.native), *who)),
                 str(program),
                 *arguments,
                 stdin=said,
@@ -182,11 +194,29 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
             if warden is not None:
                 await reap(warden)
             raise
+        for stream in (pyspy.stdout, pyspy.stderr):
+            _take_no_descriptors(stream)
+        _users[pyspy] = confinement.uid
         if warden is not None:
             _wardens[pyspy] = warden
         if threads is not None:
             _threads[pyspy] = threads
         return pyspy
+
+
+def memory_bytes(native: bool) -> int:
+    """Of a sampler's own, without the files that it maps."""
+    return SAMPLER_MEMORY_NATIVE_BYTES if native else SAMPLER_MEMORY_BYTES
+
+
+def full(pid: int, native: bool) -> bool:
+    """Does it hold so much that it should write it down now? It may double what it has at once."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+        (held,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmData:"))
+        return int(held) << 10 > memory_bytes(native) * FULL_SHARE
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _filters(machine: str, confinement: Confinement, secret: bytes) -> bytes:
@@ -225,7 +255,19 @@ _wardens: weakref.WeakKeyDictionary[asyncio.subprocess.Process, asyncio.subproce
 )
 
 
+_users: weakref.WeakKeyDictionary[asyncio.subprocess.Process, int] = weakref.WeakKeyDictionary()
+_left: Final = Counter[int]()  # by user: killed, and not gone
+_waiting: Final = set[asyncio.Task[None]]()  # for these
 _threads: weakref.WeakKeyDictionary[asyncio.subprocess.Process, Threads] = weakref.WeakKeyDictionary()
+
+
+def _take_no_descriptors(stream: asyncio.StreamReader | None) -> None:
+    """Those of uvloop are sockets: who drops the last descriptor of one that lingers waits for it."""
+    transport = getattr(stream, "_transport", None)
+    there = None if transport is None else transport.get_extra_info("socket")
+    if there is not None:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(there.fileno())) as mine:
+            passed.take_none(mine)
 
 
 def _alone(module: str) -> tuple[str, ...]:
@@ -241,11 +283,24 @@ def _pipe_with(said: bytes) -> int:
     return reading
 
 
-async def last_lines(stream: asyncio.StreamReader, seen: Callable[[str], None] = lambda line: None) -> deque[str]:
-    """Read to the end, whatever comes; `seen` is called with every line, the last ones are returned."""
+async def last_lines(
+    stream: asyncio.StreamReader,
+    seen: Callable[[str], None] = lambda line: None,
+    too_much: Callable[[], object] = lambda: None,
+) -> deque[str]:
+    """Read to the end; `seen` is called with every line, the last ones are returned.
+
+    Beyond SAMPLER_WORDS_BYTES_MAX nothing is read any more, and `too_much` is called.
+    """
     kept: deque[str] = deque(maxlen=LINES_KEPT)
     rest = b""
+    left = SAMPLER_WORDS_BYTES_MAX
     while chunk := await stream.read(LINE_BYTES_MAX):
+        left -= len(chunk)
+        if left < 0:
+            too_much()
+            break
+        await asyncio.sleep(0)  # where there is more already, reading it does not let others in
         *lines, rest = (rest + chunk).split(b"\n")
         rest = rest[-LINE_BYTES_MAX:]
         for raw in lines:
@@ -269,6 +324,11 @@ async def reap(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(REAP_SECONDS):
             await gone(process)
+    uid = _users.pop(process, None)
+    if process.returncode is None and uid is not None:
+        waits = asyncio.get_running_loop().create_task(_gone_at_last(process, uid))
+        _waiting.add(waits)
+        waits.add_done_callback(_waiting.discard)
     _transport(process).close()  # its pipes, too, whoever else holds them
     await asyncio.sleep(0)  # which asyncio closes in its next round
     threads = _threads.pop(process, None)
@@ -277,6 +337,23 @@ async def reap(process: asyncio.subprocess.Process) -> None:
     warden = _wardens.pop(process, None)
     if warden is not None:  # it ends by itself, but need not be waited for
         await reap(warden)
+
+
+async def _gone_at_last(process: asyncio.subprocess.Process, uid: int) -> None:
+    """Reap it, which nobody else does once its transport is closed."""
+    try:
+        holder = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    _left[uid] += 1
+    try:
+        while os.waitid(os.P_PIDFD, holder, os.WEXITED | os.WNOHANG) is None:
+            await asyncio.sleep(_LEFT_LOOK_SECONDS)
+    except ChildProcessError:  # somebody did
+        pass
+    finally:
+        _left[uid] -= 1
+        os.close(holder)
 
 
 async def interrupt(process: asyncio.subprocess.Process, sampling: bool) -> None:

@@ -26,7 +26,7 @@ import stat
 import struct
 from collections.abc import Callable
 
-from profd.sources.pyspy.launch import permitted, set_capabilities
+from profd.kernel import capabilities
 
 _RIGHTS = 1 << 19 | 1 << 2  # CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
 _PATH_BYTES_MAX = 4096
@@ -62,8 +62,8 @@ def main(arguments: list[str]) -> None:
     """Take over the listener of the sampler that introduces itself, and answer until that has ended."""
     parent, target, conversation = (int(value) for value in arguments)
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    held = permitted() & _RIGHTS
-    set_capabilities(held, held)
+    held = capabilities.permitted() & _RIGHTS
+    capabilities.hold(held, held)
     said = os.read(conversation, 64)
     if os.getppid() != parent or not said:
         return

@@ -167,7 +167,7 @@ async def _bounded(pyspy: asyncio.subprocess.Process, said: bytearray) -> None:
 
 async def _complaints(pyspy: asyncio.subprocess.Process, words: deque[str]) -> None:
     if pyspy.stderr is not None:
-        await tool.last_lines(pyspy.stderr, words.append)
+        await tool.last_lines(pyspy.stderr, words.append, pyspy.kill)
 
 
 def _failure(pid: int, complaints: deque[str]) -> ProfdError:

@@ -77,16 +77,31 @@ async def test_one_is_built_once_and_used(observers: Observers, builder: Builder
     assert len(builder.asked) == 1
 
 
-async def test_they_are_built_one_after_the_other_each_for_its_user(observers: Observers, builder: Builder) -> None:
+async def test_one_that_stands_still_keeps_nobody_else_waiting(
+    observers: Observers, monkeypatch: pytest.MonkeyPatch, builder: Builder
+) -> None:
+    async def build(wanted: Wanted, *, change_identity: bool) -> Built:
+        return Built("", "/there") if wanted.uid != 1 else await builder(wanted, change_identity=change_identity)
+
+    monkeypatch.setattr(module, "build", build)
     users = [replace(ME, id=ProcessId(uid, 1), uid=uid) for uid in (1, 2, 3)]
     await observers.look(users)
     for user in users:
         observers.fix(user)
-    await eventually(lambda: builder.asked)
+    await eventually(lambda: done(observers, "built", 2))
+    assert done(observers, "being built")
+
+
+async def test_they_are_built_two_at_a_time_each_for_its_user(observers: Observers, builder: Builder) -> None:
+    users = [replace(ME, id=ProcessId(uid, 1), uid=uid) for uid in (1, 2, 3)]
+    await observers.look(users)
+    for user in users:
+        observers.fix(user)
+    await eventually(lambda: len(builder.asked) == 2)
     builder.go.set()
     await eventually(lambda: done(observers, "built", 3))
     assert [wanted.uid for wanted in builder.asked] == [1, 2, 3]
-    assert builder.most == 1
+    assert builder.most == 2
 
 
 async def test_a_failure_is_told_and_not_tried_again(observers: Observers, builder: Builder, tmp_path: Path) -> None:

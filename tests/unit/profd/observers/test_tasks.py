@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from profd.kernel import bpf
+from profd.kernel.capabilities import GUARD
 from profd.limits import OBSERVER_TASKS_MAX
 from profd.observers import builder, tasks
 
@@ -41,12 +43,16 @@ def attempt(action):
         return errno.errorcode[error.errno]
     return "done"
 
+open(sys.argv[1], "w").close()
 with open("/proc/self/status") as file:
     status = dict(line.split(":", 1) for line in file)
 arm = os.uname().machine == "aarch64"
 tried = {
     "setsid": attempt(os.setsid), "group": attempt(lambda: os.setpgid(0, os.getppid())),
     "clone3": call(435, 0, 0), "io_uring": call(425, 1, 0), "namespace": call(97 if arm else 272, 0x10000000),
+    "chown": attempt(lambda: os.chown("/tmp", 1, 1)), "lchown": attempt(lambda: os.lchown("/tmp", 1, 1)),
+    "fchown": attempt(lambda: os.fchown(0, 1, 1)), "own chown": attempt(lambda: os.chown(sys.argv[1], 1, 1)),
+    "fchownat": call(54 if arm else 260, -100, 0, 1, 1, 0),
     "clone into one": call(220 if arm else 56, 0x10000011, 0, 0, 0, 0),
 }
 if not (child := os.fork()):
@@ -156,10 +162,53 @@ with tempfile.TemporaryDirectory() as folder:
 @pytest.mark.skipif(bool(readable.why_not()), reason=readable.why_not())
 def test_it_is_bounded_before_it_is_its_user_s() -> None:
     command = readable.command(sys.executable, "-c", OF_ANOTHER)
-    status = json.loads(subprocess.check_output(command, text=True))["status"]
+    said = json.loads(subprocess.check_output(command, text=True))
+    status = said["status"]
     assert status.pop("Uid") == [str(NOBODY)] * 4
-    # What the daemon had has gone with the identity, before the builder itself gives up what there may be.
-    assert status == {"Groups": [], "CapEff": ["0" * 16], "CapPrm": ["0" * 16], "NoNewPrivs": ["1"], "Seccomp": ["2"]}
+    # What the daemon had has gone with the identity, but for the one that keeps that user out and opens nothing.
+    guard = [f"{GUARD:016x}"]
+    assert status == {"Groups": [], "CapEff": guard, "CapPrm": guard, "NoNewPrivs": ["1"], "Seccomp": ["2"]}
+    assert set(said["tried"].values()) <= {"EPERM", "ENOSYS"}, said["tried"]
+
+
+# Compiles as a build does, with what the builder leaves itself.
+COMPILING = """
+import subprocess
+from profclient.torch import builder
+builder.confine()
+for _ in range(3):
+    text = "#include <map>\\n#include <string>\\n#include <regex>\\nint main() { std::map<int, int> m; }"
+    subprocess.run(["g++", "-O2", "-x", "c++", "-", "-o", "/dev/null"], input=text, text=True, check=True)
+"""
+
+TOUCHED = """
+import asyncio, os, subprocess, sys, tempfile
+from pathlib import Path
+from dataclasses import replace
+from profd.observers import builder
+from tests.unit.profd.observers.test_builder import wanted
+from tests.unit.profd.observers.test_tasks import COMPILING, NOBODY
+from tests.support import touching_program
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chmod(folder, 0o777)
+    builder.command = lambda: [sys.executable, "-c", COMPILING]
+    builder.OBSERVER_BUILD_SECONDS = 60.0  # one that was traced stands still
+    whose = replace(wanted(Path(folder)), uid=NOBODY, gid=NOBODY)
+    with touching_program.running(sys.executable, NOBODY) as found:
+        built = asyncio.run(builder.build(whose, change_identity=True))
+    assert built.why == "the builder ended with exit code 0", built
+    print(found.said)
+"""
+
+
+@pytest.mark.skipif(bool(readable.why_not()), reason=readable.why_not())
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
+def test_it_and_its_compilers_are_at_no_moment_its_user_s_to_get_into() -> None:
+    command = readable.command(sys.executable, "-c", TOUCHED)
+    said = json.loads(subprocess.check_output(command, text=True))
+    assert {name for _, name, _ in said["seen"]} >= {"cc1plus", "g++"}
+    assert said["through"] == []
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -175,6 +224,16 @@ def test_every_way_to_a_task_asks_or_is_not_there(machine: str) -> None:
         assert answer(built, machine, number) == ENOSYS
     assert answer(built, machine, ways[0], 0x10000000) == bpf.EPERM
     assert answer(built, "x86_64" if machine == "aarch64" else "aarch64", ways[0]) == ENOSYS
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_what_the_capability_that_is_kept_is_good_for_is_refused(machine: str) -> None:
+    built = tasks.program(machine)
+    assert built is not None
+    for number in {"x86_64": (92, 93, 94, 260), "aarch64": (54, 55)}[machine]:
+        assert answer(built, machine, number) == bpf.EPERM
+        if machine == "x86_64":
+            assert answer(built, machine, number | 1 << 30) == ENOSYS
 
 
 def test_a_machine_whose_calls_are_not_known_has_no_filter() -> None:

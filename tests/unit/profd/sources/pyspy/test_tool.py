@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from profd.errors import Unavailable
+from profd.limits import SAMPLER_MEMORY_BYTES, SAMPLER_WORDS_BYTES_MAX, SAMPLERS_LEFT_MAX
 from profd.model.capture import Reason
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 
 from tests.support.python_jobs import SPIN, needs_ptrace, process_of, running
+from tests.support.waiting import eventually
 
 
 def program(folder: Path, script: str) -> Path:
@@ -76,15 +80,50 @@ async def test_last_lines_of_a_flood() -> None:
     assert len(kept[-1]) <= tool.LINE_BYTES_MAX
 
 
+async def test_who_prints_without_end_is_not_read_without_end() -> None:
+    stream = asyncio.StreamReader()
+    said, others = [], []
+
+    async def flood() -> None:
+        while not said:
+            others.append(stream.feed_data(b"a\n" * 2048))
+            await asyncio.sleep(0)
+
+    flooding = asyncio.create_task(flood())
+    await tool.last_lines(stream, too_much=lambda: said.append("too much"))
+    await flooding
+    assert said == ["too much"]
+    assert len(others) <= SAMPLER_WORDS_BYTES_MAX // 4096 + 2  # others had their turns
+
+
+@needs_ptrace
+async def test_samplers_that_do_not_go_are_counted_and_reaped_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool, "REAP_SECONDS", 0.0)
+    monkeypatch.setattr(tool, "_LEFT_LOOK_SECONDS", 0.0)
+    with running(SPIN) as target:
+        found = await asyncio.to_thread(confine, process_of(target), False)
+        confinement = dataclasses.replace(found, warden=False)
+        job = await tool.spawn(Path("/bin/sh"), ["-c", "echo ready; read x"], confinement)
+        monkeypatch.setattr(job, "kill", lambda: None)  # as for one that waits for a dead disk
+        await tool.reap(job)
+        await asyncio.sleep(0)
+        assert tool._left[confinement.uid] == 1
+        monkeypatch.setitem(tool._left, confinement.uid, SAMPLERS_LEFT_MAX)
+        with pytest.raises(OSError, match="have not gone"):
+            await tool.spawn(Path("/bin/sh"), [], confinement)
+        os.kill(job.pid, signal.SIGKILL)
+        await eventually(lambda: tool._left[confinement.uid] == SAMPLERS_LEFT_MAX - 1)
+
+
 @needs_ptrace
 async def test_limits_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUST_LOG", "trace")
     with running(SPIN) as target:
-        script = "ulimit -f; ulimit -Hf; ulimit -c; pwd; echo $RUST_LOG$HOME"
+        script = "ulimit -f; ulimit -Hf; ulimit -c; ulimit -Hd; pwd; echo $RUST_LOG$HOME"
         job = await tool.spawn(Path("/bin/sh"), ["-c", script], confine(process_of(target), native=False))
         said, _ = await job.communicate()
         await tool.reap(job)
-    assert said.split() == [b"0", b"0", b"0", b"/"]
+    assert said.split() == [b"0", b"0", b"0", b"%d" % (SAMPLER_MEMORY_BYTES >> 10), b"/"]
 
 
 async def test_launcher_of_a_daemon_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
