@@ -32,7 +32,7 @@ def confine() -> None:
 
 
 def drop_privileges(kept: int = 0) -> None:
-    """No capabilities (a target may be root's) but of `kept`, as bits, what is held for heirs; none to be had by exec."""
+    """No capabilities (a target may be root's) but what heirs get of `kept`, as bits; none to be had by exec."""
     libc = ctypes.CDLL(None)
     for capability in range(_CAPABILITIES):
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # EPERM without CAP_SETPCAP: no_new_privs covers it
