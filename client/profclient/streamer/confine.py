@@ -32,14 +32,15 @@ def confine() -> None:
 
 
 def drop_privileges(kept: int = 0) -> None:
-    """No capabilities (a target may be root's) but of `kept`, as bits, what is held; none to be had by exec."""
+    """No capabilities (a target may be root's) but what heirs get of `kept`, as bits; none to be had by exec."""
     libc = ctypes.CDLL(None)
     for capability in range(_CAPABILITIES):
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # EPERM without CAP_SETPCAP: no_new_privs covers it
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     header, data = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), ctypes.create_string_buffer(24)
     libc.capget(header, data)
-    held = struct.unpack_from("=2I", data.raw)[1] & kept
+    _, permitted, inheritable = struct.unpack_from("=3I", data.raw)
+    held = kept & permitted & inheritable  # what is not inherited yet cannot be, with nothing in the bounding set
     libc.capset(header, struct.pack("=6I", held, held, held, 0, 0, 0))
 
 
