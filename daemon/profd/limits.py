@@ -250,6 +250,7 @@ KINETO_SALVAGE_SECONDS: Final = 10.0  # at the start, for those that were there 
 
 # Samplers (py-spy): each takes two processes of the host, and a part of the event loop while it runs
 PYSPY_SAMPLERS_PER_UID_MAX: Final = 64  # processes of one user that are sampled at once
+PYSPY_SAMPLERS_PER_CORE_MAX: Final = 16  # of one user, too: each is a program that wants a processor 100 times a second
 PYSPY_SAMPLERS_MAX: Final = 256
 PYSPY_SAMPLERS_RESERVED: Final = 256  # beside, for root's and those of who runs the daemon
 PYSPY_STARTS_MAX: Final = 8  # that begin at once on the host, and no more than it has cores; two in any case

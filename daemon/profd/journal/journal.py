@@ -72,7 +72,10 @@ class Journal:
         """The private directory of one target; made if absent. Raises Exhausted when the disk refuses."""
         path = self.path(capture, process)
         if not path.exists():
-            self.sweep()
+            if (
+                not path.parent.exists()
+            ):  # once for a capture: it looks at all that there is, and targets may be hundreds
+                self.sweep()
             with disk(path, "Creating"), self._parents:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path

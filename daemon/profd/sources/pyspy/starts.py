@@ -17,6 +17,7 @@ from profd.fairness.by_turns import ByTurns
 from profd.fairness.shares import Holder, Share, Shares
 from profd.limits import (
     PYSPY_SAMPLERS_MAX,
+    PYSPY_SAMPLERS_PER_CORE_MAX,
     PYSPY_SAMPLERS_PER_UID_MAX,
     PYSPY_SAMPLERS_RESERVED,
     PYSPY_START_HELD_SECONDS,
@@ -27,8 +28,11 @@ from profd.limits import (
 from profd.model.capture import State
 from profd.sources.base import Session
 
+_CORES: Final = os.cpu_count() or 1
 SAMPLERS: Final = Share(
-    *("samplers", "processes that are sampled", PYSPY_SAMPLERS_PER_UID_MAX, PYSPY_SAMPLERS_MAX),
+    *("samplers", "processes that are sampled"),
+    each=min(PYSPY_SAMPLERS_PER_UID_MAX, _CORES * PYSPY_SAMPLERS_PER_CORE_MAX),
+    host=PYSPY_SAMPLERS_MAX,
     reserved=PYSPY_SAMPLERS_RESERVED,
     retry_seconds=5,
 )
@@ -40,9 +44,7 @@ class Starts:
     def __init__(self, share: Share = SAMPLERS, places: int = 0) -> None:
         """`places`: samplers that begin at once; 0: as many as the host's cores bear."""
         self._share = Shares(share)
-        self._turns = ByTurns(
-            places or min(PYSPY_STARTS_MAX, max(2, os.cpu_count() or 2)), pause_seconds=PYSPY_STARTS_PAUSE_SECONDS
-        )
+        self._turns = ByTurns(places or min(PYSPY_STARTS_MAX, max(2, _CORES)), pause_seconds=PYSPY_STARTS_PAUSE_SECONDS)
 
     def one_more(self, uid: int) -> AbstractContextManager[None]:
         """A process of this user is sampled for the block, and before it waits for its turn. Raises Refused."""

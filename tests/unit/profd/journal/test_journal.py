@@ -130,3 +130,11 @@ def test_targets_of_a_capture_come_and_go_at_once(journal):
     with ThreadPoolExecutor() as pool:
         list(pool.map(turn, [ProcessId(10 + number, 1) for number in range(4)]))
     assert not journal.path("c1", ONE).parent.exists()
+
+
+def test_a_capture_of_many_targets_sweeps_once(journal, monkeypatch):
+    swept = []
+    monkeypatch.setattr(type(journal), "sweep", lambda self: swept.append(1))
+    for pid in range(1, 50):
+        journal.directory("c" * 26, ProcessId(pid, 1))
+    assert swept == [1]

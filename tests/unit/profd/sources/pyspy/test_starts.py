@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from profd.limits import PYSPY_SAMPLERS_PER_UID_MAX
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Offer, Session
 from profd.sources.pyspy import starts
@@ -114,7 +113,7 @@ async def test_one_user_has_so_many_samplers_and_the_rest_is_told_why(
     source = PySpySource(program=Path("/bin/true"))
     process = replace(me(), uid=4242)
     with contextlib.ExitStack() as held:
-        for _ in range(PYSPY_SAMPLERS_PER_UID_MAX):
+        for _ in range(SAMPLERS.each):
             held.enter_context(source._starts.one_more(4242))
         monkeypatch.setattr(PySpySource, "offer", lambda self, process: _CAN)
         recording = await source.record(process, Options(duration_ns=1), Watched(tmp_path / "s").session)
