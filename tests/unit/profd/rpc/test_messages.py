@@ -71,6 +71,16 @@ def test_what_is_rich_in_elements_is_not_parsed(what: str) -> None:
         Messages(method, parse).parsed(data)
 
 
+@pytest.mark.parametrize("data", [MANY + EMPTY, b"\xff"], ids=["too large", "none of them"])
+def test_a_refusal_does_not_hold_what_it_refuses(data: bytes) -> None:
+    """It lives until the garbage collector finds it: gigabytes, where many came."""
+    with pytest.raises(BadInput) as caught:
+        Messages(TARGETS, capture_pb2.ListTargetsRequest.FromString).parsed(data)
+    ours = [frame.frame for frame in caught.traceback if frame.path.name == "messages.py"]  # type: ignore[union-attr]
+    assert len(ours) == 1
+    assert "data" not in ours[0].f_locals
+
+
 def test_what_honest_clients_send_is_taken() -> None:
     chunks = ingest_pb2.IngestRequest(chunks=ingest_pb2.IngestChunks(message=1 << 60, data=DATA))
     assert Messages(STREAM, ingest_pb2.IngestRequest.FromString).parsed(chunks.SerializeToString()) == chunks
