@@ -39,8 +39,12 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 class Messages:
     """Of one call: its deserialiser, and how many small ones it has seen since it was last asked."""
 
-    def __init__(self, method: str, parse: Callable[[bytes], Any] | None) -> None:
+    def __init__(
+        self, method: str, parse: Callable[[bytes], Any] | None, refused: Callable[[], None] = lambda: None
+    ) -> None:
+        """`refused`: told when one is, that was large."""
         self._method = method
+        self._refused = refused
         self._parse = parse
         self._most = _BYTES_MAX.get(method, RPC_REQUEST_BYTES_MAX if method.startswith(OURS) else 0)
         self._most = self._most or UNPROVED_MESSAGE_BYTES_MAX
@@ -50,6 +54,8 @@ class Messages:
     def parsed(self, data: bytes) -> Any:
         """The message. Raises BadInput."""
         if refusal := self._refusal(data):
+            if len(data) > RPC_REQUEST_BYTES_MAX:
+                self._refused()
             del data  # the error's traceback has this frame, and lives until the collector finds it
             raise BadInput(refusal)
         self._small += len(data) <= SMALL_MESSAGE_BYTES
