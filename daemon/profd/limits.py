@@ -73,6 +73,7 @@ SMALL_MESSAGES_PER_SECOND: Final = 500.0  # of one user, in streams of events; i
 SMALL_MESSAGES_BURST: Final = 2000  # 64 processes that are drained every 20 ms for half a second
 UNPROVED_MESSAGES_PER_SECOND: Final = 100.0  # beyond the first of a call, of all; then they wait
 UNPROVED_MESSAGES_BURST: Final = 500
+MEMORY_KEPT_SECONDS: Final = 5.0  # after a large message was refused; then what is free is given back
 UNPROVED_MESSAGES_MAX: Final = 64  # of one call: a client asks for each file of our services once
 RPC_CHUNK_BYTES: Final = 512 * 1024
 ANSWER_BYTES_MAX: Final = 64 * MiB  # of a short answer, that the daemon holds until it is read

@@ -23,6 +23,7 @@ from profd.kernel import nobody
 from profd.limits import RECEIVE_SECONDS
 from profd.rpc.calls import Calls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
+from profd.rpc.memory import Memory
 from profd.rpc.messages import OURS, STREAM, Messages, Paced
 from profd.telemetry.metrics import Metrics
 from profd.trust import caller as callers
@@ -65,6 +66,7 @@ class Guard(_Interceptor):
         self._payer = payer
         self._calls = Calls()
         self.unproved = Unproved()
+        self.memory = Memory()
         self.draining = False
 
     async def intercept_service(
@@ -142,7 +144,7 @@ class _Call:
         self._messages: Messages
 
     def wrapped(self, handler: Handler) -> Handler:
-        self._messages = Messages(self._method, handler.request_deserializer)
+        self._messages = Messages(self._method, handler.request_deserializer, self._guard.memory.later)
         serialisers = {
             "request_deserializer": self._messages.parsed,
             "response_serializer": handler.response_serializer,

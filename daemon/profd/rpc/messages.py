@@ -39,8 +39,12 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 class Messages:
     """Of one call: its deserialiser, and how many small ones it has seen since it was last asked."""
 
-    def __init__(self, method: str, parse: Callable[[bytes], Any] | None) -> None:
+    def __init__(
+        self, method: str, parse: Callable[[bytes], Any] | None, refused: Callable[[], None] = lambda: None
+    ) -> None:
+        """`refused`: told when one is, that was large."""
         self._method = method
+        self._refused = refused
         self._parse = parse
         self._most = _BYTES_MAX.get(method, RPC_REQUEST_BYTES_MAX if method.startswith(OURS) else 0)
         self._most = self._most or UNPROVED_MESSAGE_BYTES_MAX
@@ -49,17 +53,26 @@ class Messages:
 
     def parsed(self, data: bytes) -> Any:
         """The message. Raises BadInput."""
-        if len(data) > self._most:
-            raise BadInput(f"a message of {len(data)} bytes; {self._method} takes {self._most}")
-        if len(data) > RPC_REQUEST_BYTES_MAX and self._content and not _plain(memoryview(data), self._content):
-            raise BadInput(
-                f"a message of {len(data)} bytes that is none of {self._method}: data is all that may be large"
-            )
+        if refusal := self._refusal(data):
+            if len(data) > RPC_REQUEST_BYTES_MAX:
+                self._refused()
+            del data  # the error's traceback has this frame, and lives until the collector finds it
+            raise BadInput(refusal)
         self._small += len(data) <= SMALL_MESSAGE_BYTES
         try:
             return self._parse(data) if self._parse else data
         except DecodeError as error:
+            del data
             raise BadInput(f"the request is none of {self._method}") from error
+
+    def _refusal(self, data: bytes) -> str:
+        """Why it is not parsed; empty if it is."""
+        size = len(data)
+        if size > self._most:
+            return f"a message of {size} bytes; {self._method} takes {self._most}"
+        if size > RPC_REQUEST_BYTES_MAX and self._content and not _plain(memoryview(data), self._content):
+            return f"a message of {size} bytes that is none of {self._method}: data is all that may be large"
+        return ""
 
     def small(self) -> int:
         """How many came."""

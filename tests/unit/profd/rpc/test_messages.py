@@ -16,7 +16,7 @@ from profd import limits
 from profd.errors import BadInput
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.shares import Holder, Refused
-from profd.rpc import translate
+from profd.rpc import memory, translate
 from profd.rpc.calls import Calls
 from profd.rpc.guard import Guard
 from profd.rpc.messages import IMPORT, STREAM, Messages, Paced
@@ -69,6 +69,16 @@ def test_what_is_rich_in_elements_is_not_parsed(what: str) -> None:
 
     with pytest.raises(BadInput, match="a message of "):
         Messages(method, parse).parsed(data)
+
+
+@pytest.mark.parametrize("data", [MANY + EMPTY, b"\xff"], ids=["too large", "none of them"])
+def test_a_refusal_does_not_hold_what_it_refuses(data: bytes) -> None:
+    """It lives until the garbage collector finds it: gigabytes, where many came."""
+    with pytest.raises(BadInput) as caught:
+        Messages(TARGETS, capture_pb2.ListTargetsRequest.FromString).parsed(data)
+    ours = [frame.frame for frame in caught.traceback if frame.path.name == "messages.py"]  # type: ignore[union-attr]
+    assert len(ours) == 1
+    assert "data" not in ours[0].f_locals
 
 
 def test_what_honest_clients_send_is_taken() -> None:
@@ -137,7 +147,7 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         tokens = Tokens()
         add = capture_pb2_grpc.add_CaptureServiceServicer_to_server
-        guard = Guard(tokens, Audit(), Metrics())
+        self.guard = guard = Guard(tokens, Audit(), Metrics())
         self.server = RpcServer(folder / "s", guard, {"profd.v1.CaptureService": (add, Captures())})
         self.metadata = (("profd-token", tokens.issue(Caller(uid=1000, gid=1, user="ada", admin=False, pid=0))),)
         options = [("grpc.default_authority", "localhost")]
@@ -152,6 +162,28 @@ async def rig() -> AsyncIterator[Rig]:
         yield rig
         await rig.channel.close()
         await rig.server.close(0)
+
+
+async def test_after_a_large_one_memory_is_given_back_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    trims: list[int] = []
+
+    class Libc:
+        malloc_trim = trims.append
+
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Libc)
+    given = rig.guard.memory = memory.Memory(seconds=0.0)
+    call = rig.channel.unary_unary(TARGETS)
+    for data in (MANY + EMPTY, b"\xff", MANY + EMPTY):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(data, metadata=rig.metadata)
+    assert given._giving is not None
+    await given._giving
+    assert 1 <= len(trims) <= 2
+    assert set(trims) == {0}
+
+
+def test_this_libc_gives_memory_back() -> None:
+    assert memory.ctypes.CDLL(None).malloc_trim(0) in (0, 1)
 
 
 @pytest.mark.parametrize(("data", "why"), [(within(1, within(2, MANY)), "takes 65536"), (b"\xff", "is none of")])
