@@ -30,16 +30,16 @@ WORDS = (
 GOLDEN = {
     "worker x86_64 ask=False": "ef92a5f116d783ba",
     "worker x86_64 ask=True": "2a83d28832f06f17",
-    "sampler x86_64 native=False warden=False": "d621594299334ed1",
-    "sampler x86_64 native=False warden=True": "ae9209fdc3a4fc5f",
-    "sampler x86_64 native=True warden=False": "64e3e6ca3d8a3348",
-    "sampler x86_64 native=True warden=True": "d223a825ff347763",
+    "sampler x86_64 native=False warden=False": "ed7f33d07a63529f",
+    "sampler x86_64 native=False warden=True": "7cacae717c6f449c",
+    "sampler x86_64 native=True warden=False": "aea3ef53c2b04304",
+    "sampler x86_64 native=True warden=True": "4b60f16dfd6a56ca",
     "worker aarch64 ask=False": "578b5ed06f6858e4",
     "worker aarch64 ask=True": "0be0a70a56085ec8",
-    "sampler aarch64 native=False warden=False": "5f314c406d707469",
-    "sampler aarch64 native=False warden=True": "6fb835a34ec9f95d",
-    "sampler aarch64 native=True warden=False": "f8a567a9e79d1ab6",
-    "sampler aarch64 native=True warden=True": "b6a3de68a5046230",
+    "sampler aarch64 native=False warden=False": "6465e4c44fd2b167",
+    "sampler aarch64 native=False warden=True": "38ae2f0487fd9198",
+    "sampler aarch64 native=True warden=False": "f9d93643fc0beeb5",
+    "sampler aarch64 native=True warden=True": "e8e9efb3ea2028b0",
 }
 
 
