@@ -62,7 +62,7 @@ def test_container(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(rooted)["processes"].verdict == "ok"
 
 
-@pytest.mark.parametrize(("parent", "verdict"), [(1, "warning"), (os.getpid(), "ok")], ids=["another"'s", "ours"])
+@pytest.mark.parametrize(("parent", "verdict"), [(1, "warning"), (os.getpid(), "ok")], ids=["others", "ours"])
 def test_a_uid_that_is_to_be_nobodys_is_somebodys(examiner: Examiner, parent: int, verdict: str) -> None:
     rooted = replace(examiner, config=replace(examiner.config, user=False))
     assert found(rooted)["uids of our children"].verdict == "ok"
