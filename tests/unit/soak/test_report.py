@@ -31,7 +31,7 @@ def test_counts_of_runs_add_up_and_go_into_the_document(tmp_path: Path) -> None:
     report.write(document, rows, measured)
     report.write(document, rows, measured)
     text = document.read_text()
-    assert f"| {place.digest()} | 2 | 2 | 0 | 0 | 0 | 0 | 4 | 2 | 2,000 | 0 | 0 | 0 |" in text
+    assert f"| {place.digest()} | 2 | 2 | 0 | 0 | 0 | 0 | 0 | 4 | 2 | 2,000 | 0 | 0 | 0 |" in text
     assert "- sdk: 2 captures, 2,000 events" in text
     assert text.count("| its threads | +0.500  | -1.000 to +2.000 |") == 1
 
