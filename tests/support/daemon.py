@@ -121,7 +121,7 @@ PROGRAM: Final = ("-m", "profd.main")
 # As on a kernel without SO_PASSRIGHTS (before 6.16): there is no such option.
 ON_AN_OLD_KERNEL: Final = (
     "-c",
-    "import sys; from profd import main, passed; passed._SO_PASSRIGHTS = 1 << 20; main.main()",
+    "import sys; from profd import main; from profd.kernel import passed; passed._SO_PASSRIGHTS = 1 << 20; main.main()",
 )
 
 
