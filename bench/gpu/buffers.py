@@ -15,6 +15,17 @@ from typing import Any, Final
 MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL, OVERHEAD, MEMCPY_PEER, SYNCHRONIZATION = 1, 2, 4, 5, 10, 17, 22, 38
 KINDS: Final = (RUNTIME, DRIVER, KERNEL, MEMCPY, MEMCPY_PEER, MEMSET, SYNCHRONIZATION, OVERHEAD)
 KERNEL_NAME_AT: Final = 104  # of the pointer in a kernel's record, CUDA 12 and 13
+# Of start and end in a record, CUDA 12 and 13 (native/gpu/cupti_abi.h).
+TIMES_AT: Final = {
+    KERNEL: (16, 24),
+    MEMCPY: (16, 24),
+    MEMCPY_PEER: (16, 24),
+    MEMSET: (16, 24),
+    RUNTIME: (8, 16),
+    DRIVER: (8, 16),
+    SYNCHRONIZATION: (8, 16),
+    OVERHEAD: (24, 32),
+}
 BUFFER_BYTES: Final = 1 << 20
 NAME_BYTES_MAX: Final = 4096
 _FORCED: Final = 1

@@ -11,11 +11,12 @@ import ctypes
 import json
 import lzma
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from bench.gpu import device, machine
-from bench.gpu.buffers import KERNEL, KERNEL_NAME_AT, Catcher, records_of
+from bench.gpu.buffers import KERNEL, KERNEL_NAME_AT, TIMES_AT, Catcher, records_of
 from bench.gpu.driver import Driver
 from bench.gpu.program import Program, truth
 from bench.gpu.results import Check, Result
@@ -42,7 +43,7 @@ def run(folder: Path = FOLDER) -> Result:
         try:
             made = child("bench.gpu.corpus:record", {"program": program, "folder": str(folder)})["result"]
         except ChildFailed as error:
-            result.checks.append(Check(f"corpus {program}", False, str(error)[-300:]))
+            result.checks.append(Check(f"corpus {program}", False, str(error)[-2000:]))
             continue
         result.data[program] = made
         small = made["file_bytes"] <= FILE_BYTES_MAX
@@ -97,8 +98,8 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def replay(path: str) -> dict[str, Any]:
-    """In a process of its own: our collector on the recorded buffers. PROFD_CUPTI_LIBRARY is the stand-in that hands
-    them over, FAKE_CUPTI_VERSION the corpus's version.
+    """In a process of its own: our collector on the recorded buffers, as if recorded now. PROFD_CUPTI_LIBRARY is the
+    stand-in that hands them over, FAKE_CUPTI_VERSION the corpus's version.
     """
     from profclient import _recorder, gpu
 
@@ -110,12 +111,15 @@ def replay(path: str) -> dict[str, Any]:
     fake.fake_replay.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     fd = _recorder.arm(arena_bytes=ARENA_BYTES, sources=8)
     gpu.start()
+    later = time.time_ns() - corpus["clock"][0][0]
     names = {pointer: ctypes.create_string_buffer(name.encode()) for pointer, name in corpus["names"].items()}
     for raw in corpus["buffers"]:
         buffer = ctypes.create_string_buffer(raw, len(raw))
         _point_to(fake, buffer, len(raw), names)
+        _move(fake, buffer, len(raw), later)
         if not fake.fake_replay(buffer, len(raw)):
             raise BadCorpus("a recorded buffer is larger than those of the collector")
+    time.sleep(max(0, corpus["clock"][-1][2] + later - time.time_ns()) / 1e9)  # what ends after our end is no record
     report = gpu.stop()
     _recorder.disarm()
     return {"seen": of_arena(read_arena(fd)), "report": report, "expected": corpus["expected"]}
@@ -129,6 +133,15 @@ def _point_to(fake: Any, buffer: Any, valid: int, names: dict[int, Any]) -> None
         pointer = ctypes.c_uint64.from_address(at + KERNEL_NAME_AT)
         known = names.get(pointer.value)
         pointer.value = 0 if known is None else ctypes.addressof(known)
+
+
+def _move(fake: Any, buffer: Any, valid: int, later_ns: int) -> None:
+    """Into the time of this recording: what lies outside of it is left out."""
+    for at in records_of(fake, ctypes.addressof(buffer), valid):
+        for offset in TIMES_AT.get(ctypes.c_uint32.from_address(at).value, ()):
+            moment = ctypes.c_uint64.from_address(at + offset)
+            if moment.value:
+                moment.value += later_ns
 
 
 def _truth_program() -> Any:

@@ -37,7 +37,7 @@ def run(loop: str = "launch_bound", ways: tuple[str, ...] = WAYS) -> Result:
             try:
                 result.data[way], checks = _record(daemon, way, loop)
             except (AssertionError, grpc.RpcError) as error:
-                result.checks.append(Check(f"{way}: recorded", False, str(error)[-300:]))
+                result.checks.append(Check(f"{way}: recorded", False, str(error)[-2000:]))
             else:
                 result.checks += checks
         result.checks.append(killed(daemon, loop))
@@ -53,7 +53,7 @@ def killed(daemon: RunningDaemon, loop: str) -> Check:
             os.kill(process.pid, signal.SIGKILL)
             [target] = captures.ended(capture).targets
     except (AssertionError, grpc.RpcError) as error:
-        return Check("kill while recording", False, str(error)[-300:])
+        return Check("kill while recording", False, str(error)[-2000:])
     told = target.reason == pb.REASON_TARGET_ENDED
     return Check("kill while recording", told and daemon.process.poll() is None, target.message)
 

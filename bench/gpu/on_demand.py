@@ -1,4 +1,4 @@
-"""What Kineto on demand costs a step: a job under a daemon, captured now and then, and let alone in between."""
+"""What a capture costs a step: a job under a daemon, captured now and then, and let alone in between."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from bench.gpu.end_to_end import job
 from tests.support.attached import WAIT_SECONDS, Captures
 from tests.support.daemon import running_daemon
 
-CAPTURES = device.of(8, rehearsed=2)
-WINDOW_NS = device.of(2_000_000_000, rehearsed=500_000_000)
+WAYS = ("kineto", "sdk")
+CAPTURES = device.of(4, rehearsed=2)
+WINDOW_NS = device.of(1_000_000_000, rehearsed=500_000_000)
 _SLACK_NS = WINDOW_NS // 10  # the daemon says that it records when it has seen it
 
 
@@ -23,16 +24,16 @@ class NotRecorded(Exception):
     """A capture failed, or no step fell into a window; str() says which."""
 
 
-def steps(loop: str) -> dict[str, Any]:
-    """Median step seconds of each window, in the order of time: `off`, `kineto`, `off` … Raises NotRecorded."""
+def steps(loop: str, way: str) -> dict[str, Any]:
+    """Median step seconds of each window, in the order of time: `off`, `way`, `off` … Raises NotRecorded."""
     order, windows, states = ["off"], [], []
-    with running_daemon() as daemon, job(daemon, "kineto", loop, "timed") as process:
+    with running_daemon() as daemon, job(daemon, way, loop, "timed") as process:
         windows.append(_let_alone())
         for _ in range(CAPTURES):
-            window, state = _captured(Captures(daemon), process.pid)
+            window, state = _captured(Captures(daemon), process.pid, way)
             windows += [window, _let_alone()]
             states.append(state)
-            order += ["kineto", "off"]
+            order += [way, "off"]
         said, _ = process.communicate(input="", timeout=WAIT_SECONDS)
     taken = json.loads(said.splitlines()[-1])
     return {"order": order, "times": [_median_seconds(taken, window) for window in windows], "states": states}
@@ -44,20 +45,20 @@ def _let_alone() -> tuple[int, int]:
     return begin, begin + WINDOW_NS
 
 
-def _captured(captures: Captures, pid: int) -> tuple[tuple[int, int], str]:
+def _captured(captures: Captures, pid: int, way: str) -> tuple[tuple[int, int], str]:
     """From when it recorded to when that ended, less what is not known better. Returns when its trace is stored."""
-    capture = captures.start(pid, source="kineto", force=True, duration_ns=WINDOW_NS).id
+    capture = captures.start(pid, source=way, force=way == "kineto", duration_ns=WINDOW_NS).id
     captures.until(capture, lambda state: all(target.state >= pb.STATE_RECORDING for target in state.targets))
     begin = time.time_ns()
     [target] = captures.ended(capture).targets
     state = f"{pb.State.Name(target.state)} {target.message}".strip()
     if not target.trace:
-        raise NotRecorded(f"kineto on demand: {state}")
+        raise NotRecorded(f"{way} on demand: {state}")
     return (begin, begin + WINDOW_NS - _SLACK_NS), state
 
 
 def _median_seconds(taken: list[tuple[int, int]], window: tuple[int, int]) -> float:
     inside = [length for begin, length in taken if window[0] <= begin < window[1]]
     if not inside:
-        raise NotRecorded(f"kineto on demand: no step began within a window of {WINDOW_NS / 1e9:.1f} s")
+        raise NotRecorded(f"no step began within a window of {WINDOW_NS / 1e9:.1f} s")
     return statistics.median(inside) / 1e9

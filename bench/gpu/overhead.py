@@ -9,7 +9,7 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,23 +20,25 @@ from bench.gpu.statistics import Ratio, interval, noise_floor, plan, ratios
 from bench.measure import ChildFailed, child
 
 BLOCKS = device.of(8, rehearsed=2)  # of each mode
-STEPS = device.of(50, rehearsed=4)  # of a block
+STEPS = {
+    loop: device.of(count, rehearsed=4) for loop, count in (("launch_bound", 30), ("gpu_bound", 10), ("graph", 200))
+}
 WARM_UP = device.of(20, rehearsed=2)
-PAIRS = device.of(6, rehearsed=1)  # of processes, for what cannot be turned off again
+PAIRS = device.of(3, rehearsed=1)  # of processes, for what cannot be turned off again
 ARENA_BYTES = 256 << 20
 MODES = ("off", "armed", "profiler")
 IDLE_MOST = 1.01  # injected and idle, and after disarm
 ARMED_MOST = 1.02  # on the loop that the GPU bounds
 
 
-def run() -> Result:
+def run(loops: Iterable[str] = LOOPS) -> Result:
     """Every loop in processes of its own."""
     result = Result("overhead", machine.describe())
-    for loop in LOOPS:
+    for loop in loops:
         try:
             result.data[loop] = _of_loop(loop)
         except (ChildFailed, on_demand.NotRecorded) as error:
-            result.checks.append(Check(f"{loop} ran", False, str(error)[-300:]))
+            result.checks.append(Check(f"{loop} ran", False, str(error)[-2000:]))
             continue
         result.checks += checks(loop, {name: Ratio(**one) for name, one in result.data[loop]["ratios"].items()})
     return result
@@ -62,16 +64,22 @@ def _at_most(name: str, ratio: Ratio, most: float) -> Check:
 
 
 def _of_loop(loop: str) -> dict[str, Any]:
-    inside = child("bench.gpu.overhead:blocks", {"loop": loop})["result"]
-    found = {mode: interval(values) for mode, values in ratios(inside["order"], inside["times"]).items()}
+    inside: dict[str, Any] = {}
+    found: dict[str, Ratio] = {}
+    for mode in MODES[:0:-1]:  # in processes of their own: torch.profiler keeps CUPTI
+        seen = inside[mode] = child("bench.gpu.overhead:blocks", {"loop": loop, "mode": mode})["result"]
+        found |= {name: interval(values) for name, values in ratios(seen["order"], seen["times"]).items()}
     after = child("bench.gpu.overhead:after_disarm", {"loop": loop})["result"]
     found["after"] = interval(after["ratios"])
     found["idle"] = interval(_pairs(loop))
-    demanded = on_demand.steps(loop)
-    found["kineto"] = interval(ratios(demanded["order"], demanded["times"])["kineto"])
+    demanded = {way: on_demand.steps(loop, way) for way in on_demand.WAYS}
+    for way, seen in demanded.items():
+        found[way] = interval(ratios(seen["order"], seen["times"])[way])
+    for name, one in found.items():
+        print(f"overhead: {loop} {name} {one.value:.4f} ({one.low:.4f} to {one.high:.4f})", flush=True)
     as_dict = {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
     first = after["first_arm_longest_step_s"]
-    return {"ratios": as_dict, **inside, "first_arm_longest_step_s": first, "on_demand": demanded}
+    return {"ratios": as_dict, "blocks": inside, "first_arm_longest_step_s": first, "on_demand": demanded}
 
 
 def _pairs(loop: str) -> list[float]:
@@ -91,33 +99,33 @@ def _pairs(loop: str) -> list[float]:
 # --- in processes of their own ---
 
 
-def blocks(loop: str) -> dict[str, Any]:
+def blocks(loop: str, mode: str) -> dict[str, Any]:
     """Median step seconds of each block, in the order in which they ran."""
     step = _warm(loop)
-    order = plan(MODES, BLOCKS)
-    times, longest = [], dict.fromkeys(MODES, 0.0)
-    for mode in order:
-        with _ON[mode]():
-            taken = _steps(step, STEPS)
+    order = plan(("off", mode), BLOCKS)
+    times, longest = [], {"off": 0.0, mode: 0.0}
+    for now in order:
+        with _ON[now]():
+            taken = _steps(step, STEPS[loop])
         times.append(statistics.median(taken))
-        longest[mode] = max(longest[mode], *taken)
+        longest[now] = max(longest[now], *taken)
     return {"order": order, "times": times, "longest_step_s": longest}
 
 
 def after_disarm(loop: str) -> dict[str, Any]:
     """Blocks after a recording by those before the first one, and the longest step while it began."""
     step = _warm(loop)
-    before = [statistics.median(_steps(step, STEPS)) for _ in range(BLOCKS)]
+    before = [statistics.median(_steps(step, STEPS[loop])) for _ in range(BLOCKS)]
     with armed():
-        first = max(_steps(step, STEPS))
-    after = [statistics.median(_steps(step, STEPS)) for _ in range(BLOCKS)]
+        first = max(_steps(step, STEPS[loop]))
+    after = [statistics.median(_steps(step, STEPS[loop])) for _ in range(BLOCKS)]
     return {"ratios": [one / statistics.median(before) for one in after], "first_arm_longest_step_s": first}
 
 
 def alone(loop: str) -> float:
     """Median step seconds of a process that nobody records."""
     step = _warm(loop)
-    return statistics.median([statistics.median(_steps(step, STEPS)) for _ in range(BLOCKS)])
+    return statistics.median([statistics.median(_steps(step, STEPS[loop])) for _ in range(BLOCKS // 2)])
 
 
 @contextlib.contextmanager

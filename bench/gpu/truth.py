@@ -35,7 +35,7 @@ def run() -> Result:
     try:
         theirs = Recorded(**child("bench.gpu.truth:cupti_python", {})["result"])
     except ChildFailed as error:
-        result.checks.append(Check("ours and cupti-python agree", None, str(error)[-300:]))
+        result.checks.append(Check("ours and cupti-python agree", None, str(error)[-2000:]))
         return result
     result.data["cupti_python"] = theirs.as_dict()
     result.checks += [*compare(truth(), theirs, "cupti-python"), agree(mine, theirs)]

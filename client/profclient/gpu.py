@@ -6,6 +6,8 @@ and stays: CUPTI may call it as long as the process lives. While nothing is reco
 
 from __future__ import annotations
 
+import sys
+
 from profclient import _recorder
 from profclient.agent import COLLECTOR, note, register_hook
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 _TEXT_BYTES = 4096
 
 _library: _recorder.Library | None = None
+
+_unwatch = None  # undoes what looks for PyTorch's own profiler
 
 _theirs: object = None  # cupti-python's callbacks, once used: CUPTI may call them as long as the process lives
 
@@ -41,13 +45,35 @@ def start(*, graph_nodes: bool = True, cupti_python: bool = False) -> str:
     told = _text(text)
     if not armed:
         raise CuptiUnavailable(told)
+    _watch_pytorch()
     return told
 
 
 def stop() -> dict[str, str]:
     """Take what CUPTI still holds and let go of it; waits a little for the kernels that run. Returns `report()`."""
+    _watch_no_more()
     _loaded().call("profd_gpu_stop")
     return report()
+
+
+def leave() -> None:
+    """The same at once, for a profiler of the program's own that is about to begin."""
+    _loaded().call("profd_gpu_leave")
+
+
+def _watch_pytorch() -> None:
+    global _unwatch
+    if "torch" in sys.modules:
+        from profclient.torch.own_profiler import before_it_begins
+
+        _unwatch = before_it_begins(leave)
+
+
+def _watch_no_more() -> None:
+    global _unwatch
+    if _unwatch is not None:
+        _unwatch()
+    _unwatch = None
 
 
 def report() -> dict[str, str]:
@@ -94,7 +120,10 @@ def _armed(options: Options) -> None:
     try:
         left_out = start(graph_nodes="whole" not in wanted, cupti_python="cupti-python" in wanted)
     except CuptiUnavailable as error:
-        _tell({"gpu.state": error.state} if error.state else report())
+        found = {"gpu.state": error.state} if error.state else report()
+        _tell(found)
+        if found["gpu.state"] == "foreign_subscriber" and "torch" in sys.modules:
+            raise CuptiUnavailable(f"{error}, --gpu-fallback times operators without CUPTI") from None
         raise
     _tell(report())
     if left_out:

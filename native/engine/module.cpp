@@ -16,6 +16,7 @@
 #include "tree.h"
 
 NB_MODULE(_engine, m) {
+  nanobind::set_leak_warnings(false);  // at exit threads of ours still hold objects; the kernel takes them back
   m.doc() = "Hot loops of the trace engine over columns.";
   profd::bind_averages(m);
   profd::bind_calls(m);

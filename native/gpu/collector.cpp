@@ -269,6 +269,22 @@ void conclude(Session& one, const Waited& waited, bool still_ours, Result flushe
                                 "held by another tool (dcgmi profile --pause frees them)");
 }
 
+// `wait_seconds`: for the kernels that run. One that does would be handed over without an end, and never again.
+void end(Session& one, int wait_seconds) {
+  stop_flusher();
+  enclose_no_more(*one.api);
+  const bool still_ours = disable(one);
+  const Waited waited = wait_seconds > 0 ? wait_for_devices(wait_seconds) : Waited{};
+  one.clock.renew(*one.cupti);
+  one.cupti->flush_all(0);
+  const Result flushed = one.cupti->flush_all(kFlushForced);
+  one.cupti->unsubscribe(one.subscriber);
+  one.subscriber = nullptr;
+  one.armed = false;
+  conclude(one, waited, still_ours, flushed);
+  one.buffers.trim();
+}
+
 }  // namespace
 
 Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
@@ -304,20 +320,18 @@ void stop() {
   Session& one = session();
   if (one.pid != getpid()) return;  // never armed, or a fork child, where its locks may be held for good
   std::lock_guard lock(one.mutex);
+  if (one.armed) end(one, kWaitSeconds);
+}
+
+void leave() {
+  Session& one = session();
+  if (one.pid != getpid()) return;
+  std::lock_guard lock(one.mutex);
   if (!one.armed) return;
-  stop_flusher();
-  enclose_no_more(*one.api);
-  const bool still_ours = disable(one);
-  // A kernel that still runs would be handed over without an end, and never again.
-  const Waited waited = wait_for_devices(kWaitSeconds);
-  one.clock.renew(*one.cupti);
-  one.cupti->flush_all(0);
-  const Result flushed = one.cupti->flush_all(kFlushForced);
-  one.cupti->unsubscribe(one.subscriber);
-  one.subscriber = nullptr;
-  one.armed = false;
-  conclude(one, waited, still_ours, flushed);
-  one.buffers.trim();
+  end(one, 0);
+  if (one.state == State::Ok) one.state = State::TakenOver;
+  join(&one.notes, "PyTorch's own profiler has begun in this process meanwhile, and CUPTI was left to it: what CUDA did "
+                   "from then on is missing, capture when it is done");
 }
 
 void take(const uint8_t* const* records, size_t count) {

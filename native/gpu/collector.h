@@ -32,6 +32,10 @@ void take(const uint8_t* const* records, size_t count);
 // armed.
 void stop();
 
+// The same at once, for another profiler of this process that is about to begin: nothing is waited for, and the state
+// says it.
+void leave();
+
 // "gpu.state=ok\ngpu.records=12\n...": lines about the recording that runs or ran last. `gpu.notes` are sentences about
 // what turned out, joined by ';'.
 std::string report();

@@ -145,6 +145,8 @@ extern "C" EXPORTED void profd_gpu_take(const uint8_t* const* records, size_t co
 
 extern "C" EXPORTED void profd_gpu_stop(void) { profd::cupti::stop(); }
 
+extern "C" EXPORTED void profd_gpu_leave(void) { profd::cupti::leave(); }
+
 extern "C" EXPORTED void profd_gpu_report(char* text, size_t bytes) {
   profd::cupti::copy_text(profd::cupti::report(), text, bytes);
 }

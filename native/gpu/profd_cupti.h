@@ -20,6 +20,8 @@ int profd_gpu_arm_elsewhere(void* api, int graph_nodes, int (*elsewhere)(void), 
 void profd_gpu_take(const uint8_t* const* records, size_t count);
 // Undoes it. Waits for the kernels that run.
 void profd_gpu_stop(void);
+// The same at once: another profiler of this process is about to begin.
+void profd_gpu_leave(void);
 // "gpu.state=ok\ngpu.records=12\n..." of the recording that runs or ran last, or of the last attempt.
 void profd_gpu_report(char* text, size_t bytes);
 

@@ -2,6 +2,8 @@
 
 namespace profd::cupti {
 
+constexpr std::string_view kNoName = "<not provided>";  // as CUPTI 13 names it
+
 std::string_view code_of(State state) {
   switch (state) {
     case State::Ok: return "ok";
@@ -43,6 +45,9 @@ State state_of(Result result) {
 std::string sentence_of(State state, const std::string& described, const std::string& holder) {
   switch (state) {
     case State::ForeignSubscriber:
+      if (holder.find(kNoName) != std::string::npos)
+        return "another profiler holds CUPTI in this process, one that gives CUPTI no name: PyTorch's gives none, and keeps "
+               "CUPTI until the process ends";
       return "another profiler holds CUPTI in this process" + (holder.empty() ? "" : ": " + holder) +
              ", stop it, or start the process without it";
     case State::NoPrivilege:

@@ -4,6 +4,7 @@
 #include "bind.h"
 
 NB_MODULE(_host, m) {
+  nanobind::set_leak_warnings(false);  // at exit threads of ours still hold objects; the kernel takes them back
   m.doc() = "What the daemon asks of the kernel.";
   profd::host::bind_datagrams(m);
   profd::host::bind_guarded(m);

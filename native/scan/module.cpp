@@ -4,6 +4,7 @@
 #include "bind.h"
 
 NB_MODULE(_scan, m) {
+  nanobind::set_leak_warnings(false);  // at exit threads of ours still hold objects; the kernel takes them back
   m.doc() = "Untrusted bytes to columns.";
   profd::scan::bind_chrome(m);
   profd::scan::bind_chunk(m);

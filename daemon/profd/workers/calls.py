@@ -19,7 +19,8 @@ from profd.kernel import bpf
 _TABLE: Final = """
 read 0 63  write 1 64  futex 202 98  mmap 9 222  munmap 11 215  madvise 28 233  pread64 17 67  lseek 8 62
 mprotect 10 226  brk 12 214  mremap 25 216  rt_sigprocmask 14 135  sched_yield 24 124  clock_nanosleep 230 115
-pwrite64 18 68  readv 19 65  writev 20 66  preadv 295 69  pwritev 296 70  sendfile 40 71  copy_file_range 326 285
+pwrite64 18 68  readv 19 65  writev 20 66  preadv 295 69  preadv2 327 286  pwritev 296 70  sendfile 40 71
+copy_file_range 326 285
 open 2 -1  openat 257 56  close 3 57  dup 32 23  stat 4 -1  fstat 5 80  lstat 6 -1  newfstatat 262 79
 statx 332 291  statfs 137 43  fstatfs 138 44  access 21 -1  faccessat 269 48  faccessat2 439 439
 readlink 89 -1  readlinkat 267 78  getdents64 217 61  getcwd 79 17  mkdir 83 -1  mkdirat 258 34  rmdir 84 -1

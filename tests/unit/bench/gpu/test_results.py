@@ -101,6 +101,8 @@ def test_promises_about_overhead() -> None:
         ("profiler_first", {"kernels": 0, "why": "another profiler holds CUPTI", "their_kernels": 9}, True),
         ("profiler_first", {"kernels": 0, "why": "", "their_kernels": 9}, False),  # silently nothing
         ("armed_first", {"kernels": 9, "why": "", "their_kernels": 0}, False),  # we have silenced them
+        ("armed_first", {"kernels": 0, "why": "it has begun", "their_kernels": 9, "later_kernels": 9}, True),
+        ("armed_first", {"kernels": 0, "why": "it has begun", "their_kernels": 9, "later_kernels": 0}, False),
         ("second_subscriber", {"kernels": 9, "error": 39}, True),
         ("second_subscriber", {"kernels": 0, "error": 39}, False),
         ("after_profiler", {"crashed": "SIGSEGV"}, False),

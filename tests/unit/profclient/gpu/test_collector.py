@@ -174,6 +174,11 @@ def test_many_arms(cupti: Path) -> None:
             "foreign_subscriber",
             "another profiler holds CUPTI in this process: CUPTI for Nsight  Systems, stop it",
         ),
+        (
+            {"FAKE_CUPTI_HOLDER": "<not provided>"},
+            "foreign_subscriber",
+            "another profiler holds CUPTI in this process, one that gives CUPTI no name: PyTorch's gives none",
+        ),
         ({"FAKE_CUPTI_SUBSCRIBE": "35"}, "no_privilege", "the driver lets only administrators profile"),
         (
             {"FAKE_CUPTI_SUBSCRIBE": "43"},
@@ -394,6 +399,44 @@ def test_another_profiler_that_ends_cupti(cupti: Path) -> None:
     told = collected(cupti, "fake.fake_launch(b'k', 7, 1); fake.fake_finalize()")
     assert told["report"]["gpu.state"] == "taken_over"
     assert len(events(told, "KERNEL")) == 1  # what it had handed over
+
+
+WITH_PYTORCH = """
+gpu.stop()
+import torch
+import torch.autograd.profiler as module
+original, seen = module._prepare_profiler, []
+told["notes"] = gpu.start()
+fake.fake_launch(b'k', 7, 1)
+sys.setprofile(lambda frame, event, what: seen.append(fake.fake_state(0)) if what is original else None)
+with torch.profiler.profile() as profiler:
+    torch.ones(2) + 1
+sys.setprofile(None)
+told["seen"] = seen  # as it is called, and as it returns
+told["theirs"] = [event.name for event in profiler.events()]
+told["restored"] = module._prepare_profiler is original
+"""
+
+
+def test_pytorchs_own_profiler_finds_cupti_free(cupti: Path) -> None:
+    pytest.importorskip("torch")
+    told = collected(cupti, WITH_PYTORCH)
+    assert told["seen"] == [0, 0]
+    assert "aten::add" in told["theirs"]
+    assert told["restored"]
+    assert told["report"]["gpu.state"] == "taken_over"
+    assert "PyTorch's own profiler has begun" in told["report"]["gpu.notes"]
+    assert len(events(told, "KERNEL")) == 1
+
+
+def test_a_recording_leaves_pytorch_as_it_was(cupti: Path) -> None:
+    pytest.importorskip("torch")
+    work = "gpu.stop(); import torch.autograd.profiler as module; original = module._prepare_profiler; gpu.start(); "
+    work += "told['watched'] = module._prepare_profiler is not original; gpu.stop(); "
+    told = collected(cupti, work + "told['restored'] = module._prepare_profiler is original")
+    assert told["watched"]
+    assert told["restored"]
+    assert told["report"]["gpu.state"] == "ok"
 
 
 def test_launches_and_no_kernels(cupti: Path) -> None:

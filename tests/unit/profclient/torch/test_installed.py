@@ -19,26 +19,46 @@ def _check() -> tuple[str, str, str]:
     return check.name, check.verdict, check.fix
 
 
-def test_a_build_for_this_torch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds, "places", lambda: [tmp_path])
-    monkeypatch.setattr(metadata, "version", lambda name: "2.13.0")
+def _torch(folder: Path, package: str, own: str) -> None:
+    """A torch as pip leaves it: the package's version may lack the local part that torch has."""
+    about = folder / f"torch-{package}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {package}\n")
+    (folder / "torch").mkdir()
+    (folder / "torch" / "version.py").write_text(f"__version__ = '{own}'\ncuda = None\n")
+
+
+@pytest.mark.parametrize("own", ["2.13.0", "2.13.0+cu130"])
+def test_a_build_for_this_torch_is_found(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds, "places", lambda: [tmp_path / "builds"])
+    _torch(tmp_path / "site", "2.13.0", own)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     assert _check() == ("torch observer", "warning", "profctl torch build")
-    key = Key("2.13.0", "cf30153c4c131c81", True, "x86_64", sources.digest())
-    directory = tmp_path / key.directory
-    directory.mkdir(mode=0o755)
+    key = Key(own, "cf30153c4c131c81", True, "x86_64", sources.digest())
+    directory = tmp_path / "builds" / key.directory
+    directory.mkdir(mode=0o755, parents=True)
     (directory / builds.LIBRARY).write_bytes(b"a library")
     digest = builds.digest_of(directory / builds.LIBRARY)
     builds.write_manifest(Build(directory, key, digest, "python", "c++ 12", "2026-01-01"))
     assert _check() == ("torch observer", "ok", "")
-    monkeypatch.setattr(metadata, "version", lambda name: "2.12.0")
+    (tmp_path / "site" / "torch" / "version.py").write_text("__version__ = '2.12.0'\n")
     assert _check()[1] == "warning"
+
+
+def test_a_torch_without_its_file_has_the_packages_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _torch(tmp_path, "2.13.0", "2.13.0")
+    (tmp_path / "torch" / "version.py").unlink()
+    monkeypatch.syspath_prepend(tmp_path)
+    found = installed.state()
+    assert found is not None
+    assert found[0] == "2.13.0"
 
 
 def test_without_torch_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(metadata, "version", missing)
+    monkeypatch.setattr(metadata, "distribution", missing)
     assert installed.state() is None
     status = host_pb2.HostStatus()
     _add_observer(status)
