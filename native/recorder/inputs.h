@@ -23,6 +23,7 @@ enum class Tag : uint8_t {
   BoolList = 11,      // how many, u8s
   Other = 12,         // present, and of no type that is recorded
   Nested = 13,        // dtype, how many tensors, their dimensions, sizes of each
+  CutTensorList = 14,  // how many, how many of them follow; each with its tag
 };
 
 // Writes into memory of the caller, which never grows: what does not fit makes the whole stream `full`.

@@ -27,17 +27,21 @@ uint32_t Attributes::close() {
 }
 
 bool Attributes::add_inputs(const at::RecordFunction& fn, bool with_ids) {
+  return add_inputs(fn, with_ids, kWhole) || add_inputs(fn, with_ids, kCut);
+}
+
+bool Attributes::add_inputs(const at::RecordFunction& fn, bool with_ids, size_t most) {
   TensorIds ids;
   if (used_ + kRecordHeader > capacity_) return false;
   uint8_t* const start = bytes_ + used_ + kRecordHeader;
   inputs::TagWriter writer(start, bytes_ + capacity_);
-  write_inputs(fn.inputs(), writer, with_ids ? &ids : nullptr);
-  if (__builtin_expect(writer.full(), 0)) return false;
+  write_inputs(fn.inputs(), writer, with_ids ? &ids : nullptr, most);
+  if (__builtin_expect(writer.full(), 0) || ids.full()) return false;
   const auto bytes = static_cast<size_t>(writer.at() - start);
   if (bytes == 0) return true;
   head(Ext::Inputs, bytes);
   used_ += kRecordHeader + bytes;
-  return !ids.full() && (ids.count() == 0 || add(Ext::TensorIds, ids.data(), ids.bytes()));
+  return ids.count() == 0 || add(Ext::TensorIds, ids.data(), ids.bytes());
 }
 
 bool Attributes::add(Ext type, const void* from, size_t bytes) {

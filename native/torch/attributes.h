@@ -38,6 +38,7 @@ class Attributes {
   static constexpr size_t kRecordHeader = 4;  // u8 type, u8 0, u16 length
 
   bool add_inputs(const at::RecordFunction& fn, bool with_ids);
+  bool add_inputs(const at::RecordFunction& fn, bool with_ids, size_t most);
   bool add(arena::Ext type, const void* from, size_t bytes);
   void head(arena::Ext type, size_t bytes);
 

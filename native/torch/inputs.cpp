@@ -68,18 +68,20 @@ void write_tensor_value(const IValue& value, TagWriter& writer, TensorIds* ids) 
   write_tensor(*tensor, writer, ids);
 }
 
-void write_tensors(c10::ArrayRef<IValue> tensors, TagWriter& writer, TensorIds* ids) {
-  writer.tag(Tag::TensorList);
+void write_tensors(c10::ArrayRef<IValue> tensors, TagWriter& writer, TensorIds* ids, size_t most) {
+  const bool cut = tensors.size() > most;
+  writer.tag(cut ? Tag::CutTensorList : Tag::TensorList);
   writer.varint(tensors.size());
-  for (const IValue& value : tensors) {
+  if (cut) writer.varint(most);
+  for (const IValue& value : cut ? tensors.slice(0, most) : tensors) {
     if (writer.full()) return;
     value.isTensor() ? write_tensor_value(value, writer, ids) : writer.tag(Tag::Nothing);
   }
 }
 
-void write_list(const IValue& value, TagWriter& writer, TensorIds* ids) {
+void write_list(const IValue& value, TagWriter& writer, TensorIds* ids, size_t most) {
   const auto elements = value.toListRef();
-  if (value.isTensorList()) return write_tensors(elements, writer, ids);
+  if (value.isTensorList()) return write_tensors(elements, writer, ids, most);
   if (elements.empty() || elements[0].isInt()) {
     writer.tag(Tag::IntList);
     writer.varint(elements.size());
@@ -117,13 +119,13 @@ void write_scalar(const IValue& value, TagWriter& writer) {
   }
 }
 
-void write_value(const IValue& value, TagWriter& writer, TensorIds* ids) {
+void write_value(const IValue& value, TagWriter& writer, TensorIds* ids, size_t most) {
   if (value.isTensor()) {
     write_tensor_value(value, writer, ids);
   } else if (value.isNone()) {
     writer.tag(Tag::Nothing);
   } else if (value.isList()) {
-    write_list(value, writer, ids);
+    write_list(value, writer, ids, most);
   } else {
     write_scalar(value, writer);
   }
@@ -131,12 +133,12 @@ void write_value(const IValue& value, TagWriter& writer, TensorIds* ids) {
 
 }  // namespace
 
-void write_inputs(c10::ArrayRef<const IValue> values, TagWriter& writer, TensorIds* ids) {
+void write_inputs(c10::ArrayRef<const IValue> values, TagWriter& writer, TensorIds* ids, size_t most) {
   for (const IValue& value : values) {
     if (writer.full()) return;
     const TagWriter before = writer;
     try {
-      write_value(value, writer, ids);
+      write_value(value, writer, ids, most);
     } catch (...) {  // a list of mixed types, a tensor of a kind that nobody has met yet
       writer = before;
       writer.tag(Tag::Other);

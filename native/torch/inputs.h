@@ -33,7 +33,11 @@ class TensorIds {
   uint64_t ids_[kMost][2];
 };
 
-// Never throws; no tensor is asked anything that could call Python or touch a reference count. `ids` may be null.
-void write_inputs(c10::ArrayRef<const c10::IValue> values, inputs::TagWriter& writer, TensorIds* ids);
+inline constexpr size_t kWhole = SIZE_MAX;  // of a list: all of its tensors
+inline constexpr size_t kCut = 8;           // so many of them where all do not fit: a fused optimizer takes lists of hundreds
+
+// Never throws; no tensor is asked anything that could call Python or touch a reference count. `ids` may be null. Of a list of
+// more than `most` tensors the first `most` are written.
+void write_inputs(c10::ArrayRef<const c10::IValue> values, inputs::TagWriter& writer, TensorIds* ids, size_t most = kWhole);
 
 }  // namespace profd::torch_observer

@@ -124,7 +124,11 @@ class _Reader:
 def _value(reader: _Reader) -> _Value:
     tag = reader.byte()
     if tag == 4:
-        return _tensors(reader)
+        return _tensors(reader, reader.count())
+    if tag == 14:
+        there, kept = reader.varint(), reader.count()
+        sizes, kind, strides, _ = _tensors(reader, kept)
+        return sizes, kind, strides, f"{there} tensors, the first {kept} are here"
     if tag in _TENSORS:
         return _tensor(tag, reader)
     if tag in _SCALARS:
@@ -149,9 +153,9 @@ def _tensor(tag: int, reader: _Reader) -> _Value:
     return sizes, dtype, reader.integers(dimensions) if tag == 1 else [], ""
 
 
-def _tensors(reader: _Reader) -> _Value:
+def _tensors(reader: _Reader, count: int) -> _Value:
     found = []
-    for _ in range(reader.count()):
+    for _ in range(count):
         tag = reader.byte()
         if tag not in _TENSORS:
             raise Malformed(f"a list of tensors has the tag {tag}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import json
 import os
 import sys
 import threading
@@ -215,6 +216,17 @@ def flops_are_what_torch_counts() -> None:
     assert len({name for name, _ in theirs}) == 7
 
 
+def lists_that_do_not_fit_are_cut() -> None:
+    parameters = [torch.ones(3, 4, 5, 6) for _ in range(300)]  # as a fused optimizer has them
+    with observed(INPUTS) as found:
+        torch._foreach_add(parameters, parameters)
+    [event] = found[0].named("aten::_foreach_add")
+    told = json.loads(signature(event.ext[Ext.INPUTS]))
+    assert told["Input Dims"][:2] == [[[3, 4, 5, 6]] * 8] * 2
+    assert told["Concrete Inputs"][0] == "300 tensors, the first 8 are here"
+    assert not any(found[0].lost.values()), found[0].lost
+
+
 def ops_of_a_mobile_model_have_debug_handles() -> None:
     from torch.jit.mobile import _load_for_lite_interpreter
 
@@ -380,6 +392,7 @@ CASES = (
     a_thread_that_ends_inside_an_op_leaves_it_open,
     tf32_is_told_of_matrix_products,
     flops_are_what_torch_counts,
+    lists_that_do_not_fit_are_cut,
     ops_of_a_mobile_model_have_debug_handles,
     a_fork_records_nothing_of_the_child,
     torch_profiler_comes_and_goes_meanwhile,

@@ -56,6 +56,18 @@ def test_lists_of_tensors_and_tensors_that_cannot_be_asked() -> None:
     }
 
 
+def test_a_list_that_was_cut_says_how_long_it_was() -> None:
+    stream = b"\x0e\xac\x02\x02" + tensor(6, [2], [1]) + tensor(6, [3], [1]) + b"\x07\x00"
+    assert json.loads(signature(stream)) == {
+        "Input Dims": [[[2], [3]], []],
+        "Input type": ["TensorList", "Scalar"],
+        "Input Strides": [[[1], [1]], []],
+        "Concrete Inputs": ["300 tensors, the first 2 are here", "False"],
+    }
+    with pytest.raises(Malformed):
+        signature(b"\x0e\xac\x02\x03" + tensor(6, [2], [1]))
+
+
 def test_nested_tensors_have_the_sizes_of_each() -> None:
     stream = b"\x0d\x06\x02\x01" + svarint(2) + svarint(3) + b"\x04\x01" + b"\x0d\x04\x00\x00"
     assert json.loads(signature(stream)) == {
