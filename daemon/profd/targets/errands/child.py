@@ -21,6 +21,10 @@ class NoAnswer(Exception):
     """What lies there did not answer in time, or nobody could be sent; str() is a sentence."""
 
 
+class Unanswered(NoAnswer):
+    """It did not answer in time."""
+
+
 class Child:
     """Holds nothing of a target: what it has open is the process's, and goes when that can end."""
 
@@ -48,7 +52,7 @@ class Child:
             return _understood(self._waited())
         except (TimeoutError, BrokenPipeError, ConnectionResetError, ValueError) as error:
             self.end(kill=True)
-            raise NoAnswer(_silence(error)) from error
+            raise _silence(error) from error
 
     def _waited(self) -> bytes:
         for _ in range(_RUNNING):
@@ -72,7 +76,7 @@ class Child:
                 socket.send_fds(self._conversation, [words.packed(question)], [fd])
         except (OSError, ValueError) as error:
             self.end(kill=True)
-            raise NoAnswer(_silence(error)) from error
+            raise _silence(error) from error
 
     async def hear(self, seconds: float) -> list[Any]:
         """What it says next. NoAnswer, after which it is of no use."""
@@ -82,7 +86,7 @@ class Child:
             return words.unpacked(raw)
         except (OSError, ValueError) as error:  # TimeoutError is one
             self.end(kill=True)
-            raise NoAnswer(_silence(error)) from error
+            raise _silence(error) from error
         except asyncio.CancelledError:
             self.end(kill=True)  # its answer would be taken for that of the next question
             raise
@@ -125,7 +129,7 @@ def _understood(raw: bytes) -> Any:
     return answer[1]
 
 
-def _silence(error: Exception) -> str:
+def _silence(error: Exception) -> NoAnswer:
     if isinstance(error, TimeoutError):
-        return "the file system that it lies on does not answer"
-    return f"the process that looked at it has ended ({error})"
+        return Unanswered("the file system that it lies on does not answer")
+    return NoAnswer(f"the process that looked at it has ended ({error})")
