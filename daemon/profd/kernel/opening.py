@@ -32,8 +32,8 @@ def open_known(directory: int, name: str) -> int:
     """An O_PATH descriptor of a name that the kernel remembers, as it does the name of every socket that is bound.
 
     Waits for nobody: a look for a name that it does not remember takes the directory's lock, which somebody may keep.
-    OSError, FileNotFoundError where it does not remember the name: no socket that is bound has it then. Before Linux
-    5.12 it looks all the same.
+    OSError, FileNotFoundError where it does not remember the name: no socket that is bound has it then.
+    NotImplementedError where it cannot be asked so (before Linux 5.12).
     """
     for _ in range(_TRIES):
         try:
@@ -43,5 +43,5 @@ def open_known(directory: int, name: str) -> int:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EPERM):  # an old kernel, or a container's filter
                 raise
-            return os.open(name, _PATH | os.O_CLOEXEC, dir_fd=directory)
+            raise NotImplementedError("openat2(RESOLVE_CACHED)") from error
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)

@@ -26,6 +26,7 @@ from profd.sources.kineto.holders import holder, keeper
 from profd.sources.kineto.wire import CLIENT_PREFIX, DAEMON_NAME
 from profd.targets.errands import names
 from profd.targets.errands.child import NoAnswer, Unanswered
+from profd.targets.errands.sockets import deliver
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -60,7 +61,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def send(self, data: bytes, address: bytes | str, uid: int) -> None:
-        """Send without waiting.
+        """Send without waiting, for more than a moment.
 
         BlockingIOError if its queue is full, PermissionError if the address is
         not one of `uid`'s, another OSError if nobody is there.
@@ -161,16 +162,12 @@ class DirectoryEndpoint(Endpoint):
     def send(self, data: bytes, address: bytes | str, uid: int) -> None:
         """Send to a socket file that `uid` made."""
         name = str(address).rpartition("/")[2]
-        descriptor = open_known(self._folder, name)
         try:
-            # Through the descriptor: a name could be swapped for another client's socket in between.
-            info = os.fstat(descriptor)
-            if not stat.S_ISSOCK(info.st_mode) or info.st_uid != uid:
-                raise PermissionError(f"{name} is not a socket of uid {uid}")
-            flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-            self.socket.sendto(data, flags, f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
+            descriptor = open_known(self._folder, name)
+        except NotImplementedError:
+            names.send(self.socket, self.directory / name, data, uid)
+        else:
+            deliver(self.socket, descriptor, data, uid)
 
     async def close(self) -> None:
         """Remove our socket file if it is still ours, and that can be done."""
@@ -214,7 +211,7 @@ class DirectoryEndpoint(Endpoint):
         with _socket() as fresh:
             try:
                 inode = await self._asked(names.bind(fresh, path, _MODE if os.geteuid() == 0 else 0))
-                file = open_known(self._folder, DAEMON_NAME)
+                file = self._own_file()
             except names.Taken as taken:
                 if not taken.held:
                     raise ModeOff(f"{path} is not a socket; remove it and restart profd") from None
@@ -227,12 +224,19 @@ class DirectoryEndpoint(Endpoint):
                 raise ModeOff(_taken_over(path, await _holder(path)))
             os.dup2(fresh.fileno(), self.socket.fileno(), inheritable=False)
 
+    def _own_file(self) -> int:
+        """Right behind the binding: nobody but root can have removed it."""
+        try:
+            return open_known(self._folder, DAEMON_NAME)
+        except NotImplementedError:
+            return os.open(DAEMON_NAME, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+
     def _found(self) -> bool | None:
         """Whether our name means our socket file. None: it means nothing."""
         own = os.fstat(self._file)
         try:
             found = open_known(self._folder, DAEMON_NAME)
-        except OSError:
+        except (OSError, NotImplementedError):
             return True if own.st_nlink else None
         try:
             return os.path.samestat(os.fstat(found), own)

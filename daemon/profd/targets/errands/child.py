@@ -44,11 +44,14 @@ class Child:
         """It answers nothing more."""
         return self.over_since > 0
 
-    def ask(self, question: list[Any], seconds: float) -> Any:
-        """What it answers, within so long; blocks. Raises NoAnswer, after which it is of no use, and OSError."""
+    def ask(self, question: list[Any], seconds: float, fd: int = -1) -> Any:
+        """What it answers, within so long; blocks. Raises NoAnswer, after which it is of no use, and OSError.
+
+        A descriptor that goes with the question stays the caller's.
+        """
         try:
             self._conversation.settimeout(seconds)
-            self._conversation.send(words.packed(question))
+            self._send(question, fd)
             return _understood(self._waited())
         except (TimeoutError, BrokenPipeError, ConnectionResetError, ValueError) as error:
             self.end(kill=True)
@@ -70,13 +73,16 @@ class Child:
             raise NoAnswer("the process that looked at the files of its user was given up; ask again")
         try:
             self._conversation.setblocking(False)
-            if fd < 0:
-                self._conversation.send(words.packed(question))
-            else:
-                socket.send_fds(self._conversation, [words.packed(question)], [fd])
+            self._send(question, fd)
         except (OSError, ValueError) as error:
             self.end(kill=True)
             raise _silence(error) from error
+
+    def _send(self, question: list[Any], fd: int) -> None:
+        if fd < 0:
+            self._conversation.send(words.packed(question))
+        else:
+            socket.send_fds(self._conversation, [words.packed(question)], [fd])
 
     async def hear(self, seconds: float) -> list[Any]:
         """What it says next. NoAnswer, after which it is of no use."""

@@ -1,17 +1,18 @@
 """Sockets' names in a directory where everybody makes names, as the daemon asks for what is done with them.
 
-All of these raise NoAnswer where somebody keeps the directory's lock, and OSError as the kernel says it.
+All but `send` raise NoAnswer where somebody keeps the directory's lock, and OSError as the kernel says it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
 
 import msgspec
 
-from profd.limits import NAMES_SECONDS
+from profd.limits import NAMES_SECONDS, NAMES_SEND_SECONDS
 from profd.targets.errands import words
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import NAMES, Errands, errands
@@ -47,6 +48,18 @@ async def bind(sock: socket.socket, path: Path, folder_mode: int = 0, office: Er
     except msgspec.ValidationError as error:
         raise NoAnswer(str(error)) from error
     return found
+
+
+def send(sock: socket.socket, path: Path, data: bytes, uid: int, office: Errands = errands) -> None:
+    """Send a datagram to a socket file that is this user's; blocks for a moment.
+
+    Where names that the kernel knows cannot be found otherwise. OSError as the kernel says it, TimeoutError if it says
+    nothing.
+    """
+    try:
+        office.ask(NAMES, NAMES_SEND_SECONDS, "send", os.fsencode(path), data, uid, fd=sock.fileno())
+    except NoAnswer as error:
+        raise TimeoutError(errno.ETIMEDOUT, str(error), str(path)) from error
 
 
 async def unbind(path: Path, inode: Inode, office: Errands = errands) -> None:

@@ -105,13 +105,20 @@ class Errands:
         child = self._taken(uid)
         began = time.monotonic()
         try:
-            found = child.ask(list(question), seconds)
+            return self._put(child, list(question), seconds)
         except NoAnswer:
             self._patience.waited(pid, uid, time.monotonic() - began)
             raise
+
+    def ask(self, uid: int, seconds: float, *question: Any, fd: int = -1) -> Any:
+        """One question, to a process that is kept for the next one; blocks. As `asked` otherwise."""
+        return self._put(self._taken(uid), list(question), seconds, fd)
+
+    def _put(self, child: Child, question: list[Any], seconds: float, fd: int = -1) -> Any:
+        try:
+            return child.ask(question, seconds, fd)
         finally:
             self._given_back(child)
-        return found
 
     async def holder(self, uid: int, number: int) -> Child:
         """A process for one more directory of this user's files, of this number. NoAnswer where there can be none."""
@@ -222,7 +229,7 @@ class Errands:
     def _made(self, uid: int) -> Child:
         """A new process, unless too many of this user's wait for ever, or all of them are too many."""
         stuck = sum(child.uid == uid and _stuck(child) for child in self._over)
-        if uid == NAMES and any(child.uid == uid and child.given_up and _stuck(child) for child in self._over):
+        if uid == NAMES and any(child.uid == uid and child.given_up for child in self._over):
             raise Unanswered("one that was given up waits there")
         if stuck >= ERRANDS_STUCK_PER_UID_MAX:
             raise NoAnswer(

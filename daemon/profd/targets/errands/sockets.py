@@ -7,6 +7,7 @@ user may, by removing a file of theirs whose own lock a write from memory that n
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -38,6 +39,28 @@ def bind(fd: int, folder: bytes, name: bytes, folder_mode: int) -> list[Any]:
     os.chmod(path, _MODE)
     info = os.lstat(path)
     return [words.ANSWER, [info.st_dev, info.st_ino]]
+
+
+def send(fd: int, path: bytes, data: bytes, uid: int) -> list[Any]:
+    """Send a datagram from a socket to the socket file of this user."""
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, fileno=fd)
+    try:
+        deliver(ours, os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC), data, uid)
+    finally:
+        ours.detach()
+    return [words.ANSWER, None]
+
+
+def deliver(ours: socket.socket, descriptor: int, data: bytes, uid: int) -> None:
+    """Send to an opened socket file, which is closed; without waiting. PermissionError if it is not this user's."""
+    try:
+        # Through the descriptor: a name could be swapped for another client's socket in between.
+        info = os.fstat(descriptor)
+        if not stat.S_ISSOCK(info.st_mode) or info.st_uid != uid:
+            raise PermissionError(errno.EPERM, f"it is not a socket of uid {uid}")
+        ours.sendto(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL, f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def unbind(folder: bytes, name: bytes, device: int, inode: int) -> list[Any]:

@@ -23,7 +23,7 @@ NO_SOCKET: Final = "no socket"  # the same, of something else
 FOR_FILES: Final = b"f"  # said to what makes the processes: what this one is for
 FOR_NAMES: Final = b"n"
 
-WITH_DESCRIPTOR: Final = ("allocate", "free", "bind")  # questions about a descriptor that comes with them
+WITH_DESCRIPTOR: Final = ("allocate", "free", "bind", "send")  # questions about a descriptor that comes with them
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

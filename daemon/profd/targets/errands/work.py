@@ -67,6 +67,7 @@ class Work:
             "allocate": allocate,
             "free": free,
             "bind": sockets.bind,
+            "send": sockets.send,
             "unbind": sockets.unbind,
             "sweep": sockets.sweep,
         }

@@ -21,14 +21,17 @@ from typing import Any
 
 import pytest
 from profd import limits
+from profd.kernel import opening
 from profd.sources.kineto import wire
 from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, ModeOff
 from profd.sources.kineto.registry import HandOut, Pending, Registered
 from profd.sources.kineto.socket_thread import SocketThread
+from profd.targets.errands import names
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 
 from tests.support.kineto_client import KinetoClient
+from tests.support.locked_inode import locked_names, why_not
 from tests.support.waiting import eventually
 
 PATIENCE = 60.0
@@ -183,6 +186,42 @@ async def test_reply_never_goes_to_a_swapped_address(polls, client, folder) -> N
     await dropped(polls, "forged_address")
     assert victim.read() is None
     victim.close()
+
+
+@pytest.fixture
+def old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 5.12: it does not know RESOLVE_CACHED."""
+    monkeypatch.setattr(opening, "_RESOLVE_CACHED", 1 << 40)
+    monkeypatch.setattr(names, "NAMES_SEND_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("old_kernel")
+async def test_an_old_kernel_sends_by_an_errand(polls, client, folder, endpoint) -> None:
+    assert await client.ask() == ""
+    assert not endpoint.lost()
+    victim = KinetoClient(folder)
+    os.rename(client.path, client.path + "-moved")
+    os.symlink(victim.path, client.path)
+    client.poll()
+    await dropped(polls, "forged_address")
+    assert victim.read() is None
+    victim.close()
+    os.unlink(folder / wire.DAEMON_NAME)
+    assert endpoint.lost()
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.usefixtures("old_kernel")
+async def test_an_old_kernel_waits_for_nobody_who_keeps_the_lock(polls, client, folder, tmp_path) -> None:
+    assert await client.ask() == ""
+    with KinetoClient(folder) as nameless:
+        os.unlink(nameless.path)
+        with locked_names(folder, tmp_path / "mount", 61301):
+            nameless.poll()  # whoever looks for its name waits
+            await dropped(polls, "unreachable")
+            client.poll()
+            await dropped(polls, "unreachable", times=2)
+    assert await client.ask() == ""
 
 
 async def test_client_that_does_not_read(polls, client) -> None:
