@@ -48,7 +48,8 @@ FAULTS := tests/integration/sdk/test_{faults,daemon_faults,forks,killed_while_ar
 faults: env ## what goes wrong around a recording (the list in sdk/test_faults.py), ROUNDS=10 times in a row
 	@for round in $$(seq $(ROUNDS)); do $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(FAULTS) || exit 1; done
 
-HOSTILE := tests/unit/profd/targets/errands tests/integration/kineto/test_dead_disk.py tests/integration/daemon/test_dead_files.py \
+HOSTILE := tests/unit/profd/targets/errands tests/integration/kineto/test_{dead_disk,locked_names}.py \
+  tests/integration/daemon/test_{dead_files,locked_names}.py \
   tests/integration/{kineto,pyspy}/test_other_program.py tests/integration/pyspy/test_confinement.py \
   tests/integration/daemon/test_{fair_shares,small_disk,audit}.py tests/integration/sdk/test_{daemon_faults,hostile_agent,hostile_client}.py \
   tests/integration/ingest/test_hostile.py tests/integration/cli/test_export_commands.py \

@@ -314,6 +314,8 @@ AGENT_PEERS_WAITING_MAX: Final = 64  # connections of one user that wait to be i
 
 # Files of targets, which may lie on file systems that do not answer (errands/)
 ERRAND_SECONDS: Final = 15.0  # for one look at a directory of a target, or ERRAND_PIECE_BYTES of a file
+NAMES_SEND_SECONDS: Final = 0.05  # for a reply to one, before Linux 5.12: its client waits for 0.09 s
+NAMES_SECONDS: Final = 5.0  # for what is done with names of Kineto's sockets
 ERRAND_PIECE_BYTES: Final = 16 * MiB  # of a file that is copied, after which it is told that it goes on
 ERRAND_START_SECONDS: Final = 10.0  # until there is a process for it: an interpreter starts, once, then a fork
 ERRANDS_PER_UID_MAX: Final = 8  # processes that have directories open; with more directories they share these

@@ -1,4 +1,4 @@
-"""A process that holds the lock of a file's inode, or a directory's, until it is let go.
+"""A process that holds the lock of a file's inode, or a directory's, until it is let go; and what comes of that.
 
 It writes to the file (reads the directory) from (to) a page of a file that a FUSE file system of its own does not
 answer for: the kernel takes the lock first, and then waits for the page.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.dead_files import dead_files, why_not
 from tests.support.waiting import until
 
-__all__ = ["locked", "why_not"]
+__all__ = ["locked", "locked_names", "why_not"]
 
 _DOES = """
 page = os.open("page.bin", os.O_RDONLY)
@@ -40,6 +42,22 @@ def locked(path: str | Path, folder: Path, uid: int = 0) -> Iterator[int]:
     with dead_files(folder, uid, "READ:page.bin", does=does) as holder:
         until(lambda: _waits(holder.pid), "it has the lock and waits for its page")
         yield holder.pid
+
+
+@contextlib.contextmanager
+def locked_names(directory: Path, folder: Path, uid: int) -> Iterator[tuple[int, int]]:
+    """All names of a directory in which this user makes some: the pid of who keeps a file there, and of who removes it.
+
+    Who removes it has the directory's lock, and waits for that of the file. `folder` is as above.
+    """
+    mine = directory / "mine"
+    mine.touch()
+    os.chown(mine, uid, uid)
+    does = f"import os; os.setgroups([]); os.setgid({uid}); os.setuid({uid}); os.unlink({str(mine)!r})"
+    with contextlib.ExitStack() as behind, locked(mine, folder, uid) as holder:
+        remover = behind.enter_context(subprocess.Popen([sys.executable, "-I", "-c", does]))
+        until(lambda: "unlink" in Path(f"/proc/{remover.pid}/wchan").read_text(), "it waits for the file")
+        yield holder, remover.pid
 
 
 def _waits(pid: int) -> bool:

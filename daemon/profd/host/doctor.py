@@ -48,6 +48,7 @@ class Examiner:
     proc: Path = Path("/proc")
     gpu: GpuChecks = field(default_factory=GpuChecks)
     observers: Callable[[], Mapping[str, int]] = dict  # builds by their state
+    out_of_reach: Callable[[], str] = str  # why nobody can register in Kineto's directory, if so
 
     def findings(self) -> list[Finding]:
         """All checks, in the order a person would make them."""
@@ -119,6 +120,8 @@ class Examiner:
 
     def _kineto_directory(self) -> Finding:
         path = self.config.kineto_socket_dir
+        if why := self.out_of_reach():
+            return Finding("kineto sockets", "problem", why, "until then: --source sdk or pyspy, or abstract sockets")
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except OSError as error:

@@ -3,6 +3,7 @@
 A listening socket goes on existing without its file, and nobody can reach it
 any more. So the files are looked at once a second (a stat(2) each); one that is
 gone is made anew. One that somebody else has put there is left alone and told.
+Whose directory is everybody's is not looked for by its name: that may wait.
 """
 
 from __future__ import annotations
@@ -29,8 +30,19 @@ Inode = tuple[int, int]
 class _File:
     path: Path
     remake: Callable[[], Awaitable[None]]
-    inode: Inode | None
+    lost: Callable[[], bool] | None
+    inode: Inode | None = None
     told: str = ""  # why it could not be made anew, when that was last said
+
+    def is_lost(self) -> bool:
+        """Whether it is gone, or another one."""
+        return self.lost() if self.lost is not None else self.inode is None or _inode(self.path) != self.inode
+
+    def note(self) -> None:
+        """It is there."""
+        self.told = ""
+        if self.lost is None:
+            self.inode = _inode(self.path)
 
 
 class SocketFiles:
@@ -42,9 +54,15 @@ class SocketFiles:
         self._files: dict[str, _File] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, name: str, path: Path, remake: Callable[[], Awaitable[None]]) -> None:
-        """Watch a file that exists. `remake` binds it anew; whatever it raises is logged, and it is asked again."""
-        self._files[name] = _File(path, remake, _inode(path))
+    def add(
+        self, name: str, path: Path, remake: Callable[[], Awaitable[None]], lost: Callable[[], bool] | None = None
+    ) -> None:
+        """Watch a file that exists. `remake` binds it anew; whatever it raises is logged, and it is asked again.
+
+        `lost`: says whether it is gone, in place of a look.
+        """
+        file = self._files[name] = _File(path, remake, lost)
+        file.note()
 
     def open(self) -> None:
         """Begin to look."""
@@ -60,7 +78,7 @@ class SocketFiles:
     async def look(self) -> None:
         """Make anew what is gone."""
         for name, file in self._files.items():
-            if file.inode is None or _inode(file.path) != file.inode:
+            if file.is_lost():
                 await self._remake(name, file)
 
     async def _watch(self) -> None:
@@ -80,7 +98,7 @@ class SocketFiles:
                 said = {"path": str(file.path), "why": file.told}
                 log.error("a socket is gone and cannot be made anew", extra=said, exc_info=fault)
             return
-        file.inode, file.told = _inode(file.path), ""
+        file.note()
         self.remade[name] += 1
         log.warning("a socket was gone and has been made anew", extra={"path": str(file.path)})
 

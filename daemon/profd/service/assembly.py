@@ -359,7 +359,7 @@ class Daemon:
     def _watch_sockets(self) -> None:
         kineto = self._kineto.socket_file
         if kineto is not None:
-            self._sockets.add("kineto", kineto, self._kineto.bind_anew)
+            self._sockets.add("kineto", kineto, self._kineto.bind_anew, self._kineto.socket_lost)
         self._sockets.open()
         self._closing.push_async_callback(self._sockets.close)
 
@@ -419,7 +419,10 @@ class Daemon:
         config = self._config
         gpu = GpuChecks(holders=lambda: self._leases.foreign_holders, leases=self._leases.leases)
         examiner = Examiner(
-            config, identity.current(), self._audit_log, self._nvml, gpu=gpu, observers=self._observers.counts
+            *(config, identity.current(), self._audit_log, self._nvml),
+            gpu=gpu,
+            observers=self._observers.counts,
+            out_of_reach=lambda: self._kineto.out_of_reach,
         )
         return HostView(
             mode=config.mode,

@@ -15,7 +15,6 @@ system that is dead: so it runs in processes of `errands`, never in the daemon.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
@@ -29,10 +28,9 @@ from profd import limits
 from profd.disk.copying import Room, copy
 from profd.disk.space import alone
 from profd.errors import Exhausted
+from profd.kernel.opening import openat2
 
-_SYS_OPENAT2: Final = 437  # the same on every architecture
 _RESOLVE: Final = 0x02 | 0x04 | 0x10  # NO_MAGICLINKS | NO_SYMLINKS | IN_ROOT
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Refusal(StrEnum):
@@ -104,24 +102,9 @@ class Ledger(Protocol):
         ...
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 def _openat2(directory: int, path: str, flags: int) -> int:
     """A descriptor of `path` resolved inside `directory` and through no link. OSError as open(2)."""
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE)
-    descriptor = _libc.syscall(
-        ctypes.c_long(_SYS_OPENAT2),
-        ctypes.c_int(directory),
-        ctypes.c_char_p(os.fsencode(path)),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
-    if descriptor < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    return int(descriptor)
+    return openat2(directory, path, flags, _RESOLVE)
 
 
 _BY_ERRNO: Final = {

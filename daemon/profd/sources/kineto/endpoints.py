@@ -8,32 +8,43 @@ form that socket's clients have.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import socket
 import stat
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from profd.kernel import passed
-from profd.sources.kineto.holders import holder
+from profd.kernel.opening import open_known
+from profd.sources.kineto.holders import holder, keeper
 from profd.sources.kineto.wire import CLIENT_PREFIX, DAEMON_NAME
+from profd.targets.errands import names
+from profd.targets.errands.child import NoAnswer, Unanswered
+from profd.targets.errands.sockets import deliver
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 SO_TIMESTAMPNS: Final = 35  # not named by Python's socket module; the same on every 64-bit Linux but sparc
 _ADDRESS_BYTES: Final = 108
 _CLIENT_NAME_BYTES: Final = len(CLIENT_PREFIX) + 36  # a uuid
 _SWEEP_AGE_SECONDS: Final = 60.0
 _SWEEP_ENTRIES: Final = 4096
-
-
 _MODE: Final = 0o1733
 
 
 class ModeOff(Exception):
     """One of the two modes cannot be served; the reason is a sentence."""
+
+
+class OutOfReach(ModeOff):
+    """For now: nobody can do anything with names in its directory."""
 
 
 class Endpoint(ABC):
@@ -50,13 +61,13 @@ class Endpoint(ABC):
 
     @abstractmethod
     def send(self, data: bytes, address: bytes | str, uid: int) -> None:
-        """Send without waiting.
+        """Send without waiting, for more than a moment.
 
         BlockingIOError if its queue is full, PermissionError if the address is
         not one of `uid`'s, another OSError if nobody is there.
         """
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of the address."""
         self.socket.close()
 
@@ -64,7 +75,7 @@ class Endpoint(ABC):
         """A sentence if the address was lost since it was bound, else empty."""
         return ""
 
-    def sweep(self) -> int:
+    async def sweep(self) -> int:
         """Remove what dead clients left behind; how many."""
         return 0
 
@@ -105,42 +116,40 @@ class AbstractEndpoint(Endpoint):
         self.socket.sendto(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL, address)
 
 
-@dataclass(frozen=True, slots=True)
-class _Inode:
-    device: int
-    number: int
-
-    @classmethod
-    def of(cls, info: os.stat_result) -> _Inode:
-        return cls(info.st_dev, info.st_ino)
-
-
 class DirectoryEndpoint(Endpoint):
-    """`KINETO_IPC_SOCKET_DIR`: socket files, which reach across network and pid namespaces."""
+    """`KINETO_IPC_SOCKET_DIR`: socket files, which reach across network and pid namespaces.
+
+    Everybody makes names in that directory, and so may keep its lock. A process that can be given up makes, lists and
+    removes names there (errands/names.py); what is done here waits for nobody.
+    """
 
     mode = "directory"
 
-    def __init__(self, sock: socket.socket, directory: Path, descriptor: int, inode: _Inode, every_user: bool) -> None:
-        super().__init__(sock)
-        self._every_user = every_user
+    def __init__(self, directory: Path, folder: int, every_user: bool) -> None:
+        super().__init__(_socket())  # without a name, until it is bound
         self.directory = directory
-        self._descriptor = descriptor
-        self._inode = inode
+        self.out_of_reach = ""  # a sentence while somebody keeps the directory's lock
+        self._every_user = every_user
+        self._folder = folder
+        self._file = -1  # of our socket
 
     @classmethod
-    def open(cls, directory: Path, every_user: bool = True) -> DirectoryEndpoint:
+    async def open(cls, directory: Path, every_user: bool = True) -> DirectoryEndpoint:
         """Make the directory if need be and bind `dynolog` in it. ModeOff with the reason if that fails.
 
+        Where somebody keeps the directory's lock it is not bound yet, which is `lost`.
         `every_user`: processes of others are to reach it, too, which `problem` then looks at.
         """
         _check_length(directory)
-        descriptor = _open_directory(directory)
+        found = cls(directory, await asyncio.to_thread(_open_directory, directory), every_user)
         try:
-            sock, inode = _bind(directory, descriptor)
+            await found._bind()
+        except OutOfReach:
+            return found
         except BaseException:
-            os.close(descriptor)
+            found._let_go()
             raise
-        return cls(sock, directory, descriptor, inode, every_user)
+        return found
 
     def is_client(self, address: object) -> bool:
         """A client's file directly in our directory, spelled as we spell it."""
@@ -153,78 +162,118 @@ class DirectoryEndpoint(Endpoint):
     def send(self, data: bytes, address: bytes | str, uid: int) -> None:
         """Send to a socket file that `uid` made."""
         name = str(address).rpartition("/")[2]
-        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
         try:
-            # Through the descriptor: a name could be swapped for another client's socket in between.
-            info = os.fstat(descriptor)
-            if not stat.S_ISSOCK(info.st_mode) or info.st_uid != uid:
-                raise PermissionError(f"{name} is not a socket of uid {uid}")
-            flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-            self.socket.sendto(data, flags, f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
+            descriptor = open_known(self._folder, name)
+        except NotImplementedError:
+            names.send(self.socket, self.directory / name, data, uid)
+        else:
+            deliver(self.socket, descriptor, data, uid)
 
-    def close(self) -> None:
-        """Remove our socket file if it is still ours."""
-        with contextlib.suppress(OSError):
-            info = os.stat(DAEMON_NAME, dir_fd=self._descriptor, follow_symlinks=False)
-            if _Inode.of(info) == self._inode:
-                os.unlink(DAEMON_NAME, dir_fd=self._descriptor)
-        super().close()
-        os.close(self._descriptor)
+    async def close(self) -> None:
+        """Remove our socket file if it is still ours, and that can be done."""
+        if self._file >= 0 and not self.out_of_reach:
+            own = os.fstat(self._file)
+            with contextlib.suppress(OutOfReach, OSError):
+                await self._asked(names.unbind(self.directory / DAEMON_NAME, (own.st_dev, own.st_ino)))
+        self._let_go()
 
-    def bind_anew(self) -> None:
+    async def bind_anew(self) -> None:
         """Where our file is gone: another socket with the same descriptor. ModeOff with the reason if that fails."""
-        fresh = DirectoryEndpoint.open(self.directory, self._every_user)
-        with fresh.socket:
-            os.dup2(fresh.socket.fileno(), self.socket.fileno(), inheritable=False)
-        os.dup2(fresh._descriptor, self._descriptor, inheritable=False)
-        os.close(fresh._descriptor)
-        self._inode = fresh._inode
+        fresh = await asyncio.to_thread(_open_directory, self.directory)
+        os.dup2(fresh, self._folder, inheritable=False)
+        os.close(fresh)
+        await self._bind()
+
+    def lost(self) -> bool:
+        """Whether clients that look for our socket file do not find it."""
+        return self._file < 0 or not self._found()
 
     def problem(self) -> str:
         """A sentence if our socket file was removed, replaced or cannot be reached."""
-        try:
-            info = os.stat(DAEMON_NAME, dir_fd=self._descriptor, follow_symlinks=False)
-        except OSError as error:
-            return f"{self.directory / DAEMON_NAME} is gone ({error.strerror}); it is made anew within a second or so"
-        if _Inode.of(info) == self._inode:
+        if self.out_of_reach:
+            return self.out_of_reach
+        path = self.directory / DAEMON_NAME
+        found = self._found() if self._file >= 0 else None
+        if found is None:
+            return f"{path} is gone; it is made anew within a second or so"
+        if found:
             return _closed_parent(self.directory) if self._every_user else ""
-        path = str(self.directory / DAEMON_NAME)
-        return f"{path} was taken over by {holder(path)}; stop it and restart profd"
+        return _taken_over(path, holder(str(path)))
 
-    def sweep(self) -> int:
+    async def sweep(self) -> int:
         """Remove socket files of clients that ended: libkineto leaves its own behind."""
-        removed = 0
-        with os.scandir(self._descriptor) as entries:
-            for number, entry in enumerate(entries):
-                if number >= _SWEEP_ENTRIES:
-                    break
-                if entry.name.startswith(CLIENT_PREFIX) and self._dead(entry.name):
-                    with contextlib.suppress(OSError):
-                        os.unlink(entry.name, dir_fd=self._descriptor)
-                        removed += 1
-        return removed
+        with contextlib.suppress(OutOfReach, OSError):
+            return await self._asked(names.sweep(self.directory, CLIENT_PREFIX, _SWEEP_AGE_SECONDS, _SWEEP_ENTRIES))
+        return 0
 
-    def _dead(self, name: str) -> bool:
-        """Nobody has the socket bound. A young file may be between its making and its binding."""
+    async def _bind(self) -> None:
+        path = self.directory / DAEMON_NAME
+        with _socket() as fresh:
+            try:
+                inode = await self._asked(names.bind(fresh, path, _MODE if os.geteuid() == 0 else 0))
+                file = self._own_file()
+            except names.Taken as taken:
+                if not taken.held:
+                    raise ModeOff(f"{path} is not a socket; remove it and restart profd") from None
+                raise ModeOff(f"the socket {path} is held by {await _holder(path)}") from None
+            except OSError as error:
+                raise ModeOff(f"the socket {path} cannot be made: {error.strerror}") from None
+            self._forget_file()
+            self._file = file
+            if names.inode_of(file) != inode:
+                raise ModeOff(_taken_over(path, await _holder(path)))
+            os.dup2(fresh.fileno(), self.socket.fileno(), inheritable=False)
+
+    def _own_file(self) -> int:
+        """Right behind the binding: nobody but root can have removed it."""
         try:
-            descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
-        except OSError:
-            return False
+            return open_known(self._folder, DAEMON_NAME)
+        except NotImplementedError:
+            return os.open(DAEMON_NAME, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+
+    def _found(self) -> bool | None:
+        """Whether our name means our socket file. None: it means nothing."""
+        own = os.fstat(self._file)
         try:
-            info = os.fstat(descriptor)
-            if not stat.S_ISSOCK(info.st_mode) or time.time() - info.st_mtime < _SWEEP_AGE_SECONDS:
-                return False
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as probe:
-                probe.connect(f"/proc/self/fd/{descriptor}")  # sends nothing
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
+            found = open_known(self._folder, DAEMON_NAME)
+        except (OSError, NotImplementedError):
+            return True if own.st_nlink else None
+        try:
+            return os.path.samestat(os.fstat(found), own)
         finally:
-            os.close(descriptor)
-        return False
+            os.close(found)
+
+    async def _asked(self, asking: Coroutine[None, None, Answer]) -> Answer:
+        """What came of it. OutOfReach where there is no answer, which `problem` says until there is one."""
+        try:
+            answer = await asking
+        except Unanswered as error:
+            if not self.out_of_reach:
+                self.out_of_reach = _out_of_reach(self.directory, await asyncio.to_thread(keeper, self.directory))
+                log.error("kineto: %s", self.out_of_reach)
+            raise OutOfReach(self.out_of_reach) from error
+        except NoAnswer as error:
+            raise OutOfReach(f"names in {self.directory} cannot be looked at: {error}") from error
+        except (names.Taken, OSError):
+            self._answers()
+            raise
+        self._answers()
+        return answer
+
+    def _answers(self) -> None:
+        if self.out_of_reach:
+            self.out_of_reach = ""
+            log.warning("kineto: names in %s are in reach again", self.directory)
+
+    def _let_go(self) -> None:
+        self._forget_file()
+        self.socket.close()
+        os.close(self._folder)
+
+    def _forget_file(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def _check_length(directory: Path) -> None:
@@ -242,15 +291,13 @@ def _open_directory(directory: Path) -> int:
     try:
         if not directory.is_dir():
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise ModeOff(f"the directory {directory} cannot be used: {error.strerror}") from None
     info = os.fstat(descriptor)
     if info.st_uid not in (0, os.geteuid()):
         os.close(descriptor)
         raise ModeOff(f"the directory {directory} belongs to uid {info.st_uid}, who could replace our socket")
-    if os.geteuid() == 0 and stat.S_IMODE(info.st_mode) != _MODE:
-        os.fchmod(descriptor, _MODE)
     return descriptor
 
 
@@ -265,36 +312,17 @@ def _closed_parent(directory: Path) -> str:
     return ""
 
 
-def _bind(directory: Path, descriptor: int) -> tuple[socket.socket, _Inode]:
-    path = str(directory / DAEMON_NAME)
-    _clear_stale(path, descriptor)
-    sock = _socket()
-    try:
-        sock.bind(path)
-        os.chmod(path, 0o666)  # noqa: S103 - clients of any uid send to it
-        return sock, _Inode.of(os.stat(DAEMON_NAME, dir_fd=descriptor, follow_symlinks=False))
-    except OSError as error:
-        sock.close()
-        raise ModeOff(f"the socket {path} cannot be made: {error.strerror}") from None
+def _taken_over(path: Path, by: str) -> str:
+    return f"{path} was taken over by {by}; stop it and restart profd"
 
 
-def _clear_stale(path: str, descriptor: int) -> None:
-    """Remove a socket file that nobody has bound; ModeOff if somebody does."""
-    try:
-        info = os.stat(DAEMON_NAME, dir_fd=descriptor, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(info.st_mode):
-        raise ModeOff(f"{path} is not a socket; remove it and restart profd")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            try:
-                os.unlink(DAEMON_NAME, dir_fd=descriptor)
-            except OSError as error:
-                raise ModeOff(f"the stale socket {path} cannot be removed: {error.strerror}") from None
-        except OSError as error:
-            raise ModeOff(f"the socket {path} cannot be probed: {error.strerror}") from None
-        else:
-            raise ModeOff(f"the socket {path} is held by {holder(path)}")
+async def _holder(path: Path) -> str:
+    return await asyncio.to_thread(holder, str(path))
+
+
+def _out_of_reach(directory: Path, whose: str) -> str:
+    return (
+        f"somebody keeps the lock of {directory} since {time.strftime('%H:%M')}{whose and f': {whose}'}. Processes "
+        "that have registered are served, others cannot register: end the processes of that user, or their file "
+        "system (/sys/fs/fuse/connections/*/abort)"
+    )

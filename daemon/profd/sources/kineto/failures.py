@@ -38,8 +38,10 @@ def capture_running(capture: str) -> Recording:
     return Recording(State.BUSY, Reason.CAPTURE_RUNNING, message)
 
 
-def unregistered(waited_seconds: float) -> Recording:
-    """It was going to ask, by all that can be seen from outside, and did not."""
+def unregistered(waited_seconds: float, out_of_reach: str) -> Recording:
+    """It was going to ask, by all that can be seen from outside, and did not. `out_of_reach`: why it cannot, if so."""
+    if out_of_reach:
+        return failed(Reason.TARGET_SILENT, f"the process has not registered: {out_of_reach}")
     return failed(
         Reason.TARGET_SILENT,
         f"the process has not registered within {waited_seconds:.0f} s: its stderr may say why (a program that "

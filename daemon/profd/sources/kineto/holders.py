@@ -1,7 +1,8 @@
-"""Who holds a Unix socket's name: asked only when we could not take it ourselves."""
+"""Who has a Unix socket's name, or keeps a directory's lock: asked only when we could not take it ourselves."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,19 @@ def holder(name: str) -> str:
             command = procfs.read(Path("/proc", pid, "comm"), 64) or b""
             return f"pid {pid} ({procfs.printable(command.strip(), 32)})"
     return "a process that we may not look into"
+
+
+def keeper(directory: Path) -> str:
+    """A phrase naming the process that has a file of this directory open, empty where none is seen.
+
+    Only of a file that somebody writes can the lock be kept for long, and whoever removes it keeps the directory's.
+    """
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        opened = procfs.links(f"/proc/{pid}/fd", procfs.DESCRIPTORS_LISTED)
+        if int(pid) != os.getpid() and any(target.startswith(f"{directory}/") for _, target in opened):
+            with contextlib.suppress(OSError):
+                return f"pid {pid} of uid {procfs.files_of(int(pid))} has a file open there"
+    return ""
 
 
 def _inode(name: str) -> int | None:

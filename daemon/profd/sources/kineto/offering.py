@@ -27,19 +27,21 @@ def offer(
     abstract: bool,
     directory: Path | None,
     off: str,
+    out_of_reach: str,
     expected: bool,
 ) -> Offer:
     """Answer `Source.offer`.
 
     `capture` is ours that runs in the process, if any. `idle_after_ns`: polls
     before it still speak of a capture of ours. `abstract` and `directory` are
-    the modes that are open, `off` why others are not. `expected`: a process
+    the modes that are open, `off` why others are not. `out_of_reach`: why
+    nobody can register in the directory now, if so. `expected`: a process
     that is going to ask would not have had to by now.
     """
     if capture:
         return Offer.recording(capture, process.id.pid)
     if known is None:
-        return _unregistered(process, abstract, directory, off, expected)
+        return _unregistered(process, abstract, directory, off, out_of_reach, expected)
     if process.stopped:
         return Offer(False, "the process is stopped (state T)", "continue it: kill -CONT", Reason.TARGET_SILENT)
     if known.silent(now_ns):
@@ -68,7 +70,9 @@ def offer(
     return Offer(True)
 
 
-def _unregistered(process: Process, abstract: bool, directory: Path | None, off: str, expected: bool) -> Offer:
+def _unregistered(
+    process: Process, abstract: bool, directory: Path | None, off: str, out_of_reach: str, expected: bool
+) -> Offer:
     if not abstract and directory is None:
         return Offer(False, f"kineto is off: {off or 'no mode is configured'}", "profctl doctor says more")
     if _ENABLE not in process.environ:
@@ -77,7 +81,7 @@ def _unregistered(process: Process, abstract: bool, directory: Path | None, off:
         return Offer(False, "it is not a PyTorch process", concerns=False)
     wanted = process.environ.get(_DIRECTORY)
     if wanted is not None:
-        return _other_directory(wanted, directory, off) or _silent_so_far(process, expected)
+        return _other_directory(wanted, directory, off) or _silent_so_far(process, expected, out_of_reach)
     if not abstract:
         fix = f"start it again with {_DIRECTORY}={directory}"
         return Offer(False, f"it looks for the abstract socket, which is off: {off}", fix)
@@ -107,11 +111,13 @@ def _other_directory(wanted: str, directory: Path | None, off: str) -> Offer | N
     return None
 
 
-def _silent_so_far(process: Process, expected: bool) -> Offer:
+def _silent_so_far(process: Process, expected: bool, out_of_reach: str = "") -> Offer:
     if process.framework != "torch" and not (expected and process.python):
         return Offer(False, f"{_ENABLE} is set, but torch is not imported yet", "wait until it imports torch")
     if expected and not process.stopped and os.geteuid() in (0, process.uid):
         return Offer(True, "it has not registered yet; a capture waits until it does")
+    if out_of_reach:
+        return Offer(False, f"it has not registered: {out_of_reach}", "profctl doctor says whether it still is so")
     return Offer(
         False,
         "it has not asked for a config yet",

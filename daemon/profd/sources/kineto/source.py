@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 TRACE_DIRECTORY: Final = "KINETO_ONDEMAND_TRACE_DIR"
 _HOUSEKEEPING_SECONDS: Final = 30.0
+_REACH_SECONDS: Final = 2.0
 _SPACE_BYTES: Final = 64 << 20
 _SPACE_BYTES_PER_SECOND: Final = 16 << 20
 _HISTORY: Final = 1024
@@ -92,7 +93,7 @@ class KinetoSource(Source):
     async def open(self) -> None:
         """Bind what can be bound and begin to answer."""
         self._opened_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        await asyncio.to_thread(self._bind)
+        await self._bind()
         self._polls.start(self._endpoints)
         await asyncio.to_thread(self._leftovers.load)
         self._take_again(await asyncio.to_thread(self._leftovers.asked))
@@ -109,7 +110,7 @@ class KinetoSource(Source):
         self._housekeeper = None
         await asyncio.to_thread(self._polls.stop)
         for endpoint in self._endpoints:
-            endpoint.close()
+            await endpoint.close()
         self._endpoints.clear()
 
     @property
@@ -118,12 +119,22 @@ class KinetoSource(Source):
         directories = (each.directory for each in self._endpoints if isinstance(each, DirectoryEndpoint))
         return next((directory / DAEMON_NAME for directory in directories), None)
 
+    def socket_lost(self) -> bool:
+        """Whether that file is gone, or not ours. Waits for nobody."""
+        return any(each.lost() for each in self._endpoints if isinstance(each, DirectoryEndpoint))
+
+    @property
+    def out_of_reach(self) -> str:
+        """A sentence while somebody keeps others from registering by a file."""
+        found = (each.out_of_reach for each in self._endpoints if isinstance(each, DirectoryEndpoint))
+        return next(filter(None, found), "")
+
     async def bind_anew(self) -> None:
         """The socket's file is gone: make it again. Raises Unavailable."""
         for endpoint in self._endpoints:
             if isinstance(endpoint, DirectoryEndpoint):
                 try:
-                    await asyncio.to_thread(endpoint.bind_anew)
+                    await endpoint.bind_anew()
                 except ModeOff as error:
                     raise Unavailable(str(error)) from error
                 self._polls.bound_anew(endpoint)
@@ -144,6 +155,7 @@ class KinetoSource(Source):
             abstract="abstract" in modes,
             directory=self._socket_dir if "directory" in modes else None,
             off="; ".join(self._off.values()),
+            out_of_reach=self.out_of_reach,
             expected=self._expected(process.id),
         )
 
@@ -237,20 +249,19 @@ class KinetoSource(Source):
             if session.stop.is_set():
                 return failures.cancelled()
             if waited >= _REGISTER_SECONDS and not self._expected(process):
-                return failures.unregistered(waited)
+                return failures.unregistered(waited, self.out_of_reach)
             await asyncio.sleep(_LOOK_SECONDS)
         return None
 
-    def _bind(self) -> None:
-        wanted: list[tuple[str, Callable[[], Endpoint]]] = []
+    async def _bind(self) -> None:
+        wanted: dict[str, Awaitable[Endpoint]] = {}
         if self._abstract:
-            wanted.append(("abstract", AbstractEndpoint.open))
+            wanted["abstract"] = asyncio.to_thread(AbstractEndpoint.open)
         if self._socket_dir is not None:
-            where = self._socket_dir
-            wanted.append(("directory", lambda: DirectoryEndpoint.open(where, self._every_user)))
-        for mode, opening in wanted:
+            wanted["directory"] = DirectoryEndpoint.open(self._socket_dir, self._every_user)
+        for mode, opening in wanted.items():
             try:
-                self._endpoints.append(opening())
+                self._endpoints.append(await opening)
             except ModeOff as error:
                 self._off[mode] = str(error)
                 log.warning("kineto: %s mode is off: %s", mode, error)
@@ -295,7 +306,15 @@ class KinetoSource(Source):
                 self._clear_leases()
             except Exception:  # the daemon lives for weeks; the next round tries again
                 log.exception("kineto: sweeping failed")
-            await asyncio.sleep(_HOUSEKEEPING_SECONDS)
+            await self._wait_to_sweep()
+
+    async def _wait_to_sweep(self) -> None:
+        """Until the next round; what is out of reach is looked at again and again meanwhile."""
+        until = self._clock() + int(_HOUSEKEEPING_SECONDS * planning.SECOND)
+        while self._clock() < until:
+            await asyncio.sleep(_REACH_SECONDS)
+            if self.out_of_reach:
+                await self._sweep_addresses()
 
     def _take_again(self, asked: Mapping[ProcessId, float]) -> None:
         """Leases of windows that a daemon before us has handed out: free when the process says that it is idle."""
@@ -319,14 +338,14 @@ class KinetoSource(Source):
         self._gave_up = {process: since for process, since in self._gave_up.items() if process in now}
 
     async def _sweep(self) -> None:
-        await asyncio.to_thread(self._sweep_addresses)
+        await asyncio.to_thread(self._polls.forget_ended)
+        await self._sweep_addresses()
         wanted = {recorder.name for _, recorder in list(self._recorders.values()) if recorder is not None}
         await self._leftovers.sweep(self._idle_since, wanted.__contains__)
 
-    def _sweep_addresses(self) -> None:
-        self._polls.forget_ended()
+    async def _sweep_addresses(self) -> None:
         for endpoint in self._endpoints:
-            endpoint.sweep()
+            await endpoint.sweep()
 
     def _idle_since(self, process: ProcessId, since: float) -> bool:
         """It said, well after `since` (Unix seconds), that it is not tracing."""

@@ -1,4 +1,7 @@
-"""Which system calls a process of an errand may make: files, its conversation, memory. Everything else is ENOSYS."""
+"""Which system calls a process of an errand may make: files, its conversation, memory. Everything else is ENOSYS.
+
+One for the names of sockets makes, binds and probes datagram sockets, too.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,25 @@ rt_sigaction 13 134  rt_sigprocmask 14 135  rt_sigreturn 15 139  restart_syscall
 exit 60 93  exit_group 231 94  getpid 39 172  getppid 110 173  gettid 186 178  getuid 102 174  geteuid 107 175
 getgid 104 176  getegid 108 177  clock_gettime 228 113  getrandom 318 278  uname 63 160
 """
+_NAMING: Final = """
+bind 49 200  connect 42 203  getsockname 51 204  getsockopt 55 209  chmod 90 -1  fchmodat 268 53  fchmod 91 52
+"""
+_SOCKET: Final = {"x86_64": 41, "aarch64": 198}
+_AF_UNIX, _SOCK_DGRAM, _SOCK_KIND = 1, 2, 0xF
 _IOCTL: Final = {"x86_64": 16, "aarch64": 29}
 _FICLONE: Final = 0x40049409
 _COLUMNS: Final = {"x86_64": 1, "aarch64": 2}
 
 
-def program() -> bytes:
+def program(*, naming: bool = False) -> bytes:
     """The filter for this machine as classic BPF; nothing where its calls are not known."""
     machine = os.uname().machine
     column = _COLUMNS.get(machine)
     if column is None:
         return b""
-    words = _TABLE.split()
+    words = (_TABLE + _NAMING if naming else _TABLE).split()
     numbers = [int(words[at + column]) for at in range(0, len(words), 3)]
     cloning = bpf.rule(_IOCTL[machine], (bpf.ALLOW, bpf.Test(1, (_FICLONE,))))
-    return bpf.program(machine, [number for number in numbers if number >= 0], [cloning], unknown=bpf.ENOSYS)
+    datagrams = (bpf.ALLOW, bpf.Test(0, (_AF_UNIX,)), bpf.Test(1, (_SOCK_DGRAM,), mask=_SOCK_KIND))
+    rules = [cloning, bpf.rule(_SOCKET[machine], datagrams)] if naming else [cloning]
+    return bpf.program(machine, [number for number in numbers if number >= 0], rules, unknown=bpf.ENOSYS)

@@ -21,6 +21,10 @@ class NoAnswer(Exception):
     """What lies there did not answer in time, or nobody could be sent; str() is a sentence."""
 
 
+class Unanswered(NoAnswer):
+    """It did not answer in time."""
+
+
 class Child:
     """Holds nothing of a target: what it has open is the process's, and goes when that can end."""
 
@@ -40,15 +44,18 @@ class Child:
         """It answers nothing more."""
         return self.over_since > 0
 
-    def ask(self, question: list[Any], seconds: float) -> Any:
-        """What it answers, within so long; blocks. Raises NoAnswer, after which it is of no use, and OSError."""
+    def ask(self, question: list[Any], seconds: float, fd: int = -1) -> Any:
+        """What it answers, within so long; blocks. Raises NoAnswer, after which it is of no use, and OSError.
+
+        A descriptor that goes with the question stays the caller's.
+        """
         try:
             self._conversation.settimeout(seconds)
-            self._conversation.send(words.packed(question))
+            self._send(question, fd)
             return _understood(self._waited())
         except (TimeoutError, BrokenPipeError, ConnectionResetError, ValueError) as error:
             self.end(kill=True)
-            raise NoAnswer(_silence(error)) from error
+            raise _silence(error) from error
 
     def _waited(self) -> bytes:
         for _ in range(_RUNNING):
@@ -66,13 +73,16 @@ class Child:
             raise NoAnswer("the process that looked at the files of its user was given up; ask again")
         try:
             self._conversation.setblocking(False)
-            if fd < 0:
-                self._conversation.send(words.packed(question))
-            else:
-                socket.send_fds(self._conversation, [words.packed(question)], [fd])
+            self._send(question, fd)
         except (OSError, ValueError) as error:
             self.end(kill=True)
-            raise NoAnswer(_silence(error)) from error
+            raise _silence(error) from error
+
+    def _send(self, question: list[Any], fd: int) -> None:
+        if fd < 0:
+            self._conversation.send(words.packed(question))
+        else:
+            socket.send_fds(self._conversation, [words.packed(question)], [fd])
 
     async def hear(self, seconds: float) -> list[Any]:
         """What it says next. NoAnswer, after which it is of no use."""
@@ -82,7 +92,7 @@ class Child:
             return words.unpacked(raw)
         except (OSError, ValueError) as error:  # TimeoutError is one
             self.end(kill=True)
-            raise NoAnswer(_silence(error)) from error
+            raise _silence(error) from error
         except asyncio.CancelledError:
             self.end(kill=True)  # its answer would be taken for that of the next question
             raise
@@ -125,7 +135,7 @@ def _understood(raw: bytes) -> Any:
     return answer[1]
 
 
-def _silence(error: Exception) -> str:
+def _silence(error: Exception) -> NoAnswer:
     if isinstance(error, TimeoutError):
-        return "the file system that it lies on does not answer"
-    return f"the process that looked at it has ended ({error})"
+        return Unanswered("the file system that it lies on does not answer")
+    return NoAnswer(f"the process that looked at it has ended ({error})")

@@ -23,6 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from profd import limits
 from profd.fairness.rare_line import RareLine
 from profd.kernel.rights import received_descriptors
 from profd.limits import (
@@ -36,9 +37,10 @@ from profd.limits import (
     PROC_WAIT_SECONDS,
 )
 from profd.targets.errands import words
-from profd.targets.errands.child import Child, NoAnswer
+from profd.targets.errands.child import Child, NoAnswer, Unanswered
 from profd.targets.guarded import Patience
 
+NAMES: Final = -2  # on whose account names of sockets are looked at: nobody's but the daemon's
 NUMBERS: Final = itertools.count(1)  # of what a process holds: a directory, or the memory that it is asked about
 
 log = logging.getLogger(__name__)
@@ -103,13 +105,20 @@ class Errands:
         child = self._taken(uid)
         began = time.monotonic()
         try:
-            found = child.ask(list(question), seconds)
+            return self._put(child, list(question), seconds)
         except NoAnswer:
             self._patience.waited(pid, uid, time.monotonic() - began)
             raise
+
+    def ask(self, uid: int, seconds: float, *question: Any, fd: int = -1) -> Any:
+        """One question, to a process that is kept for the next one; blocks. As `asked` otherwise."""
+        return self._put(self._taken(uid), list(question), seconds, fd)
+
+    def _put(self, child: Child, question: list[Any], seconds: float, fd: int = -1) -> Any:
+        try:
+            return child.ask(question, seconds, fd)
         finally:
             self._given_back(child)
-        return found
 
     async def holder(self, uid: int, number: int) -> Child:
         """A process for one more directory of this user's files, of this number. NoAnswer where there can be none."""
@@ -123,6 +132,26 @@ class Errands:
     async def aside(self, what: Callable[..., Value], *arguments: Any) -> Value:
         """Call what may wait for a disk of the daemon's own, where nothing of others is waited for."""
         return await asyncio.get_running_loop().run_in_executor(self._starter, what, *arguments)
+
+    async def asked(self, uid: int, *question: Any, fd: int = -1, seconds: float | None = None) -> Any:
+        """One question, to a process that has none after it. Raises NoAnswer, and OSError as the kernel says it.
+
+        `fd`: goes with it, and stays the caller's. `seconds`: ERRAND_SECONDS, unless they are given.
+        """
+        number = next(NUMBERS)
+        child = await self.holder(uid, number)
+        try:
+            async with child.lock:
+                await child.say(list(question), fd)
+                said = await child.hear(limits.ERRAND_SECONDS if seconds is None else seconds)
+        finally:
+            self.let_go(child, number)
+        if said[0] == words.FAILED:
+            raise OSError(int(said[1]), str(said[2]))
+        if said[0] != words.ANSWER:
+            child.end(kill=True)
+            raise NoAnswer(f"it said {said[0]!r}")
+        return said[1]
 
     def let_go(self, child: Child, number: int) -> None:
         """A directory of it is not wanted any more, or it does not answer. Waits for nothing; safe to repeat."""
@@ -183,7 +212,7 @@ class Errands:
             del self._holding[child.uid]
         if child not in self._over:
             self._over.append(child)
-            if child.given_up:
+            if child.given_up and child.uid != NAMES:  # who asks for these tells it
                 _unanswered.tell(child.uid)
 
     def _sweep(self) -> None:
@@ -200,6 +229,8 @@ class Errands:
     def _made(self, uid: int) -> Child:
         """A new process, unless too many of this user's wait for ever, or all of them are too many."""
         stuck = sum(child.uid == uid and _stuck(child) for child in self._over)
+        if uid == NAMES and any(child.uid == uid and child.given_up for child in self._over):
+            raise Unanswered("one that was given up waits there")
         if stuck >= ERRANDS_STUCK_PER_UID_MAX:
             raise NoAnswer(
                 f"{stuck} looks at files of uid {uid} wait for a file system that does not answer, and nothing more of "
@@ -211,7 +242,7 @@ class Errands:
             raise NoAnswer("too many looks at files of processes are under way or wait for file systems that are dead")
         ours, theirs = words.pair()
         try:
-            pid, pidfd = self._forked(theirs)
+            pid, pidfd = self._forked(theirs, words.FOR_NAMES if uid == NAMES else words.FOR_FILES)
         except BaseException:
             ours.close()
             raise
@@ -219,12 +250,12 @@ class Errands:
             theirs.close()
         return Child(ours, pid, pidfd, uid)
 
-    def _forked(self, theirs: socket.socket) -> tuple[int, int]:
+    def _forked(self, theirs: socket.socket, what_for: bytes) -> tuple[int, int]:
         """(pid, pidfd) of a process with this end of a conversation."""
         for again in (True, False):
             link = self._running()
             try:
-                socket.send_fds(link, [b"+"], [theirs.fileno()])
+                socket.send_fds(link, [what_for], [theirs.fileno()])
                 said, ancillary, _, _ = link.recvmsg(16, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
                 fds = received_descriptors(ancillary)
                 if fds:

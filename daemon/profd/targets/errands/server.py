@@ -1,9 +1,9 @@
 """Makes the processes of errands, each by a fork of this one, which is small and has one thread.
 
 Run as `python -P -m profd.targets.errands.server FD` by `office.Errands`: executed afresh, it has nothing of the
-daemon's memory, and of its descriptors one end of a socket. A message on that brings an end of a conversation; the
-answer is the number and the pidfd of the process that serves it. Never touches a file of a target itself, so it ends
-with its daemon whatever its children wait for, and they with it.
+daemon's memory, and of its descriptors one end of a socket. A message on that says what for (`words.FOR_FILES`,
+`FOR_NAMES`) and brings an end of a conversation; the answer is the number and the pidfd of the process that serves it.
+Never touches a file of a target itself, so it ends with its daemon whatever its children wait for, and they with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 from typing import Final
 
 from profd.kernel.rights import received_descriptors
-from profd.targets.errands import calls, work
+from profd.targets.errands import calls, words, work
 
 # Of the daemon's rights those that opening, reading and removing the files of others takes:
 # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_SYS_PTRACE
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     """Give up what errands do not need, then make processes until the daemon closes the socket."""
     asked = socket.socket(fileno=int(argv[1]))
     _confine()
-    steps = calls.program()
+    steps = {words.FOR_FILES: calls.program(), words.FOR_NAMES: calls.program(naming=True)}
     own = os.getpid()
     gc.collect()
     gc.freeze()  # what is shared with the children stays so
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
             asked.send(f"-{error.errno}".encode())
         else:
             if not pid:
-                _serve(own, asked, fds[0], steps)
+                _serve(own, asked, fds[0], steps[data])
             _tell(asked, pid)
         for fd in fds:
             os.close(fd)

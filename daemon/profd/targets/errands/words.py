@@ -18,7 +18,12 @@ FAILED: Final = "failed"  # an OSError: number, text
 HOLD: Final = "hold"  # asks itself, in the middle of a copy: store.space.Claim.hold
 CLOSE: Final = "close"  # a question without an answer: a directory
 WROTE: Final = "wrote"  # tells: Claim.wrote
-WITH_DESCRIPTOR: Final = ("allocate", "free")  # questions about a descriptor that comes with them
+HELD: Final = "held"  # instead of what was asked for: the name is that of a bound socket
+NO_SOCKET: Final = "no socket"  # the same, of something else
+FOR_FILES: Final = b"f"  # said to what makes the processes: what this one is for
+FOR_NAMES: Final = b"n"
+
+WITH_DESCRIPTOR: Final = ("allocate", "free", "bind", "send")  # questions about a descriptor that comes with them
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

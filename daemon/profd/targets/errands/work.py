@@ -1,4 +1,4 @@
-"""The errands themselves, in their own process: a closed table of what is done with files and memory of targets.
+"""The errands themselves, in their own process: a closed table of what is done with files, memory and names.
 
 Any of these may wait for ever, for a file system that does not answer. Nobody here has to mind: who asked waits for so
 long and no longer, and gives this process up.
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from profd.errors import Exhausted
 from profd.kernel.rights import received_descriptors
-from profd.targets.errands import words
+from profd.targets.errands import sockets, words
 from profd.targets.pickup import Inode, Refused, Taken, TargetDirectory
 
 _PATH_COMPONENTS: Final = 64
@@ -66,6 +66,10 @@ class Work:
             "exists": exists,
             "allocate": allocate,
             "free": free,
+            "bind": sockets.bind,
+            "send": sockets.send,
+            "unbind": sockets.unbind,
+            "sweep": sockets.sweep,
         }
 
     def answer(self, question: list[Any]) -> list[Any]:

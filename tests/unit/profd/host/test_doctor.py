@@ -82,6 +82,13 @@ def test_a_socket_directory_that_others_list(examiner: Examiner) -> None:
     assert found(rooted)["socket directory"].fix.startswith(f"chmod 733 {folder}")
 
 
+def test_kineto_directory_whose_lock_somebody_keeps(examiner: Examiner) -> None:
+    kept = replace(examiner, out_of_reach=lambda: "somebody keeps it: pid 7 of uid 8")
+    finding = found(kept)["kineto sockets"]
+    assert (finding.verdict, finding.detail) == ("problem", "somebody keeps it: pid 7 of uid 8")
+    assert finding.fix
+
+
 def test_kineto_directory(examiner: Examiner) -> None:
     path = examiner.config.kineto_socket_dir
     assert found(examiner)["kineto sockets"].verdict == "warning"

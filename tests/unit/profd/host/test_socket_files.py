@@ -47,3 +47,16 @@ async def test_one_that_cannot_be_made_keeps_nobody_from_looking_at_the_others(
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.why == str(error)  # type: ignore[attr-defined]  # of `extra`
     assert bool(record.exc_info) == isinstance(error, RuntimeError)
+
+
+async def test_one_that_says_itself_whether_it_is_gone_is_not_looked_for(tmp_path: Path) -> None:
+    gone = [True, False, True]
+
+    async def make() -> None:
+        pass
+
+    files = SocketFiles()
+    files.add("there", tmp_path / "nothing", make, gone.pop)
+    for made in (1, 1, 2):
+        await files.look()
+        assert files.remade["there"] == made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import contextlib
 import os
 import socket
@@ -71,9 +72,9 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def endpoint(folder: Path) -> Iterator[DirectoryEndpoint]:
-    endpoint = DirectoryEndpoint.open(folder)
+    endpoint = asyncio.run(DirectoryEndpoint.open(folder))
     yield endpoint
-    endpoint.close()
+    asyncio.run(endpoint.close())
 
 
 @contextmanager
@@ -131,7 +132,7 @@ def test_every_datagram_is_what_python_would_have_read(endpoint, folder) -> None
                     client.bind(name)  # the empty one: the kernel finds one
                 for data in (b"", b"abc", b"z" * 100, b"z" * 101, b"z" * 102):
                     same_as_python(client, receiver.socket, data)
-    abstract.close()
+    asyncio.run(abstract.close())
 
 
 def same_as_python(client: socket.socket, receiver: socket.socket, data: bytes) -> None:
@@ -222,7 +223,7 @@ def test_a_descriptor_that_becomes_another_socket(endpoint, folder) -> None:
         client.send(b"before")
         assert drain.take(1)[0][1] == b"before"
         os.unlink(folder / wire.DAEMON_NAME)
-        endpoint.bind_anew()
+        asyncio.run(endpoint.bind_anew())
         drain.changed()
         client.send(b"after")
         assert drain.take(1)[0][1] == b"after"

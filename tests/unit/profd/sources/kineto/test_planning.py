@@ -99,6 +99,7 @@ def ask(process: Process = PROCESS, known: Registered | None = KNOWN, **changed)
         "abstract": True,
         "directory": Path("/run/profd/kineto"),
         "off": "",
+        "out_of_reach": "",
         "expected": False,
     }
     return offer(process, known, **{**usual, **changed})

@@ -15,20 +15,23 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from profd import limits
+from profd.kernel import opening
 from profd.sources.kineto import wire
 from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, ModeOff
 from profd.sources.kineto.registry import HandOut, Pending, Registered
 from profd.sources.kineto.socket_thread import SocketThread
+from profd.targets.errands import names
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 
 from tests.support.kineto_client import KinetoClient
+from tests.support.locked_inode import locked_names, why_not
 from tests.support.waiting import eventually
 
 PATIENCE = 60.0
@@ -42,10 +45,10 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def endpoint(folder: Path) -> Iterator[DirectoryEndpoint]:
-    endpoint = DirectoryEndpoint.open(folder)
+async def endpoint(folder: Path) -> AsyncIterator[DirectoryEndpoint]:
+    endpoint = await DirectoryEndpoint.open(folder)
     yield endpoint
-    endpoint.close()
+    await endpoint.close()
 
 
 @pytest.fixture
@@ -185,6 +188,42 @@ async def test_reply_never_goes_to_a_swapped_address(polls, client, folder) -> N
     victim.close()
 
 
+@pytest.fixture
+def old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 5.12: it does not know RESOLVE_CACHED."""
+    monkeypatch.setattr(opening, "_RESOLVE_CACHED", 1 << 40)
+    monkeypatch.setattr(names, "NAMES_SEND_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("old_kernel")
+async def test_an_old_kernel_sends_by_an_errand(polls, client, folder, endpoint) -> None:
+    assert await client.ask() == ""
+    assert not endpoint.lost()
+    victim = KinetoClient(folder)
+    os.rename(client.path, client.path + "-moved")
+    os.symlink(victim.path, client.path)
+    client.poll()
+    await dropped(polls, "forged_address")
+    assert victim.read() is None
+    victim.close()
+    os.unlink(folder / wire.DAEMON_NAME)
+    assert endpoint.lost()
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.usefixtures("old_kernel")
+async def test_an_old_kernel_waits_for_nobody_who_keeps_the_lock(polls, client, folder, tmp_path) -> None:
+    assert await client.ask() == ""
+    with KinetoClient(folder) as nameless:
+        os.unlink(nameless.path)
+        with locked_names(folder, tmp_path / "mount", 61301):
+            nameless.poll()  # whoever looks for its name waits
+            await dropped(polls, "unreachable")
+            client.poll()
+            await dropped(polls, "unreachable", times=2)
+    assert await client.ask() == ""
+
+
 async def test_client_that_does_not_read(polls, client) -> None:
     for _ in range(limits.KINETO_POLLS_PER_SECOND_MAX - 10):
         client.socket.setblocking(True)
@@ -228,71 +267,71 @@ async def test_what_one_process_says_too_often_is_not_looked_at(polls, client) -
     assert counts["dropped.flood"] + counts["dropped.short"] == sent
 
 
-def test_name_held_by_another_daemon_is_said(folder, endpoint) -> None:
+async def test_name_held_by_another_daemon_is_said(folder, endpoint) -> None:
     with pytest.raises(ModeOff, match=rf"held by pid {os.getpid()} \("):
-        DirectoryEndpoint.open(folder)
+        await DirectoryEndpoint.open(folder)
     name = b"\0profd-test-" + uuid.uuid4().hex.encode() + b"\0"
     first = AbstractEndpoint.open(name)
     with pytest.raises(ModeOff, match=rf"held by pid {os.getpid()} \("):
         AbstractEndpoint.open(name)
-    first.close()
-    AbstractEndpoint.open(name).close()
+    await first.close()
+    await AbstractEndpoint.open(name).close()
 
 
-def test_stale_socket_of_a_dead_daemon_is_replaced(folder) -> None:
+async def test_stale_socket_of_a_dead_daemon_is_replaced(folder) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
         dead.bind(str(folder / wire.DAEMON_NAME))
-    endpoint = DirectoryEndpoint.open(folder)
+    endpoint = await DirectoryEndpoint.open(folder)
     assert endpoint.problem() == ""
-    endpoint.close()
+    await endpoint.close()
     assert not (folder / wire.DAEMON_NAME).exists()
 
 
-def test_what_is_no_socket_is_left_alone(folder) -> None:
+async def test_what_is_no_socket_is_left_alone(folder) -> None:
     (folder / wire.DAEMON_NAME).write_text("mine")
     with pytest.raises(ModeOff, match="not a socket"):
-        DirectoryEndpoint.open(folder)
+        await DirectoryEndpoint.open(folder)
     assert (folder / wire.DAEMON_NAME).read_text() == "mine"
 
 
-def test_directories_that_cannot_serve(folder, tmp_path) -> None:
+async def test_directories_that_cannot_serve(folder, tmp_path) -> None:
     with pytest.raises(ModeOff, match="too long"):
-        DirectoryEndpoint.open(folder / ("x" * 60))
+        await DirectoryEndpoint.open(folder / ("x" * 60))
     (folder / "link").symlink_to(tmp_path)
     with pytest.raises(ModeOff, match="cannot be used"):
-        DirectoryEndpoint.open(folder / "link")
+        await DirectoryEndpoint.open(folder / "link")
 
 
-def test_address_taken_over_is_noticed_and_not_removed(folder) -> None:
-    endpoint = DirectoryEndpoint.open(folder)
+async def test_address_taken_over_is_noticed_and_not_removed(folder) -> None:
+    endpoint = await DirectoryEndpoint.open(folder)
     os.unlink(folder / wire.DAEMON_NAME)
     assert "gone" in endpoint.problem()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(str(folder / wire.DAEMON_NAME))
         assert f"taken over by pid {os.getpid()}" in endpoint.problem()
-        endpoint.close()
+        await endpoint.close()
         assert (folder / wire.DAEMON_NAME).exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
-def test_closed_parent_is_said(folder) -> None:
+async def test_closed_parent_is_said(folder) -> None:
     (folder / "p").mkdir(mode=0o700)
-    own = DirectoryEndpoint.open(folder / "p" / "own", every_user=False)
+    own = await DirectoryEndpoint.open(folder / "p" / "own", every_user=False)
     assert own.problem() == ""
-    own.close()
-    endpoint = DirectoryEndpoint.open(folder / "p" / "k")
+    await own.close()
+    endpoint = await DirectoryEndpoint.open(folder / "p" / "k")
     assert endpoint.problem().endswith(f"chmod o+x {folder / 'p'}")
     (folder / "p").chmod(0o711)
     folder.chmod(0o711)
     assert endpoint.problem() == ""
-    endpoint.close()
+    await endpoint.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
-def test_everybody_makes_names_and_nobody_lists_them(folder) -> None:
+async def test_everybody_makes_names_and_nobody_lists_them(folder) -> None:
     """Who lists a directory into memory of a file system of their own keeps its lock."""
     folder.chmod(0o1777)  # as it was made by an earlier one
-    endpoint = DirectoryEndpoint.open(folder)
+    endpoint = await DirectoryEndpoint.open(folder)
     other: dict[str, Any] = {"user": 4242, "group": 4242, "extra_groups": [], "cwd": "/"}
     does = f"""
 import os, socket
@@ -307,10 +346,10 @@ except PermissionError:
     said = subprocess.check_output(["/usr/bin/python3", "-I", "-c", does], text=True, **other)
     assert said == "not listed\n"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1733
-    endpoint.close()
+    await endpoint.close()
 
 
-def test_sweep_removes_dead_clients_only(folder, endpoint) -> None:
+async def test_sweep_removes_dead_clients_only(folder, endpoint) -> None:
     hour_ago = time.time() - 3600
     dead, young, alive = (KinetoClient(folder) for _ in range(3))
     plain = folder / f"{wire.CLIENT_PREFIX}file"
@@ -319,7 +358,7 @@ def test_sweep_removes_dead_clients_only(folder, endpoint) -> None:
         os.utime(path, (hour_ago, hour_ago))
     dead.close()
     young.close()
-    assert endpoint.sweep() == 1
+    assert await endpoint.sweep() == 1
     assert sorted(os.listdir(folder)) == sorted(
         [wire.DAEMON_NAME, plain.name, Path(young.path).name, Path(alive.path).name]
     )
@@ -353,7 +392,7 @@ async def test_abstract_client(folder) -> None:
         by_file.sendto(wire.poll(3, 0, ()), endpoint.socket.getsockname())
         await dropped(thread, "address")
     thread.stop()
-    endpoint.close()
+    await endpoint.close()
 
 
 async def test_ended_processes_are_forgotten(polls, client, folder, monkeypatch) -> None:

@@ -1,0 +1,73 @@
+"""Sockets' names in a directory where everybody makes names, as the daemon asks for what is done with them.
+
+All but `send` raise NoAnswer where somebody keeps the directory's lock, and OSError as the kernel says it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+from profd.limits import NAMES_SECONDS, NAMES_SEND_SECONDS
+from profd.targets.errands import words
+from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.office import NAMES, Errands, errands
+
+Inode = tuple[int, int]
+
+
+def inode_of(descriptor: int) -> Inode:
+    """Of an open file."""
+    info = os.fstat(descriptor)
+    return info.st_dev, info.st_ino
+
+
+class Taken(Exception):
+    """The name is not to be had: `held` by a socket of somebody's, or else by what is no socket."""
+
+    def __init__(self, held: bool) -> None:
+        super().__init__()
+        self.held = held
+
+
+async def bind(sock: socket.socket, path: Path, folder_mode: int = 0, office: Errands = errands) -> Inode:
+    """Bind a datagram socket for everybody; raises Taken, too. `folder_mode`: what its directory is given, if not 0.
+
+    One that is given up may bind the socket later, so it is of no use then.
+    """
+    where = (os.fsencode(path.parent), os.fsencode(path.name))
+    said = await office.asked(NAMES, "bind", *where, folder_mode, fd=sock.fileno(), seconds=NAMES_SECONDS)
+    if said in (words.HELD, words.NO_SOCKET):
+        raise Taken(held=said == words.HELD)
+    try:
+        found: Inode = msgspec.convert(said, Inode)
+    except msgspec.ValidationError as error:
+        raise NoAnswer(str(error)) from error
+    return found
+
+
+def send(sock: socket.socket, path: Path, data: bytes, uid: int, office: Errands = errands) -> None:
+    """Send a datagram to a socket file that is this user's; blocks for a moment.
+
+    Where names that the kernel knows cannot be found otherwise. OSError as the kernel says it, TimeoutError if it says
+    nothing.
+    """
+    try:
+        office.ask(NAMES, NAMES_SEND_SECONDS, "send", os.fsencode(path), data, uid, fd=sock.fileno())
+    except NoAnswer as error:
+        raise TimeoutError(errno.ETIMEDOUT, str(error), str(path)) from error
+
+
+async def unbind(path: Path, inode: Inode, office: Errands = errands) -> None:
+    """Remove a name if it still means this file."""
+    await office.asked(NAMES, "unbind", os.fsencode(path.parent), os.fsencode(path.name), *inode, seconds=NAMES_SECONDS)
+
+
+async def sweep(directory: Path, prefix: str, age_seconds: float, entries: int, office: Errands = errands) -> int:
+    """Remove sockets that nobody has: how many."""
+    asked = (os.fsencode(directory), prefix.encode(), age_seconds, entries)
+    return int(await office.asked(NAMES, "sweep", *asked, seconds=NAMES_SECONDS))

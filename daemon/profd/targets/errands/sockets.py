@@ -1,0 +1,136 @@
+"""Sockets' names in a directory where everybody makes names, from within a process of the errands.
+
+Whoever makes, removes, lists or looks for a name takes the directory's lock, and waits in state D for who keeps it: a
+user may, by removing a file of theirs whose own lock a write from memory that never comes keeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import time
+from typing import Any, Final
+
+from profd.targets.errands import words
+
+_MODE: Final = 0o666  # clients of any uid send to it
+
+
+def bind(fd: int, folder: bytes, name: bytes, folder_mode: int) -> list[Any]:
+    """Bind a datagram socket to a name in a folder, in place of a socket that nobody has.
+
+    (device, inode) of its file; a sentence's end where the name is not to be had: `words.HELD`, `words.NO_SOCKET`.
+    `folder_mode`: what the folder is given first, 0: as it is.
+    """
+    if folder_mode:
+        _give_mode(folder, folder_mode)
+    path = os.path.join(folder, name)
+    why = _cleared(path)
+    if why:
+        return [words.ANSWER, why]
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, fileno=fd)
+    try:
+        ours.bind(path)
+    finally:
+        ours.detach()
+    os.chmod(path, _MODE)
+    info = os.lstat(path)
+    return [words.ANSWER, [info.st_dev, info.st_ino]]
+
+
+def send(fd: int, path: bytes, data: bytes, uid: int) -> list[Any]:
+    """Send a datagram from a socket to the socket file of this user."""
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, fileno=fd)
+    try:
+        deliver(ours, os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC), data, uid)
+    finally:
+        ours.detach()
+    return [words.ANSWER, None]
+
+
+def deliver(ours: socket.socket, descriptor: int, data: bytes, uid: int) -> None:
+    """Send to an opened socket file, which is closed; without waiting. PermissionError if it is not this user's."""
+    try:
+        # Through the descriptor: a name could be swapped for another client's socket in between.
+        info = os.fstat(descriptor)
+        if not stat.S_ISSOCK(info.st_mode) or info.st_uid != uid:
+            raise PermissionError(errno.EPERM, f"it is not a socket of uid {uid}")
+        ours.sendto(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL, f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def unbind(folder: bytes, name: bytes, device: int, inode: int) -> list[Any]:
+    """Remove a name if it still means this file. Whether it did."""
+    path = os.path.join(folder, name)
+    with contextlib.suppress(FileNotFoundError):
+        info = os.lstat(path)
+        if (info.st_dev, info.st_ino) == (device, inode):
+            os.unlink(path)
+            return [words.ANSWER, True]
+    return [words.ANSWER, False]
+
+
+def sweep(folder: bytes, prefix: bytes, age_seconds: float, entries: int) -> list[Any]:
+    """Remove sockets that nobody has, of such names, which are older; how many. Looks at so many entries."""
+    removed = 0
+    with os.scandir(folder) as found:
+        for number, entry in enumerate(found):
+            if number >= entries:
+                break
+            if entry.name.startswith(prefix) and _is_dead(entry.path, age_seconds):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+                    removed += 1
+    return [words.ANSWER, removed]
+
+
+def _give_mode(folder: bytes, mode: int) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _cleared(path: bytes) -> str:
+    """Nothing, once no name is there; else why it is left alone."""
+    try:
+        info = os.lstat(path)
+    except FileNotFoundError:
+        return ""
+    if not stat.S_ISSOCK(info.st_mode):
+        return words.NO_SOCKET
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            return ""
+    return words.HELD
+
+
+def _is_dead(path: bytes, age_seconds: float) -> bool:
+    """Nobody has the socket bound. A young file may be between its making and its binding."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISSOCK(info.st_mode) or time.time() - info.st_mtime < age_seconds:
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as probe:
+            probe.connect(f"/proc/self/fd/{descriptor}")  # sends nothing
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
