@@ -93,6 +93,7 @@ CONTROL_CONNECTIONS_PER_UID_MAX: Final = 128
 CONTROL_CONNECTIONS_RESERVED: Final = 256  # for root
 CONTROL_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user: each has its process looked at
 CONTROL_CONNECTIONS_BURST: Final = 200
+RECEPTION_WAITING_MAX: Final = 256  # connections that are accepted, and the event loop has not looked at
 LISTEN_BACKLOG: Final = 65_535  # connections that nobody has accepted yet; the kernel cuts it to net.core.somaxconn
 
 # The daemon's log
@@ -278,6 +279,8 @@ AGENTS_RESERVED: Final = 1024  # beside, for root's and those of who runs the da
 AGENT_TRY_AGAIN_SECONDS: Final = 30.0  # the longest that an agent waits between two attempts
 AGENT_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user
 AGENT_CONNECTIONS_BURST: Final = 2 * AGENTS_PER_UID_MAX  # so that all come back at once to a daemon that was restarted
+CARRIED_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user, before Linux 6.16: as often as they may have a token
+CARRIED_CONNECTIONS_BURST: Final = 200
 AGENT_LINES_BURST: Final = 10  # of the log at once, about agents of one user that were cut off
 PORTERS_MAX: Final = 64  # users with a porter of their own; those after them share one
 PORTERS_STUCK_MAX: Final = 3  # of one user, killed and still there: then no further one until one of them has ended
