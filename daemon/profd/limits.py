@@ -343,6 +343,9 @@ SAMPLERS_LEFT_MAX: Final = 4  # of a user, wardens too, killed and not gone: eac
 
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
 OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; one of OBSERVER_BUILDS_AT_ONCE
+OBSERVER_BUILD_CPU_SECONDS: Final = 240.0  # of all of a build's processes: 15 with gcc and no CUDA
+OBSERVER_STALLED_SECONDS: Final = 60.0  # a build that gets less CPU time than the next number meanwhile is ended
+OBSERVER_STALLED_CPU_SECONDS: Final = 0.05  # at nice 19 beside ten busy processes of a core it gets 0.08 a minute
 OBSERVER_QUIET_SECONDS: Final = 3600.0  # without builds for a user whose build took longer
 OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
 OBSERVER_BUILDS_MAX: Final = 1024  # that are remembered, and processes that want one
