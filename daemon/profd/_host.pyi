@@ -126,6 +126,72 @@ class Door:
     def counts(self) -> dict[str, int]:
         """Connections `open`, and since the beginning `refused`, `throttled`, `foreign`; `refused_uid` was the last."""
 
+class PorterWords:
+    """What the daemon says to a porter, in any thread (native/host/porter_words.h)."""
+
+    def __init__(self, control: int) -> None:
+        """`control`: our end of its conversation, which the caller closes, after `end`."""
+
+    def hand(self, word: str, *fds: int) -> None:
+        """Say a word with at most two descriptors, whose copies here are then closed.
+
+        Raises OSError: they are still the caller's.
+        """
+
+    def say(self, word: str) -> None:
+        """Raises OSError."""
+
+    def end(self) -> None:
+        """Nothing more is said."""
+
+class Dropper:
+    """Has descriptors closed by a porter: by another one when that is given up."""
+
+    def use(self, words: PorterWords) -> None:
+        """By this one from now on."""
+
+class Reception:
+    """A thread that accepts connections, and closes those of who connects too often (native/host/reception.h)."""
+
+    def __init__(
+        self,
+        *,
+        per_second: float,
+        burst: float,
+        waiting: int,
+        users: int,
+        admins: int,
+        streamers: int,
+        refusal: bytes,
+        dropper: Dropper | None,
+    ) -> None:
+        """Of one uid `per_second`, `burst` after a pause; so many wait to be taken; `users` are told apart.
+
+        No limit for root, who runs the daemon, the group `admins` (2**32 - 1: none) and the uid `streamers`. `refusal`
+        is sent to the others; `dropper` closes them (None: the thread does). Raises OSError.
+        """
+
+    def listen(self, listener: int) -> int:
+        """Accept on this listening socket from now on, which does not block; the descriptor becomes the thread's.
+
+        The one before is the caller's, to be closed as a connection is; -1: there was none.
+        """
+
+    def signal(self) -> int:
+        """A descriptor that is readable when there is something to take, or something new in `counts`."""
+
+    def take(self, most: int) -> list[tuple[int, int, int]]:
+        """Those who came first: descriptor, pid and uid."""
+
+    def counts(self) -> tuple[int, int, int, bool]:
+        """Refused since the beginning, the uid of the last; dropped; whether nobody drops what is to be.
+
+        The signal is off until there is more.
+        """
+
+    def close(self) -> list[int]:
+        """End the thread. Descriptors that are left are the caller's, to be closed as connections are."""
+
 class FrameReader:
     """What the door makes of what a client sends."""
 

@@ -93,6 +93,7 @@ CONTROL_CONNECTIONS_PER_UID_MAX: Final = 128
 CONTROL_CONNECTIONS_RESERVED: Final = 256  # for root
 CONTROL_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user: each has its process looked at
 CONTROL_CONNECTIONS_BURST: Final = 200
+RECEPTION_WAITING_MAX: Final = 256  # connections that are accepted, and the event loop has not looked at
 LISTEN_BACKLOG: Final = 65_535  # connections that nobody has accepted yet; the kernel cuts it to net.core.somaxconn
 
 # The daemon's log
@@ -278,6 +279,8 @@ AGENTS_RESERVED: Final = 1024  # beside, for root's and those of who runs the da
 AGENT_TRY_AGAIN_SECONDS: Final = 30.0  # the longest that an agent waits between two attempts
 AGENT_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user
 AGENT_CONNECTIONS_BURST: Final = 2 * AGENTS_PER_UID_MAX  # so that all come back at once to a daemon that was restarted
+CARRIED_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user, before Linux 6.16: as often as they may have a token
+CARRIED_CONNECTIONS_BURST: Final = 200
 AGENT_LINES_BURST: Final = 10  # of the log at once, about agents of one user that were cut off
 PORTERS_MAX: Final = 64  # users with a porter of their own; those after them share one
 PORTERS_STUCK_MAX: Final = 3  # of one user, killed and still there: then no further one until one of them has ended
@@ -342,6 +345,9 @@ SAMPLERS_LEFT_MAX: Final = 4  # of a user, wardens too, killed and not gone: eac
 
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
 OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; one of OBSERVER_BUILDS_AT_ONCE
+OBSERVER_BUILD_CPU_SECONDS: Final = 240.0  # of all of a build's processes: 15 with gcc and no CUDA
+OBSERVER_STALLED_SECONDS: Final = 60.0  # a build that gets less CPU time than the next number meanwhile is ended
+OBSERVER_STALLED_CPU_SECONDS: Final = 0.05  # at nice 19 beside ten busy processes of a core it gets 0.08 a minute
 OBSERVER_QUIET_SECONDS: Final = 3600.0  # without builds for a user whose build took longer
 OBSERVER_MEMORY_BYTES_MIN: Final = 2 * GiB  # that must be free: the compiler took 0.6 GiB
 OBSERVER_BUILDS_MAX: Final = 1024  # that are remembered, and processes that want one

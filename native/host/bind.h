@@ -8,5 +8,6 @@ namespace profd::host {
 void bind_datagrams(nanobind::module_& m);
 void bind_guarded(nanobind::module_& m);
 void bind_door(nanobind::module_& m);
+void bind_reception(nanobind::module_& m);
 
 }  // namespace profd::host

@@ -33,7 +33,6 @@ constexpr double GIVE_SECONDS = 0.002;  // at least, between two looks at who ma
 constexpr double ANSWERED_SECONDS = 1.0;  // from the answer of one that was turned away to its end
 constexpr double SMALL_DATA = 1024;
 constexpr double HEADER_PIECE = 64, OTHER_PIECE = 256;  // bytes that cost as much as a frame
-constexpr int GROUPS = 65536;                           // NGROUPS_MAX of Linux
 
 constexpr std::uint8_t SETTINGS_AND_ACK[] = {0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0};
 constexpr std::uint8_t END_STREAM_AND_HEADERS = 0x5;
@@ -67,27 +66,13 @@ Cost cost_of(const Frame& frame, bool first) {
 
 bool is_bulk(const Frame& frame) { return frame.type == DATA && frame.length >= SMALL_DATA; }
 
-// Supplementary groups as they were at connect(), by the kernel.
-bool is_member(int fd, gid_t group) {
-  std::vector<gid_t> groups(32);
-  for (;;) {
-    socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
-    if (::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) == 0) {
-      const auto end = groups.begin() + static_cast<std::ptrdiff_t>(size / sizeof(gid_t));
-      return std::find(groups.begin(), end, group) != end;
-    }
-    if (errno != ERANGE || groups.size() >= GROUPS) return false;
-    groups.resize(GROUPS);
-  }
-}
-
 }  // namespace
 
 Door::Door(std::string server, const DoorLimits& limits, std::array<std::string, 2> refusals)
     : server_(std::move(server)),
       limits_(limits),
       refusals_(std::move(refusals)),
-      own_(::geteuid()),
+      peers_(limits.admins, limits.streamers),
       all_(limits.all, Clock::now()) {
   if (server_.size() >= sizeof(sockaddr_un::sun_path)) throw std::invalid_argument("the server's path is too long");
   for (const std::string& block : refusals_) {
@@ -132,13 +117,6 @@ void Door::refuse() {
   const std::lock_guard lock(mutex_);
   asked_refuse_ = true;
   ::eventfd_write(wake_, 1);
-}
-
-Peer Door::who(int connection) const {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0) throw failed("SO_PEERCRED");
-  return {peer.uid, is_free(connection, peer)};
 }
 
 void Door::take(int connection, Peer peer) {
@@ -252,11 +230,9 @@ void Door::accept_some() {
       }
       return;
     }
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
-      admit(fd, {peer.uid, is_free(fd, peer)});
-    } else {
+    try {
+      admit(fd, peers_.of(fd));
+    } catch (const std::system_error&) {
       ::close(fd);
     }
   }
@@ -302,13 +278,6 @@ Why Door::why_not(const User& user) const {
   if (user.open >= limits_.each && user.uid != limits_.streamers) return Why::OPEN_PER_USER;
   const int fair = limits_.host / (users_open_ + (user.open == 0));
   return open_ >= limits_.host && user.open >= fair ? Why::OPEN_ON_HOST : Why::NONE;
-}
-
-bool Door::is_free(int fd, const ucred& peer) const {
-  if (peer.uid == 0 || peer.uid == own_) return true;
-  if (peer.uid == limits_.streamers) return false;  // which may have the group of the socket, and that be the admins'
-  if (limits_.admins == static_cast<gid_t>(-1)) return false;
-  return peer.gid == limits_.admins || is_member(fd, limits_.admins);
 }
 
 User& Door::user_of(uid_t uid, bool free, Time now) {

@@ -9,7 +9,6 @@
 // block, there is a size and a time.
 #pragma once
 
-#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <array>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "door_connection.h"
+#include "peers.h"
 
 namespace profd::host {
 
@@ -35,7 +35,7 @@ struct DoorLimits {
   double begin_seconds;  // that a client has to say that it speaks HTTP/2, and from a header block's begin to its end
   double end_seconds;    // from the end of one side to that of the connection
   Allowance::Rates user, all;
-  gid_t admins = static_cast<gid_t>(-1);  // whose members are free, as root is; -1: there are none
+  gid_t admins = NO_GROUP;  // whose members are free, as root is
   uid_t streamers;  // who has one connection for each user that is recorded, and what all may have
 };
 
@@ -57,11 +57,6 @@ struct User {
   bool queued = false, in_line = false;
 };
 
-struct Peer {
-  uid_t uid;
-  bool free;  // who runs the host, or this daemon
-};
-
 class Door {
  public:
   // `server`: the path of gRPC's socket. `refusals`: header blocks (HPACK) for calls of connections beyond a user's
@@ -74,7 +69,7 @@ class Door {
   // Accept no more; connections go on.
   void refuse();
   // Who a connection is, by the kernel, and whether no limit holds for them. Throws std::system_error. In any thread.
-  Peer who(int connection) const;
+  Peer who(int connection) const { return peers_.of(connection); }
   // Carry a connection that was accepted elsewhere, or what stands for it, for this peer; the descriptor becomes ours.
   void take(int connection, Peer peer);
   // Carry what is on its way for so long at most, then end every connection and the thread. Waits for it.
@@ -92,7 +87,6 @@ class Door {
   void admit(int fd, Peer peer);
   Why why_not(const User& user) const;
   void watch_listener(bool on);
-  bool is_free(int fd, const ucred& peer) const;
   User& user_of(uid_t uid, bool free, Time now);
   void forget_users(Time now);
 
@@ -119,7 +113,7 @@ class Door {
   const std::string server_;
   const DoorLimits limits_;
   const std::array<std::string, 2> refusals_;
-  const uid_t own_;
+  const Peers peers_;
 
   int epoll_ = -1, wake_ = -1, listener_ = -1;
   bool listening_ = false;  // it is watched

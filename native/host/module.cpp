@@ -9,4 +9,5 @@ NB_MODULE(_host, m) {
   profd::host::bind_datagrams(m);
   profd::host::bind_guarded(m);
   profd::host::bind_door(m);
+  profd::host::bind_reception(m);
 }

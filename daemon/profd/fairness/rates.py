@@ -19,6 +19,14 @@ class Rate:
     per_second: float
     burst: int
 
+    def refusal(self, seconds: float) -> Refused:
+        """What is said to who has used it up, until there is more in so many seconds."""
+        return Refused(
+            f"one user may have {self.per_second:g} {self.what} a second ({self.burst} at once after a pause), and "
+            f"yours are used up; try again in {seconds:.1f} s",
+            *(self.kind, self.per_second, self.burst, seconds),
+        )
+
 
 class Rates:
     """The buckets of one rate. Who runs the host, or this daemon, is not limited."""
@@ -36,7 +44,7 @@ class Rates:
         refused = tokens < count
         self._keep(holder, tokens if refused else tokens - count)
         if refused:
-            self._refuse((count - tokens) / self._rate.per_second)
+            raise self._rate.refusal((count - tokens) / self._rate.per_second)
 
     def owe(self, holder: Holder, count: int = 1) -> float:
         """Use so many tokens even if there are fewer; the seconds until none is owed. Who waits them keeps the rate."""
@@ -56,11 +64,3 @@ class Rates:
         self._buckets[holder.uid] = (tokens, self._clock())
         while len(self._buckets) > RATES_USERS_MAX:
             del self._buckets[next(iter(self._buckets))]
-
-    def _refuse(self, seconds: float) -> None:
-        rate = self._rate
-        raise Refused(
-            f"one user may have {rate.per_second:g} {rate.what} a second ({rate.burst} at once after a pause), and "
-            f"yours are used up; try again in {seconds:.1f} s",
-            *(rate.kind, rate.per_second, rate.burst, seconds),
-        )

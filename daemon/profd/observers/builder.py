@@ -13,12 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from profd.kernel.sealed import sealed
 from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS, OBSERVER_TASKS_MAX
+from profd.observers.group import Group
 from profd.observers.tasks import Tasks
 from profd.observers.torch_of import Wanted, still_there
 from profd.targets import procfs
@@ -26,6 +28,7 @@ from profd.workers.listener import kernel_is
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _POLL_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 2.0  # at what its processes are at: all of /proc is gone through
 _KILLED_SECONDS: Final = 5.0
 _LISTENER_SECONDS: Final = 60.0  # a busy host
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
@@ -60,7 +63,7 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
             )
         tasks = Tasks(listener, too_many=lambda: _end(process))
         try:
-            done = await _ended(process, OBSERVER_BUILD_SECONDS)
+            done, why = await _ended_or_why(process, OBSERVER_BUILD_SECONDS)
         finally:
             tasks.close()
             _end(process)
@@ -69,6 +72,8 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
         log.debug("a build has ended", extra={"tasks": tasks.started})
         if tasks.used_up:
             return Built(f"it started more than {OBSERVER_TASKS_MAX} processes and threads, and was ended")
+        if why:
+            return Built(f"{why}, and it was ended", too_long=True)
         if not done or code is None:
             return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s", too_long=True)
         return _understood(os.pread(answer.fileno(), OBSERVER_ANSWER_BYTES_MAX, 0).rstrip(b"\0"), code)
@@ -121,6 +126,17 @@ def _listener(conversation: socket.socket) -> int:
         raise _not_counted()
     os.set_inheritable(listeners[0], False)
     return listeners[0]
+
+
+async def _ended_or_why(process: subprocess.Popen[bytes], seconds: float) -> tuple[bool, str]:
+    """Whether it ended in time; and a sentence where it is not to be waited for any longer."""
+    deadline, group = time.monotonic() + seconds, Group(process.pid)
+    while not (ended := await _ended(process, min(_LOOK_SECONDS, deadline - time.monotonic()))):
+        if time.monotonic() >= deadline:
+            return False, ""
+        if why := await asyncio.to_thread(group.why_to_end):
+            return False, why
+    return ended, ""
 
 
 async def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

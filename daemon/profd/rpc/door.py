@@ -19,6 +19,7 @@ from profd import limits
 from profd._host import Door
 from profd.attached.agents.porters import Porters
 from profd.fairness.rare_line import RareLine
+from profd.fairness.reception import NO_GROUP
 from profd.fairness.shares import Refused
 from profd.kernel import nobody
 from profd.rpc.carried import CarriedAccept
@@ -26,7 +27,6 @@ from profd.rpc.errors import METADATA_KEY, detail, status_code
 
 _DESCRIPTORS: Final = 3  # of a connection: the client's, ours to gRPC, gRPC's
 _RETRY_SECONDS: Final = 1
-NO_GROUP: Final = 2**32 - 1
 
 log = logging.getLogger("profd.rpc")
 
@@ -88,7 +88,7 @@ class Entrance:
             refusal(bounds.each, "of one user"),
             refusal(bounds.host, "of this host"),
         )
-        self._carried = CarriedAccept(self._door, porters) if porters is not None else None
+        self._carried = CarriedAccept(self._door, porters, bounds.admins) if porters is not None else None
         self._told = 0
         self._refused = RareLine(log, "connections refused")
 
@@ -113,15 +113,22 @@ class Entrance:
     def counts(self) -> Counts:
         """What a scrape sees."""
         counts = self._door.counts()
-        return Counts(counts["open"], counts["refused"], counts["throttled"], counts["foreign"])
+        return Counts(counts["open"], self._refused_in_all()[0], counts["throttled"], counts["foreign"])
 
     def look(self) -> int:
         """How many connections were refused since it was last asked; the log says so."""
-        counts = self._door.counts()
-        refused, self._told = counts["refused"] - self._told, counts["refused"]
+        in_all, last_uid = self._refused_in_all()
+        refused, self._told = in_all - self._told, in_all
         if refused:
-            self._refused.tell(count=refused, in_all=counts["refused"], last_uid=counts["refused_uid"])
+            self._refused.tell(count=refused, in_all=in_all, last_uid=last_uid)
         return refused
+
+    def _refused_in_all(self) -> tuple[int, int]:
+        """How many, and the uid of the last."""
+        counts = self._door.counts()
+        if self._carried is None or not self._carried.refused:
+            return counts["refused"], counts["refused_uid"]
+        return counts["refused"] + self._carried.refused, self._carried.refused_uid
 
 
 def refusal(limit: int, whose: str) -> bytes:

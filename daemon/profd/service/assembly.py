@@ -372,7 +372,7 @@ class Daemon:
             config.admin_group,
             only_uid=os.geteuid() if config.user else None,
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
-            on_refused=lambda kind: self._metrics.refusals.labels(kind).inc(),
+            on_refused=lambda kind, count: self._metrics.refusals.labels(kind).inc(count),
             payer=self._streamers.payer,
             closing=self._carriers,
         )

@@ -1,9 +1,8 @@
 """`control.sock`: a SEQPACKET socket that tells callers who they are.
 
 A client connects and receives one JSON message: `{"token", "expires_s",
-"grpc", "version"}`, or `{"error"}`. It sends nothing. The listening socket is
-served from `add_reader` because asyncio's transports know neither SEQPACKET
-nor peer credentials (docs/facts).
+"grpc", "version"}`, or `{"error"}`. It sends nothing. Who connects too often
+is told so by a thread (fairness/reception.py); the event loop sees the others.
 """
 
 from __future__ import annotations
@@ -13,48 +12,37 @@ import json
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from profd import __version__
 from profd.fairness.rates import Rate, Rates
+from profd.fairness.reception import Closing, Reception
 from profd.fairness.shares import Holder, Refused, Share, Shares
+from profd.kernel import nobody
 from profd.limits import (
     CONTROL_CONNECTIONS_BURST,
     CONTROL_CONNECTIONS_MAX,
     CONTROL_CONNECTIONS_PER_SECOND,
     CONTROL_CONNECTIONS_PER_UID_MAX,
     CONTROL_CONNECTIONS_RESERVED,
-    RATES_USERS_MAX,
 )
 from profd.trust.caller import Caller
-from profd.trust.identify import Silent, peer, peer_process
+from profd.trust.identify import Silent, peer
 from profd.trust.token import Tokens
 
-_ACCEPT_BATCH: Final = 16  # per wake-up: what else waits for the loop waits as long as these take
-_PAUSE_SECONDS: Final = 0.1  # while nobody closes what is to be closed
 _CONNECTIONS: Final = Share(
     *("tokens", "requests for a token", CONTROL_CONNECTIONS_PER_UID_MAX, CONTROL_CONNECTIONS_MAX),
     reserved=CONTROL_CONNECTIONS_RESERVED,
     retry_seconds=1,
 )
 _RATE: Final = Rate("token_rate", "requests for a token", CONTROL_CONNECTIONS_PER_SECOND, CONTROL_CONNECTIONS_BURST)
+_RETRY_SECONDS: Final = 1.0  # of who has used up that
 
 log = logging.getLogger("profd.trust")
-
-
-class Closing(Protocol):
-    """Closes sockets in which descriptors may lie that were passed: who closes these may wait."""
-
-    def drop(self, connection: socket.socket, /) -> None:
-        """Have it closed."""
-
-    def drop_again(self) -> bool:
-        """Whether there is room for more."""
 
 
 class ControlServer:
@@ -68,11 +56,13 @@ class ControlServer:
         admin_group: str = "",
         only_uid: int | None = None,
         on_denied: Callable[[Caller, str], None] = lambda caller, why: None,
-        on_refused: Callable[[str], None] = lambda kind: None,
+        on_refused: Callable[[str, int], None] = lambda kind, count: None,
         payer: Callable[[int, int], int] = lambda uid, pid: uid,
         closing: Closing | None = None,
+        rate: Rate = _RATE,
     ) -> None:
-        """`payer`: whose share a process of this uid and pid uses up. `closing`: None where nobody can pass anything.
+        """`on_refused`: of what kind, and how many. `payer`: whose share a process of this uid and pid uses up.
+        `closing`: None where nobody can pass anything. `rate`: of one user.
 
         Nothing is ever read here; to answer drops nothing.
         """
@@ -85,38 +75,30 @@ class ControlServer:
         self._on_refused = on_refused
         self._payer = payer
         self._closing = closing
-        self._resume: asyncio.TimerHandle | None = None
         self._waiting = Shares(_CONNECTIONS)  # for a name
-        self._rate = Rates(_RATE)
-        self._used_up: dict[int, tuple[float, bytes]] = {}  # by uid: until when the same answer is the right one
+        self._rate = Rates(rate)  # of streamers, by whom they serve
+        self._reception = Reception(
+            rate,
+            self._come,
+            closing=closing,
+            answer=_refusal(rate.refusal(_RETRY_SECONDS)),
+            refused=lambda count, uid: on_refused(rate.kind, count),
+        )
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
         self._names = ThreadPoolExecutor(1, "profd-names")
 
     def open(self) -> None:
         """Start serving on the running loop."""
-        self._listener.setblocking(False)
-        self._watch()
+        self._reception.listen(self._listener)
 
     def close(self) -> None:
         """Stop serving and close the socket; its file stays for whoever bound it."""
-        self._leave()
+        self._reception.close()
         self._names.shutdown(wait=False, cancel_futures=True)
 
     def listen_on(self, listener: socket.socket) -> None:
         """Accept on another bound, listening socket from now on: the file of the one before is gone."""
-        self._leave()
-        self._listener = listener
-        self.open()
-
-    def _watch(self) -> None:
-        self._resume = None
-        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
-
-    def _leave(self) -> None:
-        if self._resume is not None:
-            self._resume.cancel()
-        asyncio.get_running_loop().remove_reader(self._listener.fileno())
-        self._close(self._listener)  # those who wait there may have sent something already
+        self._reception.listen(listener)
 
     def _close(self, sock: socket.socket) -> None:
         if self._closing is not None:
@@ -124,53 +106,27 @@ class ControlServer:
         else:
             sock.close()
 
-    def _accept(self) -> None:
-        for _ in range(_ACCEPT_BATCH):
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # nothing more, or the peer is gone already
-                return
-            try:
-                self._admit(connection)
-            except Refused as error:
-                answer = {"error": str(error), "retry_s": error.retry_seconds, "version": __version__}
-                self._refuse(connection, error.kind, json.dumps(answer).encode())
-            if self._closing is not None and not self._closing.drop_again():
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._listener.fileno())
-                self._resume = loop.call_later(_PAUSE_SECONDS, self._watch)
-                return
-
-    def _admit(self, connection: socket.socket) -> None:
-        """Have the peer identified. Raises Refused where its user asks too often, or too many wait for that."""
-        (pid, uid), held = peer_process(connection), ExitStack()
-        until, answer = self._used_up.get(uid, (0.0, b""))
-        if time.monotonic() < until:
-            self._refuse(connection, _RATE.kind, answer)
-            return
-        holder = Holder(self._payer(uid, pid), uid in (0, os.geteuid()))
+    def _come(self, connection: socket.socket, pid: int, uid: int) -> None:
         try:
-            self._rate.take(holder)
+            self._admit(connection, pid, uid)
         except Refused as error:
-            if holder.uid == uid:
-                self._remember(uid, error)
-            raise
+            self._refuse(connection, error)
+
+    def _admit(self, connection: socket.socket, pid: int, uid: int) -> None:
+        """Have the peer identified. Raises Refused where too many of its user wait for that."""
+        held, payer = ExitStack(), self._payer(uid, pid)
+        holder = Holder(payer, uid in (0, os.geteuid()))
+        if uid == nobody.STREAMER:  # the reception does not know for whom it comes
+            self._rate.take(holder)
         held.enter_context(self._waiting.take(holder))
         future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
         held.callback(self._close, connection)
         future.add_done_callback(lambda _done: held.close())
 
-    def _remember(self, uid: int, error: Refused) -> None:
-        """Until there is a token again each further one gets this answer: a flood leaves the queue to others sooner."""
-        if len(self._used_up) >= RATES_USERS_MAX:
-            self._used_up.clear()
-        answer = {"error": str(error), "retry_s": error.retry_seconds, "version": __version__}
-        self._used_up[uid] = time.monotonic() + error.retry_seconds, json.dumps(answer).encode()
-
-    def _refuse(self, connection: socket.socket, kind: str, answer: bytes) -> None:
-        self._on_refused(kind)
+    def _refuse(self, connection: socket.socket, error: Refused) -> None:
+        self._on_refused(error.kind, 1)
         with suppress(OSError):
-            _send(connection, answer)
+            _send(connection, _refusal(error))
         self._close(connection)
 
     def _identify(self, connection: socket.socket) -> None:
@@ -194,6 +150,10 @@ class ControlServer:
             "grpc": str(self._grpc_path),
             "version": __version__,
         }
+
+
+def _refusal(error: Refused) -> bytes:
+    return json.dumps({"error": str(error), "retry_s": error.retry_seconds, "version": __version__}).encode()
 
 
 def _tell(connection: socket.socket, answer: dict[str, Any]) -> None:

@@ -110,7 +110,6 @@ def test_connections_count_for_whose_they_are(daemon: RunningDaemon) -> None:
     until(lambda: metrics_of(daemon)["profd_connections"] < most, "they have ended with their process")
 
 
-@pytest.mark.skip(reason="has not ended since users' small messages are paced: docs/security.md, Known")
 def test_a_flood_of_streams(daemon: RunningDaemon) -> None:
     with (
         people.doing(ALICE, people.FLOOD, daemon.directory, 400, "/profd.v1.TraceService/ListTraces", 400) as flood,

@@ -6,7 +6,6 @@ may lie: both may wait for as long as its sender likes. docs/decisions/0013-port
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
 import os
@@ -72,6 +71,7 @@ class Porter:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         passed.take_none(self._control)
         self._control.setblocking(False)
+        self.words = _host.PorterWords(self._control.fileno())
         uid, gid = identity or (-1, -1)
         try:
             with theirs:
@@ -111,11 +111,10 @@ class Porter:
         relay = Relay(self, ours)
         try:
             with theirs:
-                self._send(b"c", connection, theirs)
+                self._hand("c", connection, theirs)
         except OSError:
             ours.close()
             raise
-        self._close(connection)
         self._relays.add(relay)
         self._stop_waiting()
         self.poke()
@@ -131,11 +130,10 @@ class Porter:
         ours.setblocking(False)
         try:
             with theirs:
-                self._send(b"s", connection, theirs)
+                self._hand("s", connection, theirs)
         except OSError:
             ours.close()
             raise
-        self._close(connection)
         self._streams = True
         self.poke()
         self._wait_for_more()
@@ -143,8 +141,11 @@ class Porter:
 
     def drop(self, sock: socket.socket) -> None:
         """Have it close a socket, whose copy here is closed. OSError, and it is still the caller's, if it is stuck."""
-        self._send(b"d", sock)
-        self._close(sock)
+        self._hand("d", sock)
+        self.was_given()
+
+    def was_given(self) -> None:
+        """It has something to close, of whoever has its `words`."""
         self.poke()
         self._wait_for_more()
 
@@ -153,7 +154,7 @@ class Porter:
         self._again = self._asked is not None  # an answer that is under way may be from before
         if self._asked is None and not self.dying:
             with contextlib.suppress(OSError):  # then it does not read either
-                self._control.send(b"p", socket.MSG_NOSIGNAL)
+                self.words.say("p")
             self._asked = asyncio.get_running_loop().call_later(PORTER_ANSWERS_SECONDS / 2, self._silent)
 
     def left(self, relay: Relay) -> None:
@@ -180,19 +181,14 @@ class Porter:
             self._asked = None
         if self._control.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self.words.end()
             self._control.close()
 
-    def _send(self, word: bytes, *sockets: socket.socket) -> None:
-        if self.dying:
-            raise OSError(0, "it has ended")
-        fds = array.array("i", [sock.fileno() for sock in sockets])
-        self._control.sendmsg([word], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)], socket.MSG_NOSIGNAL)
-
-    def _close(self, sock: socket.socket) -> None:
-        """Our copy of what it was sent, and say so: it keeps its own until it hears that, or anything else."""
-        sock.close()
-        with contextlib.suppress(OSError):  # full: something follows
-            self._control.send(b"g", socket.MSG_NOSIGNAL)
+    def _hand(self, word: str, *sockets: socket.socket) -> None:
+        """Give it these, whose copies here are then closed. Raises OSError: they are still the caller's."""
+        self.words.hand(word, *(sock.fileno() for sock in sockets))
+        for sock in sockets:
+            sock.detach()
 
     def _hear(self) -> None:
         """It answers, or has ended."""

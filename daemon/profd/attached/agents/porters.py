@@ -7,12 +7,14 @@ for a user.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from profd import _host
 from profd.attached.agents.porter import Identity, Porter, Relay, end_all
 from profd.fairness.rare_line import RareLine
 from profd.kernel import nobody
@@ -37,6 +39,7 @@ class Porters:
         self._identity: Identity = (nobody.PORTERS, nobody.PORTERS) if change_identity else None
         self._porters: dict[int, Porter] = {}  # by uid
         self._dying: dict[Porter, int] = {}
+        self.dropper = _host.Dropper()  # the one that closes what nobody takes, in any thread
         self._undropped: deque[socket.socket] = deque()
         self._stuck = RareLine(log, "a porter of agents has ended, or did not answer")
 
@@ -80,6 +83,18 @@ class Porters:
             self._undropped.popleft()
         return len(self._undropped) < PORTER_DROPS_WAITING_MAX
 
+    def was_dropped(self) -> None:
+        """Some were, in another thread: see that it is done."""
+        porter = self._porters.get(_DROPPING)
+        if porter is not None and not porter.dying:
+            porter.was_given()
+
+    def renew(self) -> None:
+        """The one that closes what nobody takes takes nothing, or is not there: another one does it from now on."""
+        self._replace(_DROPPING)
+        with contextlib.suppress(OSError, NotCarried):  # the next try may do better
+            self._of(_DROPPING)
+
     def close(self) -> None:
         """All connections end; those who wait for a file system are left to it."""
         end_all([*self._porters.values(), *self._dying])
@@ -99,6 +114,8 @@ class Porters:
         if Counter(self._dying.values())[key] >= PORTERS_STUCK_MAX:
             raise NotCarried("descriptors that your processes have passed keep those who close them waiting: try later")
         porter = self._porters[key] = Porter(self._identity, failed=self._failed, ended=self._ended)
+        if key == _DROPPING:
+            self.dropper.use(porter.words)
         return porter
 
     def _failed(self, porter: Porter) -> None:

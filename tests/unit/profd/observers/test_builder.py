@@ -101,3 +101,21 @@ async def test_a_process_that_has_ended_before_is_told_apart_from_a_failure(tmp_
     assert built.again
     assert "the process has ended" in built.why
     assert not list(tmp_path.iterdir())
+
+
+COMPILER_THAT_STOPS = (
+    "import os, signal, subprocess, sys; sys.stdin.read(); subprocess.run(['/bin/sh', '-c', 'kill -STOP $$'])"
+)
+
+
+async def test_one_whose_compiler_is_stopped_is_ended_and_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{COMPILER_THAT_STOPS.replace("$", chr(92) + "$")}"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(builder, "command", lambda: [str(program)])
+    monkeypatch.setattr(builder, "_LOOK_SECONDS", 0.1)
+    built = await builder.build(wanted(tmp_path), change_identity=False)
+    assert "one of its processes was stopped" in built.why
+    assert built.too_long  # and its user's next one is not begun for a while

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from profd.attached.agents import agent as agent_module
 from profd.attached.agents import porter as porter_module
 from profd.attached.agents import porters as porters_module
+from profd.attached.agents import server as server_module
 from profd.attached.agents.agent import ArmOrder
 from profd.attached.agents.protocol import Kind
 from profd.attached.agents.registry import AgentRegistry
@@ -432,7 +434,7 @@ async def test_it_closes_what_it_is_to_behind_us(served: Served) -> None:
     socket.send_fds(theirs, [b"x"], [writing])
     os.close(writing)
     porter = served.registry.porters._of(-2)
-    porter._send(b"d", sock)
+    socket.send_fds(porter._control, [b"d"], [sock.fileno()])
     again, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     await asyncio.sleep(0)
     while not Path(f"/proc/{porter.pid}/fdinfo/4").exists():  # it has a copy
@@ -444,3 +446,34 @@ async def test_it_closes_what_it_is_to_behind_us(served: Served) -> None:
     for each in (theirs, other):
         each.close()
     os.close(reading)
+
+
+COMES_AND_GOES = """
+import os, socket, sys
+os.setgid(4321); os.setuid(4321)
+for _ in range(int(sys.argv[2])):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can become somebody else")
+async def test_one_that_closes_and_does_not_answer_is_replaced_under_a_flood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "_RATE", replace(server_module._RATE, per_second=1e-6, burst=1))
+    monkeypatch.setattr(porter_module, "PORTER_ANSWERS_SECONDS", 10 * LONG)  # it is full long before
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        served = Served(Path(name) / "agent.sock")
+        served.path.chmod(0o666)
+        porters = served.registry.porters
+        stopped = porters._of(-2)
+        os.kill(stopped.pid, signal.SIGSTOP)
+        count = 1000
+        flood = await asyncio.create_subprocess_exec(sys.executable, "-c", COMES_AND_GOES, str(served.path), str(count))
+        assert await flood.wait() == 0
+        await eventually(lambda: served.registry.counts["refused"] >= count - 1)
+        assert porters._porters[-2] is not stopped
+        (await served.attached()).close()
+        served.server.close()

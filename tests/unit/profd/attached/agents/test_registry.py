@@ -20,7 +20,6 @@ from types import SimpleNamespace
 import pytest
 from profd.attached.agents import link as link_module
 from profd.attached.agents import registry as registry_module
-from profd.attached.agents import server as server_module
 from profd.attached.agents.agent import Agent, ArmOrder, NotArmed
 from profd.attached.agents.protocol import Kind, encode
 from profd.attached.agents.registry import ATTACHED, AgentRegistry
@@ -452,35 +451,30 @@ async def test_one_that_comes_back_armed_with_a_wrong_descriptor_is_cut_off(serv
     fake.close()
 
 
-async def test_without_descriptors_connections_wait_and_the_loop_is_not_busy(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_module, "_PAUSE_SECONDS", 0.01)
+async def test_without_descriptors_connections_wait_and_nobody_is_busy(served: Served) -> None:
+    waits = object.__new__(FakeAgent)
+    waits.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fake = FakeAgent(served.path)
-    fake.hello()
-    accepts = 0
-    listener = served.server._listener
+    with contextlib.ExitStack() as held:
+        stat = held.enter_context(open(task_named("profd-reception") / "stat", "rb", buffering=0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.callback(os.close, os.dup(0))
+        waits.socket.connect(str(served.path))
+        waits.socket.setblocking(False)
+        waits.hello()
+        await eventually(
+            lambda: all(os.pread(stat.fileno(), 256, 0).rpartition(b")")[2][1:2] == b"S" for _ in range(20))
+        )
+    await waits.expect(Kind.WELCOME)
+    waits.close()
 
-    class Counting:
-        def accept(self) -> object:
-            nonlocal accepts
-            accepts += 1
-            return listener.accept()
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(listener, name)
-
-    served.server._listener = Counting()  # type: ignore[assignment]  # counts
-    resource.setrlimit(resource.RLIMIT_NOFILE, (listener.fileno() + 1, hard))
-    try:
-        for _ in range(1000):
-            await asyncio.sleep(0)
-        assert accepts < 100
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    await fake.expect(Kind.WELCOME)
-    fake.close()
+def task_named(name: str) -> Path:
+    """A thread of ours."""
+    return next(task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == f"{name}\n")
 
 
 KEEPS_THE_SOCKET_OPEN = """

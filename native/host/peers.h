@@ -1,0 +1,30 @@
+// Whose a connection is, by the kernel, and whether limits hold for them.
+#pragma once
+
+#include <sys/types.h>
+
+namespace profd::host {
+
+inline constexpr gid_t NO_GROUP = static_cast<gid_t>(-1);
+
+struct Peer {
+  pid_t pid;
+  uid_t uid;
+  bool free;  // who runs the host, or this daemon
+};
+
+class Peers {
+ public:
+  // Members of `admins` (NO_GROUP: there are none) are free, as root is; `streamers` never by a group.
+  Peers(gid_t admins, uid_t streamers);
+
+  // As they were at connect(). Throws std::system_error. In any thread.
+  Peer of(int connection) const;
+
+ private:
+  uid_t own_;
+  gid_t admins_;
+  uid_t streamers_;
+};
+
+}  // namespace profd::host
