@@ -52,6 +52,12 @@ class Control:
         )
         self.server.open()
 
+    async def close(self) -> None:
+        """With the connections that the loop has yet to end."""
+        self.server.close()
+        waiting = self.server._waiting
+        await eventually(lambda: not waiting._held and not waiting._reserve)
+
 
 @pytest.fixture
 async def folder() -> AsyncIterator[Path]:
@@ -76,7 +82,7 @@ async def test_answer_names_the_caller(folder: Path) -> None:
     assert caller.start_ticks == start_ticks(os.getpid()) > 0
     assert caller.admin == (os.getuid() == 0)
     assert answer["grpc"] == "/run/x/profd.sock"
-    control.server.close()
+    await control.close()
 
 
 async def test_many_callers_at_once(folder: Path) -> None:
@@ -84,7 +90,7 @@ async def test_many_callers_at_once(folder: Path) -> None:
     answers = await asyncio.gather(*(asyncio.to_thread(ask, control.path) for _ in range(50)))
     assert all("token" in answer for answer in answers)
     assert control.refused == []
-    control.server.close()
+    await control.close()
 
 
 FLOOD = """
@@ -111,7 +117,7 @@ async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: 
     await eventually(lambda: control.server._waiting._reserve == 1)
     go.set()
     assert "token" in await mine
-    control.server.close()
+    await control.close()
 
 
 CONNECT_AND_GO = """
@@ -132,7 +138,7 @@ async def test_who_connects_and_goes_is_looked_at_seldom(folder: Path) -> None:
     assert await flood.wait() == 0
     assert "token" in await asyncio.to_thread(ask, control.path)
     assert "token_rate" in control.refused
-    control.server.close()
+    await control.close()
 
 
 TOO_OFTEN = """
@@ -166,7 +172,7 @@ async def test_one_answer_serves_all_who_come_until_there_is_a_token_again(
     again = await asyncio.create_subprocess_exec(*command[:-1], "1", stdout=subprocess.PIPE)
     said, _ = await again.communicate()
     assert json.loads(said) == [""]
-    control.server.close()
+    await control.close()
 
 
 async def test_caller_that_leaves_at_once_harms_nobody(folder: Path) -> None:
@@ -175,7 +181,7 @@ async def test_caller_that_leaves_at_once_harms_nobody(folder: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.connect(str(control.path))
     assert "token" in await asyncio.to_thread(ask, control.path)
-    control.server.close()
+    await control.close()
 
 
 AS_SOMEBODY_ELSE = """
@@ -207,7 +213,7 @@ async def test_other_uid(folder: Path) -> None:
         process.communicate()
     with pytest.raises(Unidentified, match="has ended"):
         control.tokens.verify(answer["token"])
-    control.server.close()
+    await control.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -218,7 +224,7 @@ async def test_user_mode_serves_one_uid(folder: Path) -> None:
     assert "token" not in answer
     assert "profd --user" in answer["error"]
     assert [uid for uid, _ in control.denied] == [4321]
-    control.server.close()
+    await control.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
