@@ -238,7 +238,7 @@ def test_killed_worker_fails_one_import_and_harms_no_other() -> None:
         # Killed before it had the job: another worker did it. With the job: that import failed, and says why.
         if isinstance(ended, grpc.RpcError):
             assert ended.code() is grpc.StatusCode.INTERNAL
-            assert "SIGKILL" in ended.details()
+            assert "SIGKILL" in str(ended.details())
         assert import_trace(daemon).events == ROWS
         assert not staged(daemon)
 

@@ -166,7 +166,7 @@ async def test_a_file_that_is_never_closed(served: Served, tmp_path: Path, monke
         for count in range(2):
             folder = tmp_path / str(count)
             holders.append(await asyncio.to_thread(stuck_exec.StuckProcess, folder, 0, before))
-            await eventually(lambda count=count: served.registry.counts["hostile"] == count + 1)  # type: ignore[misc]
+            await eventually(lambda count=count: served.registry.counts["hostile"] == count + 1)
             if count == 0:
                 (await served.welcomed()).close()  # by another one
         await eventually(lambda: len(served.registry.porters._dying) == 2)
@@ -418,7 +418,7 @@ async def test_one_that_has_streams_is_needed(served: Served, monkeypatch: pytes
         porter = served.registry.porters._porters[7]
         for _ in range(3):  # it is asked, and says so
             before = porter._idle
-            await eventually(lambda before=before: porter._idle is not before)  # type: ignore[misc]
+            await eventually(lambda before=before: porter._idle is not before)
         theirs.send(b"hello")
         assert await asyncio.to_thread(ours.recv, 16) == b"hello"
     await eventually(lambda: not served.porters)
