@@ -22,6 +22,7 @@ from profd.targets.table import ProcessTable
 from tests.integration.kineto.conftest import session
 from tests.support.dead_files import DeadFiles, dead_files, why_not
 from tests.support.kineto_client import KinetoClient, write_trace
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 MALLORY = 61301
@@ -86,8 +87,7 @@ async def test_others_are_recorded_meanwhile(
     async with target(tmp_path / "mount", socket_dir, "READ") as (_, process):
         begun, reports = session(tmp_path)
         hanging = asyncio.create_task(source.record(process, OPTIONS, begun))
-        while State.DRAINING not in reports.states:  # it is picked up, for ever
-            await asyncio.sleep(0.01)
+        await eventually(lambda: State.DRAINING in reports.states)  # it is picked up, for ever
         with KinetoClient(socket_dir) as client:
             polling = asyncio.create_task(client.run(write_trace))
             own = ProcessTable().get(os.getpid())

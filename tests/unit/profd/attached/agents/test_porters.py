@@ -29,7 +29,7 @@ from profd.trust.identify import start_ticks
 from tests.support import stuck_exec
 from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
 from tests.support.lingering import lingering
-from tests.support.waiting import eventually
+from tests.support.waiting import comes, eventually
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 ORDER = ArmOrder(epoch=0x2A, arena_bytes=MiB, options=("ranges",))
@@ -60,16 +60,17 @@ class Served:
 
     async def welcomed(self) -> FakeAgent:
         """One that comes again until it is; what a porter has that waits for ever hears nothing."""
-        async with asyncio.timeout(LONG):
-            while True:
-                fake = FakeAgent(self.path)
-                with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
-                    fake.hello()
-                    async with asyncio.timeout(1.0):
-                        if (await fake.receive()).kind == Kind.WELCOME:
-                            return fake
-                fake.close()
-                await asyncio.sleep(0.01)
+        return await comes(self._tried)
+
+    async def _tried(self) -> FakeAgent | None:
+        fake = FakeAgent(self.path)
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
+            fake.hello()
+            async with asyncio.timeout(1.0):
+                if (await fake.receive()).kind == Kind.WELCOME:
+                    return fake
+        fake.close()
+        return None
 
 
 @pytest.fixture(autouse=True)
