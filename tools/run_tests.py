@@ -15,7 +15,8 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-WORKERS: Final = "2"
+# One more than cores: a third of the time tests wait, for windows, timers and other processes.
+WORKERS: Final = str(len(os.sched_getaffinity(0)) + 1)
 ROOT: Final = Path(__file__).resolve().parent.parent
 LAST_FAILED: Final = Path(".pytest_cache", "v", "cache", "lastfailed")
 QUARANTINE: Final = Path("tests", "quarantine.toml")
