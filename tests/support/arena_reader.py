@@ -105,7 +105,7 @@ class Event:
     @property
     def value(self) -> float:
         """Of a counter."""
-        return struct.unpack("<d", _U64.pack(self.end))[0]  # type: ignore[no-any-return]
+        return struct.unpack("<d", _U64.pack(self.end))[0]
 
 
 @dataclass
@@ -233,7 +233,7 @@ class _Reader:
         assert count <= SLOTS_PER_CHUNK
         return Chunk(
             index, State(state), generation, stream, sequence, tid, self.string(name), id_base, count,
-            tuple(anchors[:3]), tuple(anchors[3:]),  # type: ignore[arg-type]
+            tuple(anchors[:3]), tuple(anchors[3:]),
         )  # fmt: skip
 
     def events(self, chunk: Chunk) -> list[Event]:

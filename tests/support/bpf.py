@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Final
 
 ALLOW: Final = 0x7FFF0000
@@ -15,9 +16,9 @@ AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 def answer(program: bytes, machine: str, number: int, *arguments: int) -> int:
     """The verdict on one call. Every jump goes forward, so this ends."""
     data = struct.pack("=iIQ6Q", number, AUDIT[machine], 0, *(*arguments, *(0,) * 6)[:6])
-    loaded, at = 0, 0
+    steps, loaded, at = _steps(program), 0, 0
     while True:
-        code, true, false, k = struct.unpack_from("=HBBI", program, at * 8)
+        code, true, false, k = steps[at]
         at += 1
         if code == 0x06:
             return int(k)
@@ -26,4 +27,10 @@ def answer(program: bytes, machine: str, number: int, *arguments: int) -> int:
         elif code == 0x54:
             loaded &= k
         else:
-            at += true if {0x15: loaded == k, 0x35: loaded >= k}[code] else false
+            assert code in (0x15, 0x35)
+            at += true if (loaded == k if code == 0x15 else loaded >= k) else false
+
+
+@cache
+def _steps(program: bytes) -> tuple[tuple[int, int, int, int], ...]:
+    return tuple(struct.iter_unpack("=HBBI", program))

@@ -129,7 +129,7 @@ class FakeSource(Source):
     """A source whose recordings end when the test says so (`finish`), or when it is stopped."""
 
     def __init__(self, name: str = "kineto", **declared: Any) -> None:
-        self.declaration = declare(name, **declared)  # type: ignore[misc]  # one class, several sources
+        self.declaration = declare(name, **declared)
         self.offers: dict[int, Offer] = {}
         self.offered = Offer(True)
         self.planned = Plan(True, deadline_ns=600 * SECOND_NS)

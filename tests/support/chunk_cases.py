@@ -137,7 +137,8 @@ def expected(made: list[Chunk], strings: Strings) -> list[twin.Event]:
 
 
 def _event(chunk: Chunk, slot: Slot, at: int, tid: int, patch: Any, texts: dict[int, str]) -> twin.Event:
-    start, end, end_tid, fields = slot.start + REAL - MONO, None, None, ()
+    start, end, end_tid = slot.start + REAL - MONO, None, None
+    fields: tuple[Any, ...] = ()
     if slot.kind not in RANGE_KINDS:
         end = start
         if slot.kind == arena.COUNTER:

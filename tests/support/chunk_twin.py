@@ -14,7 +14,19 @@ from typing import Any
 from backports import zstd
 
 HEADER = struct.Struct("<IHBBIIQIIQQQqIIIIIIQ")
-FIELDS = ("magic", "version", "codec", "flags", "length", "crc", "incarnation", "stream", "tid", "sequence", "id_base")
+FIELDS: tuple[str, ...] = (
+    "magic",
+    "version",
+    "codec",
+    "flags",
+    "length",
+    "crc",
+    "incarnation",
+    "stream",
+    "tid",
+    "sequence",
+    "id_base",
+)
 FIELDS += ("base", "real", "error", "pid", "events", "body_bytes", "slots", "thread_name", "epoch")
 MAGIC = 0x31434650
 RANGES = (1, 2, 3, 4, 5)
@@ -254,12 +266,12 @@ def read_attribute(tag: int, data: Bytes) -> dict[int, Any]:
                 fields[at] = (fields[at] + data.svarint()) % _WORD
             values.append(tuple(fields[:count]))
     else:
-        values, last = [], [0, 0]
+        values, before = [], [0, 0]
         for _ in slots:
             pairs = []
             for _ in range(data.varint()):
-                last = [(last[0] + data.svarint()) % _WORD, (last[1] + data.svarint()) % _WORD]
-                pairs.append(tuple(last))
+                before = [(before[0] + data.svarint()) % _WORD, (before[1] + data.svarint()) % _WORD]
+                pairs.append(tuple(before))
             values.append(pairs)
     data.end()
     return dict(zip(slots, values, strict=True))
@@ -409,6 +421,11 @@ def write_chunk(header: dict[str, int], events: list[Event], *, compress: bool =
     return pack({**header, "slots": slots, "events": count}, b"".join(parts), compress=compress)
 
 
+def _end(event: Event) -> int:
+    assert event.end is not None
+    return event.end
+
+
 def _sorted_out(events: list[Event]) -> tuple[list[Event], list[Event]]:
     """Those that lie within one another and fill the slots that the others leave; and the others."""
     nested: list[Event] = []
@@ -416,9 +433,9 @@ def _sorted_out(events: list[Event]) -> tuple[list[Event], list[Event]]:
     for event in events:
         plain = event.kind in RANGES and event.end is not None and not event.flags & (ASYNC | BACKEND)
         fits = plain and all(
-            each.start <= event.start and (each.end <= event.start or event.end <= each.end) for each in nested
+            each.start <= event.start and (_end(each) <= event.start or _end(event) <= _end(each)) for each in nested
         )
-        (nested if fits and event.start <= event.end else others).append(event)
+        (nested if fits and event.start <= _end(event) else others).append(event)
     return nested, others
 
 
@@ -428,13 +445,13 @@ def _write_nested(nested: list[Event], label: Any, header: dict[str, int]) -> by
     open_events: list[Event] = []
     for event in nested:
         count = 0
-        while open_events and open_events[-1].end <= event.start:
-            times.append(open_events.pop().end)
+        while open_events and _end(open_events[-1]) <= event.start:
+            times.append(_end(open_events.pop()))
             count += 1
         labels, pops = labels + varint(label(event)), pops + varint(count)
         times.append(event.start)
         open_events.append(event)
-    times += [event.end for event in reversed(open_events)]
+    times += [_end(event) for event in reversed(open_events)]
     steps = svarint(times[0] - header["real"])
     steps += b"".join(varint(time - before) for time, before in zip(times[1:], times, strict=False))
     return section(3, varint(len(nested)) + varint(len(labels)) + varint(len(pops)) + labels + pops + steps)
@@ -464,7 +481,7 @@ def _write_others(others: list[Event], label: Any, header: dict[str, int], text:
         elif event.kind != 6 and (event.end is None or event.end_tid is not None):
             out += varint(0)
         elif event.kind != 6:
-            length = event.end - event.start
+            length = _end(event) - event.start
             out += varint(1 + (2 * length if length >= 0 else -2 * length - 1))
     return section(4, out)
 

@@ -187,7 +187,8 @@ def running_daemon(
 def _wait_until_ready(process: subprocess.Popen[bytes], ready: socket.socket) -> None:
     pidfd = os.pidfd_open(process.pid)
     try:
-        found, _, _ = select.select([ready, pidfd], [], [], READY_SECONDS)
+        watched: list[Any] = [ready, pidfd]
+        found, _, _ = select.select(watched, [], [], READY_SECONDS)
     finally:
         os.close(pidfd)
     if ready in found:

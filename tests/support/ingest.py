@@ -112,7 +112,7 @@ class IngestRig:
     async def close(self) -> None:
         await self.streamers.close()
         for channel in self._channels:
-            await channel.close()
+            await channel.close(None)
         self.control.close()
         await self.server.close(0)
         self.pushed.close()

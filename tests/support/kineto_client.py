@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,15 @@ class KinetoClient:
         """Ask once; the pids in the message are only a claim."""
         claimed = (os.getpid(),) if pids is None else pids
         self.send(wire.poll(self.mask if mask is None else mask, 0, claimed))
+
+    def poll_until_taken(self, tries: int) -> None:
+        """As libkineto sends: again, after twice the pause, while the queue is full."""
+        for number in range(tries):
+            with contextlib.suppress(BlockingIOError):
+                self.poll()
+                return
+            time.sleep(0.01 * 2**number)
+        raise AssertionError("libkineto would have given this poll up")
 
     def read(self) -> str | None:
         """The oldest reply's config text, None if no reply waits."""

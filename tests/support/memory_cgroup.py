@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.support.waiting import until
+
 _ROOT = Path("/sys/fs/cgroup/memory")
-_PAUSE = 0.01
 
 
 class Unavailable(Exception):
@@ -60,12 +60,12 @@ class MemoryCgroup:
     def _end(self) -> None:
         for pid in (self.path / "cgroup.procs").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
-        while True:
-            try:
-                self.path.rmdir()
-                return
-            except OSError:  # a process of it has not been reaped
-                time.sleep(_PAUSE)
+        until(self._removed, "its processes have been reaped")
+
+    def _removed(self) -> bool:
+        with suppress(OSError):
+            self.path.rmdir()
+        return not self.path.exists()
 
 
 @contextmanager

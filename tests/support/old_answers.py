@@ -32,8 +32,8 @@ from profproto.v1 import trace_pb2 as pb
 
 FILE = Path(__file__).parents[1] / "data" / "old-answers.json"
 TEXT_MAX = 1200  # longer answers are kept as a digest
-ANN = Caller(uid=1001, gid=1001, user="ann", admin=False, pid=1)
-BOB = Caller(uid=1002, gid=1002, user="bob", admin=False, pid=1)
+ANN = Caller(uid=1001, gid=1001, user="ann", admin=False, pid=0)
+BOB = Caller(uid=1002, gid=1002, user="bob", admin=False, pid=0)
 BASE = 1_700_000_000_000_000_000
 FIRST, SECOND, THEIRS = "06v0000aaaaaa", "06v0001bbbbbb", "06v0002cccccc"
 
@@ -47,10 +47,11 @@ def training(multiply_us: int, steps: int = 3) -> bytes:
     events = []
     for step in range(steps):
         at = step * 1000
+        shapes: dict[str, Any] = {"Input Dims": [[2, 3], [3, 4]], "External id": step + 1}
         events += [
             _event(f"ProfilerStep#{step}", at, 1000, "user_annotation"),
             _event("nn.Module: Linear_0", at + 5, multiply_us + 40, "python_function", **{"Python id": step + 1}),
-            _event("aten::mm", at + 10, multiply_us, **{"Input Dims": [[2, 3], [3, 4]], "External id": step + 1}),
+            _event("aten::mm", at + 10, multiply_us, **shapes),
             _event("cudaLaunchKernel", at + 20, 10, "cuda_runtime", correlation=step + 9),
             _event("gemm\x1b[31m", at + 100, 300, "kernel", 20, correlation=step + 9, device=0, stream=7),
         ]
@@ -65,7 +66,12 @@ async def stored(root: Path) -> Store:
         with tempfile.TemporaryFile() as file:
             file.write(training(multiply_us))
             file.seek(0)
-            meta = {"trace": trace, "owner_uid": uid, "owner": "ann" if uid == 1001 else "adm", "source": "import"}
+            meta: dict[str, Any] = {
+                "trace": trace,
+                "owner_uid": uid,
+                "owner": "ann" if uid == 1001 else "adm",
+                "source": "import",
+            }
             files = [{"format": "chrome", "label": "t", "fd": 0}]
             await run_here("store_trace", {"files": files, "staging": str(staging), "meta": meta}, [file.fileno()])
         store.adopt(staging, TraceMeta(**meta, created_ns=BASE + number, title=f"train {number}", host="node7"))

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.targets.process import Process
@@ -134,7 +135,7 @@ def target(script: str = SECRET) -> Iterator[Target]:
         _compile(folder / "sibling.so", _SIBLING, "-shared", "-fPIC")
         (folder / "program").chmod(0o4711)
         arguments = [str(PYTHON), "-I", "-c", _TARGET, str(folder / "program"), str(folder / "sibling.so")]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         found = Target(subprocess.Popen(arguments, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", **pipes))
         try:
             assert found.job.stdout is not None

@@ -34,7 +34,7 @@ def attempt(action):
     try:
         action()
     except OSError as error:
-        return errno.errorcode[error.errno]
+        return errno.errorcode[error.errno or 0]
     return "done"
 
 

@@ -54,6 +54,7 @@ class StandInDrain:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     problem: str = ""
     restarts: int = 0
+    may_be_written: bool = False
     target_died: bool | None = None
     stuck: bool = False
     closed: bool = False

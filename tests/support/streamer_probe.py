@@ -47,7 +47,7 @@ def attempt(action):
     try:
         action()
     except OSError as error:
-        return errno.errorcode[error.errno]
+        return errno.errorcode[error.errno or 0]
     except ValueError:  # as Python calls it when a hard limit may not be raised
         return "EPERM"
     return "done"

@@ -19,5 +19,5 @@ class _Daemon(assembly.Daemon):
 
 
 if __name__ == "__main__":
-    assembly.Daemon = _Daemon  # type: ignore[misc]  # `main` takes it from there
+    assembly.Daemon = _Daemon  # `main` takes it from there
     sys.exit(main.main())

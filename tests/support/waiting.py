@@ -1,22 +1,24 @@
-"""Waiting for conditions of the outside world, on machines however busy."""
+"""Waiting for conditions of the outside world, on machines however busy. Tests sleep nowhere else."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 PATIENCE_SECONDS: Final = 120.0
 _PAUSE_SECONDS: Final = 0.005
+T = TypeVar("T")
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Until it holds; an assertion error that says what did not."""
+def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
+    """Until it holds, and what it gave then; an assertion error that says what did not."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(_PAUSE_SECONDS)
+    return found
 
 
 async def eventually(condition: Callable[[], object]) -> None:
@@ -24,3 +26,11 @@ async def eventually(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def comes(attempt: Callable[[], Awaitable[T | None]]) -> T:
+    """What an attempt gives at last, for conditions that somebody has to be asked for; TimeoutError."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (found := await attempt()) is None:
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return found

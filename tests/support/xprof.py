@@ -43,7 +43,7 @@ def shown(contents: list[bytes], folder: Path, *tools: str) -> list[dict[str, st
         place.mkdir(parents=True)
         paths.append(place / "host.xplane.pb")
         paths[-1].write_bytes(content)
-    command = [PYTHON, "-c", SHOW, ",".join(tools), *map(str, paths)]
+    command: list[Any] = [PYTHON, "-c", SHOW, ",".join(tools), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     (answer,) = [line for line in done.stdout.splitlines() if line.startswith("SHOWN ")]

@@ -99,7 +99,7 @@ def _stats(plane: xplane_pb2.XPlane, stats: Any) -> list[str]:
         which = stat.WhichOneof("value")
         value = getattr(stat, which) if which else None
         if which == "ref_value":
-            value = _name(plane, value)
+            value = _name(plane, int(value or 0))
         found.append(f"{_name(plane, stat.metadata_id)} {which} {value!r}")
     return sorted(found)
 

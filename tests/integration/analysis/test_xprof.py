@@ -167,7 +167,7 @@ def test_a_tensorflow_trace_looks_the_same(trace_data: Path, tmp_path: Path) -> 
 
 @needs_jax
 def test_a_trace_that_jax_has_written_looks_the_same(tmp_path: Path) -> None:
-    arguments = [JAX_PYTHON, "-c", TRACE, tmp_path / "written"]
+    arguments: list[Any] = [JAX_PYTHON, "-c", TRACE, tmp_path / "written"]
     done = subprocess.run(arguments, capture_output=True, timeout=240, env={"JAX_PLATFORMS": "cpu"})
     assert done.returncode == 0, done.stderr.decode()
     (path,) = (tmp_path / "written").rglob("*.xplane.pb")

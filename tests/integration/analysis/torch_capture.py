@@ -9,6 +9,7 @@ import json
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch._C._profiler import _ExperimentalConfig
@@ -31,7 +32,7 @@ class Model(torch.nn.Module):
         return self.layers(torch.cat([mixed, mixed]))[: len(images)]
 
 
-def averages(profiler: profile, **grouping: object) -> list[dict[str, object]]:
+def averages(profiler: profile, **grouping: Any) -> list[dict[str, object]]:
     return [
         {
             "name": row.key,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -25,7 +26,7 @@ TABLES = {
 }
 
 
-def capture(path: Path, **options: bool) -> profile:
+def capture(path: Path, **options: Any) -> profile:
     model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with profile(activities=[ProfilerActivity.CPU], **options) as profiler:

@@ -29,8 +29,9 @@ from profd.targets.table import ProcessTable
 from profd.workers.pool import WorkerPool
 
 from tests.support import other_program, python_jobs
-from tests.support.captures import LONG, AuditList, Person, ended, needs_ptrace, open_ended, request, until
+from tests.support.captures import AuditList, Person, ended, needs_ptrace, open_ended, request, until
 from tests.support.other_program import NOBODY, needs_setuid
+from tests.support.waiting import eventually
 
 ME = Person(os.geteuid(), "me", admin=False)
 
@@ -151,9 +152,7 @@ async def test_a_killed_worker_costs_one_try(parts: Parts) -> None:
         (worker,) = parts.pool.pids
         os.kill(worker, signal.SIGSTOP)
         record = await parts.manager.start(ME, request(job.pid, seconds=0.3))
-        async with asyncio.timeout(LONG):
-            while not parts.pool.statistics().running:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: parts.pool.statistics().running)
         # WHEN it is killed
         os.kill(worker, signal.SIGKILL)
         record = await ended(parts.manager, record.id)

@@ -139,6 +139,7 @@ def test_open_serves_it_once(host, options, trace):
     command = [*PROFCTL, *options, "open", trace, "--no-browser"]
     with subprocess.Popen(command, env=host.daemon.environ, stdout=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None
             url = process.stdout.readline().strip()
             with urllib.request.urlopen(url, timeout=SECONDS) as page:
                 assert b"ui.perfetto.dev" in page.read()
@@ -182,6 +183,7 @@ def opened(host, options, trace, tmp_path):
     command = [*PROFCTL, *options, "open", trace]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None
             yield process, process.stdout.readline().strip()
         finally:
             (tmp_path / "go").touch()  # so that no browser stays
@@ -217,6 +219,7 @@ def test_open_ends_with_ctrl_c(host, options, trace):
     command = [*PROFCTL, *options, "open", trace, "--no-browser"]
     with subprocess.Popen(command, env=host.daemon.environ, stdout=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None
             assert process.stdout.readline().startswith("http://127.0.0.1:")
             process.send_signal(signal.SIGINT)
             assert process.wait(SECONDS) == 130

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import urllib.parse
 from contextlib import ExitStack, closing, contextmanager
+from typing import Any
 
 import pytest
 from profclient.cli.browser import Redirect
@@ -30,7 +31,14 @@ TITLE = "train.py </script> “rank 0”"
 
 @contextmanager
 def browser(folder, url, perfetto_port):
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+    command: list[Any] = [
+        CHROMIUM,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+    ]
     command += [f"--user-data-dir={folder / 'profile'}", "--disable-popup-blocking", "--ignore-certificate-errors"]
     command += [f"--host-resolver-rules=MAP {HOST} 127.0.0.1:{perfetto_port}", "--remote-debugging-port=0", url]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

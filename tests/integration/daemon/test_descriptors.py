@@ -174,7 +174,7 @@ async def test_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     program = tmp_path / "program"
     program.write_text(LISTS)
     program.chmod(0o755)
-    monkeypatch.setattr(builder.sys, "executable", str(program))
+    monkeypatch.setattr("profd.observers.builder.sys.executable", str(program))
     said: list[bytes] = []
     monkeypatch.setattr(builder, "_understood", lambda answer, code: said.append(answer))
     wanted = Wanted("2.13.0", "cf30", True, "", "/torch", str(tmp_path), os.geteuid(), os.getegid())

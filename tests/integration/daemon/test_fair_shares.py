@@ -219,7 +219,7 @@ say(agent.recv(65536).hex())
 
 def test_sockets_that_linger_passed_as_arenas(daemon: RunningDaemon) -> None:
     """Who closes the last one waits; that is a porter of Alice's, and not the daemon."""
-    asked = (str(daemon.directory / "agent.sock"), encode(Kind.HELLO, **HELLO).hex())
+    asked = (str(daemon.directory / "agent.sock"), encode(Kind.HELLO, 0, **HELLO).hex())
     with contextlib.ExitStack() as attacks:
         for _ in range(3):
             os.kill(daemon.process.pid, signal.SIGSTOP)  # so that Alice has not the last one

@@ -59,7 +59,7 @@ def test_calls_without_a_valid_token_are_refused(daemon: RunningDaemon, metadata
     with pytest.raises(grpc.RpcError) as caught:
         stub.GetHostStatus(host_pb2.GetHostStatusRequest(), metadata=metadata, timeout=60)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert "control.sock" in caught.value.details()
+    assert "control.sock" in str(caught.value.details())
     (detail,) = [json.loads(value) for key, value in caught.value.trailing_metadata() if key == "profd-error"]
     assert detail == {"kind": "Unidentified", "message": caught.value.details()}
     assert '"denied"' in (daemon.state_dir / "audit.jsonl").read_text()

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from profproto.v1 import capture_pb2 as capture
 from profproto.v1 import capture_pb2_grpc, host_pb2, host_pb2_grpc, trace_pb2, trace_pb2_grpc
 
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -197,14 +197,6 @@ def workers_of(pid: int) -> list[int]:
     return found
 
 
-def wait_for(what: Any, seconds: float = SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
-
-
 def staged(daemon: RunningDaemon) -> list[Path]:
     """Directories that are to become traces, at a worker's gate or not."""
     found = (*(daemon.state_dir / "staging").iterdir(), *(daemon.state_dir / "gates").glob("*/out/*"))
@@ -226,7 +218,7 @@ def test_killed_worker_fails_one_import_and_harms_no_other() -> None:
 
         thread = threading.Thread(target=try_it)
         thread.start()
-        wait_for(lambda: staged(daemon))
+        until(lambda: staged(daemon), "the worker writes")
         pidfds = [os.pidfd_open(pid) for pid in workers]
         for pidfd in pidfds:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -238,7 +230,7 @@ def test_killed_worker_fails_one_import_and_harms_no_other() -> None:
         # Killed before it had the job: another worker did it. With the job: that import failed, and says why.
         if isinstance(ended, grpc.RpcError):
             assert ended.code() is grpc.StatusCode.INTERNAL
-            assert "SIGKILL" in ended.details()
+            assert "SIGKILL" in str(ended.details())
         assert import_trace(daemon).events == ROWS
         assert not staged(daemon)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -34,7 +35,8 @@ def main(trace: str, tree: str) -> None:
     profiler = train(5)
     profiler.export_chrome_trace(trace)
     rows = []
-    waiting = [(root, None) for root in profiler.profiler.kineto_results.experimental_event_tree()]
+    results: Any = profiler.profiler
+    waiting = [(root, None) for root in results.kineto_results.experimental_event_tree()]
     while waiting:
         event, parent = waiting.pop()
         above = [parent.name, parent.start_time_ns, parent.end_time_ns] if parent else [None, None, None]

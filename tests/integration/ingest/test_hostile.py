@@ -28,6 +28,8 @@ ALLOWED = {
 }
 WROTE_TOO_LATE = "Internal error from Core"  # what grpc's client makes of a write after the end of its call
 
+END: Any = grpc.aio.__dict__["EOF"]  # its stubs have none
+
 
 class Mischief:
     """One client's random choices."""
@@ -96,13 +98,13 @@ async def session(rig: IngestRig, dice: random.Random) -> tuple[grpc.StatusCode,
         async with asyncio.timeout(LONG):
             for number in range(dice.randrange(1, 30)):
                 await call.write(mischief.request(first=number == 0))
-                if dice.random() < 0.5 and await call.read() is grpc.aio.EOF:
+                if dice.random() < 0.5 and await call.read() is END:
                     break
             if dice.random() < 0.5:
                 call.cancel()
             else:
                 await call.done_writing()
-                while await call.read() is not grpc.aio.EOF:  # the status comes after the last reply
+                while await call.read() is not END:  # the status comes after the last reply
                     pass
     except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
         pass

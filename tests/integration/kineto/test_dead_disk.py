@@ -22,11 +22,13 @@ from profd.targets.table import ProcessTable
 from tests.integration.kineto.conftest import session
 from tests.support.dead_files import DeadFiles, dead_files, why_not
 from tests.support.kineto_client import KinetoClient, write_trace
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 MALLORY = 61301
 OPTIONS = Options(duration_ns=100_000_000)
-# Asks as libkineto does, and whatever it is told to write is there at once.
+# Asks as libkineto does, and whatever it is told to write is there at once. It reads its answers: else its queue is
+# full after ten of them, and no config gets in.
 POLLS = """
 asking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 asking.bind("{directory}/{client}")
@@ -37,6 +39,10 @@ def ask():
         except OSError:
             pass
         time.sleep(0.05)
+        try:
+            while True: asking.recv(65536, socket.MSG_DONTWAIT)
+        except OSError:
+            pass
 threading.Thread(target=ask, daemon=True).start()
 """
 
@@ -86,8 +92,8 @@ async def test_others_are_recorded_meanwhile(
     async with target(tmp_path / "mount", socket_dir, "READ") as (_, process):
         begun, reports = session(tmp_path)
         hanging = asyncio.create_task(source.record(process, OPTIONS, begun))
-        while State.DRAINING not in reports.states:  # it is picked up, for ever
-            await asyncio.sleep(0.01)
+        await eventually(lambda: State.DRAINING in reports.states or hanging.done())
+        assert not hanging.done(), hanging.result()  # it is picked up, for ever
         with KinetoClient(socket_dir) as client:
             polling = asyncio.create_task(client.run(write_trace))
             own = ProcessTable().get(os.getpid())

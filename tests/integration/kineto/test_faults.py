@@ -33,6 +33,7 @@ from tests.support.kineto_client import (
     trace_path,
     write_trace,
 )
+from tests.support.waiting import eventually
 
 OPTIONS = Options(duration_ns=100_000_000)
 PATIENCE = 60.0
@@ -249,9 +250,8 @@ async def test_stop_before_the_config_is_read(source, client, process, traces, t
     await client.ask()
     begun, reports = session(tmp_path)
     task = asyncio.create_task(source.record(process, OPTIONS, begun))
+    await eventually(lambda: reports)
     async with asyncio.timeout(PATIENCE):
-        while not reports:
-            await asyncio.sleep(0.01)
         assert reports[0][0] is State.ARMED
         assert reports[0][1].startswith("waiting for poll (≤ ")
         begun.stop.set()
@@ -333,9 +333,7 @@ async def test_leftovers_of_an_earlier_daemon_are_swept(source, client, process,
     gone = '{"pid": 4194303, "start_ticks": 1, "uid": %d, "directory": "%s", "name": "%s", "asked": 0.0}'
     (state / "kineto-leftovers.json").write_text(f"[{gone % (os.geteuid(), traces, 'profd-ab_1.json')}]")
     await second.open()
-    async with asyncio.timeout(PATIENCE):
-        while ours.exists():
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not ours.exists())
     await second.close()
     assert theirs.exists()
 

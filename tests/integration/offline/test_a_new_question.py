@@ -104,7 +104,7 @@ def test_it_is_answered_by_rpc_within_its_limit(daemon: RunningDaemon) -> None:
     request.arguments.update({"limit": "1001"})
     with pytest.raises(grpc.RpcError) as refused:
         list(stub.Query(request, **asked))
-    assert refused.value.details() == "limit must be a number from 1 to 1000, not 1001"  # type: ignore[attr-defined]
+    assert refused.value.details() == "limit must be a number from 1 to 1000, not 1001"
 
 
 def test_it_is_answered_without_a_daemon(environ: dict[str, str], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from profd.errors import Denied, NotFound
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
+from profd.sources.pyspy.confinement import Confinement
 from profd.sources.pyspy.recording import PySpyRecorder
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.where import stacks
@@ -111,9 +112,9 @@ async def test_while_its_sampler_starts(
 ) -> None:
     spawns = tool.spawn
 
-    async def spawn(program: Path, arguments: list[str], file_bytes: int) -> asyncio.subprocess.Process:
+    async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
         target.say(word)
-        return await spawns(program, arguments, file_bytes)
+        return await spawns(program, arguments, confinement)
 
     monkeypatch.setattr(tool, "spawn", spawn)
     session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
@@ -126,9 +127,9 @@ async def test_where(target: Target, monkeypatch: pytest.MonkeyPatch, native: bo
     spawns = tool.spawn
     process = target.process()
 
-    async def spawn(program: Path, arguments: list[str], file_bytes: int) -> asyncio.subprocess.Process:
+    async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
         target.say(word)
-        return await spawns(program, arguments, file_bytes)
+        return await spawns(program, arguments, confinement)
 
     monkeypatch.setattr(tool, "spawn", spawn)
     with pytest.raises(NotFound, match="another program"):

@@ -156,12 +156,20 @@ async def test_native_frames(source: PySpySource, tmp_path: Path) -> None:
     assert any("busy" in row[0] for row in rows)
 
 
-async def test_stop_ends_an_open_ended_recording(source: PySpySource, tmp_path: Path) -> None:
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each look at the sampler while the window is open."""
+    found, full = list[int](), tool.full
+    monkeypatch.setattr(tool, "full", lambda pid, native: bool(found.append(pid)) or full(pid, native))
+    return found
+
+
+async def test_stop_ends_an_open_ended_recording(source: PySpySource, tmp_path: Path, looks: list[int]) -> None:
     with running(SPIN) as job:
         watch = Watch(tmp_path)
         task = asyncio.create_task(source.record(process_of(job), Options(), watch.session))
         await watch.reaches(State.RECORDING)
-        await asyncio.sleep(0.2)  # some samples; nothing depends on how many
+        await eventually(lambda: len(looks) > 2)  # some samples; nothing depends on how many
         watch.session.stop.set()
         recording = await task
         assert job.poll() is None
@@ -210,12 +218,12 @@ async def test_agreed_start(source: PySpySource, tmp_path: Path) -> None:
     decoded(recording)
 
 
-async def test_target_that_ends_in_the_window(source: PySpySource, tmp_path: Path) -> None:
+async def test_target_that_ends_in_the_window(source: PySpySource, tmp_path: Path, looks: list[int]) -> None:
     with running(UNTIL_TOLD) as job:
         watch = Watch(tmp_path)
         task = asyncio.create_task(source.record(process_of(job), LONG, watch.session))
         await watch.reaches(State.RECORDING)
-        await asyncio.sleep(0.2)  # some samples; nothing depends on how many
+        await eventually(lambda: len(looks) > 2)  # some samples; nothing depends on how many
         assert job.stdin is not None
         job.stdin.close()
         job.wait()

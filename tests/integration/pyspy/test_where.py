@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from profd.errors import Exhausted, JobFailed, NotFound
+from profd.errors import Denied, Exhausted, JobFailed, NotFound
 from profd.model.capture import Reason
 from profd.sources.pyspy import tool
 from profd.sources.pyspy import where as where_module
@@ -145,5 +145,5 @@ async def test_refusal_of_the_kernel_is_explained() -> None:
 async def test_process_of_root_is_refused() -> None:
     process = ProcessTable().get(1)
     assert process is not None
-    with pytest.raises(where_module.Denied, match="CAP_SYS_PTRACE"):
+    with pytest.raises(Denied, match="CAP_SYS_PTRACE"):
         await stacks(dataclasses.replace(process, python=True))

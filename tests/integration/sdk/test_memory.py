@@ -84,7 +84,7 @@ def job_in(group: MemoryCgroup, daemon: RunningDaemon, folder: Path, does: str) 
         process.communicate()
 
 
-def recorded(captures: Captures, job: Attached, **options: object) -> pb.CaptureTarget:
+def recorded(captures: Captures, job: Attached, **options: object) -> pb.TargetStatus:
     capture = captures.recording(job.pid, **options)
     job.counts_on()
     [target] = captures.stop(capture).targets

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from profd.kernel.identity import unreadable
-from profd.targets.procfs import stat_of
+from profd.trust.identify import start_ticks
 from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.torch_observer.test_through_daemon import RANGED, calls, check_steps
@@ -216,7 +216,7 @@ def test_a_service_with_read_only_mounts_goes_through_the_targets_root(home: Pat
     def said(pid: int) -> str:
         mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
         apart = ["unshare", "-m", "--propagation", "private", "sh", "-c", mount, "sh", str(home)]
-        ticks = stat_of(os.getpid()).start_ticks
+        ticks = start_ticks(os.getpid())
         wanted = [
             str(home / "cache"),
             str(pid),

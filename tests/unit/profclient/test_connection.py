@@ -15,7 +15,7 @@ from profclient.errors import BusyError, DeniedError, UnreachableError
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("profclient.connection.time.monotonic", lambda: now[0])
     return now
 
 
@@ -54,7 +54,7 @@ def test_a_refusal_is_told(monkeypatch, tmp_path):
         def recv(self, _):
             return b'{"error": "too many connections; try again in a moment"}'
 
-    monkeypatch.setattr(connection.socket, "socket", Refusing)
+    monkeypatch.setattr("profclient.connection.socket.socket", Refusing)
     with pytest.raises(DeniedError, match="try again"):
         connection.token(tmp_path / "control.sock")
 

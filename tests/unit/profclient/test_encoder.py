@@ -230,7 +230,7 @@ class TestHostile:
         assert only([Chunk([Slot(1100, 1200, name)])], strings).strings == {}
 
     @pytest.mark.parametrize("broken", [{"count": arena.SLOTS_PER_CHUNK + 1}, {"count": 0xFFFFFFFF}, {"id_base": 0}])
-    def test_a_chunk_beyond_use_is_counted(self, broken: dict[str, int]) -> None:
+    def test_a_chunk_beyond_use_is_counted(self, broken: dict[str, Any]) -> None:
         with closing(drainer(arena_fd([Chunk([Slot(1100, 1200)], **broken)]))) as reader:
             assert reader.encode(0) is None
             assert reader.losses() == {"bad_chunk": 1}

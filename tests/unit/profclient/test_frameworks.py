@@ -38,7 +38,7 @@ def test_the_end_of_an_import_is_told_once() -> None:
 
 @pytest.mark.usefixtures("modules")
 def test_what_an_import_raises_is_raised_and_what_we_raise_is_not() -> None:
-    frameworks.watch(["made_up_broken", "made_up_framework"], lambda: 1 / 0)
+    frameworks.watch(["made_up_broken", "made_up_framework"], lambda: divmod(1, 0) and None)
     with pytest.raises(RuntimeError, match="broken"):
         importlib.import_module("made_up_broken")
     assert importlib.import_module("made_up_framework").__version__ == "7"
@@ -140,11 +140,11 @@ class LoaderThatIsAClass:
 class LoaderThatIsUnlikeOthers(LoaderThatIsAClass):
     """Its __dict__ keeps nothing that is written to it."""
 
-    class Kept(dict):  # type: ignore[type-arg]
+    class Kept(dict):
         def __setitem__(self, name: str, value: object) -> None:
             raise RuntimeError(name)
 
-    __dict__: ClassVar = Kept()  # type: ignore[assignment]
+    __dict__: ClassVar = Kept()
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -154,7 +154,7 @@ class LoaderThatIsUnlikeOthers(LoaderThatIsAClass):
 class LoaderThatRaises(LoaderThatIsUnlikeOthers):
     """Whatever it is asked for but what importing needs."""
 
-    @property  # type: ignore[misc]
+    @property
     def __dict__(self) -> dict[str, object]:  # type: ignore[override]
         raise RuntimeError
 

@@ -141,13 +141,17 @@ def test_links_in_circles(imported: Import, tmp_path: Path) -> None:
 def test_ids_that_collide_across_processes(imported: Import, tmp_path: Path) -> None:
     """A hundred processes with the same thread ids, correlation ids, external ids and sequence numbers."""
     records = []
+    ids: list[dict[str, Any]] = [
+        {"External id": 5, "Sequence number": 3, "Fwd thread id": 0},
+        {"Sequence number": 3, "Fwd thread id": 1},
+    ]
     for pid in range(100):
         at = 1000 * pid
         records += [
-            span("aten::mm", at, 100, pid=pid, **{"External id": 5, "Sequence number": 3, "Fwd thread id": 0}),
+            span("aten::mm", at, 100, pid=pid, **ids[0]),
             span("cudaLaunchKernel", at + 10, 5, pid=pid, cat="cuda_runtime", correlation=9),
             span("gemm", at + 20, 50, pid=0, tid=7, cat="kernel", device=0, correlation=9, **{"External id": 5}),
-            span("MmBackward0", at + 200, 30, pid=pid, tid=2, **{"Sequence number": 3, "Fwd thread id": 1}),
+            span("MmBackward0", at + 200, 30, pid=pid, tid=2, **ids[1]),
         ]
     trace = imported(records)
     assert trace.reader.meta.anomalies == {"correlation_reused": 99}

@@ -22,11 +22,11 @@ def layers() -> list[str]:
     return list(dict.fromkeys(re.findall(r"`([\w.]+)`", block)))
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(DAEMON.rglob("*.py")):
         name = ".".join(path.relative_to(DAEMON).with_suffix("").parts).removesuffix(".__init__")
         if name != "__init__":
-            yield name, ast.parse(path.read_text())
+            yield name, path
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -75,16 +75,17 @@ def test_every_room_has_its_place() -> None:
 def test_none_imports_what_stands_above_it() -> None:
     known = layers()
     upwards = set()
-    for name, tree in modules():
+    for name, path in modules():
+        tree = ast.parse(path.read_text())
         mark_what_is_no_import(tree)
-        own = layer_of(name, known)
+        own = layer_of(name, known) or ""
         for other in imported(tree):
-            path = other.removeprefix("profd.")
-            theirs = layer_of(path, known)
-            if theirs is None or path.split(".")[0] in NATIVE or theirs.split(".")[0] == own.split(".")[0]:
+            place = other.removeprefix("profd.")
+            theirs = layer_of(place, known)
+            if theirs is None or place.split(".")[0] in NATIVE or theirs.split(".")[0] == own.split(".")[0]:
                 continue
             if known.index(theirs) > known.index(own):
-                upwards.add(f"{name} -> {path}")
+                upwards.add(f"{name} -> {place}")
     assert sorted(upwards) == []
 
 

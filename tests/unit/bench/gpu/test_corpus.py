@@ -28,7 +28,16 @@ def fakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         pytest.skip("no C compiler to build the stand-ins for CUDA")
     folder = tmp_path_factory.mktemp("fakes")
     for source, library in (("fake_cupti.c", "libcupti.so.13"), ("fake_cuda.c", "libcuda.so.1")):
-        command = [compiler, "-shared", "-fPIC", "-pthread", "-o", folder / library, SUPPORT / source, "-ldl"]
+        command: list[Any] = [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-pthread",
+            "-o",
+            folder / library,
+            SUPPORT / source,
+            "-ldl",
+        ]
         subprocess.run(command, check=True)
     return {"LD_LIBRARY_PATH": str(folder), "PROFD_CUPTI_LIBRARY": str(folder / "libcupti.so.13")}
 

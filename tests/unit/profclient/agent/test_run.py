@@ -108,7 +108,8 @@ def test_flags_that_ignore_the_environment_keep_it_out(flag):
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="the only Python at hand has profclient")
 def test_a_python_without_profclient_runs_and_says_so():
-    done = run(sys._base_executable, "-c", "print('runs')")
+    base: str = sys.__dict__["_base_executable"]
+    done = run(base, "-c", "print('runs')")
     assert done.stdout == "runs\n"
     assert "has no profclient: run" in done.stderr
 

@@ -21,7 +21,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(browser.tempfile, "tempdir", None)
+    monkeypatch.setattr("profclient.cli.browser.tempfile.tempdir", None)
     return folder
 
 
@@ -84,7 +84,7 @@ def served() -> OneTrace:
 def test_one_in_a_sandbox_is_told_nothing(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = program(programs / "browser", f"{NOTES_ITS_ARGUMENTS}# snap run firefox\n")
     monkeypatch.setenv("BROWSER", name)
-    monkeypatch.setattr(browser.webbrowser, "_tryorder", None)
+    monkeypatch.setattr("profclient.cli.browser.webbrowser._tryorder", None)
     with closing(served()) as trace, ExitStack() as ending:
         assert not browser.browse(trace, ending)
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
@@ -96,7 +96,7 @@ def test_another_is_told_of_a_file_and_not_of_the_address(
 ) -> None:
     name = program(programs / "browser", NOTES_ITS_ARGUMENTS)
     monkeypatch.setenv("BROWSER", name)
-    monkeypatch.setattr(browser.webbrowser, "_tryorder", None)
+    monkeypatch.setattr("profclient.cli.browser.webbrowser._tryorder", None)
     with closing(served()) as trace, ExitStack() as ending:
         assert browser.browse(trace, ending)
         told = Path(f"{name}.told").read_text().strip()

@@ -6,10 +6,7 @@ from profproto.v1 import capture_pb2
 
 
 def capture(*states: str) -> capture_pb2.Capture:
-    targets = [
-        capture_pb2.TargetStatus(pid=number, state=capture_pb2.State.Value(f"STATE_{state}"))
-        for number, state in enumerate(states)
-    ]
+    targets = [capture_pb2.TargetStatus(pid=number, state=f"STATE_{state}") for number, state in enumerate(states)]
     return capture_pb2.Capture(id="c1", targets=targets)
 
 

@@ -41,7 +41,7 @@ def test_threads_that_interleave_are_told_apart(capsys: pytest.CaptureFixture[st
 
 
 def test_device_work_is_below_its_launch_or_under_its_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    gpu = {"thread": 3, "device_type": "CUDA", "device": 0, "stream": 7, "kind": "kernel"}
+    gpu: dict[str, Any] = {"thread": 3, "device_type": "CUDA", "device": 0, "stream": 7, "kind": "kernel"}
     lines = printed(capsys, call(0, "launch"), call(1, "op"), call(2, "gemm", 0, 1, **gpu), call(3, "copy", 99, **gpu))
     assert [line.split()[-2] if "[" in line else line for line in lines] == [
         "process 7, thread 1",

@@ -8,7 +8,7 @@ import inspect
 import json
 import pickle
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 
 import pytest
 from profclient._recorder import record_function
@@ -60,10 +60,10 @@ def test_it_looks_like_the_function() -> None:
     assert str(inspect.signature(load)) == str(inspect.signature(load.__wrapped__))  # type: ignore[attr-defined]
     assert "record_function('load')" in repr(load)
     assert pickle.loads(pickle.dumps(load)) is load
-    load.extra = 1  # type: ignore[attr-defined]
-    assert load.extra == 1  # type: ignore[attr-defined]
+    load.extra = 1
+    assert load.extra == 1
     with pytest.raises(AttributeError):
-        _ = load.nothing  # type: ignore[attr-defined]
+        _ = load.nothing
     bound = Model().forward
     assert bound.__self__.__class__ is Model  # type: ignore[attr-defined]
 
@@ -142,9 +142,9 @@ async def test_a_cancelled_coroutine(session: Recording) -> None:
 
 def test_generators_take_values_and_exceptions(session: Recording) -> None:
     @record_function("numbers")
-    def numbers(start: int) -> Iterator[int]:
+    def numbers(start: int) -> Generator[int, int | None, str]:
         caught = ""
-        sent = 0
+        sent: int | None = 0
         while True:
             try:
                 sent = yield start + (sent or 0)
@@ -156,10 +156,10 @@ def test_generators_take_values_and_exceptions(session: Recording) -> None:
     assert inspect.isgeneratorfunction(numbers)
     made = numbers(10)
     assert next(made) == 10
-    assert made.send(5) == 15  # type: ignore[attr-defined]
-    assert made.throw(KeyError("again")) == 15  # type: ignore[attr-defined]
+    assert made.send(5) == 15
+    assert made.throw(KeyError("again")) == 15
     with pytest.raises(StopIteration) as stopped:
-        made.throw(KeyError("stop"))  # type: ignore[attr-defined]
+        made.throw(KeyError("stop"))
     assert stopped.value.value == "'stop'"
     event = session.stop().one("numbers")
     assert event.end
@@ -170,8 +170,8 @@ async def test_asynchronous_generators_take_values_and_exceptions(session: Recor
     closed = []
 
     @record_function("stream")
-    async def stream(start: int) -> AsyncIterator[int]:
-        sent = 0
+    async def stream(start: int) -> AsyncGenerator[int, int | None]:
+        sent: int | None = 0
         try:
             while True:
                 try:
@@ -185,12 +185,12 @@ async def test_asynchronous_generators_take_values_and_exceptions(session: Recor
     assert inspect.isasyncgenfunction(stream)
     made = stream(1)
     assert await anext(made) == 1
-    assert await made.asend(4) == 5  # type: ignore[attr-defined]
+    assert await made.asend(4) == 5
     with pytest.raises(StopAsyncIteration):
-        await made.athrow(KeyError())  # type: ignore[attr-defined]
+        await made.athrow(KeyError())
     other = stream(2)
     assert await anext(other) == 2
-    await other.aclose()  # type: ignore[attr-defined]
+    await other.aclose()
     assert [item async for item in _first_three(stream)] == [7, 7, 7]
     assert closed[:2] == [1, 2]
     events = session.stop().named("stream")

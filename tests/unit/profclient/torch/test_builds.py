@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -37,7 +38,7 @@ def test_a_build_is_found_again(build: Build) -> None:
 @pytest.mark.parametrize(
     "change", [{"torch": "2.12.0"}, {"git": "aaaaaaaaaaaaaaaa"}, {"machine": "aarch64"}, {"sources": "ffffffff"}]
 )
-def test_another_torch_has_no_build(build: Build, change: dict[str, str]) -> None:
+def test_another_torch_has_no_build(build: Build, change: dict[str, Any]) -> None:
     assert builds.find(dataclasses.replace(KEY, **change)) is None
 
 

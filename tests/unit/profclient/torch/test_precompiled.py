@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from profclient.torch import build as building
+from profclient.torch import sources
 from profclient.torch.build import Torch
 from profclient.torch.builds import Key
 
@@ -43,7 +44,7 @@ def headers(command: list[str]) -> list[str]:
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("planted", [FIRST, BEFORE_ALL])
 def test_a_planted_one_is_not_loaded(torch: Torch, tmp_path: Path, planted: str, cuda: bool) -> None:
-    ours = Path(building.sources.directory()) / "torch" / "first"
+    ours = Path(sources.directory()) / "torch" / "first"
     plant(torch, planted, *(["-nostdinc"] if planted == BEFORE_ALL else [f"-isystem{ours}"]))
     command = (
         building.cuda_command(torch, ["g++"], tmp_path / "out.so", torch.home / "include")
@@ -57,7 +58,7 @@ def test_a_planted_one_is_not_loaded(torch: Torch, tmp_path: Path, planted: str,
 
 def test_it_would_be_loaded_where_it_is_the_first(torch: Torch, tmp_path: Path) -> None:
     """So that the tests above can fail."""
-    ours = Path(building.sources.directory()) / "torch" / "first"
+    ours = Path(sources.directory()) / "torch" / "first"
     plant(torch, FIRST, f"-isystem{ours}")
     source = tmp_path / "unit.cpp"
     source.write_text(f"#include <{FIRST}>\n")

@@ -93,7 +93,7 @@ def throwing(children: list[Node], steps: int) -> None:
 def interleaving(children: list[Node], _: int) -> None:
     """Two generators that take turns and end in the order they began."""
     first, second = delegating(children), yielding(children)
-    for _ in children:
+    for _child in children:
         next(first, None)
         next(second, None)
     first.close()
@@ -239,7 +239,7 @@ def test_a_c_function_that_raises_has_failed() -> None:
 def test_c_functions_may_be_left_out_on_the_way() -> None:
     def outer() -> None:
         len([])
-        [0].sort(key=lambda _: recording.tracer.leave_out_c_calls())
+        [0].sort(key=lambda _: recording.tracer.leave_out_c_calls() or 0)
         len([])
 
     with tracing(c_calls=True) as recording:

@@ -242,7 +242,7 @@ def test_a_profiler_that_runs_is_left_alone_and_named() -> None:
     finally:
         profiler.disable()
     profiler.create_stats()
-    assert any(name == "leaf" for _, _, name in profiler.stats)  # type: ignore[attr-defined]
+    assert any(name == "leaf" for _, _, name in profiler.stats)
     _nobody_is_called()
 
 
@@ -276,7 +276,7 @@ def test_a_hook_for_later_threads_is_left_alone_and_named() -> None:
         assert "_ignore" in recording.left_out
         assert threading.getprofile() is _ignore
     finally:
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 @profiled
@@ -413,7 +413,7 @@ def test_other_tools_run_beside_it() -> None:
         leaf()
         profiler.disable()
     profiler.create_stats()
-    assert any(name == "leaf" for _, _, name in profiler.stats)  # type: ignore[attr-defined]
+    assert any(name == "leaf" for _, _, name in profiler.stats)
     assert name_of(leaf.__code__) in [event.name for event in recording.calls()]
     _nobody_is_called()
 

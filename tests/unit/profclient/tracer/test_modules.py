@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 nn: Any = torch.nn
 
 
-class Attention(nn.Module):  # type: ignore[misc]
+class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.q_proj = nn.Linear(4, 4)
@@ -27,7 +27,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         return self.out(self.q_proj(x))
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.attn = Attention()
@@ -37,7 +37,7 @@ class Block(nn.Module):  # type: ignore[misc]
         return self.mlp(self.attn(x))
 
 
-class Model(nn.Module):  # type: ignore[misc]
+class Model(nn.Module):
     def __init__(self, layers: int = 3) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Block() for _ in range(layers))
@@ -154,7 +154,7 @@ def test_modules_that_are_added_meanwhile_are_found() -> None:
 
 
 def test_modules_outside_of_the_model_are_roots_of_their_own() -> None:
-    class Hidden(nn.Module):  # type: ignore[misc]
+    class Hidden(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.parts = [nn.Sequential(nn.Linear(4, 4))]  # a list registers nothing
@@ -185,7 +185,7 @@ def test_a_model_may_go_away_during_a_capture() -> None:
 
 
 def test_no_code_of_the_user_runs_for_a_path() -> None:
-    class Strange(nn.Module):  # type: ignore[misc]
+    class Strange(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = nn.ReLU()
@@ -213,7 +213,7 @@ def test_no_code_of_the_user_runs_for_a_path() -> None:
 
 
 def test_a_forward_that_raises() -> None:
-    class Failing(nn.Module):  # type: ignore[misc]
+    class Failing(nn.Module):
         def forward(self, x: Any) -> Any:
             raise ValueError(x)
 

@@ -151,13 +151,16 @@ class TestLauncher:
         kineto, _ = sources()
         launcher = process(command="/usr/bin/python3 -m torch.distributed.run --nproc 2 train.py")
         asked = Options(duration_ns=1)
-        refused = choose(launcher, asked, [kineto], [process(12), process(11)], NO_LIMIT)
+        refused = choose(launcher, asked, [kineto], [process(12), process(11)], lambda: NO_LIMIT)
         assert (refused.state, refused.reason) == (State.REFUSED, Reason.LAUNCHER)
         assert "11, 12" in refused.message
 
     def test_alone_is_a_process_like_others(self) -> None:
         kineto, _ = sources()
-        assert choose(process(command="torchrun x.py"), Options(duration_ns=1), [kineto], [], NO_LIMIT).source is kineto
+        assert (
+            choose(process(command="torchrun x.py"), Options(duration_ns=1), [kineto], [], lambda: NO_LIMIT).source
+            is kineto
+        )
 
     def test_anything_untraceable_with_traceable_children_is_one(self) -> None:
         kineto, _ = sources()
@@ -180,7 +183,7 @@ class TestLauncher:
         kineto, _ = sources()
         kineto.offered = Offer(False, "it has not registered.")
         asked = Options(duration_ns=1, source="kineto")
-        refused = choose(process(command="torchrun train.py"), asked, [kineto], [process(11)], NO_LIMIT)
+        refused = choose(process(command="torchrun train.py"), asked, [kineto], [process(11)], lambda: NO_LIMIT)
         assert (refused.reason, "11" in refused.message) == (Reason.LAUNCHER, True)
 
     @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.support.captures import (
 
 
 async def test_a_source_that_lets_go_by_itself_does_not_wait_for_the_disk(rig: Rig) -> None:
-    rig.source.declaration = declare("kineto", self_disarming=True)  # type: ignore[misc]  # one class, several sources
+    rig.source.declaration = declare("kineto", self_disarming=True)
     rig.records.gate = threading.Event()
     async with rig.running() as manager:
         starting = asyncio.create_task(manager.start(ALICE, request(100)))
@@ -36,7 +36,7 @@ async def test_a_source_that_lets_go_by_itself_does_not_wait_for_the_disk(rig: R
 
 
 async def test_a_capture_that_cannot_be_recorded_is_ended_although_it_had_begun(rig: Rig) -> None:
-    rig.source.declaration = declare("kineto", self_disarming=True)  # type: ignore[misc]  # as above
+    rig.source.declaration = declare("kineto", self_disarming=True)
     rig.records.fail = OSError(errno.ENOSPC, "No space left on device")
     async with rig.running() as manager:
         record = await manager.start(ALICE, request(100))
@@ -49,7 +49,7 @@ async def test_a_capture_that_cannot_be_recorded_is_ended_although_it_had_begun(
 
 
 async def test_a_directory_that_comes_late_is_not_left_behind(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.source.declaration = declare("kineto", self_disarming=True)  # type: ignore[misc]  # as above
+    rig.source.declaration = declare("kineto", self_disarming=True)
     rig.records.fail = OSError(errno.ENOSPC, "No space left on device")
     make, gate, made = rig.journal.directory, threading.Event(), threading.Event()
 

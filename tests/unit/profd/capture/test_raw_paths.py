@@ -68,7 +68,7 @@ async def killed(rig: Rig, *, collating: bool) -> str:
         session.keep([RawFile(str(session.directory / "chunks"), "chunks")])
     await first._book.flush()
     rig.records.kept = copy.deepcopy(rig.records.kept)
-    rig.records.put = lambda capture, value: None  # type: ignore[method-assign]  # it is dead
+    rig.records.put = lambda capture, record: None  # type: ignore[method-assign]  # it is dead
     await first.close(0.0)
     return record.id
 
@@ -99,7 +99,7 @@ async def test_a_moved_state_loses_nothing(tmp_path: Path, old: bool, collating:
 async def test_data_that_its_record_does_not_name_is_not_dropped(rig: Rig) -> None:
     capture = await killed(rig, collating=False)
     rig.records.kept[capture]["targets"][0]["files"][0]["path"] = "/elsewhere/chunks"
-    del rig.records.put  # type: ignore[method-assign]  # of the dead one
+    del rig.records.put  # of the dead one
     async with rig.running() as manager:
         found = await ended(manager, capture)
         assert "profctl retry" not in found.targets[0].message
@@ -109,7 +109,7 @@ async def test_data_that_its_record_does_not_name_is_not_dropped(rig: Rig) -> No
 async def test_no_retry_is_promised_where_there_is_nothing_left(rig: Rig) -> None:
     capture = await killed(rig, collating=True)
     shutil.rmtree(rig.journal.path(capture, process(100).id))
-    del rig.records.put  # type: ignore[method-assign]  # of the dead one
+    del rig.records.put  # of the dead one
     rig.storing.gate = None
     rig.storing.fail = FileNotFoundError(2, "No such file or directory")
     async with rig.running() as manager:

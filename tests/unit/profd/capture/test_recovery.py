@@ -111,7 +111,7 @@ def is_never_done(killed: Killed, manager: CaptureManager) -> None:
 async def test_who_does_not_come_back_whole_leaves_what_there_is_for_a_retry(
     killed: Killed, happens: Callable[[Killed, CaptureManager], None]
 ) -> None:
-    short = {stays_away: "returning_ns", is_never_done: "taking_over_ns"}.get(happens)
+    short = {"stays_away": "returning_ns", "is_never_done": "taking_over_ns"}.get(happens.__name__)
     if short is not None:
         killed.rig.graces = replace(killed.rig.graces, **{short: 1})
     async with killed.next_daemon() as manager:

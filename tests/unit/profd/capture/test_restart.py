@@ -38,11 +38,11 @@ class TestRestart:
         await first._book.flush()
         on_disk = rig.records.kept.copy()
         files = list(record.targets[1].files)
-        rig.records.put = lambda capture, value: None  # type: ignore[method-assign]  # it is dead
+        rig.records.put = lambda capture, record: None  # type: ignore[method-assign]  # it is dead
         await first.close(0.0)
         assert all(Path(file.path).exists() for file in files)
         # WHEN the next one starts over the same disk
-        del rig.records.put  # type: ignore[method-assign]  # as above
+        del rig.records.put  # as above
         rig.records.kept = on_disk
         rig.storing.gate = None
         async with rig.running() as second:

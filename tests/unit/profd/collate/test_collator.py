@@ -191,6 +191,7 @@ def test_inputs_are_told_apart_and_share_argument_dictionaries(tmp_path):
     (table,) = collator.segments({})
     assert table.columns[FILE_COLUMN].tolist() == [1, 0, 1]
     arg = table.args["word", "str"]
+    assert arg.dictionary is not None
     assert [arg.dictionary.values[code] for code in arg.values] == ["b", "a", "new"]
 
 

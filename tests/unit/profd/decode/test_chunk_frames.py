@@ -59,16 +59,16 @@ def test_no_frame_overlaps_a_range_that_it_was_around(program: tuple[list[Span],
         opened = np.flatnonzero([span.frame and span.start < began for span in kept[at : at + batch]])
         frames.place(thread, start, end, np.ones(len(start), dtype=bool), opened, np.full(len(opened), -1))
         found += start.tolist()
-    for span, start in zip(kept, found, strict=True):
+    for span, at in zip(kept, found, strict=True):
         if not (span.frame and span.start < began):
-            assert start == span.start, "what began in the window stays where it is"
+            assert at == span.start, "what began in the window stays where it is"
             continue
-        assert start <= began
+        assert at <= began
         for other, other_start in zip(kept, found, strict=True):
             if other.frame or other.end is None or not other.start < began < other.end:
                 continue
             around = span.end is None or other.end < span.end
-            assert (start < other_start) == around
+            assert (at < other_start) == around
 
 
 def test_threads_do_not_mix() -> None:

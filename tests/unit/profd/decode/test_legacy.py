@@ -174,7 +174,14 @@ def test_memory_goes_to_every_open_event_of_the_thread() -> None:
 
 def test_arguments_times_and_names() -> None:
     frames = ["torch/autograd/__init__.py(99): backward", "train.py(3): step"]
-    found = {"Sequence number": 5, "fwd_thread": 2, "shapes": [[2, 3]], "stack": frames, "flops": 12, "@x": None}
+    found: dict[str, Any] = {
+        "Sequence number": 5,
+        "fwd_thread": 2,
+        "shapes": [[2, 3]],
+        "stack": frames,
+        "flops": 12,
+        "@x": None,
+    }
     decoder, rows = decode(
         [
             {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "main"}},

@@ -187,7 +187,7 @@ def test_names_of_no_framework_have_no_scopes() -> None:
 
 def test_launch_statistics_by_hand() -> None:
     """292-328: calls of known devices with group, device and correlation, those of the driver (`cu…`) left out."""
-    known = {"device_id": 0, "correlation": 1, "group_id": 5, "step_name": "train 5"}
+    known: dict[str, Any] = {"device_id": 0, "correlation": 1, "group_id": 5, "step_name": "train 5"}
     lines, _ = derive_classic(
         space_of(
             call(10, 2, **known),

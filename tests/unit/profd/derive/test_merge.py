@@ -106,7 +106,7 @@ def test_spans_in_order_keep_what_belongs_to_them() -> None:
     ],
 )
 def test_what_cannot_be_put(change: dict[str, Any], message: str) -> None:
-    given_line = {"what": [0], "scope": [-1], "offsets": [0, 1], "after": -1} | change
+    given_line: dict[str, Any] = {"what": [0], "scope": [-1], "offsets": [0, 1], "after": -1} | change
     line = (
         np.array(given_line["what"], dtype=np.int32),
         np.array(given_line["scope"], dtype=np.int32),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, Steps, find_steps
 from profd.events import NO_END, DeviceType, Dictionary, EventTable, Kind
@@ -10,7 +12,7 @@ ANNOTATION, GPU = Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION
 def table_of(*rows):
     """Rows are (name, start, end, thread, kind)."""
     names = Dictionary()
-    columns = {
+    columns: dict[str, Any] = {
         "name": np.array([names.code(row[0]) for row in rows], dtype=np.int32),
         "start": np.array([row[1] for row in rows], dtype=np.int64),
         "end": np.array([row[2] for row in rows], dtype=np.int64),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.derive.timeline.symbols import NOTHING, Symbol, Symbols
@@ -21,7 +23,7 @@ def test_an_instruction_has_its_operator_and_its_source() -> None:
 
 def test_the_source_may_be_a_stack_frame() -> None:
     """As JAX has it since 2026; frames that do not exist are no source."""
-    ops = {f"op{frame}": {"op_name": b"x", "stack_frame_id": frame} for frame in (-1, 0, 1, 2, 3)}
+    ops: dict[str, Any] = {f"op{frame}": {"op_name": b"x", "stack_frame_id": frame} for frame in (-1, 0, 1, 2, 3)}
     symbols = Symbols({1: program(frames=[("/a/train.py", 3), ("loss.py", 9)], **ops)})
     sources = [symbols.of_program(1, f"op{frame}").source for frame in (-1, 0, 1, 2, 3)]
     assert sources == ["", "", "train.py:3", "loss.py:9", ""]

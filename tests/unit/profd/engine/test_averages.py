@@ -13,7 +13,7 @@ from profd import _engine
 from tests.unit.profd.engine.twins import ABSENT, clamp
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-I64, I32, U8 = (np.zeros(3, dtype=dtype) for dtype in (np.int64, np.int32, np.uint8))
+I64, I32, U8 = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.uint8)
 # Code, and for columns of 8, 32 and 64 bits how many codes there are: few enough for an array, and more than that.
 SIZES = st.sampled_from([(7, 7, 7), (256, 5, 3), (256, 2**20, 2**30)])
 

@@ -15,7 +15,7 @@ from profd.query.roles import CALL, MARK, NESTS, SHOWN, WORK
 from tests.unit.profd.engine.twins import clamp
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-I64, I32, U8 = (np.zeros(3, dtype=dtype) for dtype in (np.int64, np.int32, np.uint8))
+I64, I32, U8 = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.uint8)
 
 
 @given(st.lists(st.tuples(INT64, INT64) | st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20))

@@ -82,18 +82,18 @@ def test_group_rows_grows():
     assert first.tolist() == list(range(3001))
 
 
-I64, I32, U8 = (np.zeros(3, dtype=dtype) for dtype in (np.int64, np.int32, np.uint8))
+I64, I32, U8 = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.uint8)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: _engine.argsort(I32),
+        lambda: _engine.argsort(I32),  # type: ignore[arg-type]
         lambda: _engine.argsort(np.zeros((2, 2), dtype=np.int64)),
         lambda: _engine.argsort(np.zeros(6, dtype=np.int64)[::2]),
-        lambda: _engine.nest(I64, I64, I64, U8),
-        lambda: _engine.nest(I64, I64, I32, I32),
-        lambda: _engine.group_rows([I32]),
+        lambda: _engine.nest(I64, I64, I64, U8),  # type: ignore[arg-type]
+        lambda: _engine.nest(I64, I64, I32, I32),  # type: ignore[arg-type]
+        lambda: _engine.group_rows([I32]),  # type: ignore[list-item]
         lambda: _engine.sum_by(I64, -1, I64),
     ],
 )

@@ -78,7 +78,7 @@ def test_many_ids():
     assert linked[count:] == list(range(count))
 
 
-I64, I32, U8 = (np.zeros(2, dtype=dtype) for dtype in (np.int64, np.int32, np.uint8))
+I64, I32, U8 = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_malformed_columns(arrays):
     with pytest.raises(ValueError, match="has"):
         _engine.LinkBuilder().feed(*arrays)
     with pytest.raises(TypeError):
-        _engine.LinkBuilder().feed(I64, I64, U8, I32)
+        _engine.LinkBuilder().feed(I64, I64, U8, I32)  # type: ignore[arg-type]
 
 
 def test_room_for_nothing():

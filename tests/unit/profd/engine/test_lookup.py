@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profd import _engine
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-I64, I32, U8 = (np.zeros(3, dtype=dtype) for dtype in (np.int64, np.int32, np.uint8))
+I64, I32, U8 = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.uint8)
 
 
 def above(parent: list[int], wanted: list[bool], row: int) -> int:

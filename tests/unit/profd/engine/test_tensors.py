@@ -25,7 +25,8 @@ def islands(records: list[Record]) -> list[int]:
 def storages(records: list[Record]) -> list[int | None]:
     """Which storage each record speaks of: an address from its first record to its free."""
     live: dict[tuple[int, int], int] = {}
-    count, found = 0, []
+    count = 0
+    found: list[int | None] = []
     for process, action, impl, storage in records:
         if storage == 0 or (action == INPUT and impl == 0):
             found.append(None)
@@ -49,8 +50,9 @@ def twin(records: list[Record]) -> list[int]:
         changed = False
         for a, first in zip(of, records, strict=True):
             for b, second in zip(of, records, strict=True):
-                inputs = a is not None and b is not None and first[1] == second[1] == INPUT
-                if inputs and (first[0], first[2]) == (second[0], second[2]) and colour[a] > colour[b]:
+                if a is None or b is None or not first[1] == second[1] == INPUT:
+                    continue
+                if (first[0], first[2]) == (second[0], second[2]) and colour[a] > colour[b]:
                     colour[a] = colour[b]
                     changed = True
     numbers = {root: number for number, root in enumerate(sorted(set(colour.values())))}

@@ -71,9 +71,9 @@ def build(rows, flows, cuts):
     for row, self_time in zip(late_row.tolist(), late_self.tolist(), strict=True):
         assert self_times[row] == twins.ABSENT
         self_times[row] = self_time
-    for row, depth in zip(flow_rows, flow_depths, strict=True):
+    for row, above in zip(flow_rows, flow_depths, strict=True):
         nests = row >= 0 and rows[row].role & NESTS
-        assert depth == (depths[row] if nests else -1)
+        assert above == (depths[row] if nests else -1)
     return parents, depths, self_times, flow_rows, builder
 
 

@@ -60,7 +60,7 @@ def import_bundle(data: bytes, directory: Path) -> dict[str, Any]:
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
     (folder / "t.json").write_text(json.dumps(TRACE))
-    said = {"title": "train.py", "host": "node17", "rank": 3, "pid": 42, "clock_error_ns": 250}
+    said: dict[str, Any] = {"title": "train.py", "host": "node17", "rank": 3, "pid": 42, "clock_error_ns": 250}
     import_trace(folder / "t.json", folder / "t", **said)
     return folder / "t"
 

@@ -51,7 +51,7 @@ def profile() -> Any:
         message = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
             plain = kind.lstrip("*")
-            described = message.field.add(name=field, number=number, label=3 if kind.startswith("*") else 1)
+            described: Any = message.field.add(name=field, number=number, label=3 if kind.startswith("*") else 1)
             if plain in PROFILE:
                 described.type, described.type_name = 11, f".test.pprof.{plain}"
             else:

@@ -35,7 +35,7 @@ TRACE = {
             "aten::load",
             200,
             50,
-            **{
+            **{  # type: ignore[arg-type]  # names that no parameter has
                 "External id": 4,
                 "Input Dims": [[2, 3]],
                 "Concrete Inputs": [SECRET_VALUE, f"{SECRET_PATH}/w.pt"],

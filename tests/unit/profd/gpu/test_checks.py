@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from profd.gpu import checks
 from profd.gpu.checks import GpuChecks
 from profd.gpu.holders import foreign
 from profd.gpu.leases import Lease, Leases, Stage
@@ -84,7 +83,7 @@ def test_counters(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     params = proc / "driver" / "nvidia" / "params"
     params.parent.mkdir(parents=True)
     params.write_text("RmProfilingAdminOnly: 1\n")
-    monkeypatch.setattr(checks.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("profd.gpu.checks.os.geteuid", lambda: 1000)
     assert "only administrators" in made(proc).counters([]).detail
     params.write_text("RmProfilingAdminOnly: 0\n")
     assert made(proc).counters([Gpu(0, "GPU-1", "NVIDIA H100")]).verdict == "ok"

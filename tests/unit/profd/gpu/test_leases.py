@@ -22,6 +22,8 @@ from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
+from tests.support.waiting import eventually
+
 PROCESS = ProcessId(4711, 99)
 OURS = Holder(HolderKind.PROFD, capture="c1")
 
@@ -287,9 +289,7 @@ def sleeper() -> tuple[subprocess.Popen[bytes], ProcessId]:
 
 
 async def free(keeper: LeaseKeeper, process: ProcessId) -> None:
-    async with asyncio.timeout(30):
-        while keeper.of(process) is not None:
-            await asyncio.sleep(0.005)
+    await eventually(lambda: keeper.of(process) is None)
 
 
 async def test_a_stopped_process_keeps_its_lease_and_a_killed_one_loses_it(keeper: LeaseKeeper) -> None:
@@ -316,9 +316,7 @@ async def test_a_process_that_dies_while_its_holder_works_is_free_when_that_is_d
         keeper.arm(lease)
         child.kill()
         child.wait()
-        async with asyncio.timeout(30):
-            while not lease.cleared:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: lease.cleared)
         assert keeper.of(process) is lease
     assert keeper.of(process) is None
 

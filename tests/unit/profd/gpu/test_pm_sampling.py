@@ -110,9 +110,7 @@ async def test_the_lease_of_the_gpu_is_held_until_the_sampler_has_ended(leases: 
     refused = await ended(begun(leases), tmp_path)
     assert "the counters of GPU /dev/nvidia0 are held by “profd, for pid 4711”" in refused.warnings[0]
     await ended(first, tmp_path)
-    async with asyncio.timeout(30):
-        while leases.leases():
-            await asyncio.sleep(0.005)
+    await eventually(lambda: not leases.leases())
     await ended(begun(leases), tmp_path)
 
 
@@ -120,9 +118,7 @@ async def test_a_capture_that_fails_lets_go(leases: LeaseKeeper) -> None:
     beside = begun(leases)
     await until_sampled(beside)
     beside.drop()
-    async with asyncio.timeout(30):
-        while leases.leases():
-            await asyncio.sleep(0.005)
+    await eventually(lambda: not leases.leases())
 
 
 @pytest.mark.parametrize(
@@ -188,9 +184,7 @@ async def test_a_capture_that_ends_before_its_sampler_has_begun(leases: LeaseKee
         beside.drop()
         done = await ended(beside, tmp_path)
         assert "no counters of GPU 0" in done.warnings[0]
-        async with asyncio.timeout(30):
-            while leases.leases():
-                await asyncio.sleep(0.005)
+        await eventually(lambda: not leases.leases())
 
 
 def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from profd.targets.process import Process, ProcessId
 
 from tests.support.waiting import eventually
 
+LOOK = "profd.observers.observers.torch_of.look"
 ME = Process(ProcessId(7, 1), 1, 1000, 1000, "u", "python", framework="torch", python=True)
 WANTED = Wanted("2.13.0", "cf30", True, "", "/site/torch", "/home/u/.cache", 1000, 1000)
 
@@ -48,7 +49,7 @@ class Builder:
 def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Builder:
     found = Builder(tmp_path)
     monkeypatch.setattr(module, "build", found)
-    monkeypatch.setattr(module.torch_of, "look", lambda process, proc: replace(WANTED, uid=process.uid))
+    monkeypatch.setattr(LOOK, lambda process, proc: replace(WANTED, uid=process.uid))
     monkeypatch.setattr(module, "free_bytes", lambda proc: OBSERVER_MEMORY_BYTES_MIN)
     return found
 
@@ -168,7 +169,7 @@ async def test_nothing_is_built_where_it_is_off_or_cannot_be(
     def elsewhere(process: Process, proc: Path) -> Wanted:
         raise Elsewhere("build it in its image")
 
-    monkeypatch.setattr(module.torch_of, "look", elsewhere)
+    monkeypatch.setattr(LOOK, elsewhere)
     await observers.look([ME])
     assert observers.fix(ME) == "build it in its image"
     assert observers.fix(replace(ME, id=ProcessId(8, 1))) == BY_HAND  # never looked at
@@ -182,7 +183,7 @@ async def test_a_user_has_one_in_the_queue_and_the_next_one_is_another_users(
     def look(process: Process, proc: Path) -> Wanted:
         return replace(WANTED, uid=process.uid, torch=str(process.id.pid))
 
-    monkeypatch.setattr(module.torch_of, "look", look)
+    monkeypatch.setattr(LOOK, look)
     mine = [replace(ME, id=ProcessId(pid, 1), uid=1) for pid in (1, 2, 3)]
     other = replace(ME, id=ProcessId(4, 1), uid=2)
     await observers.look([*mine, other])
@@ -197,7 +198,7 @@ async def test_a_user_has_one_in_the_queue_and_the_next_one_is_another_users(
 async def test_after_one_that_took_too_long_its_user_waits(
     observers: Observers, builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.torch_of, "look", lambda process, proc: replace(WANTED, torch=str(process.id.pid)))
+    monkeypatch.setattr(LOOK, lambda process, proc: replace(WANTED, torch=str(process.id.pid)))
     builder.result = Built("it took longer than 600 s", too_long=True)
     builder.go.set()
     second = replace(ME, id=ProcessId(8, 1))
@@ -228,7 +229,7 @@ async def test_a_look_at_a_dead_disk_takes_one_thread(
         answered.wait()
         return WANTED
 
-    monkeypatch.setattr(module.torch_of, "look", look)
+    monkeypatch.setattr(LOOK, look)
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
     for _ in range(3):
         await observers.look([ME])

@@ -177,7 +177,7 @@ def test_real_traces_of_one_job_before_and_after(trace_data: Path, tmp_path: Pat
     for name in ("control", "test"):
         import_trace(trace_data / f"cuda_diff_{name}.json.gz", tmp_path / name)
         readers.append(TraceReader(tmp_path / name))
-    answer = diff(*readers)
+    answer = diff(readers[0], readers[1])
     assert (answer["per"], answer["steps"], answer["message"]) == ("step", [6, 6], None)
     step = answer["totals"][0]
     assert (step["name"], step["change"], step["a_ns"], step["b_ns"]) == ("step", "slower", 76_833_500, 114_689_500)

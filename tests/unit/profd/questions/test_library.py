@@ -61,9 +61,9 @@ async def test_a_job_that_fills_the_disk_is_ended_and_another_goes_on(tmp_path, 
         try:
             os.rename(args["staging"], tmp_path / "elsewhere")
             with open(tmp_path / "elsewhere" / "segment-00000.parquet", "wb") as file:
-                while True:
-                    file.write(bytes(1 << 16))
-                    await asyncio.sleep(0.005)
+                file.write(bytes(3 << 20))
+                file.flush()
+                await asyncio.Event().wait()
         finally:
             os.rename(tmp_path / "elsewhere", args["staging"])
             ended.append(args["staging"])

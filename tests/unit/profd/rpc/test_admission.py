@@ -83,7 +83,7 @@ async def rig() -> AsyncIterator[Rig]:
         rig = Rig(Path(name))
         await rig.server.open(lambda file: file.chmod(0o600))
         yield rig
-        await rig.channel.close()
+        await rig.channel.close(None)
         await rig.server.close(0)
 
 
@@ -123,12 +123,12 @@ async def test_a_request_that_does_not_come_ends_its_call(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     monkeypatch.setattr(guards, "RECEIVE_SECONDS", 0.05)
-    call = rig.channel.stream_unary(method)(silent(), metadata=rig.who(1000))
+    call = rig.channel.stream_unary(method, None, None)(silent(), metadata=rig.who(1000))
     assert await status(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_calls_whose_request_does_not_come_are_counted_at_once(rig: Rig) -> None:
-    waiting = [rig.channel.stream_unary(GET)(silent(), metadata=rig.who(1000)) for _ in range(200)]
+    waiting = [rig.channel.stream_unary(GET, None, None)(silent(), metadata=rig.who(1000)) for _ in range(200)]
     ended = [asyncio.ensure_future(status(call)) for call in waiting]
     await eventually(lambda: sum(future.done() for future in ended) == 200 - limits.CALLS_PER_UID_MAX)
     assert {await future for future in ended if future.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
@@ -140,7 +140,7 @@ async def test_calls_whose_request_does_not_come_are_counted_at_once(rig: Rig) -
 
 @pytest.mark.parametrize("sent", [[], [b"\xff" * 20]])
 async def test_a_call_without_a_request_is_told_so(rig: Rig, sent: list[bytes]) -> None:
-    call = rig.channel.stream_unary(GET)(iter(sent), metadata=rig.who(1000))
+    call = rig.channel.stream_unary(GET, None, None)(iter(sent), metadata=rig.who(1000))
     assert await status(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 

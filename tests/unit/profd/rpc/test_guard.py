@@ -92,7 +92,7 @@ async def rig() -> AsyncIterator[Rig]:
         rig = Rig(Path(name))
         await rig.server.open(lambda file: file.chmod(0o600))
         yield rig
-        await rig.channel.close()
+        await rig.channel.close(None)
         await rig.server.close(0)
 
 
@@ -177,7 +177,7 @@ async def test_draining_refuses_new_work_and_answers_the_rest(rig: Rig) -> None:
 
 
 async def test_unknown_method_is_unimplemented(rig: Rig) -> None:
-    call = rig.channel.unary_unary("/profd.v1.TraceService/Nothing")
+    call = rig.channel.unary_unary("/profd.v1.TraceService/Nothing", None, None)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(b"", metadata=rig.metadata)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -67,7 +67,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         rig = Rig(Path(name), store)
         await rig.server.open(lambda file: file.chmod(0o600))
         yield rig
-        await rig.channel.close()
+        await rig.channel.close(None)
         await rig.server.close(0)
     store.close()
 

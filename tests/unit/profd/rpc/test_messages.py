@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -160,7 +161,7 @@ async def rig() -> AsyncIterator[Rig]:
         rig = Rig(Path(name))
         await rig.server.open(lambda file: file.chmod(0o600))
         yield rig
-        await rig.channel.close()
+        await rig.channel.close(None)
         await rig.server.close(0)
 
 
@@ -170,9 +171,9 @@ async def test_after_a_large_one_memory_is_given_back_once(rig: Rig, monkeypatch
     class Libc:
         malloc_trim = trims.append
 
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Libc)
+    monkeypatch.setattr("profd.rpc.memory.ctypes.CDLL", lambda name: Libc)
     given = rig.guard.memory = memory.Memory(seconds=0.0)
-    call = rig.channel.unary_unary(TARGETS)
+    call = rig.channel.unary_unary(TARGETS, None, None)
     for data in (MANY + EMPTY, b"\xff", MANY + EMPTY):
         with pytest.raises(grpc.aio.AioRpcError):
             await call(data, metadata=rig.metadata)
@@ -183,12 +184,12 @@ async def test_after_a_large_one_memory_is_given_back_once(rig: Rig, monkeypatch
 
 
 def test_this_libc_gives_memory_back() -> None:
-    assert memory.ctypes.CDLL(None).malloc_trim(0) in (0, 1)
+    assert ctypes.CDLL(None).malloc_trim(0) in (0, 1)
 
 
 @pytest.mark.parametrize(("data", "why"), [(within(1, within(2, MANY)), "takes 65536"), (b"\xff", "is none of")])
 async def test_who_sends_it_is_told_so(rig: Rig, data: bytes, why: str) -> None:
-    call = rig.channel.unary_unary(TARGETS)
+    call = rig.channel.unary_unary(TARGETS, None, None)
     with pytest.raises(grpc.aio.AioRpcError, match=why) as caught:
         await call(data, metadata=rig.metadata)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -90,7 +90,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         rig = Rig(Path(name), store)
         await rig.server.open(lambda file: file.chmod(0o600))
         yield rig
-        await rig.channel.close()
+        await rig.channel.close(None)
         await rig.server.close(0)
     store.close()
 
@@ -211,7 +211,7 @@ async def test_structs_deeper_than_protobuf_goes(rig: Rig) -> None:
         entry = b"\x0a\x05limit\x12" + _varint(len(value)) + value
         inner = b"\x0a" + _varint(len(entry)) + entry
     request = b"\x12\x03top\x1a" + _varint(len(inner)) + inner
-    call = rig.channel.unary_stream("/profd.v1.QueryService/Query")
+    call = rig.channel.unary_stream("/profd.v1.QueryService/Query", None, None)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         [_ async for _ in call(request, metadata=rig.metadata)]
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

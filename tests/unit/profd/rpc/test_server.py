@@ -67,7 +67,7 @@ class Rig:
 
     async def close(self) -> None:
         for channel in self._channels:
-            await channel.close()
+            await channel.close(None)
         await self.server.close(0)
 
 

@@ -17,6 +17,7 @@ from profd.targets.table import ProcessTable
 
 from tests.support.captures import FakeSource, process
 from tests.support.ticks_source import FULL, TicksSource
+from tests.support.waiting import eventually
 
 LONG_NS = 600_000_000_000
 
@@ -53,8 +54,7 @@ async def test_it_holds_the_process_until_it_is_stopped_and_counts_what_it_could
     stop = asyncio.Event()
     session = Session("c1", tmp_path, stop, lambda state, doing: said.append(doing))
     running = asyncio.create_task(ticks.record(mine, Options(duration_ns=LONG_NS, sample_hz=1000.0), session))
-    while FULL not in said:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: FULL in said)
     assert not ticks.offer(mine).can
     assert (await ticks.record(mine, Options(duration_ns=1), session)).state is State.BUSY
     stop.set()

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.errors import BadTrace, NotFound, ProfdError
@@ -120,7 +121,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
 
 def fill(directory: Path, before: str = "") -> tuple[str, int]:
-    command = [sys.executable, "-c", before + FILLING, directory]
+    command: list[Any] = [sys.executable, "-c", before + FILLING, directory]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     message, count = done.stdout.splitlines()

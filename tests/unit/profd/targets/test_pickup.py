@@ -237,11 +237,10 @@ def test_more_data_than_is_taken_is_cut_off(directory: TargetDirectory, traces: 
 
 def changing(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
     """Let a target do this while its file is copied: when that has been looked at, before the first byte."""
-    copy = pickup.copy
 
     def meanwhile(source: int, target: int, size: int, data_max: int, room: Room) -> tuple[int, str]:
         change()
-        return copy(source, target, size, data_max, room)
+        return copying.copy(source, target, size, data_max, room)
 
     monkeypatch.setattr(pickup, "copy", meanwhile)
 

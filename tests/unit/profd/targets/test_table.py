@@ -258,7 +258,9 @@ def test_what_changes_of_one_user_is_read_so_far_and_of_others_anyway(
     for _ in range(2):
         assert found() == [("torch", False), ("python", True), ("torch", False)]
     # AND who is named is looked at; AND what was left out is not remembered as all that there is
-    assert table.get(9).framework == "torch"
+    named = table.get(9)
+    assert named is not None
+    assert named.framework == "torch"
     clock.now = 1.0
     assert found() == [("torch", False)] * 3
 

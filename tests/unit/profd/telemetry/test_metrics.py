@@ -10,6 +10,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from profd.attached.ingest import arena as arena_module
@@ -91,7 +92,7 @@ def ended_capture() -> CaptureRecord:
 
 def test_ended_captures_are_counted_when_the_audit_hears_of_them() -> None:
     metrics, audit = Metrics(), Audit()
-    observed = ObservedAudit(audit, metrics)
+    observed = ObservedAudit(cast(AuditLog, audit), metrics)
     records = {"c1": ended_capture()}
     observed.find = records.get
     for action, capture in (("capture.start", "c1"), ("capture.end", "c1"), ("capture.end", "forgotten")):

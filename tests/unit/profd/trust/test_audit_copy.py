@@ -6,14 +6,15 @@ import json
 import logging
 import re
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from profd.limits import AUDIT_COPIES_WAITING_MAX, AUDIT_LINES_MAX
 from profd.trust.audit import AuditLog
 from profd.trust.audit_copy import JOURNALD, SYSLOG, Copier, copier, journald_form, syslog_form
+
+from tests.support.waiting import until
 
 DEADLINE_SECONDS = 60.0
 
@@ -24,13 +25,6 @@ def journal(tmp_path: Path) -> Iterator[socket.socket]:
         server.settimeout(DEADLINE_SECONDS)
         server.bind(str(tmp_path / "journal"))
         yield server
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_journald_gets_every_line_as_fields(tmp_path: Path, journal: socket.socket) -> None:
@@ -73,7 +67,7 @@ def test_a_missing_journal_costs_copies_and_is_said_once(tmp_path: Path, caplog:
     with caplog.at_level(logging.ERROR):
         for number in range(20):
             audit.write("trace.delete", 0, trace=number)
-        until(lambda: audit.statistics().copies_dropped == 20)
+        until(lambda: audit.statistics().copies_dropped == 20, "what nobody takes is dropped")
     assert caplog.text.count("not copied") == 1
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as late:
         late.settimeout(DEADLINE_SECONDS)

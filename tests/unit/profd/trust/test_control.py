@@ -55,6 +55,12 @@ class Control:
         )
         self.server.open()
 
+    async def close(self) -> None:
+        """With the connections that the loop has yet to end."""
+        self.server.close()
+        waiting = self.server._waiting
+        await eventually(lambda: not waiting._held and not waiting._reserve)
+
 
 @pytest.fixture
 async def folder() -> AsyncIterator[Path]:
@@ -79,7 +85,7 @@ async def test_answer_names_the_caller(folder: Path) -> None:
     assert caller.start_ticks == start_ticks(os.getpid()) > 0
     assert caller.admin == (os.getuid() == 0)
     assert answer["grpc"] == "/run/x/profd.sock"
-    control.server.close()
+    await control.close()
 
 
 async def test_many_callers_at_once(folder: Path) -> None:
@@ -87,7 +93,7 @@ async def test_many_callers_at_once(folder: Path) -> None:
     answers = await asyncio.gather(*(asyncio.to_thread(ask, control.path) for _ in range(50)))
     assert all("token" in answer for answer in answers)
     assert control.refused == []
-    control.server.close()
+    await control.close()
 
 
 FLOOD = """
@@ -114,7 +120,7 @@ async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: 
     await eventually(lambda: control.server._waiting._reserve == 1)
     go.set()
     assert "token" in await mine
-    control.server.close()
+    await control.close()
 
 
 CONNECT_AND_GO = """
@@ -135,7 +141,7 @@ async def test_who_connects_and_goes_is_looked_at_seldom(folder: Path) -> None:
     assert await flood.wait() == 0
     assert "token" in await asyncio.to_thread(ask, control.path)
     await eventually(lambda: "token_rate" in control.refused)
-    control.server.close()
+    await control.close()
 
 
 TOO_OFTEN = """
@@ -188,7 +194,7 @@ async def test_who_comes_too_often_is_told_so(folder: Path) -> None:
     assert "yours are used up" in refusal
     # AND nobody else is
     assert "token" in await asyncio.to_thread(ask, control.path)
-    control.server.close()
+    await control.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -197,7 +203,7 @@ async def test_where_there_is_one_again_it_is_given(folder: Path) -> None:
     command = [sys.executable, "-c", UNTIL_REFUSED_AND_GIVEN, str(control.path)]
     asks = await asyncio.create_subprocess_exec(*command)
     assert await asks.wait() == 0
-    control.server.close()
+    await control.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -206,7 +212,7 @@ async def test_while_the_event_loop_is_busy_who_comes_too_often_is_told_so(folde
     command = [sys.executable, "-c", ONE_WAITS_AND_OTHERS_ARE_TOLD, str(control.path)]
     said = subprocess.run(command, capture_output=True, check=True)  # and the loop does nothing meanwhile
     assert said.stdout == b"20\n"
-    control.server.close()
+    await control.close()
 
 
 async def test_caller_that_leaves_at_once_harms_nobody(folder: Path) -> None:
@@ -215,7 +221,7 @@ async def test_caller_that_leaves_at_once_harms_nobody(folder: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.connect(str(control.path))
     assert "token" in await asyncio.to_thread(ask, control.path)
-    control.server.close()
+    await control.close()
 
 
 AS_SOMEBODY_ELSE = """
@@ -247,7 +253,7 @@ async def test_other_uid(folder: Path) -> None:
         process.communicate()
     with pytest.raises(Unidentified, match="has ended"):
         control.tokens.verify(answer["token"])
-    control.server.close()
+    await control.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -258,7 +264,7 @@ async def test_user_mode_serves_one_uid(folder: Path) -> None:
     assert "token" not in answer
     assert "profd --user" in answer["error"]
     assert [uid for uid, _ in control.denied] == [4321]
-    control.server.close()
+    await control.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")

@@ -313,9 +313,10 @@ async def test_no_more_than_so_many_workers_are_started_for_others(monkeypatch: 
     users = [Turn(Holder(uid, reserved=False), Kind.LONG) for uid in (1, 2, 3)]
     tasks = [asyncio.create_task(pool.run("hang", {}, turn=user)) for user in users]
     await eventually(lambda: pool.statistics().running == 2)
-    for _ in range(20):
-        await asyncio.sleep(0.01)
-    assert (pool.statistics().size, pool.statistics().waiting) == (2, 1)
+    looks, starves = [], pool._turns.starves
+    monkeypatch.setattr(pool._turns, "starves", lambda uid: bool(looks.append(uid)) or starves(uid))
+    await eventually(lambda: len(looks) > 10)
+    assert (pool.statistics().size, pool.statistics().waiting, pool._growing) == (2, 1, False)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -195,7 +196,7 @@ async def test_who_goes_away_leaves_the_place(given: bool) -> None:
     turns: Turns[str] = Turns(1)
     gone = asyncio.ensure_future(turns.get(turn(1, Kind.QUESTION)))
     await asyncio.sleep(0)
-    steps = [lambda: turns.put("one"), gone.cancel]
+    steps: list[Callable[[], object]] = [lambda: turns.put("one"), gone.cancel]
     for step in steps if given else reversed(steps):
         step()
     with pytest.raises(asyncio.CancelledError):

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from profd.attached.agents import allowance as allowance_module
 from profd.attached.agents import registry as registry_module
 from profd.attached.agents.allowance import Allowance, Allowances
 from profd.attached.agents.protocol import Kind
 from profd.fairness.shares import Holder
-from profd.limits import AGENT_PACKET_UNIT_BYTES, RATES_USERS_MAX
+from profd.limits import AGENT_PACKET_UNIT_BYTES, AGENT_UNITS_BURST, RATES_USERS_MAX
 
 from tests.support.waiting import eventually
 from tests.unit.profd.attached.agents.test_registry import ME, Served
@@ -115,6 +114,6 @@ async def test_every_link_has_the_allowance_of_its_user(served: Served, monkeypa
     fake, _ = await served.attached()
     mine = served.registry._allowances.of(Holder(os.getuid(), reserved=False))
     assert mine is not None
-    assert mine._units < mine._burst <= allowance_module.AGENT_UNITS_BURST
+    assert mine._units < mine._burst <= AGENT_UNITS_BURST
     fake.close()
     await eventually(lambda: served.registry.get(ME) is None)

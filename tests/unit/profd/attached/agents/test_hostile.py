@@ -20,6 +20,7 @@ from profd.targets.process import ProcessId
 from profd.trust.identify import start_ticks
 
 from tests.support.fake_agent import FakeAgent, MiB, arm_agent, memfd
+from tests.support.waiting import eventually
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 EPOCH = 7
@@ -103,6 +104,7 @@ async def _converse(greets: bool, said: list[tuple[bytes, str]]) -> None:
         assert (await second.receive()).kind in (Kind.WELCOME, Kind.REFUSED)
         second.close()
         server.close()
+        await eventually(lambda: not registry._identifying)  # connections close behind that
         if arming is not None:
             arming.cancel()
             with contextlib.suppress(NotArmed, asyncio.CancelledError):

@@ -31,7 +31,7 @@ from profd.trust.identify import start_ticks
 from tests.support import stuck_exec
 from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
 from tests.support.lingering import lingering
-from tests.support.waiting import eventually
+from tests.support.waiting import comes, eventually
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 ORDER = ArmOrder(epoch=0x2A, arena_bytes=MiB, options=("ranges",))
@@ -62,16 +62,17 @@ class Served:
 
     async def welcomed(self) -> FakeAgent:
         """One that comes again until it is; what a porter has that waits for ever hears nothing."""
-        async with asyncio.timeout(LONG):
-            while True:
-                fake = FakeAgent(self.path)
-                with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
-                    fake.hello()
-                    async with asyncio.timeout(1.0):
-                        if (await fake.receive()).kind == Kind.WELCOME:
-                            return fake
-                fake.close()
-                await asyncio.sleep(0.01)
+        return await comes(self._tried)
+
+    async def _tried(self) -> FakeAgent | None:
+        fake = FakeAgent(self.path)
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
+            fake.hello()
+            async with asyncio.timeout(1.0):
+                if (await fake.receive()).kind == Kind.WELCOME:
+                    return fake
+        fake.close()
+        return None
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +169,7 @@ async def test_a_file_that_is_never_closed(served: Served, tmp_path: Path, monke
         for count in range(2):
             folder = tmp_path / str(count)
             holders.append(await asyncio.to_thread(stuck_exec.StuckProcess, folder, 0, before))
-            await eventually(lambda count=count: served.registry.counts["hostile"] == count + 1)  # type: ignore[misc]
+            await eventually(lambda count=count: served.registry.counts["hostile"] == count + 1)
             if count == 0:
                 (await served.welcomed()).close()  # by another one
         await eventually(lambda: len(served.registry.porters._dying) == 2)
@@ -420,7 +421,7 @@ async def test_one_that_has_streams_is_needed(served: Served, monkeypatch: pytes
         porter = served.registry.porters._porters[7]
         for _ in range(3):  # it is asked, and says so
             before = porter._idle
-            await eventually(lambda before=before: porter._idle is not before)  # type: ignore[misc]
+            await eventually(lambda before=before: porter._idle is not before)
         theirs.send(b"hello")
         assert await asyncio.to_thread(ours.recv, 16) == b"hello"
     await eventually(lambda: not served.porters)

@@ -288,7 +288,7 @@ async def test_what_was_said_while_nobody_read_is_no_flood(served: Served, monke
     now[0] += 4.0  # that the daemon stood still
     for rank in range(4 * AGENT_PACKETS_PER_SECOND_MAX):
         fake.send(Kind.CHANGED, rank=rank)
-        await eventually(lambda rank=rank: agent.hello.rank == rank)  # type: ignore[misc]
+        await eventually(lambda rank=rank: agent.hello.rank == rank)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         for _ in range(2 * AGENT_PACKETS_PER_SECOND_MAX):
             fake.send(Kind.CHANGED, rank=1)

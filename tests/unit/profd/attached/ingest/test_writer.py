@@ -98,7 +98,7 @@ async def test_users_have_their_turns_however_much_one_of_them_sends(monkeypatch
     monkeypatch.setattr(writer_module, "INGEST_WRITERS", 1)
     writer, begin, order = Writer(), threading.Event(), list[int]()
     writer.start(9, begin.wait)
-    asked = [writer.run(uid, lambda uid=uid: order.append(uid)) for uid in (1, 1, 1, 1, 2, 2)]  # type: ignore[misc]
+    asked = [writer.run(uid, lambda uid=uid: order.append(uid)) for uid in (1, 1, 1, 1, 2, 2)]
     everything = asyncio.gather(*asked)
     await asyncio.sleep(0)  # all are asked for
     begin.set()
@@ -126,7 +126,7 @@ async def test_what_was_asked_for_is_done_before_the_end_and_errors_are_the_aske
     writer, begin, order = Writer(), threading.Event(), list[int]()
     writer.start(1, begin.wait)
     for number in range(5):
-        writer.start(1, lambda number=number: order.append(number))  # type: ignore[misc]
+        writer.start(1, lambda number=number: order.append(number))
     writer.start(1, lambda: 1 // 0)
     failing = asyncio.ensure_future(writer.run(2, lambda: 1 // 0))
     with pytest.raises(ZeroDivisionError):

@@ -8,6 +8,7 @@ from profd.attached.sdk import planning
 from profd.capture.choice import not_honoured
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Options, Reason
+from profd.sources.base import Plan
 
 SECOND = 1_000_000_000
 
@@ -16,11 +17,11 @@ def hello(*can: str, framework: str = "") -> Hello:
     return Hello((1, 1), 1, framework=framework, can=frozenset(("ranges", *can)))
 
 
-def plan(options: Options, said: Hello, rate: planning.Rate | None = None) -> planning.Plan:
+def plan(options: Options, said: Hello, rate: planning.Rate | None = None) -> Plan:
     return planning.plan(options, said, 1 << 26, rate)
 
 
-def sentences(options: Options, found: planning.Plan) -> tuple[str, ...]:
+def sentences(options: Options, found: Plan) -> tuple[str, ...]:
     """What is not honoured."""
     return not_honoured(planning.DECLARATION, options, found)
 

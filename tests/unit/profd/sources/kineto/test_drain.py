@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -260,21 +259,11 @@ def test_no_poll_is_lost_beside_floods_and_every_datagram_is_counted(endpoint, f
         floods = [stack.enter_context(sender(folder, ALICE, wire.poll(3, 0, (1,)), 0)) for _ in range(flooders)]
         until(lambda: thread.counts().get("dropped.flood"), "the flood is one")
         for _ in range(POLLS):
-            poll_as_libkineto(client)
+            client.poll_until_taken(TRIES)
         sent = POLLS + sum(int(flood.communicate("\n", timeout=PATIENCE)[0].split()[1]) for flood in floods)
         until(lambda: thread.counts()["received"] == sent, "all that was sent has come")
         until(lambda: settled(thread.counts()), "what came is answered or dropped")
     thread.stop()
-
-
-def poll_as_libkineto(client: KinetoClient) -> None:
-    for number in range(TRIES):
-        try:
-            client.poll()
-            return
-        except BlockingIOError:
-            time.sleep(0.01 * 2**number)
-    raise AssertionError("libkineto would have given this poll up")
 
 
 def settled(counts: dict[str, int]) -> bool:

@@ -17,14 +17,12 @@ def test_end_of_a_process() -> None:
     process = ProcessTable().get(child.pid)
     assert process is not None
     lifetime = Lifetime(process.id)
-    assert not lifetime.ended
-    assert alive(process.id)
+    assert (lifetime.ended, alive(process.id)) == (False, True)
     other = Lifetime(replace(process.id, start_ticks=process.id.start_ticks + 1))
     assert other.ended
     other.close()
     child.communicate(b"\n")
-    assert lifetime.ended
-    assert not alive(process.id)
+    assert (lifetime.ended, alive(process.id)) == (True, False)
     lifetime.close()
     lifetime.close()
     assert Lifetime(process.id).ended

@@ -16,6 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from profd.targets.table import ProcessTable
 
 from tests.support.kineto_client import KinetoClient
 from tests.support.locked_inode import locked_names, why_not
-from tests.support.waiting import eventually
+from tests.support.waiting import comes, eventually
 
 PATIENCE = 60.0
 
@@ -371,18 +372,15 @@ async def test_abstract_client(folder) -> None:
     thread.start([endpoint])
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.bind(b"\0dynoconfigclient" + uuid.uuid4().hex.encode() + b"\0")
-        client.setblocking(False)
-        reply = b""
-        async with asyncio.timeout(PATIENCE):
-            while not reply:
-                client.sendto(wire.poll(3, 0, ()), endpoint.socket.getsockname())
-                for _ in range(10):
-                    await asyncio.sleep(0.01)
-                    try:
-                        reply = client.recv(100)
-                    except BlockingIOError:
-                        continue
-                    break
+        client.settimeout(0.1)
+
+        async def asked() -> bytes | None:
+            client.sendto(wire.poll(3, 0, ()), endpoint.socket.getsockname())
+            with suppress(TimeoutError):
+                return await asyncio.to_thread(client.recv, 100)
+            return None
+
+        reply = await comes(asked)
         assert wire.config_of(reply) == ""
         known = thread.get(me())
         assert known is not None

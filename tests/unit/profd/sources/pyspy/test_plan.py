@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.capture.choice import not_honoured
@@ -34,7 +35,7 @@ def test_offer() -> None:
         ({"stopped": True}, Reason.NO_SOURCE, "kill -CONT 12"),
     ],
 )
-def test_refused_processes(change: dict[str, bool], code: Reason, said: str) -> None:
+def test_refused_processes(change: dict[str, Any], code: Reason, said: str) -> None:
     offer = source().offer(dataclasses.replace(PROCESS, **change))
     assert not offer.can
     assert offer.why_code is code

@@ -21,6 +21,7 @@ from profd.targets.process import Process
 from profd.targets.table import ProcessTable
 
 from tests.support.python_jobs import let_scripts_play_py_spy
+from tests.support.waiting import eventually
 
 # One that begins when it is told to, by a file.
 PY_SPY = """#!{python}
@@ -77,8 +78,7 @@ async def test_a_sampler_waits_until_others_have_begun(tmp_path: Path, monkeypat
     first, second, third = (Watched(tmp_path / name) for name in ("first", "second", "third"))
     async with asyncio.TaskGroup() as tasks:
         one = tasks.create_task(record(first))
-        while not list(tmp_path.glob("started-*")):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: list(tmp_path.glob("started-*")))
         two, three = (tasks.create_task(record(watched)) for watched in (second, third))
         await second.waiting.wait()
         await third.waiting.wait()

@@ -111,7 +111,7 @@ def test_a_sampler_of_what_lies_on_a_dead_disk_is_begun(errands: Errands, monkey
         process = ProcessTable().get(dead.pid)
         assert process is not None
         line = f"7f0-7f1 r-xp 00000000 08:01 4242       {dead.folder}/libpython.so\n".encode()
-        monkeypatch.setattr(confinement.procfs, "read", lambda path, limit: line)
+        monkeypatch.setattr("profd.sources.pyspy.confinement.procfs.read", lambda path, limit: line)
         assert not confinement.confine(replace(process, uid=MALLORY, gid=MALLORY), native=False).warden
 
 
