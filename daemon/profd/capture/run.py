@@ -200,6 +200,7 @@ class TargetRun:
             keep=self._keep,
             claim=claim,
             file_bytes_max=order.file_bytes_max,
+            together=len(self._capture.targets),
         )
         if source.declaration.self_disarming:
             made = asyncio.shield(making)  # who gives up waiting does not end the making

@@ -261,6 +261,12 @@ def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
     return None if raw is None else parse_status(raw)
 
 
+def threads_of(pid: int) -> int:
+    """How many threads a process has; 0 where there is no such process. Never waits."""
+    raw = _read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
+    return next(iter(_numbers(raw, b"Threads")), 0)
+
+
 def files_of(pid: int, root: Path | str = "/proc") -> int:
     """Whose the files of a process are: its user's, or root's where it is not dumpable. OSError if it has ended."""
     # Not of the directory above it, which is the user's in any case.

@@ -77,6 +77,18 @@ def test_samples_and_ranges_are_in_one_trace_and_agree_on_the_time(daemon: Runni
     assert met > sampled / 2
 
 
-def test_without_them_nothing_samples(daemon: RunningDaemon, job: Attached) -> None:
+def test_without_being_asked_they_are_taken_at_a_rate_that_costs_little(daemon: RunningDaemon, job: Attached) -> None:
     target = captured(daemon, job)
-    assert sql(daemon, target.trace, "select count(*) from events where kind = 'sample'") == [[0]]
+    assert target.state == pb.STATE_STORED, target.message
+    assert not target.not_honoured
+    [[weight]] = sql(daemon, target.trace, "select sum(weight) from events where name like '%<module>'")
+    assert 0 < weight < 150  # of one thread in three seconds: 20 a second on two cores, 100 where there are many
+
+
+def test_a_short_window_has_none(daemon: RunningDaemon, job: Attached) -> None:
+    capture = Captures(daemon).record(job.pid, duration_ns=300_000_000)
+    [target] = capture.targets
+    if target.trace:  # the program rests longer than that
+        assert sql(daemon, target.trace, "select count(*) from events where kind = 'sample'") == [[0]]
+    else:
+        assert "no samples either: the window was too short" in target.message
