@@ -12,6 +12,7 @@ import click
 from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
+from profclient.cli.account_view import account_lines
 from profclient.cli.output import counted, fitted, printable, wrapped
 from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
@@ -56,6 +57,8 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
     trace = summary["trace"]
     _line("trace", f"{trace['id']}  {printable(trace['title'])[:100]}")
     _line("recorded", _recorded(summary))
+    for name, text in account_lines(summary.get("accounting") or {}):
+        _line(name, text)
     _line("where", _place(summary))
     if summary.get("clock_error_ns") is not None:
         _line("clock", f"times are within {duration(summary['clock_error_ns'])} of the host's")
@@ -82,7 +85,7 @@ def _line(name: str, text: str) -> None:
 
 def _recorded(summary: dict[str, Any]) -> str:
     trace, window = summary["trace"], summary.get("window") or {}
-    recorded = window.get("recorded_ns")
+    recorded = window.get("window_ns") or window.get("recorded_ns")
     asked = window.get("asked_ns")
     text = counted(trace["events"], "event")
     if trace.get("gpu_events"):

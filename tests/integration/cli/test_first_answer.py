@@ -59,8 +59,8 @@ def run(host: Host, program: str) -> Iterator[int]:
 
 
 def captured(host: Host, pid: int, *options: str) -> dict[str, Any]:
-    """The one target of the README's first command, which is stored."""
-    done = host.profctl("start", "--pid", str(pid), "--duration", "2s", *options, "--json")
+    """The one target of the README's first command, which is stored: a sampler begins late on a busy host."""
+    done = host.profctl("start", "--pid", str(pid), "--duration", "6s", *options, "--json")
     (target,) = done.json["targets"]
     assert (done.code, target["state"], target["sources"]) == (0, "stored", ["sdk"]), target
     assert target["not_honoured"] == []

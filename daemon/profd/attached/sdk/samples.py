@@ -134,6 +134,7 @@ class Samples:
             _fill(recording)
             recording.files += found.files
             recording.warnings += found.warnings
+            recording.cost = replace(recording.cost, detail=f"{recording.cost.detail}; samples: {found.cost.detail}")
             recording.versions |= found.versions
 
     def _miss(self, recording: Recording, why: str) -> None:
