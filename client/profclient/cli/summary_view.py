@@ -74,6 +74,7 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
             _line(name, printable(text))
     _line("cost", _cost(summary.get("cost") or {}))
     _top(summary.get("top") or [])
+    _outside(summary.get("outside_operators") or [])
     if with_next:
         click.echo(f"\nnext: {summary.get('next') or 'profctl top ' + trace['id']}")
 
@@ -144,10 +145,19 @@ def _cost(cost: dict[str, Any]) -> str:
     return printable(f"{how}: {cost['detail']}" if cost.get("detail") else how)
 
 
+def _outside(functions: list[dict[str, Any]]) -> None:
+    """What the leading thread did while no operator ran."""
+    if functions:
+        click.echo("  outside operators, by samples")
+    for function in functions:
+        head = f"    {duration(function['wall_ns']):>10}  "
+        click.echo(head + fitted(printable(function["name"])[:90], len(head)))
+
+
 def _top(rows: list[dict[str, Any]]) -> None:
     if not rows:
         return
-    click.echo("  top by self time")
+    click.echo("  top by self time (wall)")
     for row in rows:
         own = max(row["self_cpu_time_total_ns"], row["self_device_time_total_ns"])
         head = f"    {duration(own):>10}  {row['count']:>8,} x  "

@@ -26,12 +26,12 @@ SHORT_NS: Final = 50_000_000
 """The kernel adds to a thread that runs at its ticks, 1 to 10 ms apart: of a shorter window its counts say little."""
 
 # What a row says of its thread, what says most first. What is in none of these is a range.
-_KNOWN: Final = (
+KNOWN: Final = (
     (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.SYNC, Kind.OVERHEAD),
     (Kind.PYTHON_FUNCTION,),
     (Kind.SAMPLE,),
 )
-_LAYERS: Final = len(_KNOWN) + 1
+_LAYERS: Final = len(KNOWN) + 1
 
 
 class Coverage:
@@ -39,7 +39,7 @@ class Coverage:
 
     def __init__(self, meta: TraceMeta) -> None:
         self._window = window_of(meta)
-        self._beside = _beside(meta.tracks)
+        self._beside = beside_of(meta.tracks)
         self._layers: list[dict[int, tuple[int, int]]] = [{} for _ in range(_LAYERS)]  # thread -> (ns, until)
 
     def add(self, table: EventTable) -> None:
@@ -61,7 +61,7 @@ class Coverage:
                 thread < len(self._beside), self._beside[np.minimum(thread, len(self._beside) - 1)], thread
             )
         layer = np.full(len(rows), _LAYERS - 1, dtype=np.uint8)
-        for number, of_layer in enumerate(_KNOWN):
+        for number, of_layer in enumerate(KNOWN):
             layer[rules.is_kind(kinds[rows], *of_layer)] = number
         for number in range(_LAYERS):
             within = layer <= number
@@ -98,7 +98,7 @@ def window_of(meta: TraceMeta) -> tuple[int, int] | None:
     return None if start is None or end is None or end <= start else (start, end)
 
 
-def _beside(tracks: Tracks) -> Array:
+def beside_of(tracks: Tracks) -> Array:
     """The track of the thread itself for each track of its samples; every other is its own."""
     numbers = {(track.get("process"), str(track.get("id"))): number for number, track in enumerate(tracks.threads)}
     found = np.arange(len(tracks.threads))

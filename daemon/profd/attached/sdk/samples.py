@@ -15,7 +15,7 @@ from typing import Final
 
 from profd.attached.agents.protocol import Hello
 from profd.attached.sdk import planning
-from profd.attached.sdk.pace import SHORTEST_SECONDS
+from profd.attached.sdk.pace import SHORTEST_SECONDS, Beside
 from profd.errors import ProfdError
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session, Source
@@ -38,11 +38,16 @@ class Wanted:
     spare: bool = False  # calls are recorded, which say more: kept where there were none
     after_seconds: float = 0.0  # from the beginning of the recording
     if_quiet: bool = False  # only where nothing has been recorded by then
+    worth_seconds: float | None = None  # `if_quiet`: also where so much of the window has passed
+    missed: bool = True  # that there are none is told; of those that are not needed it is not
 
 
-def wanted(options: Options, hello: Hello, hz: Callable[[], float]) -> Wanted | None:
+def wanted(
+    options: Options, hello: Hello, hz: Callable[[], float], beside: Callable[[], Beside | None]
+) -> Wanted | None:
     """What is asked, or stands in for what a process does not record: at once where it may have nothing but ranges,
-    else where nothing has come of it after a moment. `hz`: how often, unless that is asked.
+    else where nothing has come of it after a moment, or the window is long enough for them to cost little. `hz`,
+    `beside`: how often, unless that is asked.
     """
     if options.sample_hz is not None:
         return Wanted(options.sample_hz)
@@ -51,9 +56,15 @@ def wanted(options: Options, hello: Hello, hz: Callable[[], float]) -> Wanted | 
         return None
     calls = options.stacks or options.modules
     records = calls or (planning.has_torch(hello) and not planning.lacks_observer(options, hello))
-    # A window of unknown length may be over before it is worth a sampler.
-    after_s = QUIET_SECONDS if records else 0.0 if window_s else SHORTEST_SECONDS
-    return Wanted(hz(), asked=False, spare=calls, after_seconds=after_s, if_quiet=records)
+    if not records:
+        # A window of unknown length may be over before it is worth a sampler.
+        return Wanted(hz(), asked=False, after_seconds=0.0 if window_s else SHORTEST_SECONDS)
+    if calls or (cheap := beside()) is None:
+        return Wanted(hz(), asked=False, spare=calls, after_seconds=QUIET_SECONDS, if_quiet=True)
+    if window_s and window_s >= cheap.window_seconds:
+        return Wanted(cheap.hz, asked=False, missed=False)
+    worth_s = None if window_s else cheap.window_seconds
+    return Wanted(cheap.hz, asked=False, after_seconds=QUIET_SECONDS, if_quiet=True, worth_seconds=worth_s)
 
 
 def why_not(sampler: Source | None, process: Process, options: Options, hz: float) -> str:
@@ -114,7 +125,12 @@ class Samples:
             return False
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), self._wanted.after_seconds)
-        return self._stop.is_set() or (self._wanted.if_quiet and self.arrived() > 0)
+        if self._stop.is_set() or not (self._wanted.if_quiet and self.arrived()):
+            return self._stop.is_set()
+        if self._wanted.worth_seconds is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), self._wanted.worth_seconds)
+        return self._wanted.worth_seconds is None or self._stop.is_set()
 
     async def join(self, recording: Recording) -> None:
         """Put the samples into a recording that is over; what is missing of what was asked is not honoured."""
@@ -140,7 +156,7 @@ class Samples:
     def _miss(self, recording: Recording, why: str) -> None:
         if self._wanted.asked:
             recording.not_honoured.append(f"samples: {why}")
-        elif not self._wanted.if_quiet or is_empty(recording):
+        elif is_empty(recording) or (self._wanted.missed and not self._wanted.if_quiet):
             miss(recording, why)
 
     async def end(self) -> None:

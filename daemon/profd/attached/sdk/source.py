@@ -179,7 +179,7 @@ class SdkSource(Source):
         return self._with_samples(found, process, options, hello)
 
     def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
-        wanted = samples.wanted(options, hello, lambda: 1.0)
+        wanted = samples.wanted(options, hello, lambda: 1.0, lambda: self._paces.beside(process.id, 1))
         if wanted is None or not plan.serves:
             return plan
         missing = samples.why_not(self._sampler, process, options, wanted.hz)
@@ -190,7 +190,7 @@ class SdkSource(Source):
         more_ns = round(samples.STOP_SECONDS * 1e9)
         return replace(
             plan,
-            risks=(*plan.risks, samples.RISK),
+            risks=(*plan.risks, samples.RISK) if wanted.asked else plan.risks,
             deadline_ns=plan.deadline_ns + more_ns,
             stop_ns=plan.stop_ns + more_ns,
         )
@@ -201,7 +201,8 @@ class SdkSource(Source):
     ) -> AsyncIterator[samples.Samples | None]:
         """The samples beside a recording, where some are wanted and can be had."""
         threads = procfs.threads_of(process.id.pid)
-        wanted = samples.wanted(options, hello, lambda: self._paces.hz(process.id, threads, session.together))
+        of_this = process.id, threads, session.together
+        wanted = samples.wanted(options, hello, lambda: self._paces.hz(*of_this), lambda: self._paces.beside(*of_this))
         if wanted is None or self._sampler is None or samples.why_not(self._sampler, process, options, wanted.hz):
             yield None
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from profd.attached.sdk.pace import CORES_SHARE, Paces
+from profd.attached.sdk.pace import CORES_SHARE, START_SECONDS, Paces
 from profd.targets.process import ProcessId
 
 ONE = ProcessId(7, 1)
@@ -49,3 +49,16 @@ def test_what_a_sample_took_is_known_for_the_next_time() -> None:
     assert paces.hz(ONE, 1) == 100
     paces.learn(ONE, 0.002)
     assert paces.hz(ONE, 1) == 10
+
+
+@pytest.mark.parametrize("cores", [2, 64])
+@pytest.mark.parametrize("together", [1, 8])
+def test_samples_that_are_not_needed_have_their_start_in_the_share(cores: int, together: int) -> None:
+    found = Paces(cores).beside(ONE, 1, together)
+    assert found is not None
+    total = together * (START_SECONDS + found.hz * 0.00103 * found.window_seconds)
+    assert total <= CORES_SHARE * cores * found.window_seconds * 1.0001
+
+
+def test_where_there_is_no_room_there_are_none() -> None:
+    assert Paces(2).beside(ONE, 100_000) is None

@@ -11,6 +11,7 @@ from typing import ClassVar
 import pytest
 from profd.attached.agents.protocol import Hello
 from profd.attached.sdk import samples
+from profd.attached.sdk.pace import Beside
 from profd.attached.sdk.samples import Samples, Wanted, wanted, why_not
 from profd.errors import Unavailable
 from profd.model.capture import Options, RawFile, Reason, Recording, State
@@ -81,7 +82,9 @@ PLAIN = Hello((1, 1), 7, framework="", can=frozenset({"ranges"}))
         (Options(duration_ns=SECOND), PLAIN, Wanted(9.0, asked=False)),
         (Options(duration_ns=SECOND), replace(TORCH, can=PLAIN.can), Wanted(9.0, asked=False)),
         (Options(), PLAIN, Wanted(9.0, asked=False, after_seconds=0.5)),
-        (Options(duration_ns=SECOND), TORCH, Wanted(9.0, asked=False, after_seconds=0.25, if_quiet=True)),
+        (Options(duration_ns=SECOND), TORCH, Wanted(8, asked=False, after_seconds=0.25, if_quiet=True)),
+        (Options(duration_ns=3 * SECOND), TORCH, Wanted(8, asked=False, missed=False)),
+        (Options(), TORCH, Wanted(8, asked=False, after_seconds=0.25, if_quiet=True, worth_seconds=2.0)),
         (
             Options(duration_ns=SECOND, stacks=True),
             PLAIN,
@@ -91,13 +94,21 @@ PLAIN = Hello((1, 1), 7, framework="", can=frozenset({"ranges"}))
     ],
 )
 def test_what_is_wanted(options: Options, hello: Hello, expected: Wanted | None) -> None:
-    assert wanted(options, hello, lambda: 9.0) == expected
+    assert wanted(options, hello, lambda: 9.0, lambda: Beside(8, window_seconds=2.0)) == expected
+    if expected is not None and expected.if_quiet:
+        assert wanted(options, hello, lambda: 9.0, lambda: None) == replace(expected, hz=9.0, worth_seconds=None)
 
 
-@pytest.mark.parametrize(("arrived", "files"), [(0, ["chunks", "pyspy"]), (1, ["chunks"])])
-async def test_what_records_needs_no_sampler(session: Session, arrived: int, files: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arrived", "worth", "files"),
+    [(0, None, ["chunks", "pyspy"]), (1, None, ["chunks"]), (1, 0.01, ["chunks", "pyspy"]), (1, 1e6, ["chunks"])],
+)
+async def test_what_records_needs_no_sampler_before_it_costs_little(
+    session: Session, arrived: int, worth: float | None, files: list[str]
+) -> None:
     sampler = Sampler(until_stopped)
-    beside = Samples(sampler, PROCESS, ASKED, session, Wanted(9.0, asked=False, after_seconds=0.01, if_quiet=True))
+    wants = Wanted(9.0, asked=False, after_seconds=0.01, if_quiet=True, worth_seconds=worth)
+    beside = Samples(sampler, PROCESS, ASKED, session, wants)
     asked = []
 
     def how_many() -> int:
@@ -105,12 +116,20 @@ async def test_what_records_needs_no_sampler(session: Session, arrived: int, fil
         return arrived
 
     beside.arrived = how_many
-    await eventually(lambda: asked)
+    await eventually(lambda: sampler.asked if "pyspy" in files else asked)
     whole = recording()
     await beside.join(whole)
     await beside.end()
     assert [file.format for file in whole.files] == files
-    assert (whole.warnings, whole.not_honoured) == (["3 dropped"] if not arrived else [], [])
+    assert (whole.warnings, whole.not_honoured) == (["3 dropped"] if "pyspy" in files else [], [])
+
+
+async def test_samples_that_are_not_needed_are_not_missed(session: Session) -> None:
+    beside = Samples(Sampler(fails), PROCESS, ASKED, session, Wanted(9.0, asked=False, missed=False))
+    whole = recording()
+    await beside.join(whole)
+    await beside.end()
+    assert (whole.warnings, whole.not_honoured) == ([], [])
 
 
 async def test_samples_beside_calls_are_kept_where_there_were_none(session: Session) -> None:
