@@ -12,6 +12,7 @@ import click
 from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
+from profclient.cli.account_view import account_lines
 from profclient.cli.output import counted, fitted, printable, wrapped
 from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
@@ -56,6 +57,8 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
     trace = summary["trace"]
     _line("trace", f"{trace['id']}  {printable(trace['title'])[:100]}")
     _line("recorded", _recorded(summary))
+    for name, text in account_lines(summary.get("accounting") or {}):
+        _line(name, text)
     _line("where", _place(summary))
     if summary.get("clock_error_ns") is not None:
         _line("clock", f"times are within {duration(summary['clock_error_ns'])} of the host's")
@@ -71,6 +74,7 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
             _line(name, printable(text))
     _line("cost", _cost(summary.get("cost") or {}))
     _top(summary.get("top") or [])
+    _outside(summary.get("outside_operators") or [])
     if with_next:
         click.echo(f"\nnext: {summary.get('next') or 'profctl top ' + trace['id']}")
 
@@ -82,7 +86,7 @@ def _line(name: str, text: str) -> None:
 
 def _recorded(summary: dict[str, Any]) -> str:
     trace, window = summary["trace"], summary.get("window") or {}
-    recorded = window.get("recorded_ns")
+    recorded = window.get("window_ns") or window.get("recorded_ns")
     asked = window.get("asked_ns")
     text = counted(trace["events"], "event")
     if trace.get("gpu_events"):
@@ -141,10 +145,19 @@ def _cost(cost: dict[str, Any]) -> str:
     return printable(f"{how}: {cost['detail']}" if cost.get("detail") else how)
 
 
+def _outside(functions: list[dict[str, Any]]) -> None:
+    """What the leading thread did while no operator ran."""
+    if functions:
+        click.echo("  outside operators, by samples")
+    for function in functions:
+        head = f"    {duration(function['wall_ns']):>10}  "
+        click.echo(head + fitted(printable(function["name"])[:90], len(head)))
+
+
 def _top(rows: list[dict[str, Any]]) -> None:
     if not rows:
         return
-    click.echo("  top by self time")
+    click.echo("  top by self time (wall)")
     for row in rows:
         own = max(row["self_cpu_time_total_ns"], row["self_device_time_total_ns"])
         head = f"    {duration(own):>10}  {row['count']:>8,} x  "

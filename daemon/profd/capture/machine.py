@@ -432,6 +432,7 @@ def _copy(recording: Recording, target: TargetRecord) -> None:
     target.cost = recording.cost
     target.versions = dict(recording.versions)
     target.gpu = dict(recording.gpu)
+    target.run_times = recording.run_times
 
 
 Handler = Callable[[Machine, object], "list[Action] | None"]

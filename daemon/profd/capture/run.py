@@ -25,6 +25,7 @@ from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTE
 from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Session, Source
 from profd.targets.process import Process
+from profd.targets.run_times import Watch
 
 log = logging.getLogger("profd.capture")
 
@@ -94,6 +95,7 @@ class TargetRun:
         self.before = target.state  # the last event
         self.recorded_seconds = 0.0  # by our clock, not by what is told of it
         self._since: float | None = None  # it records
+        self._watch: Watch | None = None
 
     @property
     def ignored(self) -> int:
@@ -136,8 +138,12 @@ class TargetRun:
         if self.target.state is not State.RECORDING:
             self.recorded_seconds += 0.0 if self._since is None else self._loop.time() - self._since
             self._since = None
+            if self._watch is not None:
+                self._watch.end()
         elif self._since is None:
             self._since = self._loop.time()
+            if self._watch is not None:
+                self._watch.begin()
 
     def _perform(self, action: m.Action) -> None:
         match action:
@@ -182,6 +188,7 @@ class TargetRun:
 
     def _start_recording(self) -> None:
         if self._order is not None:
+            self._watch = Watch(self._order.process)
             self._recording = self._loop.create_task(self._record(self._order))
             self._death = self.spawn(self._watch_death())
 
@@ -200,6 +207,7 @@ class TargetRun:
             keep=self._keep,
             claim=claim,
             file_bytes_max=order.file_bytes_max,
+            together=len(self._capture.targets),
         )
         if source.declaration.self_disarming:
             made = asyncio.shield(making)  # who gives up waiting does not end the making
@@ -223,6 +231,8 @@ class TargetRun:
             self.send(m.Broke(Reason.SOURCE_FAILED, f"{source.name} failed: {error!r}; this is a fault of profd"))
         else:
             recording.waterfall = recording.waterfall or list(self._session.phases)
+            if recording.files and self._watch is not None:
+                recording.run_times = await self._watch.times()
             await self._hear_of_death(recording)
             self.send(m.Recorded(recording))
         finally:

@@ -11,6 +11,7 @@ from profd.decode.shared import Numbers, SharedTracks
 from profd.errors import BadTrace
 from profd.events import Tracks
 from profd.model.capture import Cost, Loss, Phase
+from profd.model.run_times import THREADS_KEPT, RunTimes, ThreadTimes
 from profd.segments.meta import TraceMeta
 
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -43,7 +44,17 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
         warnings=_texts(meta.warnings),
         truncated=_text(meta.truncated),
         traits=meta.traits,
+        run_times=_run_times(meta.run_times),
     )
+
+
+def _run_times(times: RunTimes) -> RunTimes:
+    threads = [
+        ThreadTimes(_count(each.id), _text(each.name)[:64], *map(_count, (each.lasted_ns, each.ran_ns, each.queued_ns)))
+        for each in times.threads[:THREADS_KEPT]
+    ]
+    sums = (times.others, times.others_ran_ns, times.idle, times.unseen)
+    return RunTimes(_count(times.lasted_ns), _count(times.cores), threads, *map(_count, sums))
 
 
 def _fact(value: int | str) -> int | str:

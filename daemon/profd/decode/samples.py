@@ -109,7 +109,7 @@ class SampleDecoder:
         self._shared = SharedTracks(self.tracks)
         # Threads that another recording has, and that have samples on a track beside their own: a sample is exact
         # to its period only, and would take the time of operators whose edges it reaches over.
-        self._recorded = {(thread["process"], thread["id"]) for thread in self.tracks.threads}
+        self._recorded = {(each["process"], each["id"]): number for number, each in enumerate(self.tracks.threads)}
         self.findings = Findings()
         self.position = 0
         self._file = file
@@ -253,7 +253,10 @@ class SampleDecoder:
         if len(self.tracks.threads) >= limits.TRACKS_MAX:
             raise Exhausted(f"The samples name more than {limits.TRACKS_MAX} threads.")
         number = int(identity, 16) if identity.startswith("0x") else int(identity)
-        beside = (thread.process, number) in self._recorded
+        recorded = self._recorded.get((thread.process, number))
+        beside = recorded is not None
+        if recorded is not None and name:  # Python's says more than the kernel's, which is the program's for most
+            self.tracks.threads[recorded]["name"] = _storable(name)
         thread.track, thread.id, thread.beside = len(self.tracks.threads), identity, beside
         known = {"name": _track_name(name, beside)} if name else {}
         self.tracks.threads.append(

@@ -78,6 +78,7 @@ def _meta(capture: CaptureRecord, target: TargetRecord) -> TraceMeta:
         waterfall=list(target.waterfall),
         versions=dict(target.versions),
         gpu=dict(target.gpu),
+        run_times=target.run_times,
         traits=target.known_traits,
     )
 

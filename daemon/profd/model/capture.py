@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Final
 
+from profd.model.run_times import RunTimes
+
 
 class State(IntEnum):
     """Where a target stands; see `docs/architecture.md` for who moves it."""
@@ -214,3 +216,4 @@ class Recording:
     cost: Cost = field(default_factory=Cost)
     versions: dict[str, str] = field(default_factory=dict)
     gpu: dict[str, int | str] = field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
+    run_times: RunTimes = field(default_factory=RunTimes)

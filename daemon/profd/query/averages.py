@@ -17,6 +17,7 @@ from profd.errors import BadInput
 from profd.events import NO_ROW, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.query import event_times, rules, view
+from profd.query.apart import apart
 from profd.query.grouping import Labels, by_module, by_node, by_shapes, by_stack
 from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
 from profd.query.whole import whole
@@ -110,6 +111,8 @@ def averages_of_trace(
         table = whole(reader, columns)
         links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks) if linked else None
         calls = None if raw else view.torch_calls(table, partial(_are_correlations, reader))
+        if calls is not None:
+            calls.counted[apart(table, reader.meta)] = False
         return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward, calls=calls)
     stretches = recorded_stretches(reader.iterate(columns, args=False))
     return _merge(_group(table, calls, True, grouping) for table, calls in stretches)

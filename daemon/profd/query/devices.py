@@ -52,7 +52,7 @@ class BusyClock:
         for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
             key = (int(place[first]), int(device[first]))
             if key in self._devices or len(self._devices) < DEVICES_MAX:
-                self._devices[key] = _union(start[first:last], end[first:last], self._devices.get(key))
+                self._devices[key] = union(start[first:last], end[first:last], self._devices.get(key))
 
     def busy(self, window_ns: int) -> list[Busy]:
         """Each device with work in it, in order; `window_ns` is the length of what was recorded."""
@@ -65,8 +65,8 @@ class BusyClock:
         return found
 
 
-def _union(start: Array, end: Array, before: tuple[int, int] | None) -> tuple[int, int]:
-    """(total length of the union, its last end) of intervals in start order, after those of `before`."""
+def union(start: Array, end: Array, before: tuple[int, int] | None) -> tuple[int, int]:
+    """(total length of the union, its last end) of intervals in start order, one at least, after those of `before`."""
     busy, until = before if before is not None else (0, int(start[0]))
     reached = np.maximum.accumulate(np.maximum(end, until))
     previous = np.concatenate([[until], reached[:-1]])

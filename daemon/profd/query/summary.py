@@ -12,25 +12,30 @@ from profd.derive.memory import MEMORY_COLUMNS, MemoryUse
 from profd.derive.steps import STEP_COLUMNS, Steps
 from profd.errors import Exhausted
 from profd.events.table import Array
+from profd.query.accounting import COVER_COLUMNS, Account, Coverage, account, window_of
 from profd.query.averages import Average, Grouping, averages_of_trace
 from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounter, EventCounts, gpu_shortfall
+from profd.query.outside import OUTSIDE_COLUMNS, Outside
 from profd.query.steps import StepMarks, why_none
 from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
 
 TOP_ROWS: Final = 5
-_SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS, *MEMORY_COLUMNS)))
+_SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS, *MEMORY_COLUMNS, *COVER_COLUMNS)))
 
 
 def summarise(reader: TraceReader) -> dict[str, Any]:
     """The summary as JSON values; parts that are not known are None, never zero."""
     meta = reader.meta
     recorded = None if meta.start_ns is None or meta.end_ns is None else meta.end_ns - meta.start_ns
-    clock, counts, steps, memory = _scan(reader)
+    clock, counts, steps, memory, coverage, outside = _scan(reader)
+    accounted = account(coverage, meta)
     devices = clock.busy(recorded or 0)
     shortfall = gpu_shortfall(counts)
     return {
         "window": _window(meta, recorded),
+        "accounting": asdict(accounted),
+        "outside_operators": _outside(outside, accounted, meta),
         "host": meta.host or None,
         "pid": meta.pid,
         "rank": meta.rank,
@@ -63,18 +68,32 @@ def _window(meta: TraceMeta, recorded: int | None) -> dict[str, Any]:
         "start_ns": meta.start_ns,
         "end_ns": meta.end_ns,
         "recorded_ns": recorded,
+        "window_ns": None if (window := window_of(meta)) is None else window[1] - window[0],
     }
 
 
-def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse]:
+def _outside(outside: Outside, accounted: Account, meta: TraceMeta) -> list[dict[str, Any]] | None:
+    """Of the leading thread, where it has operators: elsewhere `top` says it."""
+    if accounted.leading is None or not (leading := accounted.threads[accounted.leading]).operators_ns:
+        return None
+    return next(
+        (outside.of(number) for number, track in enumerate(meta.tracks.threads) if track.get("id") == leading.id), None
+    )
+
+
+def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse, Coverage, Outside]:
     """One pass over the trace, a segment at a time; of it only the rows that may mark steps are kept."""
     clock, counter, marks, memory = BusyClock(), EventCounter(), StepMarks(), MemoryUse()
-    for table in reader.iterate(_SCAN_COLUMNS, args=False):
+    coverage, outside = Coverage(reader.meta), Outside(reader.meta)
+    columns = dict.fromkeys((*_SCAN_COLUMNS, *(OUTSIDE_COLUMNS if outside.wanted else ())))
+    for table in reader.iterate(tuple(columns), args=False):
         clock.add(table)
         memory.add(table)
         counter.add(table)
         marks.add(table)
-    return clock, counter.counts, marks.steps(reader), memory
+        coverage.add(table)
+        outside.add(table)
+    return clock, counter.counts, marks.steps(reader), memory, coverage, outside
 
 
 def _steps(steps: Steps, meta: TraceMeta) -> dict[str, Any]:

@@ -87,6 +87,7 @@ class Session:
     """Files that are being written and are of use whatever happens to the daemon: `profctl retry` finds them."""
     claim: Claim = field(default_factory=alone)  # of room on the journal's disk, for files that are taken over
     file_bytes_max: int = PICKUP_BYTES_MAX  # of data in one that the target wrote
+    together: int = 1  # processes in the capture
     made: Awaitable[object] | None = None
     """Of a `self_disarming` source: to be awaited before the directory is used. Raises OSError and ProfdError."""
 

@@ -38,6 +38,7 @@ _STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the l
 _OTHERS: Final = re.compile(r"^/proc/(\d+)/(?:task/\d+/)?(.+)$", re.ASCII)
 _ANSWERED_AT_ONCE: Final = frozenset({"status", "comm", "cgroup", "limits", "statm", "schedstat", "mountinfo"})
 LINK_BYTES: Final = 4096
+NAME_CHARACTERS: Final = 15
 _LINKS_BYTES_EACH: Final = 64  # number, "socket:[4026531840]" or "/dev/nvidia0" and their ends, with room
 
 
@@ -259,6 +260,44 @@ def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
     """The same of status."""
     raw = read_record(f"{root}/{pid}/status", STATUS_BYTES)
     return None if raw is None else parse_status(raw)
+
+
+def threads_of(pid: int) -> int:
+    """How many threads a process has; 0 where there is no such process. Never waits."""
+    raw = _read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
+    return next(iter(_numbers(raw, b"Threads")), 0)
+
+
+def tasks_of(pid: int) -> list[int]:
+    """The ids of its threads on this host; none where there is no such process. Never waits."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def schedstat_of(pid: int, task: int) -> tuple[int, int] | None:
+    """Nanoseconds that a thread has run, and has been ready and waited for a CPU. Never waits.
+
+    None where it has ended, or the kernel does not count (CONFIG_SCHED_INFO).
+    """
+    try:
+        ran, queued, _ = (_read_record(f"/proc/{pid}/task/{task}/schedstat", STAT_BYTES) or b"").split()
+        return int(ran), int(queued)
+    except ValueError:
+        return None
+
+
+def name_of(pid: int, task: int) -> str:
+    """A thread's name as the kernel has it, printable; empty where it has ended. Never waits."""
+    raw = _read_record(f"/proc/{pid}/task/{task}/comm", STAT_BYTES) or b""
+    return printable(raw.removesuffix(b"\n"), NAME_CHARACTERS)
+
+
+def inner_id(pid: int, task: int) -> int:
+    """A thread's id as its own pid namespace has it; the host's where that cannot be had. Never waits."""
+    status = parse_status(_read_record(f"/proc/{pid}/task/{task}/status", STATUS_BYTES) or b"")
+    return status.namespace_pids[-1] if status and status.namespace_pids else task
 
 
 def files_of(pid: int, root: Path | str = "/proc") -> int:

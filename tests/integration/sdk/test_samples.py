@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from profd.attached.sdk.pace import HZ_MAX
 from profd.sources.pyspy import tool
 from profproto.v1 import capture_pb2 as pb
 
 from tests.support.attached import Attached, Captures, attached, lost, sql
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(tool.find() is None, reason="py-spy is not installed")]
 
@@ -77,6 +79,26 @@ def test_samples_and_ranges_are_in_one_trace_and_agree_on_the_time(daemon: Runni
     assert met > sampled / 2
 
 
-def test_without_them_nothing_samples(daemon: RunningDaemon, job: Attached) -> None:
-    target = captured(daemon, job)
-    assert sql(daemon, target.trace, "select count(*) from events where kind = 'sample'") == [[0]]
+def test_without_being_asked_they_are_taken_at_a_rate_that_costs_little(daemon: RunningDaemon, job: Attached) -> None:
+    found = 0
+
+    def sampled() -> int:  # on a host that is busy enough a sampler begins after three seconds
+        nonlocal found
+        target = captured(daemon, job)
+        assert target.state == pb.STATE_STORED, target.message
+        assert not target.not_honoured
+        [[weight]] = sql(daemon, target.trace, "select sum(weight) from events where name like '%<module>'")
+        found = weight or 0
+        return found
+
+    until(sampled, "samples are taken unasked")
+    assert found <= 3 * HZ_MAX
+
+
+def test_a_short_window_has_none(daemon: RunningDaemon, job: Attached) -> None:
+    capture = Captures(daemon).record(job.pid, duration_ns=300_000_000)
+    [target] = capture.targets
+    if target.trace:  # the program rests longer than that
+        assert sql(daemon, target.trace, "select count(*) from events where kind = 'sample'") == [[0]]
+    else:
+        assert "no samples either: the window was too short" in target.message

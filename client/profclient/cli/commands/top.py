@@ -59,7 +59,8 @@ def top(
 ) -> None:
     """Print where the time went, by name: torch.profiler's key averages.
 
-    CPU AVG is CPU TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
+    Times are wall times: a function that waits takes as long as one that computes (`profctl show` tells a window's CPU
+    time). WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
     A narrow terminal leaves out the columns that say least.
     """
     rows_wanted = limit if limit is not None else (0 if as_json else 20)
@@ -98,7 +99,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 _TEXTS = {"STACK": "stack", "MODULE": "module", "SHAPES": "input_shapes", "NODE": "node_id"}
 # What gives way where the texts have no room, the first one first.
 _SPARE = {
-    "CPU AVG": "",
+    "WALL AVG": "",
     "CPU MEM": "cpu_memory_usage",
     "DEV MEM": "device_memory_usage",
     "SELF CPU MEM": "self_cpu_memory_usage",
@@ -119,7 +120,7 @@ def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0]) -> None:
     figures = [figure for figure in _FIGURES if any(row.get(figure[1]) for row in rows)]
     texts = [heading for heading, field in _TEXTS.items() if any(row.get(field) not in (None, "") for row in rows)]
     spare = [heading for heading, key in _SPARE.items() if key != sort_by]
-    columns = ["SELF CPU", "CPU TOTAL", "CPU AVG", *(heading for heading, _, _ in figures), "CALLS"]
+    columns = ["SELF WALL", "WALL TOTAL", "WALL AVG", *(heading for heading, _, _ in figures), "CALLS"]
     last = ["NAME", *texts]
     cells = ([*_cells(row, figures), *(_text(row, _TEXTS[name]) for name in texts)] for row in rows)
     least = STACK_CHARS if "STACK" in texts else TEXT_CHARS

@@ -8,7 +8,7 @@ from dataclasses import replace
 from profd.attached.agents.protocol import Hello
 from profd.attached.sdk import planning
 from profd.attached.sdk.ports import Observers
-from profd.model.capture import Options, Reason, Recording
+from profd.model.capture import Reason, Recording
 from profd.targets.process import Process
 
 
@@ -44,13 +44,6 @@ class Operators:
             self._observers.not_loaded(process)
         if missing and recording.reason is Reason.NONE and not recording.message:
             recording.message = missing.removeprefix("torch: ")
-
-
-def sampled(options: Options, hello: Hello) -> Options:
-    """With samples in the place of operators that nothing records; every Python call says more than they."""
-    if options.sample_hz is not None or options.stacks or options.modules:
-        return options
-    return replace(options, sample_hz=planning.SAMPLES_HZ) if planning.lacks_observer(options, hello) else options
 
 
 def _wants_observer(hello: Hello) -> bool:

@@ -36,7 +36,6 @@ _SPARE_NS: Final = 10 * SECOND
 
 OBSERVER_FIX: Final = "build it once for this torch: profctl torch build"  # the client's own word, too
 NO_OPERATORS: Final = "torch: no operators are recorded, because there is no observer of them for this torch"
-SAMPLES_HZ: Final = 20.0  # beside ranges, where operators cannot be had and nobody said how often
 _NO_TORCH: Final = "this process has not imported torch"
 _PYTHON_CALLS: Final = (
     "stacks: every Python call is recorded, which takes about 0.1 us a call, and on Python 3.11 every bytecode "

@@ -68,6 +68,7 @@ class SdkRecorder:
         limit = options.max_overhead
         self._guard = None if limit is None else OverheadGuard(limit, kinds(options, agent.hello))
         self._cut = ""  # why the file of torch's own profiler is not all that it wrote
+        self._intake: Intake | None = None
         self.status = Status()  # the last one
         self.events = 0  # that arrived
 
@@ -98,6 +99,11 @@ class SdkRecorder:
                 self._agent.stop()  # nothing, if it has been released
                 self._agent.release()
 
+    @property
+    def arrived(self) -> int:
+        """Events so far."""
+        return self._intake.events if self._intake is not None else 0
+
     async def _expected(self, ending: contextlib.AsyncExitStack) -> Intake:
         """Where its chunks go. Raises what `Session.made`, `Ingest.expect` and `orphans.note` raise."""
         if self._session.made is not None:
@@ -112,6 +118,7 @@ class SdkRecorder:
 
     async def _record(self, armed: Armed, arm: Arm, intake: Intake) -> Recording:
         self._session.keep([RawFile(str(intake.path), "chunks")])
+        self._intake = intake
         try:
             drain = self._parts.streamers.drain(self._process.uid, self._hello.incarnation, self._epoch, armed.fd)
         finally:

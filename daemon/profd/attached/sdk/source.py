@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
@@ -17,7 +17,8 @@ from profd.attached.agents.protocol import Hello, Status
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.sdk import orphans, planning, samples
 from profd.attached.sdk.handover import SdkParts, take_over
-from profd.attached.sdk.operators import Operators, sampled
+from profd.attached.sdk.operators import Operators
+from profd.attached.sdk.pace import Paces
 from profd.attached.sdk.ports import Observers
 from profd.attached.sdk.recording import SdkRecorder
 from profd.errors import Exhausted, ProfdError
@@ -27,6 +28,7 @@ from profd.gpu.leases import Held, Lease
 from profd.model.capture import Loss, Options, Reason, Recording, State, option_word
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
+from profd.targets import procfs
 from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
 
@@ -81,6 +83,7 @@ class SdkSource(Source):
         self._operators = Operators(observers)
         self._leases = leases
         self._sampler = sampler
+        self._paces = Paces()
         self.on_returned: Returned = lambda capture, process: None
         self.on_recovered: Recovered = lambda capture, process, losses: None
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent recording in all targets so far, by source
@@ -176,29 +179,41 @@ class SdkSource(Source):
         return self._with_samples(found, process, options, hello)
 
     def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
-        options = sampled(options, hello)
-        if options.sample_hz is None or not plan.serves:
+        wanted = samples.wanted(options, hello, lambda: 1.0, lambda: self._paces.beside(process.id, 1))
+        if wanted is None or not plan.serves:
             return plan
-        missing = samples.why_not(self._sampler, process, options)
+        missing = samples.why_not(self._sampler, process, options, wanted.hz)
         if missing:
             return replace(plan, unserved={**plan.unserved, "sample_hz": missing})
-        if in_part := samples.in_part(self._sampler, process, options):
+        if in_part := samples.in_part(self._sampler, process, options, wanted.hz):
             plan = replace(plan, unserved={**plan.unserved, "sample_hz": in_part})
         more_ns = round(samples.STOP_SECONDS * 1e9)
         return replace(
             plan,
-            risks=(*plan.risks, samples.RISK),
+            risks=(*plan.risks, samples.RISK) if wanted.asked else plan.risks,
             deadline_ns=plan.deadline_ns + more_ns,
             stop_ns=plan.stop_ns + more_ns,
         )
 
-    def _sample(self, process: Process, options: Options, session: Session, hello: Hello) -> samples.Samples | None:
-        """Samples, where they are asked for or stand in for operators, and can be had."""
-        asked = options.sample_hz is not None
-        options = sampled(options, hello)
-        if self._sampler is None or options.sample_hz is None or samples.why_not(self._sampler, process, options):
-            return None
-        return samples.Samples(self._sampler, process, options, session, asked=asked)
+    @contextlib.asynccontextmanager
+    async def _sampled(
+        self, process: Process, options: Options, session: Session, hello: Hello
+    ) -> AsyncIterator[samples.Samples | None]:
+        """The samples beside a recording, where some are wanted and can be had."""
+        threads = procfs.threads_of(process.id.pid)
+        of_this = process.id, threads, session.together
+        wanted = samples.wanted(options, hello, lambda: self._paces.hz(*of_this), lambda: self._paces.beside(*of_this))
+        if wanted is None or self._sampler is None or samples.why_not(self._sampler, process, options, wanted.hz):
+            yield None
+            return
+        with contextlib.nullcontext() if wanted.asked else self._paces.holding(process.id, threads, wanted.hz):
+            beside = samples.Samples(self._sampler, process, options, session, wanted)
+            try:
+                yield beside
+            finally:
+                await beside.end()
+        if beside.sample_seconds is not None:
+            self._paces.learn(process.id, beside.sample_seconds)
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
         """One trace of one process; see Source."""
@@ -220,18 +235,21 @@ class SdkSource(Source):
             arena_bytes = plan.memory_bytes or self._parts.arena_bytes
             ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes, process.uid))
             parts = replace(self._parts, arena_bytes=arena_bytes)
-            beside = self._sample(process, options, session, hello)
-            watched = session if beside is None else beside.around(session)
-            recorder = SdkRecorder(agent, process, options, watched, parts, self._leases, lease, accepted)
             try:
-                recording = await recorder.run()
-                if beside is not None:
-                    await beside.join(recording)
+                async with self._sampled(process, options, session, hello) as beside:
+                    watched = session if beside is None else beside.around(session)
+                    recorder = SdkRecorder(agent, process, options, watched, parts, self._leases, lease, accepted)
+                    if beside is not None:
+                        beside.arrived = lambda: recorder.arrived
+                    recording = await recorder.run()
+                    if beside is not None:
+                        await beside.join(recording)
+                    elif options.sample_hz is None and samples.is_empty(recording):
+                        hz = self._paces.hz(process.id, 1)
+                        why = samples.why_not(self._sampler, process, options, hz) or samples.TOO_SHORT
+                        samples.miss(recording, why)
             except Exhausted as error:
                 return Recording(State.FAILED, Reason.DISK_FULL, str(error))
-            finally:
-                if beside is not None:
-                    await beside.end()
         said = [planning.replaced(sentence, fix) for sentence in recording.not_honoured]
         recording.not_honoured = list(dict.fromkeys([*_missing_now(plan, options), *said]))
         self._operators.explain(recording, process, hello)

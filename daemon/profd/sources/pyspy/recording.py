@@ -75,7 +75,8 @@ class PySpyRecorder:
         self._began_ns = 0
         self._ended_ns = 0
         self._gone_ns = 0  # py-spy has ended
-        self._cpu_seconds: float | None = None  # of py-spy, from its first sample to the window's end
+        self._start_cpu_seconds: float | None = None  # of py-spy, until its first sample
+        self._cpu_seconds: float | None = None  # from there to the window's end
         self._too_much = False  # so that it was killed
         self._full = False  # so that it was ended early
         self._resumed = False
@@ -203,7 +204,7 @@ class PySpyRecorder:
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Wait for the end of the window, or until py-spy may hold no more, True, or for its end, False."""
         until = time.monotonic() + self._sampling.window_ns / 1e9
-        before = tool.sampler_cpu_seconds(pyspy)
+        before = self._start_cpu_seconds = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
             left = until - time.monotonic()
             if self._look() is Standing.CHANGED:
@@ -396,7 +397,8 @@ class PySpyRecorder:
         if self._cpu_seconds is None:
             return Cost(detail=how)
         share = 100 * self._cpu_seconds / max(self._seconds(), 1e-3)
-        detail = f"CPU time of py-spy beside the process, {share:.0f} % of one core; {how}"
+        began = f", and {self._start_cpu_seconds:.2f} s before its first sample" if self._start_cpu_seconds else ""
+        detail = f"CPU time of py-spy beside the process, {share:.2g} % of one core{began}; {how}"
         return Cost(how="measured", seconds=self._cpu_seconds, detail=detail)
 
     async def _let_go(self, pyspy: asyncio.subprocess.Process) -> None:

@@ -70,7 +70,7 @@ def test_threads_that_another_recording_has_get_tracks_beside_theirs() -> None:
     assert found.tracks.processes == [{"id": 9}]
     assert found.tracks.threads == [
         {"id": 71, "process": 0, "name": "loader"},
-        {"id": 70, "process": 0},
+        {"id": 70, "process": 0, "name": "MainThread"},
         {"id": "samples of 70", "process": 0, "name": "MainThread (samples)"},
         {"id": "samples of 71", "process": 0},
         {"id": "samples of 70", "process": 0, "name": "MainThread (samples)"},

@@ -41,6 +41,7 @@ def test_a_training_run(rows: int, tmp_path: Path) -> None:
         "start_ns": 0,
         "end_ns": 19_519,
         "recorded_ns": 19_519,
+        "window_ns": 19_519,
     }
     assert answer["steps"] == {
         "n": 20,

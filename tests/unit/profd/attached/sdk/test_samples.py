@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from profd.attached.agents.protocol import Hello
 from profd.attached.sdk import samples
-from profd.attached.sdk.samples import Samples, why_not
+from profd.attached.sdk.pace import Beside
+from profd.attached.sdk.samples import Samples, Wanted, wanted, why_not
 from profd.errors import Unavailable
 from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.targets.process import Process, ProcessId
 
+from tests.support.waiting import eventually
+
+SECOND = 1_000_000_000
 PROCESS = Process(ProcessId(7, 1), ppid=1, uid=0, gid=0, user="root", command="python")
 ASKED = Options(duration_ns=5, iterations=3, shapes=True, sample_hz=50.0, start_at_ns=9)
+WANTED = Wanted(50.0)
 
 
 @dataclass
@@ -58,18 +64,102 @@ def recording() -> Recording:
 
 
 def test_why_there_are_none() -> None:
-    assert why_not(None, PROCESS, ASKED) == "this source records no stacks beside its events"
+    assert why_not(None, PROCESS, ASKED, 50.0) == "this source records no stacks beside its events"
     blind = Sampler(offered=Offer(False, "process 7 may not be read.", "Run profd as root."))
-    assert why_not(blind, PROCESS, ASKED) == "process 7 may not be read. Run profd as root."
-    assert why_not(Sampler(planned=Plan(False, "too many")), PROCESS, ASKED) == "too many"
-    assert why_not(Sampler(), PROCESS, ASKED) == ""
+    assert why_not(blind, PROCESS, ASKED, 50.0) == "process 7 may not be read. Run profd as root."
+    assert why_not(Sampler(planned=Plan(False, "too many")), PROCESS, ASKED, 50.0) == "too many"
+    assert why_not(Sampler(), PROCESS, ASKED, 50.0) == ""
+
+
+TORCH = Hello((1, 1), 7, framework="torch 2.9", can=frozenset({"ranges", "observer"}))
+PLAIN = Hello((1, 1), 7, framework="", can=frozenset({"ranges"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "hello", "expected"),
+    [
+        (Options(duration_ns=SECOND, sample_hz=50.0), TORCH, Wanted(50.0)),
+        (Options(duration_ns=SECOND), PLAIN, Wanted(9.0, asked=False)),
+        (Options(duration_ns=SECOND), replace(TORCH, can=PLAIN.can), Wanted(9.0, asked=False)),
+        (Options(), PLAIN, Wanted(9.0, asked=False, after_seconds=0.5)),
+        (Options(duration_ns=SECOND), TORCH, Wanted(8, asked=False, after_seconds=0.25, if_quiet=True)),
+        (Options(duration_ns=3 * SECOND), TORCH, Wanted(8, asked=False, missed=False)),
+        (Options(), TORCH, Wanted(8, asked=False, after_seconds=0.25, if_quiet=True, worth_seconds=2.0)),
+        (
+            Options(duration_ns=SECOND, stacks=True),
+            PLAIN,
+            Wanted(9.0, asked=False, spare=True, after_seconds=0.25, if_quiet=True),
+        ),
+        (Options(duration_ns=SECOND // 10), PLAIN, None),
+    ],
+)
+def test_what_is_wanted(options: Options, hello: Hello, expected: Wanted | None) -> None:
+    assert wanted(options, hello, lambda: 9.0, lambda: Beside(8, window_seconds=2.0)) == expected
+    if expected is not None and expected.if_quiet:
+        assert wanted(options, hello, lambda: 9.0, lambda: None) == replace(expected, hz=9.0, worth_seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("arrived", "worth", "files"),
+    [(0, None, ["chunks", "pyspy"]), (1, None, ["chunks"]), (1, 0.01, ["chunks", "pyspy"]), (1, 1e6, ["chunks"])],
+)
+async def test_what_records_needs_no_sampler_before_it_costs_little(
+    session: Session, arrived: int, worth: float | None, files: list[str]
+) -> None:
+    sampler = Sampler(until_stopped)
+    wants = Wanted(9.0, asked=False, after_seconds=0.01, if_quiet=True, worth_seconds=worth)
+    beside = Samples(sampler, PROCESS, ASKED, session, wants)
+    asked = []
+
+    def how_many() -> int:
+        asked.append(None)
+        return arrived
+
+    beside.arrived = how_many
+    await eventually(lambda: sampler.asked if "pyspy" in files else asked)
+    whole = recording()
+    await beside.join(whole)
+    await beside.end()
+    assert [file.format for file in whole.files] == files
+    assert (whole.warnings, whole.not_honoured) == (["3 dropped"] if "pyspy" in files else [], [])
+
+
+async def test_samples_that_are_not_needed_are_not_missed(session: Session) -> None:
+    beside = Samples(Sampler(fails), PROCESS, ASKED, session, Wanted(9.0, asked=False, missed=False))
+    whole = recording()
+    await beside.join(whole)
+    await beside.end()
+    assert (whole.warnings, whole.not_honoured) == ([], [])
+
+
+async def test_samples_beside_calls_are_kept_where_there_were_none(session: Session) -> None:
+    spare = Wanted(9.0, asked=False, spare=True)
+    for whole, files in (
+        (recording(), ["chunks"]),
+        (Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded"), ["pyspy"]),
+    ):
+        beside = Samples(Sampler(until_stopped), PROCESS, ASKED, session, spare)
+        await beside.join(whole)
+        await beside.end()
+        assert [file.format for file in whole.files] == files
+
+
+async def test_an_empty_recording_says_why_it_has_no_samples_either(session: Session) -> None:
+    beside = Samples(Sampler(fails), PROCESS, ASKED, session, Wanted(9.0, asked=False))
+    empty = Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded: no range ran")
+    await beside.join(empty)
+    await beside.end()
+    assert empty.not_honoured == []
+    assert empty.message == (
+        "nothing was recorded: no range ran; no samples either: process 7 ended before its first sample"
+    )
 
 
 async def test_the_window_of_the_recording_is_that_of_the_samples(session: Session) -> None:
     sampler = Sampler(until_stopped)
     heard = []
     session.report = lambda state, doing: heard.append(state)
-    beside = Samples(sampler, PROCESS, ASKED, session)
+    beside = Samples(sampler, PROCESS, ASKED, session, WANTED)
     around = beside.around(session)
     around.report(State.RECORDING, "")
     await asyncio.sleep(0)
@@ -108,7 +198,7 @@ async def falls_short(session: Session) -> Recording:
 async def test_what_is_missing_is_not_honoured(
     session: Session, recorded: Callable[[Session], Awaitable[Recording]], said: str, files: int
 ) -> None:
-    beside = Samples(Sampler(recorded), PROCESS, ASKED, session)
+    beside = Samples(Sampler(recorded), PROCESS, ASKED, session, WANTED)
     whole = recording()
     await beside.join(whole)
     await beside.end()
@@ -131,7 +221,7 @@ async def test_a_sampler_that_does_not_end_is_left(session: Session, monkeypatch
             ended.set()
         raise AssertionError
 
-    beside = Samples(Sampler(forever), PROCESS, ASKED, session)
+    beside = Samples(Sampler(forever), PROCESS, ASKED, session, WANTED)
     whole = recording()
     await beside.join(whole)
     assert whole.not_honoured == ["samples: they were not written within 0 s"]
@@ -140,7 +230,7 @@ async def test_a_sampler_that_does_not_end_is_left(session: Session, monkeypatch
 
 
 async def test_a_recording_that_came_to_nothing_has_no_samples(session: Session) -> None:
-    beside = Samples(Sampler(until_stopped), PROCESS, ASKED, session)
+    beside = Samples(Sampler(until_stopped), PROCESS, ASKED, session, WANTED)
     nothing = Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, "stopped")
     await beside.join(nothing)
     await beside.end()
@@ -157,7 +247,7 @@ async def test_a_recording_that_came_to_nothing_has_no_samples(session: Session)
 async def test_where_no_event_was_recorded_samples_are_the_trace(
     session: Session, reason: Reason, message: str, left: tuple[Reason, str]
 ) -> None:
-    beside = Samples(Sampler(until_stopped), PROCESS, ASKED, session)
+    beside = Samples(Sampler(until_stopped), PROCESS, ASKED, session, WANTED)
     empty = Recording(State.FAILED, reason, message)
     await beside.join(empty)
     await beside.end()
@@ -167,7 +257,7 @@ async def test_where_no_event_was_recorded_samples_are_the_trace(
 
 
 async def test_without_events_and_samples_it_stays_failed(session: Session) -> None:
-    beside = Samples(Sampler(fails), PROCESS, ASKED, session)
+    beside = Samples(Sampler(fails), PROCESS, ASKED, session, WANTED)
     empty = Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded: no range ran")
     await beside.join(empty)
     await beside.end()
@@ -178,7 +268,7 @@ async def test_without_events_and_samples_it_stays_failed(session: Session) -> N
 async def test_nothing_is_written_before_there_is_a_directory(session: Session) -> None:
     session.made = asyncio.get_running_loop().create_future()
     sampler = Sampler(until_stopped)
-    beside = Samples(sampler, PROCESS, ASKED, session)
+    beside = Samples(sampler, PROCESS, ASKED, session, WANTED)
     await asyncio.sleep(0)
     assert sampler.asked == []
     session.made.set_exception(OSError(28, "No space left on device"))

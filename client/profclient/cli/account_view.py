@@ -1,0 +1,60 @@
+"""The window of a trace for people: where the leading thread's time went, and which threads ran."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from profclient.cli.output import printable
+from profclient.cli.units import duration
+
+THREADS_SHOWN: Final = 3
+SHARE_SHOWN: Final = 0.005
+_RECORDED: Final = (
+    ("operators", "operators_ns"),
+    ("Python calls", "calls_ns"),
+    ("Python seen by samples", "sampled_ns"),
+    ("ranges alone", "ranges_ns"),
+    ("nothing recorded", "nothing_ns"),
+)
+_KERNEL: Final = (("on a CPU", "cpu_ns"), ("waiting for one", "run_queue_ns"), ("off the CPU", "off_cpu_ns"))
+
+
+def account_lines(account: dict[str, Any]) -> list[tuple[str, str]]:
+    """(name, text) for each line; none where no window is known."""
+    window, leading = account.get("window_ns"), account.get("leading")
+    if not window or leading is None:
+        return []
+    thread = account["threads"][leading]
+    lines = [("window", f"{duration(window)} of {_name(thread)}: {_shares(thread, _RECORDED, window)}")]
+    if thread["cpu_ns"] is not None:
+        lines.append(("", _shares(thread, _KERNEL, window, all_of_them=True)))
+    if threads := _threads(account, window):
+        lines.append(("threads", threads))
+    return [*lines, *((name, text) for name, text in (("", account["message"]), ("hint", account["hint"])) if text)]
+
+
+def _shares(thread: dict[str, Any], parts: tuple[tuple[str, str], ...], window: int, all_of_them: bool = False) -> str:
+    shares = [(word, thread[key]) for word, key in parts if thread[key] or all_of_them]
+    return ", ".join(f"{word} {_share(spent, window)}" for word, spent in shares)
+
+
+def _share(spent: int, window: int) -> str:
+    percent = 100 * spent / window
+    return f"{percent:.0f} %" if percent >= 1 or not percent else f"{percent:.1f} %"
+
+
+def _threads(account: dict[str, Any], window: int) -> str:
+    ran = [thread for thread in account["threads"] if thread["cpu_ns"]]
+    if not ran or account["idle_threads"] is None:
+        return ""
+    most = [thread for thread in ran if thread["cpu_ns"] >= SHARE_SHOWN * window][:THREADS_SHOWN] or ran[:1]
+    shown = ", ".join(f"{_name(thread)} {_share(thread['cpu_ns'], window)}" for thread in most)
+    more = len(ran) - len(most) + account["more_threads"]
+    cores = f"{account['cpu_ns'] / window:.2g} of {account['cores']} cores"
+    text = f"CPU time {duration(account['cpu_ns'])} ({cores}): {shown}"
+    text += f", {more:,} more" if more > 0 else ""
+    return f"{text}; {account['idle_threads']:,} slept all the time" if account["idle_threads"] else text
+
+
+def _name(thread: dict[str, Any]) -> str:
+    return printable(thread["name"] or f"thread {thread['id']}")

@@ -1,0 +1,32 @@
+"""What the kernel counted of the threads of a process while it was recorded: stored with the trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+THREADS_KEPT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """One thread between two looks, `lasted_ns` apart. What is neither `ran_ns` nor `queued_ns` it was off the CPU."""
+
+    id: int  # as the process knows it
+    name: str  # as the kernel has it, 15 bytes; the process's own choice
+    lasted_ns: int
+    ran_ns: int  # on a CPU
+    queued_ns: int  # ready to run, and waiting for a CPU
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Of one process. Times in ns; the kernel adds to a thread that runs at its ticks: exact to 10 ms."""
+
+    lasted_ns: int = 0  # between the looks; 0: not known
+    cores: int = 0  # of the host
+    threads: list[ThreadTimes] = field(default_factory=list)  # that ran or waited, the busiest first; THREADS_KEPT
+    others: int = 0  # threads that ran, beyond those
+    others_ran_ns: int = 0
+    idle: int = 0  # threads that did not run at all
+    unseen: int = 0  # threads that were not looked at (RUN_TIMES_THREADS_MAX), began or ended between the looks

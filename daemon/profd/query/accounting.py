@@ -1,0 +1,210 @@
+"""Where the time of a window went, on each thread: all of it, by what is known of it.
+
+Two answers that each add up to the window. By what was recorded: in operators and calls into a device's library, in
+Python calls outside of these, in functions that samples saw outside of both, in ranges alone, and nothing. By what
+the kernel counted (`model/run_times.py`): on a CPU, ready and waiting for one, off the CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from profd.events import NO_END, EventTable, Kind, Tracks
+from profd.events.table import Array
+from profd.model.run_times import RunTimes, ThreadTimes
+from profd.query import rules
+from profd.query.devices import union
+from profd.segments.meta import TraceMeta
+
+COVER_COLUMNS: Final = ("start", "end", "kind", "thread", "device_type", *rules.ASYNC_COLUMNS)
+THREADS_MAX: Final = 64  # in the answer, the busiest first
+OUTSIDE_SHARE: Final = 0.2  # of a window: less is not worth another capture
+SHORT_NS: Final = 50_000_000
+"""The kernel adds to a thread that runs at its ticks, 1 to 10 ms apart: of a shorter window its counts say little."""
+
+# What a row says of its thread, what says most first. What is in none of these is a range.
+KNOWN: Final = (
+    (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.SYNC, Kind.OVERHEAD),
+    (Kind.PYTHON_FUNCTION,),
+    (Kind.SAMPLE,),
+)
+_LAYERS: Final = len(KNOWN) + 1
+
+
+class Coverage:
+    """How long each thread was within what: fed with tables in start order."""
+
+    def __init__(self, meta: TraceMeta) -> None:
+        self._window = window_of(meta)
+        self._beside = beside_of(meta.tracks)
+        self._layers: list[dict[int, tuple[int, int]]] = [{} for _ in range(_LAYERS)]  # thread -> (ns, until)
+
+    def add(self, table: EventTable) -> None:
+        """Take in the next stretch of the trace."""
+        if self._window is None:
+            return
+        kinds, thread = table.column("kind"), table.column("thread")
+        apart = rules.is_kind(kinds, *rules.NOT_WORK) | rules.is_async(table) | (thread < 0)
+        rows = np.flatnonzero(rules.is_cpu(table.column("device_type")) & ~apart)
+        if not len(rows):
+            return
+        first, last = self._window
+        end = table.column("end")[rows]
+        start = np.clip(table.columns["start"][rows], first, last)
+        end = np.clip(np.where(end == NO_END, last, end), start, last)
+        thread = thread[rows]
+        if len(self._beside):
+            thread = np.where(
+                thread < len(self._beside), self._beside[np.minimum(thread, len(self._beside) - 1)], thread
+            )
+        layer = np.full(len(rows), _LAYERS - 1, dtype=np.uint8)
+        for number, of_layer in enumerate(KNOWN):
+            layer[rules.is_kind(kinds[rows], *of_layer)] = number
+        for number in range(_LAYERS):
+            within = layer <= number
+            self._cover(self._layers[number], thread[within], start[within], end[within])
+
+    @staticmethod
+    def _cover(covered: dict[int, tuple[int, int]], thread: Array, start: Array, end: Array) -> None:
+        if not len(thread):
+            return
+        order = np.argsort(thread, kind="stable")  # in start order within a thread
+        thread, start, end = thread[order], start[order], end[order]
+        cuts = (np.flatnonzero(thread[1:] != thread[:-1]) + 1).tolist()
+        for low, high in zip([0, *cuts], [*cuts, len(thread)], strict=True):
+            key = int(thread[low])
+            covered[key] = union(start[low:high], end[low:high], covered.get(key))
+
+    def of(self, thread: int) -> list[int]:
+        """Nanoseconds of one thread within each layer and no earlier one, then in none."""
+        reached = [layer.get(thread, (0, 0))[0] for layer in self._layers]
+        lasted = 0 if self._window is None else self._window[1] - self._window[0]
+        alone = [now - before for before, now in zip([0, *reached], reached, strict=False)]
+        return [*alone, max(0, lasted - reached[-1])]
+
+    @property
+    def threads(self) -> list[int]:
+        """The tracks that have something."""
+        return sorted(self._layers[-1])
+
+
+def window_of(meta: TraceMeta) -> tuple[int, int] | None:
+    """First and last ns: as its source told, else of the events."""
+    start = meta.start_ns if meta.window_start_ns is None else meta.window_start_ns
+    end = meta.end_ns if meta.window_end_ns is None else meta.window_end_ns
+    return None if start is None or end is None or end <= start else (start, end)
+
+
+def beside_of(tracks: Tracks) -> Array:
+    """The track of the thread itself for each track of its samples; every other is its own."""
+    numbers = {(track.get("process"), str(track.get("id"))): number for number, track in enumerate(tracks.threads)}
+    found = np.arange(len(tracks.threads))
+    for number, track in enumerate(tracks.threads):
+        name = str(track.get("id"))
+        if name.startswith("samples of "):
+            found[number] = numbers.get((track.get("process"), name.removeprefix("samples of ")), number)
+    return found
+
+
+@dataclass(slots=True)
+class ThreadAccount:
+    """One thread over the window. Times in ns; those by the kernel are None where they are not known."""
+
+    id: Any
+    name: str | None
+    operators_ns: int = 0
+    calls_ns: int = 0
+    sampled_ns: int = 0
+    ranges_ns: int = 0
+    nothing_ns: int = 0
+    cpu_ns: int | None = None
+    run_queue_ns: int | None = None
+    off_cpu_ns: int | None = None
+
+    @property
+    def recorded_ns(self) -> int:
+        """In what happened as it was recorded; samples and ranges say less."""
+        return self.operators_ns + self.calls_ns
+
+
+@dataclass(slots=True)
+class Account:
+    """The window of a trace. `None`: not known."""
+
+    window_ns: int | None
+    threads: list[ThreadAccount] = field(default_factory=list)  # the busiest first
+    leading: int | None = None  # of these, the one with most recorded of its time; the busiest, where nothing is
+    more_threads: int = 0  # beyond THREADS_MAX
+    idle_threads: int | None = None  # that the kernel never ran
+    unseen_threads: int | None = None  # that it was not asked for: they began, or ended, in the window, or are too many
+    cpu_ns: int | None = None  # of all threads that it was asked for
+    cores: int | None = None
+    message: str | None = None  # why the kernel's times are missing
+    hint: str | None = None  # what would say more of the leading thread
+
+
+def account(coverage: Coverage, meta: TraceMeta) -> Account:
+    """What is known of the window of a trace, from its rows and from what the kernel counted."""
+    window = window_of(meta)
+    if window is None:
+        return Account(None)
+    lasted, times = window[1] - window[0], meta.run_times
+    message = _why_no_times(times, lasted, imported=not meta.capture)
+    found = _threads(coverage, meta, times if message is None else RunTimes(), lasted)
+    found.sort(key=lambda thread: (-(thread.cpu_ns or 0), thread.nothing_ns, str(thread.id)))
+    answer = Account(lasted, found[:THREADS_MAX], more_threads=max(0, len(found) - THREADS_MAX), message=message)
+    if answer.threads:
+        leading = max(answer.threads, key=lambda thread: (thread.recorded_ns, thread.cpu_ns or 0))
+        answer.leading, answer.hint = answer.threads.index(leading), _hint(leading, lasted, meta)
+    if message is None:
+        answer.idle_threads, answer.unseen_threads = times.idle, times.unseen
+        answer.cpu_ns = sum(thread.ran_ns for thread in times.threads) + times.others_ran_ns
+        answer.cores = times.cores or None
+    return answer
+
+
+def _why_no_times(times: RunTimes, window_ns: int, *, imported: bool) -> str | None:
+    if imported and not times.lasted_ns:
+        return "an imported trace has no run times of its threads"
+    if window_ns < SHORT_NS:
+        return "the window is too short for the kernel's counts of CPU time, which it keeps by ticks of 1 to 10 ms"
+    return None if times.lasted_ns else "the threads' run times are not known: the process ended before they were read"
+
+
+def _hint(thread: ThreadAccount, lasted: int, meta: TraceMeta) -> str | None:
+    """Where much of its time is in no operator and no call, what would record it; None: nothing more to be had."""
+    outside = lasted - thread.recorded_ns
+    recorded = meta.options.get("stacks") or meta.options.get("modules") or meta.known_traits.samples
+    if not meta.capture or recorded or outside < OUTSIDE_SHARE * lasted:
+        return None
+    share = f"outside operators {100 * outside / lasted:.0f} %: " if thread.operators_ns else ""
+    if thread.sampled_ns:
+        return f"{share}samples show its Python functions; --stacks records every call (about 0.1 us each)"
+    return f"{share}add --samples 100hz (it costs the job nothing) or --stacks (about 0.1 us a call)"
+
+
+def _threads(coverage: Coverage, meta: TraceMeta, times: RunTimes, lasted: int) -> list[ThreadAccount]:
+    counted = {str(thread.id): thread for thread in times.threads}
+    found = []
+    for number in coverage.threads:
+        track = meta.tracks.threads[number] if number < len(meta.tracks.threads) else {}
+        kernel = counted.pop(str(track.get("id")), None)
+        name = track.get("name") or (kernel.name if kernel else None)
+        found.append(_thread(track.get("id"), name, coverage.of(number), kernel, lasted))
+    unrecorded = [0] * _LAYERS
+    found += [_thread(each.id, each.name, [*unrecorded, lasted], each, lasted) for each in counted.values()]
+    return found
+
+
+def _thread(known: Any, name: str | None, spent: list[int], kernel: ThreadTimes | None, lasted: int) -> ThreadAccount:
+    thread = ThreadAccount(known, name, *spent)
+    if kernel is not None and kernel.lasted_ns:
+        # The looks are not at the very ends of the window: what they say of their own stretch is said of it.
+        scale = lasted / kernel.lasted_ns
+        thread.cpu_ns = min(lasted, round(kernel.ran_ns * scale))
+        thread.run_queue_ns = min(lasted - thread.cpu_ns, round(kernel.queued_ns * scale))
+        thread.off_cpu_ns = lasted - thread.cpu_ns - thread.run_queue_ns
+    return thread

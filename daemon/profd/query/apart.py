@@ -1,0 +1,40 @@
+"""Samples that a table of names leaves out: they would be added to what was recorded, or are of threads that slept.
+
+`--raw` has them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profd.events import EventTable, Kind
+from profd.events.table import Array
+from profd.query import rules
+from profd.query.accounting import beside_of
+from profd.segments.meta import TraceMeta
+
+
+def apart(table: EventTable, meta: TraceMeta) -> Array:
+    """Which rows: samples that nobody asked for in a trace with operators, and those of threads that never ran."""
+    kinds = table.column("kind")
+    samples: Array = rules.is_kind(kinds, Kind.SAMPLE)
+    if not samples.any():
+        return samples
+    asked = meta.options.get("sample_hz") or meta.known_traits.samples
+    if not asked and bool(rules.is_kind(kinds, Kind.CPU_OP).any()):
+        return samples
+    idle = _idle(meta)
+    thread = table.column("thread")
+    there = samples & (thread >= 0) & (thread < len(idle))
+    slept = there & idle[np.where(there, thread, 0)] if len(idle) else np.zeros(len(samples), dtype=bool)
+    return np.zeros(len(samples), dtype=bool) if bool((slept == samples).all()) else slept
+
+
+def _idle(meta: TraceMeta) -> Array:
+    """For each track, whether the kernel says that its thread did not run; no track, where it does not say that."""
+    times, tracks = meta.run_times, meta.tracks
+    if not times.lasted_ns or times.others or times.unseen:
+        return np.zeros(0, dtype=bool)
+    ran = {str(thread.id) for thread in times.threads}
+    own = np.array([str(track.get("id")) not in ran for track in tracks.threads], dtype=bool)
+    return own[beside_of(tracks)] if len(own) else own

@@ -1,0 +1,106 @@
+"""How long the threads of a process ran, and waited for a CPU: two looks at what the kernel counts of each.
+
+Read from task/TID/schedstat and comm, which never wait (docs/decisions/0010-processes-that-do-not-answer.md) and cost
+the process nothing: 15 µs a thread of the daemon's time. Whoever calls `look` does so in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+
+from profd.limits import RUN_TIMES_THREADS_MAX
+from profd.model.run_times import THREADS_KEPT, RunTimes, ThreadTimes
+from profd.targets import procfs
+from profd.targets.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the kernel had counted of one thread when it was looked at."""
+
+    at_ns: int  # CLOCK_MONOTONIC
+    ran_ns: int
+    queued_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All threads of a process, by their ids on this host, and how many there were."""
+
+    at_ns: int
+    threads: dict[int, Counted]
+    there: int
+
+    def of(self, task: int) -> Counted | None:
+        """What it had counted; nothing of a thread that was not there yet. None: not looked at."""
+        whole = self.there <= RUN_TIMES_THREADS_MAX
+        return self.threads.get(task) or (Counted(self.at_ns, 0, 0) if whole else None)
+
+
+def look(process: Process) -> Look:
+    """Now. Empty where the process has ended, or this host does not count."""
+    now, tasks = time.monotonic_ns(), procfs.tasks_of(process.id.pid)
+    found: dict[int, Counted] = {}
+    for task in tasks[:RUN_TIMES_THREADS_MAX]:
+        if (counted := procfs.schedstat_of(process.id.pid, task)) is not None:
+            found[task] = Counted(time.monotonic_ns(), *counted)
+    return Look(now, found, len(tasks))
+
+
+def between(process: Process, first: Look, last: Look) -> RunTimes:
+    """What happened from one look to the next; names are asked for now."""
+    both = [(task, before, now) for task, now in last.threads.items() if (before := first.of(task)) is not None]
+    if not first.threads or not both:
+        return RunTimes()
+    busy = [each for each in both if each[2].ran_ns > each[1].ran_ns or each[2].queued_ns > each[1].queued_ns]
+    busy.sort(key=lambda each: each[1].ran_ns - each[2].ran_ns)
+    others = busy[THREADS_KEPT:]
+    return RunTimes(
+        lasted_ns=last.at_ns - first.at_ns,
+        cores=os.cpu_count() or 1,
+        threads=[_thread(process, *each) for each in busy[:THREADS_KEPT]],
+        others=len(others),
+        others_ran_ns=sum(now.ran_ns - before.ran_ns for _, before, now in others),
+        idle=len(both) - len(busy),
+        unseen=max(first.there, last.there) - len(both),
+    )
+
+
+class Watch:
+    """The two looks at a process, on the event loop's threads: at the begin of its window and at the end."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._looks: list[asyncio.Future[Look]] = []
+
+    def begin(self) -> None:
+        """Its window is open. Only the first call counts."""
+        if not self._looks:
+            self._looks.append(asyncio.ensure_future(asyncio.to_thread(look, self._process)))
+
+    def end(self) -> None:
+        """It is over."""
+        if len(self._looks) == 1:
+            self._looks.append(asyncio.ensure_future(asyncio.to_thread(look, self._process)))
+
+    async def times(self) -> RunTimes:
+        """What happened in between; of a window that never was open, nothing."""
+        self.end()
+        if not self._looks:
+            return RunTimes()
+        first, last = await asyncio.gather(*self._looks)
+        return await asyncio.to_thread(between, self._process, first, last)
+
+
+def _thread(process: Process, task: int, before: Counted, now: Counted) -> ThreadTimes:
+    nested = len(process.namespace_pids) > 1
+    return ThreadTimes(
+        id=procfs.inner_id(process.id.pid, task) if nested else task,
+        name=procfs.name_of(process.id.pid, task),
+        lasted_ns=now.at_ns - before.at_ns,
+        ran_ns=now.ran_ns - before.ran_ns,
+        queued_ns=now.queued_ns - before.queued_ns,
+    )

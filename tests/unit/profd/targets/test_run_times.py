@@ -1,0 +1,93 @@
+"""What the kernel counted of threads, read of real ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from profd import limits
+from profd.model.run_times import THREADS_KEPT, RunTimes
+from profd.targets import run_times
+from profd.targets.process import Process, ProcessId
+from profd.targets.run_times import Counted, Look, Watch, between, look
+from profd.targets.table import ProcessTable
+
+from tests.support import python_jobs
+from tests.support.waiting import until
+
+NOBODY = Process(ProcessId((1 << 22) - 3, 1), ppid=1, uid=0, gid=0, user="root", command="gone")
+THREADS = """
+import threading, time
+never = threading.Event()
+for _ in range(5):
+    threading.Thread(target=never.wait, daemon=True).start()
+print("ready", flush=True)
+while True:
+    pass
+"""
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with python_jobs.running(THREADS) as job:
+        found = ProcessTable().get(job.pid)
+        assert found is not None
+        yield found
+
+
+def test_who_runs_and_who_sleeps(process: Process) -> None:
+    first = look(process)
+    busy = process.id.pid
+    until(lambda: look(process).threads[busy].ran_ns > first.threads[busy].ran_ns + 50_000_000, "it runs on")
+    found = between(process, first, look(process))
+    assert [thread.id for thread in found.threads] == [busy]
+    [thread] = found.threads
+    assert thread.name.startswith("python")
+    assert 50_000_000 <= thread.ran_ns <= thread.lasted_ns + 10_000_000
+    assert (found.idle, found.others, found.unseen) == (5, 0, 0)
+    assert found.lasted_ns > 0
+
+
+def test_a_thread_that_began_meanwhile_has_run_since() -> None:
+    me = ProcessTable().get(threading.main_thread().native_id or 0)
+    assert me is not None
+    first, ended = look(me), threading.Event()
+    worker = threading.Thread(target=lambda: (spin(), ended.wait()))
+    worker.start()
+    until(lambda: look(me).threads[worker.native_id or 0].ran_ns > 20_000_000, "the worker runs")
+    found = between(me, first, look(me))
+    ended.set()
+    worker.join()
+    [thread] = [thread for thread in found.threads if thread.id == worker.native_id]
+    assert thread.ran_ns > 20_000_000
+
+
+def spin() -> None:
+    until_ns = time.thread_time_ns() + 40_000_000
+    while time.thread_time_ns() < until_ns:
+        pass
+
+
+def test_the_busiest_are_kept_and_the_rest_is_added_up() -> None:
+    first = Look(0, {task: Counted(0, 0, 0) for task in range(100)}, 100)
+    last = Look(50, {task: Counted(50, task, 0) for task in range(100)}, 100)
+    found = between(NOBODY, first, last)
+    assert [thread.ran_ns for thread in found.threads] == list(range(99, 99 - THREADS_KEPT, -1))
+    assert (found.others, found.others_ran_ns) == (99 - THREADS_KEPT, sum(range(1, 100 - THREADS_KEPT)))
+    assert found.idle == 1
+
+
+def test_more_threads_than_are_looked_at_are_counted(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_times, "RUN_TIMES_THREADS_MAX", 2)
+    assert limits.RUN_TIMES_THREADS_MAX > 1000
+    found = between(process, look(process), look(process))
+    assert found.unseen == 4
+
+
+async def test_of_a_process_that_has_ended_nothing_is_known() -> None:
+    watch = Watch(NOBODY)
+    watch.begin()
+    assert await watch.times() == RunTimes()
+    assert await Watch(NOBODY).times() == RunTimes()
