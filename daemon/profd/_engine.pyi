@@ -85,6 +85,20 @@ def subtree_sums(own: Int64, parent: Int64) -> Int64:
 def nearest_above(parent: Int64, wanted: UInt8, rows: Int64) -> Int64:
     """For each of `rows` the nearest row above it that is wanted, -1 where there is none or parents form a circle."""
 
+def outermost(group: Int64, groups: int, among: UInt8, parent: Int64) -> UInt8:
+    """1 where no row above a row is among those with its group, and for all rows that are not among them.
+
+    `parent` as for `nearest_above`; nothing is above rows on a circle.
+    """
+
+def call_paths(key: Int32, folds: UInt8, parent: Int64) -> tuple[Int64, Int64, Int64, UInt8]:
+    """All calls of one path together: (path of each row, path above each path or -1, its first row, outermost rows).
+
+    A path is the keys of all rows above a row and its own; paths are in order of first row, from roots down. Where
+    the end of a path repeats what is before it (f > f; f > g > f > g), up to 8 keys long and of keys that fold
+    (`folds[key]`), it is the path without the repetition. A row is outermost where no row above has its path.
+    """
+
 def next_on_thread(thread: Int32, among: UInt8, rows: Int64, *, threads_max: int = 4194304) -> Int64:
     """For each of `rows` (ascending) the next row of its thread that is among those, or -1."""
 

@@ -9,6 +9,7 @@
 #include "gather.h"
 #include "links.h"
 #include "lookup.h"
+#include "paths.h"
 #include "presence.h"
 #include "roles.h"
 #include "spans.h"
@@ -26,6 +27,7 @@ NB_MODULE(_engine, m) {
   profd::bind_gather(m);
   profd::bind_links(m);
   profd::bind_lookup(m);
+  profd::bind_paths(m);
   profd::bind_presence(m);
   profd::bind_roles(m);
   profd::bind_spans(m);

@@ -1,7 +1,8 @@
 """Key averages the slow, obvious way: objects and loops, as torch.profiler builds its tables.
 
 For comparison only. It knows CPU calls and device rows that name their op by
-an external id; times are ns.
+an external id; times are ns. Where it is not torch: functions that call
+themselves wrap nothing, and their totals are those of their outermost calls.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ HIDDEN = {
 }
 
 
+FUNCTIONS = (Kind.PYTHON_FUNCTION, Kind.SAMPLE)
+
+
 @dataclass
 class Node:
     event: Event
@@ -30,6 +34,16 @@ class Node:
     @property
     def lasting(self) -> int:
         return (self.event.end or 0) - self.event.start
+
+    @property
+    def again(self) -> bool:
+        """Whether it is a call of a function within another one of the same."""
+        around = self.parent
+        while around is not None and self.event.kind in FUNCTIONS:
+            if around.event.kind in FUNCTIONS and around.name == self.name:
+                return True
+            around = around.parent
+        return False
 
     @property
     def device_time(self) -> int:
@@ -56,7 +70,8 @@ def torch_table(events: list[Event]) -> dict[tuple[str, str], list[int]]:
     table: dict[tuple[str, str], list[int]] = {}
     for node in calls:
         own = node.lasting - sum(child.lasting for child in node.children)
-        _add(table, (node.name, "CPU"), [1, node.lasting, own, node.device_time, sum(node.kernels)])
+        total = [0, 0] if node.again else [node.lasting, node.device_time]
+        _add(table, (node.name, "CPU"), [1, total[0], own, total[1], sum(node.kernels)])
     for node in work:
         _add(table, (node.name, "CUDA"), [1, 0, 0, node.lasting, node.lasting])
     return table
@@ -84,7 +99,9 @@ def _without_duplicates(calls: list[Node]) -> list[Node]:
         doomed = set()
         for node in kept:
             parent = node.parent
-            if parent is not None and parent.name == node.name and len(parent.children) == 1:
+            if parent is None or parent.event.kind in FUNCTIONS or node.event.kind in FUNCTIONS:
+                continue
+            if parent.name == node.name and len(parent.children) == 1:
                 parent.children, parent.kernels = node.children, node.kernels
                 for child in node.children:
                     child.parent = parent
@@ -100,6 +117,7 @@ def raw_table(events: list[Event]) -> dict[tuple[str, str], list[int]]:
     table: dict[tuple[str, str], list[int]] = {}
     apart = (Kind.OVERHEAD, Kind.TRACE)
     children = [0] * len(ordered)
+    parent: list[int | None] = [None] * len(ordered)
     nesting = [at for at, event in enumerate(ordered) if event.kind not in ON_DEVICE and event.kind not in apart]
     rank = {
         at: place
@@ -116,13 +134,23 @@ def raw_table(events: list[Event]) -> dict[tuple[str, str], list[int]]:
             and _end(event) <= _end(ordered[other])
         ]
         if around:
-            children[max(around, key=rank.__getitem__)] += _end(event) - event.start
+            parent[at] = max(around, key=rank.__getitem__)
+            children[parent[at]] += _end(event) - event.start
+
+    def again(at: int) -> bool:
+        around = parent[at]
+        while around is not None and ordered[at].kind in FUNCTIONS:
+            if ordered[around].kind in FUNCTIONS and ordered[around].name == ordered[at].name:
+                return True
+            around = parent[around]
+        return False
+
     for at, event in enumerate(ordered):
         lasting = _end(event) - event.start
         if event.kind in ON_DEVICE:
             _add(table, (event.name, "CUDA"), [1, 0, 0, lasting, lasting])
         else:
-            _add(table, (event.name, "CPU"), [1, lasting, lasting - children[at], 0, 0])
+            _add(table, (event.name, "CPU"), [1, 0 if again(at) else lasting, lasting - children[at], 0, 0])
     return table
 
 

@@ -209,8 +209,10 @@ def _group(
     stacks = by_stack(table, grouping.stack_n, calls.parent, links) if grouping.stack_n > 0 else None
     modules = by_module(table, calls.parent, links) if grouping.module else None
     nodes = by_node(table, grouping.nodes) if grouping.nodes else None
-    keys = [*_keys(table, calls, raw), *_label_keys([labels for labels in (shapes, stacks, modules, nodes) if labels])]
+    labelled = _label_keys([labels for labels in (shapes, stacks, modules, nodes) if labels])
+    keys = [*_keys(table, calls, raw), *labelled]
     values = _values(calls, backward)
+    _count_recursion_once(table, calls, labelled, values)
     group, first, count, summed = _engine.sum_groups(keys, calls.counted.view(np.uint8), list(values.values()))
     sums = dict(zip(values, summed, strict=True))
     device = calls.device_type[first]
@@ -279,6 +281,35 @@ def _values(calls: view.Calls, backward: Links | None) -> dict[str, Array]:
             "self_device_memory_usage": calls.memory.self_device,
         }
     return values
+
+
+_WITH_ALL_BELOW: Final = (
+    *("cpu_time_total_ns", "device_time_total_ns", "backward_time_total_ns"),
+    *("cpu_memory_usage", "device_memory_usage"),
+)
+
+
+def _count_recursion_once(
+    table: EventTable, calls: view.Calls, labelled: list[tuple[Array, int]], values: dict[str, Array]
+) -> None:
+    """Leave in the totals of functions what their outermost calls have, as cProfile does.
+
+    What a call within a call of the same row took is in that one's total already. Operators and ranges are
+    torch's: there every call counts.
+    """
+    functions = rules.is_kind(table.column("kind"), *rules.FUNCTIONS)
+    if not functions.any():
+        return
+    group, groups = np.ascontiguousarray(calls.name, dtype=np.int64) + 1, len(calls.names) + 1
+    if labelled:
+        group, first = _engine.group_rows([group, *(np.ascontiguousarray(code, np.int64) for code, _ in labelled)])
+        groups = len(first)
+    outermost = _engine.outermost(group, groups, functions.view(np.uint8), np.ascontiguousarray(calls.parent))
+    within = np.flatnonzero(outermost == 0)
+    for field in _WITH_ALL_BELOW if len(within) else ():
+        if field in values:
+            values[field] = values[field].copy()
+            values[field][within] = 0
 
 
 _DEVICE_LABELS: Final = {int(device): device.label for device in DeviceType}

@@ -21,7 +21,6 @@ from profd.query.view import nest
 
 STACK_FRAMES_MAX: Final = 256  # a table grouped by more frames than this is a trace, not a table
 _SEPARATOR: Final = ";"
-_FUNCTIONS: Final = (Kind.PYTHON_FUNCTION, Kind.SAMPLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def _innermost(stack: str, frames: int) -> list[str]:
 def _enclosing(table: EventTable, frames: int) -> Labels:
     """Names of the innermost Python functions around each row, not counting the row itself."""
     hidden = frozenset(name for name in rules.names_of(table) if not rules.is_shown_frame(name))
-    functions = rules.is_kind(table.column("kind"), *_FUNCTIONS) & ~rules.is_named(table, hidden)
+    functions = rules.is_kind(table.column("kind"), *rules.FUNCTIONS) & ~rules.is_named(table, hidden)
     if not functions.any():
         return Labels(np.zeros(len(table), dtype=np.int64), [""])
     at = _function_around(table, functions)

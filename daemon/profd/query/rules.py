@@ -46,6 +46,7 @@ _HIDDEN_FRAMES: Final = (
 
 # Rows that are marks or values, not work.
 NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
+FUNCTIONS: Final = (Kind.PYTHON_FUNCTION, Kind.SAMPLE)  # traced or sampled: what calls itself is counted once
 _ANNOTATIONS: Final = (Kind.USER_ANNOTATION, Kind.GPU_USER_ANNOTATION)
 ASYNC_PHASES: Final = b"bne"
 ASYNC_COLUMNS: Final = ("phase", "is_async", "end_thread")  # what `is_async` looks at

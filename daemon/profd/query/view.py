@@ -3,7 +3,8 @@
 What torch does with objects (`_parse_kineto_results`, `EventList._build_tree`)
 is done here with columns: utility ops and marks left out, CPU calls nested per
 thread by interval, wrappers that only call an op of their own name merged with
-it, device time attributed to the op that launched it.
+it, device time attributed to the op that launched it. Unlike in torch, a
+function that calls itself wraps nothing: each call counts.
 """
 
 from __future__ import annotations
@@ -80,13 +81,22 @@ def torch_calls(table: EventTable, are_correlations: AreCorrelations | None = No
         launched = _device_time(table, lasting, role, tree, are_correlations or partial(_are_correlations, table))
     else:
         launched = event_times.own_times(table, having(role, OWNER), parent)
-    device, counted, dropped = _engine.call_times(role, np.ascontiguousarray(name), parent, lasting, self_cpu, launched)
+    merging = _told_apart(table, np.ascontiguousarray(name))
+    device, counted, dropped = _engine.call_times(role, merging, parent, lasting, self_cpu, launched)
     memory = _memory(table, role, marks, parent, dropped.view(np.bool_), lasting)
     device_type = table.column("device_type")
     if len(marks):
         device_type = device_type.copy()
         device_type[marks] = DeviceType.CPU
     return Calls(counted.view(np.bool_), device_type, name, names, lasting, self_cpu, device, launched, parent, memory)
+
+
+def _told_apart(table: EventTable, name: Array) -> Array:
+    """Names by which wrappers are known: of functions no two are the same."""
+    functions = rules.is_kind(table.column("kind"), *rules.FUNCTIONS)
+    if not functions.any():
+        return name
+    return np.where(functions, -2 - np.arange(len(name), dtype=np.int32), name)
 
 
 def nest(table: EventTable, include: Array) -> tuple[Array, Array]:

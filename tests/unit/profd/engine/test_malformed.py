@@ -96,6 +96,7 @@ def _presence(of: Given) -> None:
 
 KERNELS: dict[str, Callable[[Given], Any]] = {
     "allowed": lambda of: _engine.allowed([(column, of(U8)) for column in of.several()]),
+    "call_paths": lambda of: _engine.call_paths(of(I32), of(U8, 9), of(I64)),
     "call_times": lambda of: _engine.call_times(of(U8), of(I32), of(I64), of(I64), of(I64), of(I64)),
     "compact_codes": lambda of: _engine.compact_codes(of(I32), of.number()),
     "durations": lambda of: _engine.durations(of(I64), of(I64)),
@@ -109,6 +110,7 @@ KERNELS: dict[str, Callable[[Given], Any]] = {
     "nearest_above": lambda of: _engine.nearest_above(of(I64), of(U8), of(I64)),
     "nest": lambda of: _engine.nest(of(I64), of(I64), of(I32), of(U8)),
     "next_on_thread": lambda of: _engine.next_on_thread(of(I32), of(U8), of(I64), threads_max=100),
+    "outermost": lambda of: _engine.outermost(of(I64), of.number(), of(U8), of(I64)),
     "places": lambda of: _engine.places(of(I64), of.number()),
     "presence": _presence,
     "recode": lambda of: _engine.recode(of(I32), of(I32, 3), of(I32)),
