@@ -70,7 +70,7 @@ class Examiner:
             "observer builds": self._observer_builds,
             "gpu leases": lambda: Finding("gpu leases", *self.gpu.held()),
         }
-        return [_tried(name, check) for name, check in checks.items()]
+        return [tried(name, check) for name, check in checks.items()]
 
     def _mode(self) -> Finding:
         if self.config.user:
@@ -233,7 +233,7 @@ class Examiner:
         return Finding("gpus", "ok", f"none: {reading.absent}")
 
 
-def _tried(name: str, check: Callable[[], Finding]) -> Finding:
+def tried(name: str, check: Callable[[], Finding]) -> Finding:
     """A check that cannot be made is a finding, too; the others are still of use."""
     try:
         return check()

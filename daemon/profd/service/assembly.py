@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import grp
 import logging
 import os
 import signal
@@ -43,6 +42,7 @@ from profd.gpu.sampling import Sampler
 from profd.gpu.sidecar import BeginSidecar
 from profd.host.config import Config
 from profd.host.doctor import Examiner
+from profd.host.groups import gid_of
 from profd.host.instance import Lock, clear_socket, make_directory, remove_socket
 from profd.host.notify import Notifier
 from profd.host.socket_files import SocketFiles
@@ -129,6 +129,7 @@ class Daemon:
 
     async def _open(self) -> None:
         config = self._config
+        gid_of("admin_group", config.admin_group)
         self._listen_to_signals()
         self._claim()
         self._closing.callback(self._notifier.close)
@@ -380,13 +381,10 @@ class Daemon:
 
     def _permit(self, path: Path) -> None:
         """Say on the file of a socket, which nobody may connect to yet, who may. Raises BadInput."""
-        group = self._config.socket_group
-        if group:
-            try:
-                os.chown(path, -1, grp.getgrnam(group).gr_gid)
-            except KeyError as error:
-                raise BadInput(f"socket_group: there is no group {group!r}") from error
-        path.chmod(0o600 if self._config.user else 0o660 if group else 0o666)
+        gid = gid_of("socket_group", self._config.socket_group)
+        if gid is not None:
+            os.chown(path, -1, gid)
+        path.chmod(0o600 if self._config.user else 0o666 if gid is None else 0o660)
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         storing = Asked(self._pool, Kind.PUSHED)
