@@ -114,6 +114,9 @@ class Door:
     def who(self, connection: int) -> tuple[int, bool]:
         """The uid at the other end, by the kernel, and whether no limit holds for it. Raises OSError."""
 
+    def set_admins(self, gid: int) -> None:
+        """No limit holds for members of this group from now on; open connections stay as they are."""
+
     def take(self, connection: int, uid: int, free: bool) -> None:
         """Carry a connection that was accepted elsewhere, or what stands for it; the descriptor is the door's then.
 

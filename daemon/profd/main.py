@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import gc
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return _check(settings, given, as_json=arguments.json)
         logs.setup(settings.log_level, settings.log_format)
-        return _run(_serve(settings))
+        read = functools.partial(config.load, _flags(arguments), user=arguments.user, file=arguments.config)
+        return _run(_serve(settings, read))
     except ProfdError as error:
         print(f"profd: {error}", file=sys.stderr)
         return 1
@@ -44,7 +46,7 @@ def _check(settings: Config, given: Mapping[str, Given], *, as_json: bool) -> in
     return report(settings, given, as_json=as_json)
 
 
-async def _serve(settings: Config) -> int:
+async def _serve(settings: Config, read: Callable[[], Config]) -> int:
     # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
@@ -52,7 +54,7 @@ async def _serve(settings: Config) -> int:
     # Imported late: `profd --version` and usage errors need none of it.
     from profd.service.assembly import Daemon
 
-    daemon = Daemon(settings)
+    daemon = Daemon(settings, read)
     await daemon.open()
     _freeze()
     log.info(

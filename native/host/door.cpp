@@ -88,6 +88,7 @@ Door::Door(std::string server, const DoorLimits& limits, std::array<std::string,
       limits_(limits),
       refusals_(std::move(refusals)),
       own_(::geteuid()),
+      admins_(limits.admins),
       all_(limits.all, Clock::now()) {
   if (server_.size() >= sizeof(sockaddr_un::sun_path)) throw std::invalid_argument("the server's path is too long");
   for (const std::string& block : refusals_) {
@@ -307,8 +308,9 @@ Why Door::why_not(const User& user) const {
 bool Door::is_free(int fd, const ucred& peer) const {
   if (peer.uid == 0 || peer.uid == own_) return true;
   if (peer.uid == limits_.streamers) return false;  // which may have the group of the socket, and that be the admins'
-  if (limits_.admins == static_cast<gid_t>(-1)) return false;
-  return peer.gid == limits_.admins || is_member(fd, limits_.admins);
+  const gid_t admins = admins_;
+  if (admins == static_cast<gid_t>(-1)) return false;
+  return peer.gid == admins || is_member(fd, admins);
 }
 
 User& Door::user_of(uid_t uid, bool free, Time now) {

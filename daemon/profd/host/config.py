@@ -154,6 +154,21 @@ def load(
     return load_with_origins(flags, environ, user=user, file=file)[0]
 
 
+# Of each setting the field of Config that has it.
+FIELDS: Final = {
+    **{name: name for name in Settings.__struct_fields__ if name not in _TABLES},
+    "kineto.socket_dir": "kineto_socket_dir",
+    "kineto.abstract": "kineto_abstract",
+    "sdk.arena_bytes": "arena_bytes",
+    "gpu.collector": "gpu_collector",
+    "gpu.cuda_graphs": "cuda_graphs",
+    "gpu.pm_sampling_us": "pm_sampling_us",
+    "gpu.process_metrics": "gpu_process_metrics",
+    "torch.build": "build_observers",
+    "audit.copy": "audit_copy",
+}
+
+
 class Given(NamedTuple):
     """A value that is no default, as it was written, and the layer that has it."""
 

@@ -100,6 +100,10 @@ class Entrance:
         with listener:
             self._door.listen(listener.fileno())
 
+    def set_admin_group(self, group: str) -> None:
+        """Whose members are not limited from now on; connections that are open stay as they are."""
+        self._door.set_admins(_gid(group))
+
     def refuse(self) -> None:
         """Accept no more."""
         if self._carried is not None:
@@ -154,7 +158,7 @@ def _text(text: str) -> bytes:
 
 
 def _gid(group: str) -> int:
-    """Of a group by name. One that comes to be later is known to the door after a restart."""
+    """Of a group by name. One that comes to be later is known to the door after a reload."""
     try:
         return grp.getgrnam(group).gr_gid if group else NO_GROUP
     except KeyError:

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ from profd.gpu.pm_sampling import PmSampling, both
 from profd.gpu.sampling import Sampler
 from profd.gpu.sidecar import BeginSidecar
 from profd.host.config import Config
-from profd.host.doctor import Examiner
+from profd.host.doctor import Examiner, Finding
 from profd.host.groups import gid_of
 from profd.host.instance import Lock, clear_socket, make_directory, remove_socket
 from profd.host.notify import Notifier
@@ -61,6 +62,7 @@ from profd.rpc.query import QueryServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
 from profd.service.observe import LiveCollector, ObservedAudit, Reading
+from profd.service.reload import Reloader, Use
 from profd.sources.base import Source
 from profd.sources.jax.source import JaxSource
 from profd.sources.kineto.source import KinetoSource
@@ -72,6 +74,7 @@ from profd.targets.errands.office import errands
 from profd.targets.look_ahead import LookAhead
 from profd.targets.memory import Memory
 from profd.targets.table import ProcessTable
+from profd.telemetry import logs
 from profd.telemetry.metrics import Metrics
 from profd.telemetry.metrics_server import MetricsServer
 from profd.trust.audit import AuditLog
@@ -90,11 +93,13 @@ log = logging.getLogger("profd")
 class Daemon:
     """Everything one daemon holds. `open` once, then `run_until_stopped`, which closes."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:
+        """`read`: the settings as they are now, for SIGHUP; raises ProfdError."""
         self._config = config
         self._closing = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
         self._notifier = Notifier()
+        self._reloader = Reloader(config, read or (lambda: config), self._notifier)
         self._metrics = Metrics()
         self._tokens = Tokens()
         self._sockets = SocketFiles()
@@ -147,7 +152,8 @@ class Daemon:
         self._manager = await self._open_captures()
         self._rpc = await self._serve_calls()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
-        self._metrics.registry.register(GpuGauges(self._nvml, processes=self._config.gpu_process_metrics))
+        self._gpu_gauges = GpuGauges(self._nvml, processes=self._config.gpu_process_metrics)
+        self._metrics.registry.register(self._gpu_gauges)
         if metrics is not None:
             metrics.open()
         self._serve_agents()
@@ -158,6 +164,9 @@ class Daemon:
         self._closing.push_async_callback(self._manager.close)
         self._closing.push_async_callback(self._rpc.refuse)
         self._audit.write("daemon.start", os.geteuid(), pid=os.getpid(), mode=config.mode)
+        self._reloader.on_changed = lambda keys: self._audit.write("daemon.reload", os.geteuid(), changed=keys)
+        self._reloader.open(self._uses())
+        self._closing.callback(self._reloader.close)
         self._notifier.ready(f"listening on {config.socket}")
 
     async def run_until_stopped(self) -> None:
@@ -171,6 +180,9 @@ class Daemon:
         """Before anything else: a signal that comes while we start is not to kill us half-way."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+        # A terminal that goes away says so by it, and then nobody is there to end us.
+        hung_up = self._signalled if sys.stderr.isatty() else self._reloader.soon
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
 
     def _signalled(self) -> None:
         if self._stop.is_set():
@@ -225,10 +237,7 @@ class Daemon:
         return pool
 
     async def _open_store(self) -> Store:
-        limits = StoreLimits()
-        if self._config.store_bytes is not None:  # an operator's number is not cut by a share
-            limits = StoreLimits(self._config.store_bytes, share=1.0)
-        store = await asyncio.to_thread(Store, self._config.state_dir, limits)
+        store = await asyncio.to_thread(Store, self._config.state_dir, _store_limits(self._config))
         self._closing.callback(store.close)
         store.on_evicted = lambda trace: self._audit.write("trace.evict", trace.uid, trace=trace.id, bytes=trace.bytes)
         return store
@@ -281,8 +290,7 @@ class Daemon:
 
     def _make_sources(self) -> list[Source]:
         """All there are; in which order they are asked, they declare. A new one is made here."""
-        collecting = Collecting(self._config.cuda_graphs == "whole", self._config.gpu_collector == "cupti-python")
-        parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
+        parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, _collecting(self._config))
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         sampler = PySpySource()
         self._observers = Observers(
@@ -290,11 +298,12 @@ class Daemon:
         )
         self._closing.push_async_callback(self._observers.close)
         self._sdk = SdkSource(*attached, sampler, self._observers)
+        self._cuda = CudaSource(*attached)
         return [
             self._sdk,
             self._kineto,
             JaxSource(journal=self._config.state_dir / "journal"),
-            CudaSource(*attached),
+            self._cuda,
             sampler,
         ]
 
@@ -377,14 +386,51 @@ class Daemon:
             payer=self._streamers.payer,
             closing=self._carriers,
         )
+        self._control = server
         self._keep_listening("control", config.control, server)
+
+    # --- settings that change while it runs ---
+
+    def _uses(self) -> dict[str, Use]:
+        """What takes over each of them."""
+        return {
+            "admin_group": self._use_admin_group,
+            "socket_group": self._use_socket_group,
+            "store_bytes": lambda config: setattr(self._store, "limits", _store_limits(config)),
+            "disabled_file": lambda config: setattr(self._manager.switch, "file", config.disabled_file),
+            **dict.fromkeys(
+                ("log_level", "log_format"), lambda config: logs.setup(config.log_level, config.log_format)
+            ),
+            **dict.fromkeys(("sdk.arena_bytes", "gpu.collector", "gpu.cuda_graphs"), self._use_recording),
+            "gpu.process_metrics": lambda config: setattr(
+                self._gpu_gauges, "tells_processes", config.gpu_process_metrics
+            ),
+            "torch.build": lambda config: setattr(self._observers, "enabled", config.build_observers),
+            "audit.copy": lambda config: self._audit_log.copy_to(copier(config.audit_copy)),
+        }
+
+    def _use_admin_group(self, config: Config) -> None:
+        self._tokens.forget_admins()
+        self._control.set_admin_group(config.admin_group)
+        self._rpc.set_admin_group(config.admin_group)
+
+    def _use_socket_group(self, config: Config) -> None:
+        for path in (config.socket, config.control, config.agents):
+            self._allow(path, config)
+
+    def _use_recording(self, config: Config) -> None:
+        for source in (self._sdk, self._cuda):
+            source.configure(config.arena_bytes, _collecting(config))
 
     def _permit(self, path: Path) -> None:
         """Say on the file of a socket, which nobody may connect to yet, who may. Raises BadInput."""
-        gid = gid_of("socket_group", self._config.socket_group)
+        self._allow(path, self._reloader.config)
+
+    def _allow(self, path: Path, config: Config) -> None:
+        gid = gid_of("socket_group", config.socket_group)
         if gid is not None:
             os.chown(path, -1, gid)
-        path.chmod(0o600 if self._config.user else 0o666 if gid is None else 0o660)
+        path.chmod(0o600 if config.user else 0o666 if gid is None else 0o660)
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         storing = Asked(self._pool, Kind.PUSHED)
@@ -416,9 +462,11 @@ class Daemon:
     def _host_view(self) -> HostView:
         config = self._config
         gpu = GpuChecks(holders=lambda: self._leases.foreign_holders, leases=self._leases.leases)
-        examiner = Examiner(
-            config, identity.current(), self._audit_log, self._nvml, gpu=gpu, observers=self._observers.counts
-        )
+
+        def findings() -> list[Finding]:
+            of = (self._reloader.config, identity.current(), self._audit_log, self._nvml)
+            return Examiner(*of, gpu=gpu, observers=self._observers.counts).findings()
+
         return HostView(
             mode=config.mode,
             state_dir=config.state_dir,
@@ -427,7 +475,7 @@ class Daemon:
             captures_active=lambda: self._manager.active,
             store_bytes=lambda: self._store.statistics().bytes,
             store_limit_bytes=self._store.limit_bytes,
-            checks=examiner.findings,
+            checks=findings,
         )
 
     def _reading(self) -> Reading:
@@ -450,6 +498,15 @@ class Daemon:
             leases=self._leases.statistics(),
             audit=self._audit_log.statistics(),
         )
+
+
+def _store_limits(config: Config) -> StoreLimits:
+    """An operator's number is not cut by a share of the filesystem."""
+    return StoreLimits() if config.store_bytes is None else StoreLimits(config.store_bytes, share=1.0)
+
+
+def _collecting(config: Config) -> Collecting:
+    return Collecting(config.cuda_graphs == "whole", config.gpu_collector == "cupti-python")
 
 
 def _closed(source: Source) -> Callable[[], Awaitable[None]]:
