@@ -61,6 +61,7 @@ from profd.rpc.ingest import IngestServicer
 from profd.rpc.query import QueryServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
+from profd.service.disk_gauges import DiskGauges
 from profd.service.observe import LiveCollector, ObservedAudit, Reading
 from profd.service.reload import Reloader, Use
 from profd.sources.base import Source
@@ -154,6 +155,7 @@ class Daemon:
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
         self._gpu_gauges = GpuGauges(self._nvml, processes=self._config.gpu_process_metrics)
         self._metrics.registry.register(self._gpu_gauges)
+        self._metrics.registry.register(DiskGauges(self._journal, self._store.space))
         if metrics is not None:
             metrics.open()
         self._serve_agents()
@@ -232,6 +234,7 @@ class Daemon:
         pool = WorkerPool(
             self._config.workers, gates=self._config.state_dir / "gates", known=JOBS, directories=DIRECTORIES
         )
+        pool.on_waited = lambda kind, seconds: self._metrics.worker_wait.labels(kind.name.lower()).observe(seconds)
         self._closing.push_async_callback(pool.close)
         log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
         return pool
@@ -253,7 +256,7 @@ class Daemon:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
             begin_sidecar = both(begin_sidecar, counters.begin)
             settings = replace(settings, sidecar_risk=counters.risk)
-        journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
+        journal = self._journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
         manager = CaptureManager(
             sources=self._sources,
             table=self._table,
@@ -293,6 +296,7 @@ class Daemon:
         parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, _collecting(self._config))
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         sampler = PySpySource()
+        sampler.starts.on_waited = self._metrics.sampler_wait.observe
         self._observers = Observers(
             enabled=self._config.build_observers, change_identity=os.geteuid() == 0 and not self._config.user
         )
@@ -331,7 +335,7 @@ class Daemon:
 
         await serve()
         self._sockets.add("grpc", path, lambda: self._anew(path, serve))
-        self._sockets.also = lambda: self._metrics.refusals.labels("connections").inc(server.look())
+        self._sockets.also = lambda: self._metrics.count_refusal("connections", server.look())
         self._closing.push_async_callback(server.refuse)
         return server
 
@@ -382,7 +386,7 @@ class Daemon:
             config.admin_group,
             only_uid=os.geteuid() if config.user else None,
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
-            on_refused=lambda kind: self._metrics.refusals.labels(kind).inc(),
+            on_refused=self._metrics.count_refusal,
             payer=self._streamers.payer,
             closing=self._carriers,
         )
@@ -488,6 +492,8 @@ class Daemon:
             store_limit_bytes=store.limit_bytes,
             evicted=store.evicted,
             jobs={"done": pool.jobs_done, "failed": pool.jobs_failed},
+            workers={"idle": pool.idle, "busy": pool.running},
+            jobs_waiting=pool.waiting,
             workers_died=pool.workers_died,
             kineto=self._kineto.statistics(),
             sockets_remade=dict(self._sockets.remade),
@@ -497,6 +503,7 @@ class Daemon:
             ingest=self._ingest.statistics(),
             leases=self._leases.statistics(),
             audit=self._audit_log.statistics(),
+            reload_failed=self._reloader.failed,
         )
 
 

@@ -35,6 +35,7 @@ class Reloader:
         """`read`: the settings as a start would have them now; raises ProfdError."""
         self.config = config
         self.on_changed: Callable[[list[str]], None] = lambda keys: None
+        self.failed = False  # the last time
         self._read = read
         self._notifier = notifier
         self._uses: Mapping[str, Use] | None = None
@@ -63,9 +64,11 @@ class Reloader:
             self._notifier.reloading()
             try:
                 told = self._take_over(await asyncio.to_thread(self._checked))
+                self.failed = False
             except ProfdError as error:
                 log.error("the settings were not reloaded; those of before hold", extra={"why": str(error)})
                 told = f"not reloaded: {error}"
+                self.failed = True
             self._notifier.told(told)
 
     def _checked(self) -> Config:
