@@ -48,7 +48,7 @@ SAMPLES_MAX: Final = 200_000  # of one recording: py-spy holds them all in memor
 _LATENCY_NS: Final = 300_000_000  # measured: 0.1 s, with torch loaded and native symbols 1 s
 _LATENCY_NATIVE_NS: Final = 1_000_000_000
 _KINETO: Final = "KINETO_USE_DAEMON"
-_INSTALL: Final = "Install it beside profd: pip install 'profd[daemon]' (or pip install py-spy)."
+_INSTALL: Final = "Install it beside profd: pip install py-spy, in profd's environment."
 
 DECLARATION: Final = Declaration(
     name="pyspy",
