@@ -18,6 +18,7 @@ from profd.host.config import Config
 from profd.kernel import nobody
 from profd.kernel.capabilities import effective
 from profd.kernel.identity import WorkerIdentity
+from profd.kernel.privileges import how_to_grant, missing, told
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
 from profd.trust.audit import AuditLog
 
@@ -53,6 +54,7 @@ class Examiner:
         """All checks, in the order a person would make them."""
         checks = {
             "mode": self._mode,
+            "capabilities": self._capabilities,
             "ptrace": self._ptrace,
             "processes": self._visible,
             "socket directory": self._socket_directory,
@@ -81,6 +83,15 @@ class Examiner:
             )
         return Finding("mode", "ok", "root: serves every user of the host")
 
+    def _capabilities(self) -> Finding:
+        """What a daemon of the whole host may do; one user's needs nothing."""
+        held = effective(_read(self.proc / "self/status"))
+        lacking = missing(held) if held is not None else []
+        if self.config.user or os.geteuid() != 0 or not lacking:
+            return Finding("capabilities", "ok", "all that this mode needs")
+        verdict = "problem" if any(privilege.needed for privilege in lacking) else "warning"
+        return Finding("capabilities", verdict, told(lacking), how_to_grant(lacking))
+
     def _ptrace(self) -> Finding:
         scope = _read(self.proc / "sys/kernel/yama/ptrace_scope")
         if scope in ("", "0"):
@@ -91,8 +102,16 @@ class Examiner:
             "ptrace",
             "warning",
             f"kernel.yama.ptrace_scope is {scope}: samples of processes that are not our children are refused",
-            "sysctl kernel.yama.ptrace_scope=0, or run profd as root" if scope != "3" else "only a reboot lowers 3",
+            self._ptrace_fix(scope),
         )
+
+    def _ptrace_fix(self, scope: str) -> str:
+        if scope == "3":
+            return "only a reboot lowers 3"
+        other = (
+            "run profd as root" if self.config.user or os.geteuid() != 0 else "give it CAP_SYS_PTRACE (capabilities)"
+        )
+        return f"sysctl kernel.yama.ptrace_scope=0, or {other}"
 
     def _has_ptrace(self) -> bool:
         return bool((effective(_read(self.proc / "self/status")) or 0) >> _CAP_SYS_PTRACE & 1)

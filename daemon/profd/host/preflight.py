@@ -19,9 +19,9 @@ from profd.host.config import Config
 from profd.host.doctor import Finding, tried
 from profd.host.groups import gid_of
 from profd.host.instance import listener
-from profd.host.privileges import how_to_grant, missing
 from profd.kernel import identity
 from profd.kernel.capabilities import effective
+from profd.kernel.privileges import how_to_grant, missing, told
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
 
 _ANSWER_SECONDS: Final = 2.0
@@ -82,9 +82,8 @@ class Preflight:
         lacking = missing(held) if held is not None else []
         if not lacking:
             return Finding("privileges", "ok", "root, with every capability of docs/security.md")
-        told = "; ".join(f"no {privilege.name}: {privilege.lost}" for privilege in lacking)
         verdict = "problem" if any(privilege.needed for privilege in lacking) else "warning"
-        return Finding("privileges", verdict, told, how_to_grant(lacking))
+        return Finding("privileges", verdict, told(lacking), how_to_grant(lacking))
 
     def _worker_user(self) -> Finding:
         if self.config.user or os.geteuid() != 0:

@@ -18,7 +18,7 @@ class Privilege:
 
 PRIVILEGES: Final = (
     Privilege("CAP_CHOWN", 0, "profd does not start", needed=True),
-    Privilege("CAP_DAC_OVERRIDE", 1, "traces that targets write stay where they wrote them"),
+    Privilege("CAP_DAC_OVERRIDE", 1, "profd does not start: no trace could be stored", needed=True),
     Privilege("CAP_DAC_READ_SEARCH", 2, "files that targets write into private directories cannot be read"),
     Privilege("CAP_FOWNER", 3, "traces that targets write into sticky directories stay there"),
     Privilege("CAP_KILL", 5, "nothing is sampled, and children that hang outlive their deadline"),
@@ -31,6 +31,11 @@ PRIVILEGES: Final = (
 def missing(effective: int) -> list[Privilege]:
     """Those that a set of capabilities (bits) has not got."""
     return [privilege for privilege in PRIVILEGES if not effective >> privilege.number & 1]
+
+
+def told(lacking: list[Privilege]) -> str:
+    """What is not there, and what that means."""
+    return "; ".join(f"no {privilege.name}: {privilege.lost}" for privilege in lacking)
 
 
 def how_to_grant(lacking: list[Privilege]) -> str:

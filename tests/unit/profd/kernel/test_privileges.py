@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from profd.host.privileges import PRIVILEGES, how_to_grant, missing
+from profd.kernel.privileges import PRIVILEGES, how_to_grant, missing
 
 ROOT = Path(__file__).parents[4]
 HEADER = Path("/usr/include/linux/capability.h")
