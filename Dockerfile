@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # profd for one host. To reach processes of the host it needs its pid namespace and the capabilities of
-# docs/security.md. CHOWN, SETGID and SETUID are for its workers: without one of them it does not start.
+# docs/security.md. CHOWN, DAC_OVERRIDE, SETGID and SETUID are for its workers: without one of them it does not start.
 #
 #   docker run --pid=host --cap-drop=ALL --cap-add=CHOWN --cap-add=SETGID --cap-add=SETUID --cap-add=KILL \
 #     --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH --cap-add=DAC_OVERRIDE --cap-add=FOWNER \

@@ -22,7 +22,7 @@ _LEAST = (13, 2)  # before, a record took 23 to 56 us
 _BUFFER_BYTES = 2 << 20
 _BUFFERS_MAX = 24  # that CUPTI has at once, as native/gpu/buffers.h
 _UNKNOWN = 999  # CUPTI_ERROR_UNKNOWN
-_INSTALL = "pip install 'profd[cupti]' in the environment of this process, or take [gpu] collector back"
+_INSTALL = "pip install cupti-python in the environment of this process, or take [gpu] collector back"
 _NO_DRIVER = "the process has not loaded CUDA's driver library yet, capture again when it uses CUDA"
 
 Register = ctypes.CFUNCTYPE(ctypes.c_int)

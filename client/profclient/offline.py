@@ -38,7 +38,9 @@ class OfflineTraces:
         if not store.is_dir():
             raise NotFoundError(f"there is no store at {store}.")
         if importlib.util.find_spec("profd") is None:
-            raise UsageError("reading a store needs the engine: pip install 'profd[daemon]'.")
+            raise UsageError(
+                "reading a store needs the engine: run pip install '.[daemon]' in a clone of profd's repository."
+            )
         self._store = store
 
     def newest(self, limit: int) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def begin(options: tuple[str, ...], address: str | None, local: bool | None) -> 
     if importlib.util.find_spec("profd") is None:
         raise ClientError(
             "no profd listens, and this installation has no engine to read a recording with: "
-            "start one with `profd --user`, or pip install 'profd[daemon]'."
+            "start one with `profd --user`, or run pip install '.[daemon]' in a clone of profd's repository."
         )
     return _ByItself(options)
 

@@ -114,6 +114,9 @@ class Door:
     def who(self, connection: int) -> tuple[int, bool]:
         """The uid at the other end, by the kernel, and whether no limit holds for it. Raises OSError."""
 
+    def set_admins(self, gid: int) -> None:
+        """No limit holds for members of this group from now on; open connections stay as they are."""
+
     def take(self, connection: int, uid: int, free: bool) -> None:
         """Carry a connection that was accepted elsewhere, or what stands for it; the descriptor is the door's then.
 
@@ -171,6 +174,7 @@ class Reception:
         is sent to the others; `dropper` closes them (None: the thread does). Raises OSError.
         """
 
+    def set_admins(self, gid: int) -> None: ...
     def listen(self, listener: int) -> int:
         """Accept on this listening socket from now on, which does not block; the descriptor becomes the thread's.
 

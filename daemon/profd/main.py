@@ -4,36 +4,49 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import gc
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from profd import __version__
 from profd.errors import ProfdError
 from profd.host import config
-from profd.host.config import Config, Settings
+from profd.host.config import Config, Given, Settings
 from profd.telemetry import logs
 
 log = logging.getLogger("profd")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon in the foreground until SIGTERM or SIGINT; its exit code."""
-    arguments = _parser().parse_args(argv)
+    """Run the daemon in the foreground until SIGTERM or SIGINT, or check its settings; the exit code."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.json and not arguments.check:
+        parser.error("--json belongs to --check")
     try:
-        settings = config.load(_flags(arguments), user=arguments.user, file=arguments.config)
+        settings, given = config.load_with_origins(_flags(arguments), user=arguments.user, file=arguments.config)
+        if arguments.check:
+            return _check(settings, given, as_json=arguments.json)
         logs.setup(settings.log_level, settings.log_format)
-        return _run(_serve(settings))
+        read = functools.partial(config.load, _flags(arguments), user=arguments.user, file=arguments.config)
+        return _run(_serve(settings, read))
     except ProfdError as error:
         print(f"profd: {error}", file=sys.stderr)
         return 1
 
 
-async def _serve(settings: Config) -> int:
+def _check(settings: Config, given: Mapping[str, Given], *, as_json: bool) -> int:
+    from profd.host.check import report  # the daemon itself needs none of it
+
+    return report(settings, given, as_json=as_json)
+
+
+async def _serve(settings: Config, read: Callable[[], Config]) -> int:
     # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
@@ -41,7 +54,7 @@ async def _serve(settings: Config) -> int:
     # Imported late: `profd --version` and usage errors need none of it.
     from profd.service.assembly import Daemon
 
-    daemon = Daemon(settings)
+    daemon = Daemon(settings, read)
     await daemon.open()
     _freeze()
     log.info(
@@ -89,6 +102,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings (default: /etc/profd/profd.toml if it exists)"
     )
+    parser.add_argument(
+        "--check", action="store_true", help="say whether a daemon with these settings would start here, and start none"
+    )
+    parser.add_argument("--json", action="store_true", help="what --check finds, as JSON")
     parser.add_argument("--user", action="store_true", help="serve only your own processes, without privileges")
     parser.add_argument("--state-dir", metavar="DIR", help="traces, records and the audit log")
     parser.add_argument("--socket", metavar="PATH", help="gRPC socket; control.sock lies beside it")

@@ -40,7 +40,7 @@ void hand(PorterWords& self, const std::string& word, const nb::args& fds) {
 void open(Reception* self, double per_second, double burst, int waiting, int users, gid_t admins, uid_t streamers,
           const nb::bytes& refusal, std::shared_ptr<Dropper> dropper) {
   try {
-    new (self) Reception(Peers(admins, streamers), {per_second, burst, waiting, users, streamers},
+    new (self) Reception(admins, {per_second, burst, waiting, users, streamers},
                          {refusal.c_str(), refusal.size()}, std::move(dropper));
   } catch (const std::system_error& error) {
     raise_if(error.code().value());
@@ -83,6 +83,7 @@ void bind_reception(nb::module_& m) {
   nb::class_<Reception>(m, "Reception")
       .def("__init__", &open, nb::kw_only(), "per_second"_a, "burst"_a, "waiting"_a, "users"_a, "admins"_a,
            "streamers"_a, "refusal"_a, "dropper"_a.none())
+      .def("set_admins", &Reception::set_admins, "gid"_a)
       .def("listen", &Reception::listen, "listener"_a)
       .def("signal", &Reception::signal)
       .def("take", &take, "most"_a)

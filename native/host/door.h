@@ -12,7 +12,6 @@
 #include <sys/types.h>
 
 #include <array>
-#include <atomic>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -35,7 +34,7 @@ struct DoorLimits {
   double begin_seconds;  // that a client has to say that it speaks HTTP/2, and from a header block's begin to its end
   double end_seconds;    // from the end of one side to that of the connection
   Allowance::Rates user, all;
-  gid_t admins = NO_GROUP;  // whose members are free, as root is
+  gid_t admins = NO_GROUP;  // at first: whose members are free, as root is
   uid_t streamers;  // who has one connection for each user that is recorded, and what all may have
 };
 
@@ -72,6 +71,8 @@ class Door {
   Peer who(int connection) const { return peers_.of(connection); }
   // Carry a connection that was accepted elsewhere, or what stands for it, for this peer; the descriptor becomes ours.
   void take(int connection, Peer peer);
+  // Whose members are free from now on; connections that are open stay as they are. In any thread.
+  void set_admins(gid_t admins) { peers_.set_admins(admins); }
   // Carry what is on its way for so long at most, then end every connection and the thread. Waits for it.
   void close(double seconds);
 
@@ -113,7 +114,7 @@ class Door {
   const std::string server_;
   const DoorLimits limits_;
   const std::array<std::string, 2> refusals_;
-  const Peers peers_;
+  Peers peers_;
 
   int epoll_ = -1, wake_ = -1, listener_ = -1;
   bool listening_ = false;  // it is watched

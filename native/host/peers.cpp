@@ -40,8 +40,9 @@ Peer Peers::of(int connection) const {
   }
   const bool runs_it = peer.uid == 0 || peer.uid == own_;
   // A streamer may have the group of the socket, and that be the admins'.
-  const bool may_be_admin = !runs_it && peer.uid != streamers_ && admins_ != NO_GROUP;
-  const bool is_admin = may_be_admin && (peer.gid == admins_ || is_member(connection, admins_));
+  const gid_t admins = admins_;
+  const bool may_be_admin = !runs_it && peer.uid != streamers_ && admins != NO_GROUP;
+  const bool is_admin = may_be_admin && (peer.gid == admins || is_member(connection, admins));
   return {peer.pid, peer.uid, runs_it || is_admin};
 }
 

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <atomic>
+
 namespace profd::host {
 
 inline constexpr gid_t NO_GROUP = static_cast<gid_t>(-1);
@@ -18,13 +20,15 @@ class Peers {
   // Members of `admins` (NO_GROUP: there are none) are free, as root is; `streamers` never by a group.
   Peers(gid_t admins, uid_t streamers);
 
+  // Whose members are free from now on. In any thread.
+  void set_admins(gid_t admins) { admins_ = admins; }
   // As they were at connect(). Throws std::system_error. In any thread.
   Peer of(int connection) const;
 
  private:
-  uid_t own_;
-  gid_t admins_;
-  uid_t streamers_;
+  const uid_t own_;
+  std::atomic<gid_t> admins_;
+  const uid_t streamers_;
 };
 
 }  // namespace profd::host

@@ -33,8 +33,8 @@ bool is_exhausted(int error) { return error == EMFILE || error == ENFILE || erro
 
 }  // namespace
 
-Reception::Reception(Peers peers, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Dropper> dropper)
-    : peers_(peers), limits_(limits), refusal_(std::move(refusal)), dropper_(std::move(dropper)) {
+Reception::Reception(gid_t admins, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Dropper> dropper)
+    : peers_(admins, limits.streamers), limits_(limits), refusal_(std::move(refusal)), dropper_(std::move(dropper)) {
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   signal_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -41,14 +41,16 @@ struct ReceptionCounts {
 
 class Reception {
  public:
-  // `refusal`: sent to who comes too often; empty: nothing is. `dropper`: closes connections; null: they are closed
-  // here. Throws std::system_error.
-  Reception(Peers peers, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Dropper> dropper);
+  // `admins`: as Peers has them. `refusal`: sent to who comes too often; empty: nothing is. `dropper`: closes connections;
+  // null: they are closed here. Throws std::system_error.
+  Reception(gid_t admins, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Dropper> dropper);
   ~Reception();
 
   // Accept on this listening socket from now on; the descriptor becomes ours. The one before (-1: there was none) is
   // the caller's, to be closed as a connection is. -1: accept no more.
   int listen(int listener);
+  // Who may come as often as they like, from now on. In any thread.
+  void set_admins(gid_t admins) { peers_.set_admins(admins); }
   // Readable when there is something to take, or something new in `counts`.
   int signal() const { return signal_; }
   // Those who came first, at most so many.
@@ -72,7 +74,7 @@ class Reception {
   void watch(bool on);
   void tell(bool at_once);
 
-  const Peers peers_;
+  Peers peers_;
   const ReceptionLimits limits_;
   const std::string refusal_;
   const std::shared_ptr<Dropper> dropper_;

@@ -42,6 +42,9 @@ DefaultDependencies=no
 [Service]
 ExecStart=
 ExecStart={python} -m profd.main --no-kineto-abstract --metrics {metrics}
+ExecReload=
+ExecReload={python} -m profd.main --check --metrics {metrics}
+{signals}
 WorkingDirectory={root}
 Environment=PATH={path}
 StandardError=append:{log}
@@ -160,6 +163,7 @@ def _write_units(folder: Path, metrics: str) -> None:
             path=os.environ["PATH"],
             log=folder / "log",
             metrics=metrics,
+            signals=UNIT.read_text().partition("--check\n")[2].partition("\n")[0],
         )
     )
 

@@ -32,7 +32,10 @@ def attach():
     try:
         import profclient
     except ImportError:
-        say("{0} has no profclient: run `{0} -m pip install profd`, or it stays unattached".format(sys.executable))
+        say(
+            "{0} has no profclient and stays unattached: run `{0} -m pip install .` in a clone of profd's "
+            "repository".format(sys.executable)
+        )
         return
     try:
         from profclient import _recorder  # noqa: F401

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -68,6 +69,16 @@ class Claim:
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class SpaceStatistics:
+    """Bytes of the filesystem."""
+
+    free: int  # for ordinary users
+    size: int
+    reserve: int  # below it nothing new is begun
+    promised: int  # to those who write now, and not written yet
+
+
 class Space:
     """All claims on one filesystem. From any thread; nothing blocks but a statvfs."""
 
@@ -93,6 +104,13 @@ class Space:
         """Bytes that nobody has been promised; negative below what is to stay free."""
         with self._lock:
             return self._left(urgency, None)
+
+    def statistics(self) -> SpaceStatistics:
+        """Of now. Raises Exhausted where the disk does not answer."""
+        free, size = self._measure()
+        with self._lock:
+            promised = sum(claim.ahead for claim in self._claims)
+        return SpaceStatistics(free, size, int(size * self._free_share_min), promised)
 
     def settle(self, claim: Claim, written: int, least: int, most: int | None) -> int:
         """See Claim.hold."""

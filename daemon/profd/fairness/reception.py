@@ -69,6 +69,12 @@ class Reception:
         self._resume: asyncio.Handle | None = None
         self._told = (0, 0)  # refused and dropped
 
+    def set_admins(self, admins: int) -> None:
+        """The group whose members may come as often as they like, from now on."""
+        self._admins = admins
+        if self._native is not None:
+            self._native.set_admins(admins)
+
     def listen(self, listener: socket.socket) -> None:
         """Accept on this one from now on, on the running loop; the one before is closed. Raises OSError."""
         listener.setblocking(False)

@@ -23,7 +23,7 @@ class GpuGauges(Collector):
 
     def __init__(self, nvml: Nvml, *, processes: bool = False) -> None:
         self._nvml = nvml
-        self._tells_processes = processes
+        self.tells_processes = processes
         self._gpm = Gpm()  # of the time between two scrapes
 
     def describe(self) -> Iterable[Metric]:
@@ -38,7 +38,7 @@ class GpuGauges(Collector):
         for name, text in {**VALUES, **GPM_VALUES}.items():
             yield _family(name, text, reading.gpus)
         yield _throttled(reading.gpus)
-        if self._tells_processes:
+        if self.tells_processes:
             yield _processes(reading.gpus)
         yield _readable(reading)
 

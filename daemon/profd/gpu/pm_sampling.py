@@ -55,7 +55,7 @@ class PmState(StrEnum):
 
 
 _SENTENCES: Final = {
-    PmState.NO_PACKAGE: "cupti-python is not installed where profd runs: pip install 'profd[cupti]'",
+    PmState.NO_PACKAGE: "cupti-python is not installed where profd runs: pip install cupti-python there",
     PmState.OLD_PACKAGE: "cupti-python 13.3 or later is needed: pip install -U cupti-python",
     PmState.NO_DRIVER: "there is no CUDA driver where profd runs: mount libcuda.so.1 of the host's",
     PmState.NO_PRIVILEGE: (

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from profd.errors import BadInput
+from profd.host import variables
 from profd.limits import ARENA_BYTES_MAX, ARENA_STRINGS_BYTES, PM_INTERVAL_US, STORE_BYTES_DEFAULT, MiB
 from profd.model.decodable import decodable
 
@@ -25,6 +26,8 @@ METRICS_DEFAULT: Final = "127.0.0.1:9477"
 SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path without its final zero
 WORKERS_MAX: Final = 64
 _ARENA_LEAST: Final = ARENA_STRINGS_BYTES + 8 * MiB  # the strings, and chunks for some threads
+_AT: Final = re.compile(r"`\$\.([\w.]+)`")  # the place in an error of msgspec
+_BARE: Final = re.compile(r"\d+|true|false", re.IGNORECASE)
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
@@ -148,16 +151,66 @@ def load(
     `file` None: the system's file if there is one (not with `user`). Raises
     BadInput naming the layer and the key.
     """
+    return load_with_origins(flags, environ, user=user, file=file)[0]
+
+
+# Of each setting the field of Config that has it.
+FIELDS: Final = {
+    **{name: name for name in Settings.__struct_fields__ if name not in _TABLES},
+    "kineto.socket_dir": "kineto_socket_dir",
+    "kineto.abstract": "kineto_abstract",
+    "sdk.arena_bytes": "arena_bytes",
+    "gpu.collector": "gpu_collector",
+    "gpu.cuda_graphs": "cuda_graphs",
+    "gpu.pm_sampling_us": "pm_sampling_us",
+    "gpu.process_metrics": "gpu_process_metrics",
+    "torch.build": "build_observers",
+    "audit.copy": "audit_copy",
+}
+
+
+class Given(NamedTuple):
+    """A value that is no default, as it was written, and the layer that has it."""
+
+    value: Any
+    source: str
+
+
+def load_with_origins(
+    flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ, *, user: bool = False, file: Path | None = None
+) -> tuple[Config, dict[str, Given]]:
+    """As `load`, and what was given, by key ("kineto.abstract" for one of a table)."""
     merged: dict[str, Any] = {}
-    for source, layer in (
-        _file_layer(file, user),
-        ("the environment", _environment_layer(environ)),
-        ("the command line", dict(flags)),
+    origins: dict[str, Given] = {}
+    for source, layer, strict in (
+        (*_file_layer(file, user), True),
+        ("the environment", _environment_layer(environ), False),
+        ("the command line", dict(flags), False),
     ):
-        _convert(layer, source)
+        _convert(layer, source, strict=strict)
+        origins |= {key: Given(value, source) for key, value in _flat(layer)}
         tables = {name: {**merged.get(name, {}), **layer.get(name, {})} for name in _TABLES}
         merged = {**merged, **layer, **tables}
-    return _resolve(_convert(merged, "the settings"), environ, user)
+    return _resolve(_convert(merged, "the settings", strict=False), environ, user), origins
+
+
+def every_key() -> list[str]:
+    """All settings, "kineto.abstract" for one of a table, in the order of the file."""
+    top = [name for name in Settings.__struct_fields__ if name not in _TABLES]
+    return [*top, *(f"{name}.{key}" for name, table in _TABLES.items() for key in table.__struct_fields__)]
+
+
+def variable(key: str) -> str:
+    """The variable of a setting: `PROFD_KINETO_ABSTRACT` for "kineto.abstract"."""
+    return variables.PREFIX + key.replace(".", "_").upper()
+
+
+def _flat(layer: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [
+        pair
+        for name, value in layer.items()
+        for pair in ([(f"{name}.{key}", inner) for key, inner in value.items()] if name in _TABLES else [(name, value)])
+    ]
 
 
 def _file_layer(file: Path | None, user: bool) -> tuple[str, dict[str, Any]]:
@@ -166,31 +219,47 @@ def _file_layer(file: Path | None, user: bool) -> tuple[str, dict[str, Any]]:
         return "no file", {}
     try:
         return str(path), tomllib.loads(path.read_text(encoding="utf-8"))
+    except IsADirectoryError as error:
+        raise BadInput(f"the configuration file {path} is a directory; name the file in it with --config") from error
     except OSError as error:
-        raise BadInput(f"the configuration file {path} cannot be read: {error.strerror}") from error
+        raise BadInput(
+            f"the configuration file {path} cannot be read: {error.strerror}. Correct its path, owner or mode."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"the configuration file {path} is not TOML: {error}") from error
+        raise BadInput(f"the configuration file {path} is not TOML: {error}. Correct it there.") from error
 
 
 def _environment_layer(environ: Mapping[str, str]) -> dict[str, Any]:
-    """`PROFD_STATE_DIR` and so on; `PROFD_KINETO_SOCKET_DIR` for `[kineto] socket_dir`."""
-    top = [name for name in Settings.__struct_fields__ if name not in _TABLES]
-    layer: dict[str, Any] = _variables(environ, "PROFD", top)
-    for name, table in _TABLES.items():
-        if found := _variables(environ, f"PROFD_{name.upper()}", table.__struct_fields__):
-            layer[name] = found
+    """`PROFD_STATE_DIR` and so on; `PROFD_KINETO_SOCKET_DIR` for `[kineto] socket_dir`. Raises BadInput."""
+    names = {key: variable(key) for key in every_key()}
+    variables.check(environ, names.values())
+    layer: dict[str, Any] = {}
+    for key, name in names.items():
+        if value := environ.get(name):
+            table, _, inner = key.rpartition(".")
+            (layer.setdefault(table, {}) if table else layer)[inner] = value
     return layer
 
 
-def _variables(environ: Mapping[str, str], prefix: str, names: Iterable[str]) -> dict[str, str]:
-    return {name: value for name in names if (value := environ.get(f"{prefix}_{name.upper()}"))}
-
-
-def _convert(layer: Mapping[str, Any], source: str) -> Settings:
+def _convert(layer: Mapping[str, Any], source: str, *, strict: bool) -> Settings:
+    """`strict`: TOML has types, so that there "2" is no 2; variables and flags are text."""
     try:
-        return msgspec.convert(layer, Settings, strict=False)
+        return msgspec.convert(layer, Settings, strict=strict)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {error}. docs/configuration.md lists every key.") from error
+        raise BadInput(
+            f"{source}: {error}.{_quoted(layer, str(error))} docs/configuration.md lists every key."
+        ) from error
+
+
+def _quoted(layer: Mapping[str, Any], error: str) -> str:
+    """What to do about a number or a truth value that stands in quotes."""
+    path = _AT.search(error)
+    value: Any = layer
+    for name in path[1].split(".") if path else ():
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if path is None or not isinstance(value, str) or not _BARE.fullmatch(value):
+        return ""
+    return f" Write {path[1].rpartition('.')[2]} = {value.lower()} without quotes."
 
 
 def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Config:

@@ -18,6 +18,7 @@ from profd.host.config import Config
 from profd.kernel import nobody
 from profd.kernel.capabilities import effective
 from profd.kernel.identity import WorkerIdentity
+from profd.kernel.privileges import how_to_grant, missing, told
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
 from profd.trust.audit import AuditLog
 
@@ -54,6 +55,7 @@ class Examiner:
         """All checks, in the order a person would make them."""
         checks = {
             "mode": self._mode,
+            "capabilities": self._capabilities,
             "ptrace": self._ptrace,
             "processes": self._visible,
             "socket directory": self._socket_directory,
@@ -71,7 +73,7 @@ class Examiner:
             "observer builds": self._observer_builds,
             "gpu leases": lambda: Finding("gpu leases", *self.gpu.held()),
         }
-        return [_tried(name, check) for name, check in checks.items()]
+        return [tried(name, check) for name, check in checks.items()]
 
     def _mode(self) -> Finding:
         if self.config.user:
@@ -81,6 +83,15 @@ class Examiner:
                 "mode", "warning", "not root: sees only its own processes", "start it as root, or with --user"
             )
         return Finding("mode", "ok", "root: serves every user of the host")
+
+    def _capabilities(self) -> Finding:
+        """What a daemon of the whole host may do; one user's needs nothing."""
+        held = effective(_read(self.proc / "self/status"))
+        lacking = missing(held) if held is not None else []
+        if self.config.user or os.geteuid() != 0 or not lacking:
+            return Finding("capabilities", "ok", "all that this mode needs")
+        verdict = "problem" if any(privilege.needed for privilege in lacking) else "warning"
+        return Finding("capabilities", verdict, told(lacking), how_to_grant(lacking))
 
     def _ptrace(self) -> Finding:
         scope = _read(self.proc / "sys/kernel/yama/ptrace_scope")
@@ -92,8 +103,16 @@ class Examiner:
             "ptrace",
             "warning",
             f"kernel.yama.ptrace_scope is {scope}: samples of processes that are not our children are refused",
-            "sysctl kernel.yama.ptrace_scope=0, or run profd as root" if scope != "3" else "only a reboot lowers 3",
+            self._ptrace_fix(scope),
         )
+
+    def _ptrace_fix(self, scope: str) -> str:
+        if scope == "3":
+            return "only a reboot lowers 3"
+        other = (
+            "run profd as root" if self.config.user or os.geteuid() != 0 else "give it CAP_SYS_PTRACE (capabilities)"
+        )
+        return f"sysctl kernel.yama.ptrace_scope=0, or {other}"
 
     def _has_ptrace(self) -> bool:
         return bool((effective(_read(self.proc / "self/status")) or 0) >> _CAP_SYS_PTRACE & 1)
@@ -236,7 +255,7 @@ class Examiner:
         return Finding("gpus", "ok", f"none: {reading.absent}")
 
 
-def _tried(name: str, check: Callable[[], Finding]) -> Finding:
+def tried(name: str, check: Callable[[], Finding]) -> Finding:
     """A check that cannot be made is a finding, too; the others are still of use."""
     try:
         return check()

@@ -75,7 +75,7 @@ def clear_socket(path: Path) -> None:
         return
     if not stat.S_ISSOCK(found.st_mode):
         raise BadInput(f"{path} exists and is not a socket; remove it or choose another --socket")
-    holder = _listener(path)
+    holder = listener(path)
     if holder is not None:
         raise Unavailable(f"pid {holder} listens on {path} already; stop it or choose another --socket")
     path.unlink(missing_ok=True)
@@ -88,8 +88,8 @@ def remove_socket(path: Path) -> None:
             path.unlink()
 
 
-def _listener(path: Path) -> int | None:
-    """The pid that listens there, None if nobody does."""
+def listener(path: Path) -> int | None:
+    """The pid that listens on this socket file, None if nobody does; 0: somebody does, and does not say who."""
     # Whichever type it is bound with: a wrong guess is EPROTOTYPE and proves it alive as well.
     for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_UNIX, kind) as sock:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 log = logging.getLogger("profd.host.notify")
@@ -27,6 +28,14 @@ class Notifier:
         self._send(f"READY=1\nSTATUS={status}")
         if self._period:
             self._pet()
+
+    def reloading(self) -> None:
+        """RELOADING=1; `ready` ends it."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def told(self, status: str) -> None:
+        """READY=1 after a reload, whatever came of it: `status` says."""
+        self._send(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
         """STOPPING=1; the watchdog goes on until `close`, since draining takes time."""

@@ -140,6 +140,10 @@ class Journal:
                     found.append(_survivor(session, ProcessId(int(match[1]), int(match[2]))))
         return sorted(found, key=lambda survivor: survivor.changed_ns)
 
+    def bytes(self) -> int:
+        """Data of all that is in it, what is being recorded included."""
+        return sum(survivor.bytes for survivor in self.survivors())
+
     def sweep(
         self,
         seconds_max: float = JOURNAL_SECONDS_MAX,

@@ -22,10 +22,11 @@ from typing import Final
 
 from profd.errors import BadInput, Exhausted
 from profd.kernel.capabilities import effective
+from profd.kernel.privileges import Privilege, how_to_grant
+from profd.kernel.privileges import missing as lacking
 
 WORKER_USERS: Final = ("profd-worker", "nobody")  # the first that exists, unless one is configured
 STAGING_FILES_MAX: Final = 100_000
-_NEEDED: Final = {"CAP_CHOWN": 0, "CAP_SETGID": 6, "CAP_SETUID": 7}  # capability numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,8 @@ def choose(name: str = "") -> WorkerIdentity:
         return SAME
     if missing := _missing_capabilities():  # a container that dropped them, for example
         raise _never_root(
-            f"the daemon has no {', '.join(missing)}",
-            "Give it these (docker run --cap-add, CapabilityBoundingSet=), or start `profd --user` as the user whose "
-            "processes it is for",
+            f"the daemon has no {', '.join(privilege.name for privilege in missing)}",
+            f"Give it these ({how_to_grant(missing)}), or start `profd --user` as the user whose processes it is for",
         )
     entry = _user(name)
     if entry is None:
@@ -161,10 +161,10 @@ def _user(name: str) -> pwd.struct_passwd | None:
     return None
 
 
-def _missing_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
-    """What changing identity and handing files over needs and we do not have."""
+def _missing_capabilities(status: Path = Path("/proc/self/status")) -> list[Privilege]:
+    """What it takes to change identity, to hand files over and to take them back, and we do not have."""
     held = effective(status.read_text(encoding="ascii", errors="replace"))
-    return [] if held is None else [name for name, number in _NEEDED.items() if not held >> number & 1]
+    return [] if held is None else [privilege for privilege in lacking(held) if privilege.needed]
 
 
 def unreadable(uid: int, gid: int) -> str:

@@ -84,7 +84,7 @@ class Observers:
 
     def __init__(self, *, enabled: bool, change_identity: bool, proc: Path = Path("/proc")) -> None:
         """`change_identity`: the daemon is root, and builds as the owner of the process."""
-        self._enabled = enabled
+        self.enabled = enabled
         self._change_identity = change_identity
         self._proc = proc
         self._seen: dict[ProcessId, _Seen] = {}
@@ -126,7 +126,7 @@ class Observers:
     def fix(self, process: Process) -> str:
         """What brings one, to continue "there is no observer; ". Has it built, where it can be."""
         seen = self._seen.get(process.id)
-        if seen is None or not self._enabled:
+        if seen is None or not self.enabled:
             return BY_HAND
         if seen.refused:
             return _ANOTHER

@@ -36,6 +36,10 @@ class CarriedAccept:
         self.refused = 0  # connections of who connects too often,
         self.refused_uid = 0  # and whose was the last
 
+    def set_admins(self, admins: int) -> None:
+        """The group whose members may come as often as they like, from now on."""
+        self._reception.set_admins(admins)
+
     def listen(self, listener: socket.socket) -> None:
         """Accept on this one from now on; it is ours, and the one before is closed."""
         self._reception.listen(listener)

@@ -100,6 +100,13 @@ class Entrance:
         with listener:
             self._door.listen(listener.fileno())
 
+    def set_admin_group(self, group: str) -> None:
+        """Whose members are not limited from now on; connections that are open stay as they are."""
+        gid = _gid(group)
+        self._door.set_admins(gid)
+        if self._carried is not None:
+            self._carried.set_admins(gid)
+
     def refuse(self) -> None:
         """Accept no more."""
         if self._carried is not None:
@@ -161,7 +168,7 @@ def _text(text: str) -> bytes:
 
 
 def _gid(group: str) -> int:
-    """Of a group by name. One that comes to be later is known to the door after a restart."""
+    """Of a group by name. One that comes to be later is known to the door after a reload."""
     try:
         return grp.getgrnam(group).gr_gid if group else NO_GROUP
     except KeyError:

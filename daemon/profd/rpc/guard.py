@@ -119,7 +119,7 @@ class Guard(_Interceptor):
         if isinstance(ours, Denied | Unidentified):
             self._audit.write("denied", _uid(ours), method=method, why=str(ours))
         if isinstance(ours, Refused):
-            self._metrics.refusals.labels(ours.kind).inc()
+            self._metrics.count_refusal(ours.kind)
         self._metrics.rpc.labels(method.removeprefix(OURS), status_code(ours).name).inc()
         return ours
 

@@ -80,6 +80,12 @@ class RpcServer:
             self._entrance = await self._started()
         self._entrance.listen(_listener(self.path, permit))
 
+    def set_admin_group(self, group: str) -> None:
+        """The door limits members of another group no longer."""
+        self._admin_group = group
+        if self._entrance is not None:
+            self._entrance.set_admin_group(group)
+
     def connections(self) -> Counts:
         """What a scrape sees of them."""
         return self._entrance.counts() if self._entrance is not None else Counts()

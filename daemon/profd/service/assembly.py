@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import grp
 import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,8 @@ from profd.gpu.pm_sampling import PmSampling, both
 from profd.gpu.sampling import Sampler
 from profd.gpu.sidecar import BeginSidecar
 from profd.host.config import Config
-from profd.host.doctor import Examiner
+from profd.host.doctor import Examiner, Finding
+from profd.host.groups import gid_of
 from profd.host.instance import Lock, clear_socket, make_directory, remove_socket
 from profd.host.notify import Notifier
 from profd.host.socket_files import SocketFiles
@@ -60,7 +61,9 @@ from profd.rpc.ingest import IngestServicer
 from profd.rpc.query import QueryServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
+from profd.service.disk_gauges import DiskGauges
 from profd.service.observe import LiveCollector, ObservedAudit, Reading
+from profd.service.reload import Reloader, Use
 from profd.sources.base import Source
 from profd.sources.jax.source import JaxSource
 from profd.sources.kineto.source import KinetoSource
@@ -72,6 +75,7 @@ from profd.targets.errands.office import errands
 from profd.targets.look_ahead import LookAhead
 from profd.targets.memory import Memory
 from profd.targets.table import ProcessTable
+from profd.telemetry import logs
 from profd.telemetry.metrics import Metrics
 from profd.telemetry.metrics_server import MetricsServer
 from profd.trust.audit import AuditLog
@@ -90,11 +94,13 @@ log = logging.getLogger("profd")
 class Daemon:
     """Everything one daemon holds. `open` once, then `run_until_stopped`, which closes."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:
+        """`read`: the settings as they are now, for SIGHUP; raises ProfdError."""
         self._config = config
         self._closing = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
         self._notifier = Notifier()
+        self._reloader = Reloader(config, read or (lambda: config), self._notifier)
         self._metrics = Metrics()
         self._tokens = Tokens()
         self._sockets = SocketFiles()
@@ -129,6 +135,7 @@ class Daemon:
 
     async def _open(self) -> None:
         config = self._config
+        gid_of("admin_group", config.admin_group)
         self._listen_to_signals()
         self._claim()
         self._closing.callback(self._notifier.close)
@@ -146,7 +153,9 @@ class Daemon:
         self._manager = await self._open_captures()
         self._rpc = await self._serve_calls()
         self._metrics.registry.register(LiveCollector(asyncio.get_running_loop(), self._reading))
-        self._metrics.registry.register(GpuGauges(self._nvml, processes=self._config.gpu_process_metrics))
+        self._gpu_gauges = GpuGauges(self._nvml, processes=self._config.gpu_process_metrics)
+        self._metrics.registry.register(self._gpu_gauges)
+        self._metrics.registry.register(DiskGauges(self._journal, self._store.space))
         if metrics is not None:
             metrics.open()
         self._serve_agents()
@@ -157,6 +166,9 @@ class Daemon:
         self._closing.push_async_callback(self._manager.close)
         self._closing.push_async_callback(self._rpc.refuse)
         self._audit.write("daemon.start", os.geteuid(), pid=os.getpid(), mode=config.mode)
+        self._reloader.on_changed = lambda keys: self._audit.write("daemon.reload", os.geteuid(), changed=keys)
+        self._reloader.open(self._uses())
+        self._closing.callback(self._reloader.close)
         self._notifier.ready(f"listening on {config.socket}")
 
     async def run_until_stopped(self) -> None:
@@ -170,6 +182,9 @@ class Daemon:
         """Before anything else: a signal that comes while we start is not to kill us half-way."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+        # A terminal that goes away says so by it, and then nobody is there to end us.
+        hung_up = self._signalled if sys.stderr.isatty() else self._reloader.soon
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
 
     def _signalled(self) -> None:
         if self._stop.is_set():
@@ -219,15 +234,13 @@ class Daemon:
         pool = WorkerPool(
             self._config.workers, gates=self._config.state_dir / "gates", known=JOBS, directories=DIRECTORIES
         )
+        pool.on_waited = lambda kind, seconds: self._metrics.worker_wait.labels(kind.name.lower()).observe(seconds)
         self._closing.push_async_callback(pool.close)
         log.info("workers started", extra={"count": pool.size, "confinement": ", ".join(await pool.open())})
         return pool
 
     async def _open_store(self) -> Store:
-        limits = StoreLimits()
-        if self._config.store_bytes is not None:  # an operator's number is not cut by a share
-            limits = StoreLimits(self._config.store_bytes, share=1.0)
-        store = await asyncio.to_thread(Store, self._config.state_dir, limits)
+        store = await asyncio.to_thread(Store, self._config.state_dir, _store_limits(self._config))
         self._closing.callback(store.close)
         store.on_evicted = lambda trace: self._audit.write("trace.evict", trace.uid, trace=trace.id, bytes=trace.bytes)
         return store
@@ -243,7 +256,7 @@ class Daemon:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)
             begin_sidecar = both(begin_sidecar, counters.begin)
             settings = replace(settings, sidecar_risk=counters.risk)
-        journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
+        journal = self._journal = await asyncio.to_thread(Journal, state_dir / "journal", self._store.space)
         manager = CaptureManager(
             sources=self._sources,
             table=self._table,
@@ -280,20 +293,21 @@ class Daemon:
 
     def _make_sources(self) -> list[Source]:
         """All there are; in which order they are asked, they declare. A new one is made here."""
-        collecting = Collecting(self._config.cuda_graphs == "whole", self._config.gpu_collector == "cupti-python")
-        parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, collecting)
+        parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, _collecting(self._config))
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         sampler = PySpySource()
+        sampler.starts.on_waited = self._metrics.sampler_wait.observe
         self._observers = Observers(
             enabled=self._config.build_observers, change_identity=os.geteuid() == 0 and not self._config.user
         )
         self._closing.push_async_callback(self._observers.close)
         self._sdk = SdkSource(*attached, sampler, self._observers)
+        self._cuda = CudaSource(*attached)
         return [
             self._sdk,
             self._kineto,
             JaxSource(journal=self._config.state_dir / "journal"),
-            CudaSource(*attached),
+            self._cuda,
             sampler,
         ]
 
@@ -321,7 +335,7 @@ class Daemon:
 
         await serve()
         self._sockets.add("grpc", path, lambda: self._anew(path, serve))
-        self._sockets.also = lambda: self._metrics.refusals.labels("connections").inc(server.look())
+        self._sockets.also = lambda: self._metrics.count_refusal("connections", server.look())
         self._closing.push_async_callback(server.refuse)
         return server
 
@@ -372,21 +386,55 @@ class Daemon:
             config.admin_group,
             only_uid=os.geteuid() if config.user else None,
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
-            on_refused=lambda kind, count: self._metrics.refusals.labels(kind).inc(count),
+            on_refused=self._metrics.count_refusal,
             payer=self._streamers.payer,
             closing=self._carriers,
         )
+        self._control = server
         self._keep_listening("control", config.control, server)
+
+    # --- settings that change while it runs ---
+
+    def _uses(self) -> dict[str, Use]:
+        """What takes over each of them."""
+        return {
+            "admin_group": self._use_admin_group,
+            "socket_group": self._use_socket_group,
+            "store_bytes": lambda config: setattr(self._store, "limits", _store_limits(config)),
+            "disabled_file": lambda config: setattr(self._manager.switch, "file", config.disabled_file),
+            **dict.fromkeys(
+                ("log_level", "log_format"), lambda config: logs.setup(config.log_level, config.log_format)
+            ),
+            **dict.fromkeys(("sdk.arena_bytes", "gpu.collector", "gpu.cuda_graphs"), self._use_recording),
+            "gpu.process_metrics": lambda config: setattr(
+                self._gpu_gauges, "tells_processes", config.gpu_process_metrics
+            ),
+            "torch.build": lambda config: setattr(self._observers, "enabled", config.build_observers),
+            "audit.copy": lambda config: self._audit_log.copy_to(copier(config.audit_copy)),
+        }
+
+    def _use_admin_group(self, config: Config) -> None:
+        self._tokens.forget_admins()
+        self._control.set_admin_group(config.admin_group)
+        self._rpc.set_admin_group(config.admin_group)
+
+    def _use_socket_group(self, config: Config) -> None:
+        for path in (config.socket, config.control, config.agents):
+            self._allow(path, config)
+
+    def _use_recording(self, config: Config) -> None:
+        for source in (self._sdk, self._cuda):
+            source.configure(config.arena_bytes, _collecting(config))
 
     def _permit(self, path: Path) -> None:
         """Say on the file of a socket, which nobody may connect to yet, who may. Raises BadInput."""
-        group = self._config.socket_group
-        if group:
-            try:
-                os.chown(path, -1, grp.getgrnam(group).gr_gid)
-            except KeyError as error:
-                raise BadInput(f"socket_group: there is no group {group!r}") from error
-        path.chmod(0o600 if self._config.user else 0o660 if group else 0o666)
+        self._allow(path, self._reloader.config)
+
+    def _allow(self, path: Path, config: Config) -> None:
+        gid = gid_of("socket_group", config.socket_group)
+        if gid is not None:
+            os.chown(path, -1, gid)
+        path.chmod(0o600 if config.user else 0o666 if gid is None else 0o660)
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         storing = Asked(self._pool, Kind.PUSHED)
@@ -418,12 +466,15 @@ class Daemon:
     def _host_view(self) -> HostView:
         config = self._config
         gpu = GpuChecks(holders=lambda: self._leases.foreign_holders, leases=self._leases.leases)
-        examiner = Examiner(
-            *(config, identity.current(), self._audit_log, self._nvml),
-            gpu=gpu,
-            observers=self._observers.counts,
-            out_of_reach=lambda: self._kineto.out_of_reach,
-        )
+
+        def findings() -> list[Finding]:
+            return Examiner(
+                *(self._reloader.config, identity.current(), self._audit_log, self._nvml),
+                gpu=gpu,
+                observers=self._observers.counts,
+                out_of_reach=lambda: self._kineto.out_of_reach,
+            ).findings()
+
         return HostView(
             mode=config.mode,
             state_dir=config.state_dir,
@@ -432,7 +483,7 @@ class Daemon:
             captures_active=lambda: self._manager.active,
             store_bytes=lambda: self._store.statistics().bytes,
             store_limit_bytes=self._store.limit_bytes,
-            checks=examiner.findings,
+            checks=findings,
         )
 
     def _reading(self) -> Reading:
@@ -445,6 +496,8 @@ class Daemon:
             store_limit_bytes=store.limit_bytes,
             evicted=store.evicted,
             jobs={"done": pool.jobs_done, "failed": pool.jobs_failed},
+            workers={"idle": pool.idle, "busy": pool.running},
+            jobs_waiting=pool.waiting,
             workers_died=pool.workers_died,
             kineto=self._kineto.statistics(),
             sockets_remade=dict(self._sockets.remade),
@@ -454,7 +507,17 @@ class Daemon:
             ingest=self._ingest.statistics(),
             leases=self._leases.statistics(),
             audit=self._audit_log.statistics(),
+            reload_failed=self._reloader.failed,
         )
+
+
+def _store_limits(config: Config) -> StoreLimits:
+    """An operator's number is not cut by a share of the filesystem."""
+    return StoreLimits() if config.store_bytes is None else StoreLimits(config.store_bytes, share=1.0)
+
+
+def _collecting(config: Config) -> Collecting:
+    return Collecting(config.cuda_graphs == "whole", config.gpu_collector == "cupti-python")
 
 
 def _closed(source: Source) -> Callable[[], Awaitable[None]]:

@@ -18,6 +18,7 @@ from profd.attached.sdk.source import SdkStatistics
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.gpu.holders import HolderKind
 from profd.gpu.leases import LeaseStatistics, Stage
+from profd.model.capture import State
 from profd.rpc.captures import Where
 from profd.rpc.door import Counts
 from profd.rpc.translate import Stack
@@ -43,6 +44,8 @@ class Reading:
     store_limit_bytes: int = 0
     evicted: int = 0
     jobs: dict[str, int] = field(default_factory=dict)  # by result
+    workers: dict[str, int] = field(default_factory=dict)  # by what they do
+    jobs_waiting: int = 0
     workers_died: int = 0
     kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
     send_seconds: float = 0.0  # CPU time of streamers
@@ -52,6 +55,7 @@ class Reading:
     leases: LeaseStatistics = field(default_factory=LeaseStatistics)
     ingest: IngestStatistics = field(default_factory=IngestStatistics)
     audit: AuditStatistics = field(default_factory=AuditStatistics)
+    reload_failed: bool = False  # the last reload of the settings
 
 
 class LiveCollector(Collector):
@@ -113,6 +117,8 @@ class ObservedAudit:
 
 def _count(metrics: Metrics, record: CaptureRecord, target: TargetRecord) -> None:
     metrics.captures.labels(target.state.label).inc()
+    if target.state is not State.STORED:
+        metrics.capture_reasons.labels(target.state.label, target.reason.label or "none").inc()
     if not target.source:
         return
     if record.finished_ns is not None:
@@ -129,6 +135,10 @@ def _families(reading: Reading) -> Iterable[Metric]:
     for source, count in sorted(reading.active.items()):
         active.add_metric([source], count)
     yield active
+    yield GaugeMetricFamily(
+        *("profd_config_last_reload_successful", "0 where the last reload of the settings was refused."),
+        value=int(not reading.reload_failed),
+    )
     yield GaugeMetricFamily("profd_enabled", "1 while captures are allowed.", value=int(reading.enabled))
     yield GaugeMetricFamily("profd_store_bytes", "Size of all stored traces.", value=reading.store_bytes)
     yield GaugeMetricFamily("profd_store_limit_bytes", "Size the store may grow to.", value=reading.store_limit_bytes)
@@ -139,6 +149,11 @@ def _families(reading: Reading) -> Iterable[Metric]:
     for result, count in reading.jobs.items():
         jobs.add_metric([result], count)
     yield jobs
+    workers = GaugeMetricFamily("profd_workers", "Worker processes, by what they do.", labels=["state"])
+    for state in ("idle", "busy"):
+        workers.add_metric([state], reading.workers.get(state, 0))
+    yield workers
+    yield GaugeMetricFamily("profd_worker_jobs_waiting", "Jobs that wait for a worker.", value=reading.jobs_waiting)
     yield CounterMetricFamily("profd_workers_died", "Workers that ended on their own.", value=reading.workers_died)
     remade = CounterMetricFamily(
         "profd_sockets_remade", "Socket files that were gone and have been made anew.", labels=["socket"]

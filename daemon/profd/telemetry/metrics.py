@@ -9,7 +9,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from profd import __version__
-from profd.model.capture import Loss
+from profd.model.capture import Loss, State
 
 # Trigger latency is a poll of up to 5 s; captures are 1 s to 10 min.
 _LATENCY_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -28,6 +28,14 @@ _LOSS_REASONS: Final = frozenset(
     )
 )
 
+# Kinds of shares and rates (fairness/) that a call can be beyond.
+REFUSALS: Final = (
+    *("calls", "call_rate", "ingest_calls", "ingest_call_rate", "pushed", "pushed_rate", "imports", "looks"),
+    *("look_rate", "stacks_rate", "start_rate", "captures", "recorded_seconds", "jobs", "tokens", "token_rate"),
+    *("connections", "unproved_calls", "unproved_messages", "small_messages"),
+)
+_WAIT_SECONDS: Final = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60)
+
 
 class Metrics:
     """Counters and histograms of one daemon, in a registry of its own; `observe.py` adds what is read live."""
@@ -40,6 +48,12 @@ class Metrics:
         build.labels(__version__).set(1)
         self.captures = Counter(
             "profd_captures_total", "Targets of captures that have ended, by how.", ["result"], registry=registry
+        )
+        self.capture_reasons = Counter(
+            "profd_capture_reasons_total",
+            "Targets of captures that have not ended as stored, by how and why.",
+            ["result", "reason"],
+            registry=registry,
         )
         self.capture_duration = Histogram(
             "profd_capture_duration_seconds",
@@ -71,6 +85,29 @@ class Metrics:
         self.refusals = Counter(
             "profd_refusals_total", "Calls beyond a share of their user or the host.", ["kind"], registry=registry
         )
+        self.worker_wait = Histogram(
+            "profd_worker_wait_seconds",
+            "Wait of a job for a worker, by what it is for.",
+            ["kind"],
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        self.sampler_wait = Histogram(
+            "profd_sampler_wait_seconds",
+            "Wait of a target for its sampler's turn to begin.",
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        # A counter that begins at its first event has no rate of that event.
+        for state in State:
+            if state.terminal:
+                self.captures.labels(state.label)
+        for kind in REFUSALS:
+            self.refusals.labels(kind)
+
+    def count_refusal(self, kind: str, times: int = 1) -> None:
+        """Calls beyond a share or rate of this kind; an unknown one is counted as `other`."""
+        self.refusals.labels(kind if kind in REFUSALS else "other").inc(times)
 
     def count_losses(self, losses: list[Loss]) -> None:
         """Add the losses of one trace; unknown stages and reasons are counted as `other`."""

@@ -61,6 +61,8 @@ class AuditLog:
         self._rates = Rates(clock, now_ns)
         self._finished: list[Summary] = []  # that the thread is to write
         self._copier = copier
+        self._copied = (0, 0)  # sent and dropped by those before it that have ended
+        self._ending: list[Copier] = []
         self._written = self._counted = self._failed = 0
         self._unwritable, self._unsyncable, self._unsiftable = (
             RareLine(log, f"the audit log{what}", level=logging.ERROR, clock=clock)
@@ -93,8 +95,31 @@ class AuditLog:
 
     def statistics(self) -> AuditStatistics:
         """What became of everything."""
-        sent, dropped = (self._copier.sent, self._copier.dropped) if self._copier is not None else (0, 0)
+        sent, dropped = self._copies()
         return AuditStatistics(self._written, self._counted - self._failed, self._failed, sent, dropped)
+
+    def copy_to(self, copier: Copier | None) -> None:
+        """Lines are copied there from now on; what waits for the one before is still sent."""
+        with self._lock:
+            before, self._copier = self._copier, copier
+            if before is None:
+                return
+            self._ending.append(before)
+        # It has seconds for what waits.
+        threading.Thread(target=self._end_copies, args=(before,), name="profd-audit-copy-end", daemon=True).start()
+
+    def _end_copies(self, copier: Copier) -> None:
+        copier.close()
+        with self._lock:
+            self._ending.remove(copier)
+            self._copied = self._copied[0] + copier.sent, self._copied[1] + copier.dropped
+
+    def _copies(self) -> tuple[int, int]:
+        """Sent and dropped."""
+        with self._lock:
+            copiers = [*self._ending, *([self._copier] if self._copier is not None else [])]
+            sent, dropped = self._copied
+        return sent + sum(of.sent for of in copiers), dropped + sum(of.dropped for of in copiers)
 
     def close(self) -> None:
         """Write what was counted, sync and close."""

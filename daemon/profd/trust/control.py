@@ -87,6 +87,10 @@ class ControlServer:
         # Names come from NSS, which may ask the network; one thread is enough and bounds it.
         self._names = ThreadPoolExecutor(1, "profd-names")
 
+    def set_admin_group(self, group: str) -> None:
+        """Whose members are admins in tokens from now on."""
+        self._admin_group = group
+
     def open(self) -> None:
         """Start serving on the running loop."""
         self._reception.listen(self._listener)

@@ -46,6 +46,7 @@ class Tokens:
         self.lifetime_seconds = lifetime_seconds
         self._key = os.urandom(32)
         self._verified: dict[str, tuple[Caller, float]] = {}  # with the moment each expires; oldest first
+        self._admins = 0  # how often the admin group has changed
         self._clock = clock
         self._started = started
 
@@ -56,6 +57,7 @@ class Tokens:
             "gid": caller.gid,
             "user": caller.user,
             "admin": caller.admin,
+            "admins": self._admins,
             "pid": caller.pid,
             "groups": caller.groups[:_GROUPS_CARRIED_MAX],
             "start": caller.start_ticks,
@@ -64,6 +66,11 @@ class Tokens:
         }
         body = base64.urlsafe_b64encode(json.dumps(payload, separators=(",", ":")).encode())
         return f"{body.decode()}.{self._signature(body)}"
+
+    def forget_admins(self) -> None:
+        """The admin group is another one: nobody but root is an admin by a token of before."""
+        self._admins += 1
+        self._verified.clear()
 
     def verify(self, untrusted: str) -> Caller:
         """The caller a token was issued to. Raises Unidentified with the next step."""
@@ -86,7 +93,7 @@ class Tokens:
             uid=payload["uid"],
             gid=payload["gid"],
             user=payload["user"],
-            admin=payload["admin"],
+            admin=payload["admin"] and (payload["uid"] == 0 or payload["admins"] == self._admins),
             pid=payload["pid"],
             groups=tuple(payload["groups"]),
             start_ticks=payload["start"],

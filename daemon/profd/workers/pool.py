@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,7 @@ class WorkerPool:
         which jobs need that name directories of traces in one of the arguments `directories`.
         """
         self.size = size
+        self.on_waited: Callable[[Kind, float], None] = lambda kind, seconds: None  # somebody had to, for a worker
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
         self._settings = Settings(identity or identities.current(), memory_bytes, known, gates, tuple(directories))
@@ -205,11 +207,13 @@ class WorkerPool:
 
     async def _relieved(self, turn: Turn) -> Child | None:
         """A place when it is their turn; one more is made where others have all for too long."""
+        began = time.monotonic()
         waiting = asyncio.get_running_loop().create_task(self._relieve(turn.holder.uid))
         try:
             return await self._turns.get(turn)
         finally:
             waiting.cancel()
+            self.on_waited(turn.kind, time.monotonic() - began)
 
     async def _relieve(self, uid: int) -> None:
         while True:

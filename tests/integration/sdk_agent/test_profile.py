@@ -136,7 +136,7 @@ def test_with_a_daemon_in_a_program_that_ignores_ctrl_c():
             "import importlib.util as u\nfind = u.find_spec\n"
             "u.find_spec = lambda name: None if name == 'profd' else find(name)\n"
             "with profclient.profile(): pass",
-            "pip install 'profd[daemon]'",
+            "pip install '.[daemon]' in a clone",
         ),
     ],
     ids=["before", "no daemon", "twice", "a key", "no engine"],

@@ -59,6 +59,12 @@ def main_pid() -> int:
     return int(shown.stdout)
 
 
+def shown(name: str) -> str:
+    return subprocess.run(
+        ["systemctl", "show", "-p", name, "--value", "profd"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
 def family() -> list[int]:
     """The daemon and all that it has started."""
     return [int(pid) for pid in Path("/sys/fs/cgroup/system.slice/profd.service/cgroup.procs").read_text().split()]
@@ -187,6 +193,23 @@ def test_metrics_on_loopback() -> None:
     connection.request("GET", "/metrics")
     assert b"profd_build_info" in connection.getresponse().read()
     connection.close()
+
+
+def test_a_reload_takes_a_right_file_and_refuses_a_wrong_one() -> None:
+    file = Path("/etc/profd/profd.toml")
+    pid = main_pid()
+    try:
+        file.write_text('store_bytes = "77MiB"\n')
+        done = subprocess.run(["systemctl", "reload", "profd"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        until(lambda: "reloaded: store_bytes" in shown("StatusText"), "systemd is told")
+        file.write_text("wrokers = 3\n")
+        done = subprocess.run(["systemctl", "reload", "profd"], capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        assert (shown("ActiveState"), main_pid()) == ("active", pid)
+    finally:
+        file.unlink()
+        subprocess.run(["systemctl", "reload", "profd"], check=True)
 
 
 def test_captures_are_switched_off_and_on(daemon: RunningDaemon) -> None:

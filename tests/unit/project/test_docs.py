@@ -59,6 +59,18 @@ def test_pictures_are_files_of_ours_and_fetch_nothing() -> None:
         assert not re.search(r"(href|src|url|@import)[^>]*https?:", picture.read_text()), picture
 
 
+def test_nobody_is_told_to_install_profd_from_an_index() -> None:
+    """There is no such package there: who follows the advice gets nothing, or what a stranger has put there."""
+    texts = [*PAGES, *(path for room in ("client", "daemon", "demo", "deploy") for path in (ROOT / room).rglob("*"))]
+    told = [
+        str(path.relative_to(ROOT))
+        for path in texts
+        if path.suffix in (".py", ".md", ".service", ".mount", ".yml")
+        if re.search(r"pip install (-\S+ )*['\"]?profd\b(?!-)", path.read_text())
+    ]
+    assert told == []
+
+
 def test_the_list_of_commands_has_all_of_them() -> None:
     text = (DOCS / "commands.md").read_text()
     missing = [name for name in COMMANDS if not re.search(rf"`(profctl )?(--store DIR )?{name}\b", text)]

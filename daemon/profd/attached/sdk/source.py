@@ -103,6 +103,10 @@ class SdkSource(Source):
         self._orphans = await asyncio.to_thread(orphans.find, self._journal)
         self._registry.on_orphan = self._came_back
 
+    def configure(self, arena_bytes: int, collecting: planning.Collecting) -> None:
+        """For recordings that begin from now on."""
+        self._parts = replace(self._parts, arena_bytes=arena_bytes, collecting=collecting)
+
     def orphaned(self) -> set[tuple[str, ProcessId]]:
         """What an earlier daemon was recording for which capture, and may come back."""
         return {(orphan.capture, orphan.process) for orphan in self._orphans.values()}

@@ -48,7 +48,7 @@ SAMPLES_MAX: Final = 200_000  # of one recording: py-spy holds them all in memor
 _LATENCY_NS: Final = 300_000_000  # measured: 0.1 s, with torch loaded and native symbols 1 s
 _LATENCY_NATIVE_NS: Final = 1_000_000_000
 _KINETO: Final = "KINETO_USE_DAEMON"
-_INSTALL: Final = "Install it beside profd: pip install 'profd[daemon]' (or pip install py-spy)."
+_INSTALL: Final = "Install it beside profd: pip install py-spy, in profd's environment."
 
 DECLARATION: Final = Declaration(
     name="pyspy",
@@ -86,7 +86,7 @@ class PySpySource(Source):
         self._rights = rights
         self._version = ""
         self._unavailable = "" if program else "py-spy has not been looked for yet."
-        self._starts = Starts()
+        self.starts = Starts()
 
     async def open(self) -> None:
         """Find py-spy and ask for its version. Unavailable if there is none that runs."""
@@ -159,7 +159,7 @@ class PySpySource(Source):
             return _refused(offer, plan)
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(self._starts.one_more(process.uid))
+                held.enter_context(self.starts.one_more(process.uid))
             except Refused as error:
                 return Recording(State.BUSY, Reason.OVER_LIMIT, f"Process {process.id.pid} is not sampled: {error}.")
             accepted = held.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
@@ -167,7 +167,7 @@ class PySpySource(Source):
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
             sampling = _sampling(options)
-            recording = await PySpyRecorder(self._program, process, sampling, session, accepted, self._starts).run()
+            recording = await PySpyRecorder(self._program, process, sampling, session, accepted, self.starts).run()
         recording.versions["py-spy"] = self._version
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:
             recording.message = recording.message or _without_operators(process)

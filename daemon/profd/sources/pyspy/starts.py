@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
@@ -43,6 +44,7 @@ class Starts:
 
     def __init__(self, share: Share = SAMPLERS, places: int = 0) -> None:
         """`places`: samplers that begin at once; 0: as many as the host's cores bear."""
+        self.on_waited: Callable[[float], None] = lambda seconds: None  # one had to, for its turn
         self._share = Shares(share)
         self._turns = ByTurns(places or min(PYSPY_STARTS_MAX, max(2, _CORES)), pause_seconds=PYSPY_STARTS_PAUSE_SECONDS)
 
@@ -58,6 +60,7 @@ class Starts:
         """
         if not self._turns.free:
             session.report(State.ARMED, "waiting for other samplers to begin")
+        began = time.monotonic()
         getting = asyncio.ensure_future(self._turns.get(uid))
         stopping = asyncio.ensure_future(session.stop.wait())
         try:
@@ -72,6 +75,7 @@ class Starts:
         finally:
             getting.cancel()
             stopping.cancel()
+            self.on_waited(time.monotonic() - began)
 
 
 def _for_a_while(let_go: Callable[[], None]) -> Callable[[], None]:

@@ -105,7 +105,7 @@ async def _dump(target: Target, native: bool, accepted: Accepted) -> bytes:
     _check(accepted)
     program = tool.find()
     if program is None:
-        raise JobFailed("py-spy is not installed. Install it beside profd: pip install py-spy.")
+        raise JobFailed("py-spy is not installed. Install it beside profd: pip install py-spy, in profd's environment.")
     pid = target.process.id.pid
     arguments = ["dump", "--pid", str(pid), "--json", "--full-filenames"]
     arguments.append("--native" if native else "--nonblocking")

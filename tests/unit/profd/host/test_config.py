@@ -11,7 +11,7 @@ import pytest
 from profd import main
 from profd.errors import BadInput
 from profd.host import config
-from profd.host.config import AuditSettings, GpuSettings, KinetoSettings, SdkSettings, Settings, TorchSettings
+from profd.host.config import Settings
 
 DOCS = Path(__file__).parents[4] / "docs" / "configuration.md"
 
@@ -65,6 +65,8 @@ def test_user_mode_reads_the_systems_file_only_when_told(tmp_path: Path, monkeyp
         ("[kineto]\nsoket = 1", "soket"),
         ('workers = "many"', r"\$.workers"),
         ("workers = [1]", r"\$.workers"),
+        ('workers = "2"', "Write workers = 2 without quotes"),
+        ('[kineto]\nabstract = "True"', "Write abstract = true without quotes"),
         ("workers = ", "not TOML"),
         ("workers = 0", "1 to 64"),
         ('log_level = "loud"', "log_level"),
@@ -87,8 +89,29 @@ def test_errors_name_the_key_and_the_file(tmp_path: Path, text: str, said: str) 
 
 
 def test_file_that_was_named_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match=r"cannot be read.*Correct its path"):
         load(file=tmp_path / "none")
+
+
+def test_file_that_is_a_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"{tmp_path} is a directory; name the file in it"):
+        load(file=tmp_path)
+
+
+def test_variables_are_text_and_converted() -> None:
+    found = load(environ={"PROFD_WORKERS": "4", "PROFD_KINETO_ABSTRACT": "false"}, user=True)
+    assert (found.workers, found.kineto_abstract) == (4, False)
+
+
+def test_origins_name_the_layer_that_won(tmp_path: Path) -> None:
+    file = tmp_path / "profd.toml"
+    file.write_text("workers = 3\n[kineto]\nabstract = false")
+    _, given = config.load_with_origins({"log_level": "debug"}, {"PROFD_WORKERS": "4"}, file=file)
+    assert given == {
+        "workers": ("4", "the environment"),
+        "kineto.abstract": (False, str(file)),
+        "log_level": ("debug", "the command line"),
+    }
 
 
 def test_error_in_the_environment_says_so() -> None:
@@ -111,13 +134,10 @@ def test_addresses(text: str, address: tuple[str, int] | None) -> None:
 
 def test_every_setting_is_documented_and_every_flag_exists() -> None:
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and "PROFD_" in line]
-    keys = {re.sub(r"\[(\w+)\] ", r"\1.", row.split("`")[1]) for row in rows}
-    known = {name for name in Settings.__struct_fields__ if name not in ("kineto", "sdk", "gpu", "torch", "audit")}
-    known |= {f"kineto.{name}" for name in KinetoSettings.__struct_fields__}
-    known |= {f"gpu.{name}" for name in GpuSettings.__struct_fields__}
-    known |= {f"audit.{name}" for name in AuditSettings.__struct_fields__}
-    known |= {f"torch.{name}" for name in TorchSettings.__struct_fields__}
-    assert keys == known | {f"sdk.{name}" for name in SdkSettings.__struct_fields__}
+    documented = [(re.sub(r"\[(\w+)\] ", r"\1.", row.split("`")[1]), row) for row in rows]
+    assert {key for key, _ in documented} == set(config.every_key())
+    for key, row in documented:
+        assert f"`{config.variable(key)}`" in row
     flags = set(re.findall(r"`(--[a-z-]+)", "\n".join(rows))) - {"--user"}
     assert flags <= {option for action in main._parser()._actions for option in action.option_strings}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,15 @@ async def test_ready_and_stopping(systemd: tuple[socket.socket, dict[str, str]])
     notifier.close()
     assert sock.recv(999) == b"READY=1\nSTATUS=listening"
     assert sock.recv(999).startswith(b"STOPPING=1")
+
+
+async def test_a_reload_begins_and_ends(systemd: tuple[socket.socket, dict[str, str]]) -> None:
+    sock, environ = systemd
+    notifier = Notifier(environ)
+    notifier.reloading()
+    notifier.told("reloaded: log_level")
+    assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=\d+", sock.recv(999))
+    assert sock.recv(999) == b"READY=1\nSTATUS=reloaded: log_level"
 
 
 async def test_watchdog_is_petted_while_the_loop_turns(systemd: tuple[socket.socket, dict[str, str]]) -> None:

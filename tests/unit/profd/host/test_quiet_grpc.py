@@ -13,7 +13,7 @@ import asyncio, os
 from profd import main
 class Settings: pass
 try:
-    asyncio.run(main._serve(Settings()))
+    asyncio.run(main._serve(Settings(), Settings))
 except AttributeError:
     pass
 import grpc

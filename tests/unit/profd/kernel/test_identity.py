@@ -10,6 +10,7 @@ import pytest
 from profd.errors import BadInput
 from profd.kernel import identity
 from profd.kernel.identity import SAME, WorkerIdentity
+from profd.kernel.privileges import missing
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 OTHER = WorkerIdentity(uid=4321, gid=4322, name="worker")
@@ -85,7 +86,7 @@ def test_ordinary_user_has_nothing_to_drop(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_root_of_a_container_that_dropped_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(identity, "_missing_capabilities", lambda: ["CAP_SETUID"])
+    monkeypatch.setattr(identity, "_missing_capabilities", lambda: missing(~(1 << 7)))
     with pytest.raises(BadInput, match="never as root; but the daemon has no CAP_SETUID"):
         identity.choose()
 
@@ -93,7 +94,7 @@ def test_root_of_a_container_that_dropped_its_capabilities(monkeypatch: pytest.M
 def test_capabilities_are_read_from_the_kernel(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text("Name:\tx\nCapEff:\t0000000000000041\n")
-    assert identity._missing_capabilities(status) == ["CAP_SETUID"]
+    assert [lacking.name for lacking in identity._missing_capabilities(status)] == ["CAP_DAC_OVERRIDE", "CAP_SETUID"]
 
 
 @as_root

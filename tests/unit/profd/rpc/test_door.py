@@ -330,6 +330,16 @@ def test_members_of_the_admin_group_are_not_limited(rig_of: Callable[[Limits], R
 
 
 @needs_root
+def test_another_admin_group_holds_for_who_comes_next(rig_of: Callable[[Limits], Rig]) -> None:
+    rig = rig_of(replace(FREE, each=1, answered_each=0, admins=7654))
+    rig.begun(ALICE, (7655,))
+    assert rest(rig.client(ALICE, groups=(7655,))) == b""
+    rig.door.set_admins(7655)
+    rig.begun(ALICE, (7655,))
+    assert rest(rig.client(ALICE, groups=(7654,))) == b""
+
+
+@needs_root
 def test_streamers_are_one_user_and_serve_many(rig_of: Callable[[Limits], Rig]) -> None:
     rig = rig_of(replace(FREE, each=1, user=replace(PLENTY, streams_burst=1, streams=NOTHING_MORE), streamers=BOB))
     for _ in range(5):

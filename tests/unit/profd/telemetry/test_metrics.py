@@ -18,11 +18,15 @@ from profd.attached.ingest.chunk import Refusal
 from profd.attached.ingest.intake import IngestStatistics
 from profd.attached.sdk.source import SdkStatistics
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.errors import BadInput
-from profd.model.capture import Loss, State
+from profd.disk.space import Space
+from profd.errors import BadInput, Exhausted
+from profd.journal.journal import Journal
+from profd.limits import JOURNAL_BYTES_MAX
+from profd.model.capture import Loss, Reason, State
 from profd.rpc.translate import Stack
+from profd.service.disk_gauges import DiskGauges
 from profd.service.observe import LiveCollector, ObservedAudit, Reading
-from profd.targets.process import Process
+from profd.targets.process import Process, ProcessId
 from profd.telemetry import metrics as metrics_module
 from profd.telemetry.metrics import Metrics
 from profd.telemetry.metrics_server import MetricsServer
@@ -85,6 +89,7 @@ class Audit:
 def ended_capture() -> CaptureRecord:
     target = TargetRecord(host="h", pid=1, start_ticks=2, uid=3, user="u", command="c", source="kineto")
     target.state, target.start_ns, target.events = State.PARTIAL, 2_000_000_000, 7
+    target.reason = Reason.TRUNCATED
     target.lost = [Loss("source", "truncated", 2)]
     refused = TargetRecord(host="h", pid=2, start_ticks=2, uid=3, user="u", command="c", state=State.REFUSED)
     return CaptureRecord("c1", "", "u", 3, 1_000_000_000, finished_ns=5_000_000_000, targets=[target, refused])
@@ -101,6 +106,9 @@ def test_ended_captures_are_counted_when_the_audit_hears_of_them() -> None:
     assert audit.actions == ["capture.start", "capture.end", "capture.end"]
     assert value("profd_captures_total", {"result": "partial"}) == 1
     assert value("profd_captures_total", {"result": "refused"}) == 1
+    assert value("profd_captures_total", {"result": "stored"}) == 0  # which a rate needs
+    assert value("profd_capture_reasons_total", {"result": "partial", "reason": "truncated"}) == 1
+    assert value("profd_capture_reasons_total", {"result": "refused", "reason": "none"}) == 1
     assert value("profd_capture_duration_seconds_sum") == 4
     assert value("profd_capture_duration_seconds_count") == 1
     assert value("profd_trigger_latency_seconds_sum") == 1
@@ -128,6 +136,7 @@ async def test_live_values_are_read_on_the_loop() -> None:
     reading = Reading(
         active=Counter(kineto=2), enabled=False, store_bytes=5, jobs={"done": 3}, workers_died=1, kineto=kineto
     )
+    reading.workers, reading.jobs_waiting, reading.reload_failed = {"busy": 2}, 4, True
     reading.audit = AuditStatistics(written=6, counted=5, failed=4, copies_sent=3, copies_dropped=2)
     loop = asyncio.get_running_loop()
 
@@ -146,6 +155,10 @@ async def test_live_values_are_read_on_the_loop() -> None:
         "profd_store_bytes 5.0",
         'profd_worker_jobs_total{result="done"} 3.0',
         "profd_workers_died_total 1.0",
+        'profd_workers{state="busy"} 2.0',
+        'profd_workers{state="idle"} 0.0',
+        "profd_worker_jobs_waiting 4.0",
+        "profd_config_last_reload_successful 0.0",
         'profd_kineto_datagrams_total{result="answered"} 7.0',
         'profd_kineto_datagrams_total{result="stale"} 2.0',
         "profd_kineto_configs_total 1.0",
@@ -190,6 +203,54 @@ def test_losses_of_a_recording_have_their_labels() -> None:
     value = metrics.registry.get_sample_value
     assert value("profd_events_dropped_total", {"stage": "target", "reason": "arena_full"}) == 3
     assert value("profd_events_dropped_total", {"stage": "ingest", "reason": "missing"}) == 2
+
+
+def test_refusals_have_the_kinds_that_the_page_names() -> None:
+    root = Path(__file__).parents[4]
+    page = (root / "docs" / "configuration.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith("| `profd_refusals_total")]
+    assert set(re.findall(r"`(\w+)`", row)) == set(metrics_module.REFUSALS)
+    asked = [*(root / "daemon/profd/rpc").glob("*.py"), root / "daemon/profd/trust/control.py"]
+    kinds = {kind for path in asked for kind in re.findall(r'\b(?:Share|Rate)\(\s*\*?\(?\s*"(\w+)"', path.read_text())}
+    assert len(kinds) >= 10
+    assert kinds <= set(metrics_module.REFUSALS)
+
+
+def test_a_refusal_of_no_kind_makes_no_new_label() -> None:
+    metrics = Metrics()
+    metrics.count_refusal("calls", 2)
+    metrics.count_refusal("text of a user")
+    value = metrics.registry.get_sample_value
+    assert (value("profd_refusals_total", {"kind": "calls"}), value("profd_refusals_total", {"kind": "other"})) == (
+        2,
+        1,
+    )
+    assert value("profd_refusals_total", {"kind": "jobs"}) == 0
+
+
+def test_the_disk_and_the_journal_as_they_are(tmp_path: Path) -> None:
+    space = Space(tmp_path, 0.05, measure=lambda: (400, 1000))
+    journal = Journal(tmp_path / "journal", space)
+    (journal.directory("c1", ProcessId(7, 8)) / "raw").write_bytes(bytes(5000))
+    with space.claim(1, "x") as claim:
+        claim.hold(0, 10, 10)
+        values = {family.name: family.samples[0].value for family in DiskGauges(journal, space).collect()}
+    assert values == {
+        "profd_journal_bytes": 5000,
+        "profd_journal_limit_bytes": JOURNAL_BYTES_MAX,
+        "profd_disk_free_bytes": 400,
+        "profd_disk_size_bytes": 1000,
+        "profd_disk_reserve_bytes": 50,
+        "profd_disk_promised_bytes": 10,
+    }
+
+
+def test_a_disk_that_does_not_answer_takes_no_other_metric_away(tmp_path: Path) -> None:
+    def broken() -> tuple[int, int]:
+        raise Exhausted("no answer")
+
+    space = Space(tmp_path, 0.05, measure=broken)
+    assert list(DiskGauges(Journal(tmp_path / "journal", space), space).collect()) == []
 
 
 def test_reasons_of_ingest_and_arenas_are_known() -> None:

@@ -45,6 +45,22 @@ def test_journald_gets_every_line_as_fields(tmp_path: Path, journal: socket.sock
     assert (counts.copies_sent, counts.copies_dropped) == (2, 0)
 
 
+def test_copies_go_elsewhere_and_none_that_waited_is_lost(tmp_path: Path, journal: socket.socket) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl", copier=Copier(tmp_path / "journal", journald_form))
+    audit.write("denied", 1000, method="before")
+    audit.copy_to(Copier(tmp_path / "journal", syslog_form))
+    audit.write("denied", 1000, method="after")
+    sent = sorted(journal.recv(65536) for _ in range(2))
+    assert sent[0].startswith(b"<85>")
+    assert b"after" in sent[0]
+    assert b"before" in sent[1]
+    until(lambda: audit.statistics().copies_sent == 2)
+    audit.copy_to(None)
+    audit.write("denied", 1000, method="nowhere")
+    audit.close()
+    assert (audit.statistics().copies_sent, audit.statistics().copies_dropped) == (2, 0)
+
+
 def test_syslog_gets_every_line(tmp_path: Path, journal: socket.socket) -> None:
     audit = AuditLog(tmp_path / "audit.jsonl", copier=Copier(tmp_path / "journal", syslog_form))
     audit.write("denied", 1000, why="a\n<0>b")

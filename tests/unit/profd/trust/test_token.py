@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,16 @@ def test_round_trip() -> None:
     token = issuer.issue(CALLER)
     assert issuer.verify(token) == CALLER
     assert issuer.verify(token) == CALLER  # remembered
+
+
+def test_who_was_in_the_former_admin_group_is_no_admin_by_an_old_token() -> None:
+    issuer = tokens()
+    admin, root = replace(CALLER, admin=True), replace(CALLER, uid=0, admin=True)
+    before = [issuer.issue(admin), issuer.issue(root)]
+    assert [issuer.verify(token).admin for token in before] == [True, True]
+    issuer.forget_admins()
+    assert [issuer.verify(token).admin for token in before] == [False, True]
+    assert issuer.verify(issuer.issue(admin)).admin
 
 
 def test_expires() -> None:

@@ -43,6 +43,14 @@ async def test_result_and_worker_are_kept_across_jobs(pool: WorkerPool) -> None:
     assert (pool.statistics().jobs_done, pool.statistics().workers_started) == (2, 1)
 
 
+async def test_waits_are_told_by_what_they_were_for(pool: WorkerPool) -> None:
+    waits: list[Kind] = []
+    pool.on_waited = lambda kind, seconds: waits.append(kind) if seconds >= 0 else None
+    await pool.run("echo", {}, turn=Turn(Holder(5, False), Kind.QUESTION))
+    await pool.run("echo", {}, turn=Turn(Holder(5, False), Kind.CAPTURE))
+    assert waits == [Kind.QUESTION, Kind.CAPTURE]
+
+
 async def test_large_arguments_and_results(pool: WorkerPool) -> None:
     text = "y" * (5 << 20)
     assert (await pool.run("echo", {"text": text}))["args"]["text"] == text

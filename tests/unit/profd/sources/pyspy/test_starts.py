@@ -69,6 +69,8 @@ async def test_a_sampler_waits_until_others_have_begun(tmp_path: Path, monkeypat
     let_scripts_play_py_spy(monkeypatch)
     monkeypatch.setattr(starts, "PYSPY_START_HELD_SECONDS", 3600.0)  # however slow the machine is
     shared, process = Starts(places=1), me()
+    waits: list[float] = []
+    shared.on_waited = waits.append
 
     async def record(watched: Watched) -> Recording:
         with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
@@ -85,6 +87,7 @@ async def test_a_sampler_waits_until_others_have_begun(tmp_path: Path, monkeypat
         third.session.stop.set()
         assert (await three).state is State.CANCELLED
         assert len(list(tmp_path.glob("started-*"))) == 1
+        assert len(waits) == 2  # the first did not have to, the third gave up
         go.touch()
         await first.recording.wait()
         await second.recording.wait()  # while the first one is not over
@@ -114,9 +117,9 @@ async def test_one_user_has_so_many_samplers_and_the_rest_is_told_why(
     process = replace(me(), uid=4242)
     with contextlib.ExitStack() as held:
         for _ in range(SAMPLERS.each):
-            held.enter_context(source._starts.one_more(4242))
+            held.enter_context(source.starts.one_more(4242))
         monkeypatch.setattr(PySpySource, "offer", lambda self, process: _CAN)
         recording = await source.record(process, Options(duration_ns=1), Watched(tmp_path / "s").session)
         assert (recording.state, recording.reason) == (State.BUSY, Reason.OVER_LIMIT)
         assert f"{SAMPLERS.each} of {SAMPLERS.each} processes that are sampled" in recording.message
-        held.enter_context(source._starts.one_more(4243))  # others have theirs
+        held.enter_context(source.starts.one_more(4243))  # others have theirs
