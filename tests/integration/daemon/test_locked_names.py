@@ -43,7 +43,7 @@ def running(directory: Path) -> Iterator[RunningDaemon]:
 
 
 def is_told(daemon: RunningDaemon) -> None:
-    until(lambda: "somebody keeps the lock" in daemon.log, "it has seen that")
+    until(lambda: "somebody has kept the lock" in daemon.log, "it has seen that")
 
 
 async def test_others_are_served_and_it_ends(directory: Path, tmp_path: Path) -> None:

@@ -83,11 +83,11 @@ async def test_who_cannot_register_is_told_why(
     with locked_names(socket_dir, tmp_path / "mount", MALLORY):
         await eventually(lambda: source.out_of_reach)
         offer = source.offer(process)
-        assert (offer.can, f"keeps the lock of {socket_dir}" in offer.reason) == (False, True)
+        assert (offer.can, f"has kept the lock of {socket_dir}" in offer.reason) == (False, True)
         begun, _ = session(tmp_path)
         result = await source.record(process, OPTIONS, begun)
         assert (result.state, result.reason) == (State.FAILED, Reason.TARGET_SILENT)
-        assert f"keeps the lock of {socket_dir}" in result.message
+        assert f"has kept the lock of {socket_dir}" in result.message
         # It can be closed meanwhile, and leaves its name to its successor
         await source.close()
     assert (socket_dir / wire.DAEMON_NAME).exists()

@@ -130,6 +130,7 @@ class DirectoryEndpoint(Endpoint):
         self.directory = directory
         self.out_of_reach = ""  # a sentence while somebody keeps the directory's lock
         self._every_user = every_user
+        self._unbound = ""  # why it could not be bound anew
         self._folder = folder
         self._file = -1  # of our socket
 
@@ -182,7 +183,12 @@ class DirectoryEndpoint(Endpoint):
         fresh = await asyncio.to_thread(_open_directory, self.directory)
         os.dup2(fresh, self._folder, inheritable=False)
         os.close(fresh)
-        await self._bind()
+        try:
+            await self._bind()
+        except ModeOff as error:
+            self._unbound = str(error)
+            raise
+        self._unbound = ""
 
     def lost(self) -> bool:
         """Whether clients that look for our socket file do not find it."""
@@ -195,7 +201,7 @@ class DirectoryEndpoint(Endpoint):
         path = self.directory / DAEMON_NAME
         found = self._found() if self._file >= 0 else None
         if found is None:
-            return f"{path} is gone; it is made anew within a second or so"
+            return self._unbound or f"{path} is gone; it is made anew within a second or so"
         if found:
             return _closed_parent(self.directory) if self._every_user else ""
         return _taken_over(path, holder(str(path)))
@@ -218,10 +224,11 @@ class DirectoryEndpoint(Endpoint):
                 raise ModeOff(f"the socket {path} is held by {await _holder(path)}") from None
             except OSError as error:
                 raise ModeOff(f"the socket {path} cannot be made: {error.strerror}") from None
+            if names.inode_of(file) != inode:
+                os.close(file)
+                raise ModeOff(_taken_over(path, await _holder(path)))
             self._forget_file()
             self._file = file
-            if names.inode_of(file) != inode:
-                raise ModeOff(_taken_over(path, await _holder(path)))
             os.dup2(fresh.fileno(), self.socket.fileno(), inheritable=False)
 
     def _own_file(self) -> int:
@@ -322,7 +329,7 @@ async def _holder(path: Path) -> str:
 
 def _out_of_reach(directory: Path, whose: str) -> str:
     return (
-        f"somebody keeps the lock of {directory} since {time.strftime('%H:%M')}{whose and f': {whose}'}. Processes "
-        "that have registered are served, others cannot register: end the processes of that user, or their file "
-        "system (/sys/fs/fuse/connections/*/abort)"
+        f"somebody has kept the lock of {directory} since {time.strftime('%H:%M')}{whose and f': {whose}'}. Processes "
+        "that have registered are served, others cannot register: end that user's processes, or their file system "
+        "(/sys/fs/fuse/connections/*/abort)"
     )

@@ -113,6 +113,14 @@ def test_registered_process_is_offered() -> None:
     assert ask().can
 
 
+def test_who_cannot_register_is_told_why() -> None:
+    process = enabled(KINETO_IPC_SOCKET_DIR="/run/profd/kineto")
+    said = ask(process, None, out_of_reach="somebody has kept its lock")
+    assert (said.can, "somebody has kept its lock" in said.reason) == (False, True)
+    # By an abstract name it could
+    assert "kept" not in ask(enabled(), None, out_of_reach="somebody has kept its lock").reason
+
+
 def test_busy_by_us_and_by_others() -> None:
     ours = ask(capture="c9")
     assert (ours.can, ours.busy, ours.why_code) == (False, True, Reason.CAPTURE_RUNNING)

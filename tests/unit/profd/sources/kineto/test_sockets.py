@@ -314,6 +314,18 @@ async def test_address_taken_over_is_noticed_and_not_removed(folder) -> None:
         assert (folder / wire.DAEMON_NAME).exists()
 
 
+async def test_one_that_cannot_be_bound_anew_says_why(folder, endpoint) -> None:
+    os.unlink(folder / wire.DAEMON_NAME)
+    (folder / wire.DAEMON_NAME).mkdir()
+    with pytest.raises(ModeOff, match="not a socket"):
+        await endpoint.bind_anew()
+    assert endpoint.lost()
+    (folder / wire.DAEMON_NAME).rmdir()
+    assert "not a socket" in endpoint.problem()
+    await endpoint.bind_anew()
+    assert (endpoint.lost(), endpoint.problem()) == (False, "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
 async def test_closed_parent_is_said(folder) -> None:
     (folder / "p").mkdir(mode=0o700)
