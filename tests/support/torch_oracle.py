@@ -134,8 +134,8 @@ def raw_table(events: list[Event]) -> dict[tuple[str, str], list[int]]:
             and _end(event) <= _end(ordered[other])
         ]
         if around:
-            parent[at] = max(around, key=rank.__getitem__)
-            children[parent[at]] += _end(event) - event.start
+            parent[at] = innermost = max(around, key=rank.__getitem__)
+            children[innermost] += _end(event) - event.start
 
     def again(at: int) -> bool:
         around = parent[at]

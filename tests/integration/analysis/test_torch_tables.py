@@ -62,11 +62,12 @@ def recursive(trace: Path) -> dict[str, int]:
 def once(rows: dict[Key, Values], functions: dict[str, int]) -> dict[Key, Values]:
     """Torch's rows, with the totals of recursive functions counted once."""
     changed = dict(rows)
-    for (name, *place), values in rows.items():
+    for key, values in rows.items():
+        name = key[0]
         if name in functions:
             ((count, total, own, flops),) = values
             assert functions[name] < total
-            changed[name, *place] = [(count, functions[name], own, flops)]
+            changed[key] = [(count, functions[name], own, flops)]
     return changed
 
 

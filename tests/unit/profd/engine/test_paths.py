@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from profd import _engine
 
 PERIOD_MAX = 8
-I64, I32, U8 = (np.zeros(3, dtype=dtype) for dtype in (np.int64, np.int32, np.uint8))
+I64, I32, U8 = np.zeros(3, np.int64), np.zeros(3, np.int32), np.zeros(3, np.uint8)
 
 
 @st.composite

@@ -54,7 +54,7 @@ def test_copies_go_elsewhere_and_none_that_waited_is_lost(tmp_path: Path, journa
     assert sent[0].startswith(b"<85>")
     assert b"after" in sent[0]
     assert b"before" in sent[1]
-    until(lambda: audit.statistics().copies_sent == 2)
+    until(lambda: audit.statistics().copies_sent == 2, "both copies are sent")
     audit.copy_to(None)
     audit.write("denied", 1000, method="nowhere")
     audit.close()
