@@ -32,8 +32,8 @@ from profproto.v1 import trace_pb2 as pb
 
 FILE = Path(__file__).parents[1] / "data" / "old-answers.json"
 TEXT_MAX = 1200  # longer answers are kept as a digest
-ANN = Caller(uid=1001, gid=1001, user="ann", admin=False, pid=1)
-BOB = Caller(uid=1002, gid=1002, user="bob", admin=False, pid=1)
+ANN = Caller(uid=1001, gid=1001, user="ann", admin=False, pid=0)
+BOB = Caller(uid=1002, gid=1002, user="bob", admin=False, pid=0)
 BASE = 1_700_000_000_000_000_000
 FIRST, SECOND, THEIRS = "06v0000aaaaaa", "06v0001bbbbbb", "06v0002cccccc"
 
