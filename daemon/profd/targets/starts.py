@@ -47,6 +47,17 @@ class Starts:
         finally:
             os.close(pidfd)
 
+    def lives(self, pid: int) -> bool:
+        """Whether some process has this pid, whichever. Never waits."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return False
+        try:
+            return not _over(pidfd)
+        finally:
+            os.close(pidfd)
+
     def of(self, pid: int) -> int:
         """The same, asked for where it is not known: 0 if it has ended, or does not answer."""
         return self.known(pid) or self._asked(pid)

@@ -42,6 +42,7 @@ class Tokens:
         lifetime_seconds: float = TOKEN_LIFETIME_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         started: Callable[[int], int] = starts.known,  # never waits, and knows whoever got a token
+        lives: Callable[[int], bool] = starts.lives,
     ) -> None:
         self.lifetime_seconds = lifetime_seconds
         self._key = os.urandom(32)
@@ -49,6 +50,7 @@ class Tokens:
         self._admins = 0  # how often the admin group has changed
         self._clock = clock
         self._started = started
+        self._lives = lives
 
     def issue(self, caller: Caller) -> str:
         """A token for this caller."""
@@ -77,9 +79,17 @@ class Tokens:
         caller, expires = self._verified.get(untrusted) or self._read(untrusted)
         if self._clock() >= expires:
             raise _refused(f"has expired (it is good for {self.lifetime_seconds:g} s)")
-        if caller.pid and self._started(caller.pid) != caller.start_ticks:
-            raise _refused(f"belongs to pid {caller.pid}, which has ended")
+        if caller.pid and (started := self._started(caller.pid)) != caller.start_ticks:
+            raise _refused(f"belongs to pid {caller.pid}, {self._why_not(caller, started)}")
         return caller
+
+    def _why_not(self, caller: Caller, started: int) -> str:
+        """What became of the process, as far as is known."""
+        if not caller.start_ticks:
+            return "which did not answer when it was given, so that nobody can say whether it is the same process"
+        if not started and self._lives(caller.pid):
+            return "and profd does not know any more whether that is the same process"
+        return "which has ended"
 
     def _read(self, untrusted: str) -> tuple[Caller, float]:
         """The caller, and when the token expires; remembered, since a client sends one many times."""

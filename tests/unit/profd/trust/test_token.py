@@ -22,9 +22,9 @@ class Clock:
         return self.now
 
 
-def tokens(started: dict[int, int] | None = None, clock: Clock | None = None) -> Tokens:
+def tokens(started: dict[int, int] | None = None, clock: Clock | None = None, *, lives: bool = False) -> Tokens:
     known = {4711: 99} if started is None else started
-    return Tokens(300, clock or Clock(), lambda pid: known.get(pid, 0))
+    return Tokens(300, clock or Clock(), lambda pid: known.get(pid, 0), lambda pid: lives)
 
 
 def test_round_trip() -> None:
@@ -67,6 +67,19 @@ def test_ends_with_its_process(started: dict[int, int]) -> None:
     for _ in range(2):
         with pytest.raises(Unidentified, match="has ended"):
             issuer.verify(token)
+
+
+@pytest.mark.parametrize(
+    ("given", "now", "says"),
+    [(99, 0, "does not know any more whether"), (0, 99, "did not answer when it was given"), (99, 100, "has ended")],
+)
+def test_a_process_that_lives_is_not_said_to_have_ended(given: int, now: int, says: str) -> None:
+    known = {4711: given}
+    issuer = tokens(known, lives=True)
+    token = issuer.issue(replace(CALLER, start_ticks=given))
+    known[4711] = now
+    with pytest.raises(Unidentified, match=says):
+        issuer.verify(token)
 
 
 def test_process_that_cannot_be_seen_is_trusted_until_expiry() -> None:
