@@ -21,6 +21,7 @@ if PROFILE == "same" and hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants
 
 HERE = Path(__file__).parent
+SHARED = ("module", "package")
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +31,20 @@ def trace_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real traces at {folder}; set PROFD_TEST_DATA")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module run in one process.
+
+    Else each process makes one: a daemon takes a second of CPU, a program with torch more than two.
+    """
+    for item in items:
+        if shares_a_fixture(item) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+
+
+def shares_a_fixture(item: pytest.Item) -> bool:
+    """Of its module or package: one of a test ends with it."""
+    known = getattr(item, "_fixtureinfo", None)
+    found = known.name2fixturedefs.values() if known is not None else ()
+    return any(fixture.scope in SHARED for fixtures in found for fixture in fixtures)
