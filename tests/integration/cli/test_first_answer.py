@@ -179,6 +179,5 @@ def test_a_program_that_ends_in_its_window_keeps_what_was_seen(host: Host) -> No
 
 def held(host: Host, pid: int) -> str | None:
     """The state in which a capture has this process."""
-    found = host.profctl("captures", "--json").json
-    captures = found["captures"] if isinstance(found, dict) else found
+    captures = host.profctl("captures", "--json").json
     return next((each["state"] for capture in captures for each in capture["targets"] if each["pid"] == pid), None)
