@@ -49,7 +49,7 @@ def _threads(account: dict[str, Any], window: int) -> str:
         return ""
     most = [thread for thread in ran if thread["cpu_ns"] >= SHARE_SHOWN * window][:THREADS_SHOWN] or ran[:1]
     shown = ", ".join(f"{_name(thread)} {_share(thread['cpu_ns'], window)}" for thread in most)
-    more = len(ran) - len(most) + account["more_threads"]
+    more = account["ran_threads"] - len(most)
     cores = f"{account['cpu_ns'] / window:.2g} of {account['cores']} cores"
     text = f"CPU time {duration(account['cpu_ns'])} ({cores}): {shown}"
     text += f", {more:,} more" if more > 0 else ""

@@ -11,7 +11,7 @@ from profd.decode.shared import Numbers, SharedTracks
 from profd.errors import BadTrace
 from profd.events import Tracks
 from profd.model.capture import Cost, Loss, Phase
-from profd.model.run_times import THREADS_KEPT, RunTimes, ThreadTimes
+from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.segments.meta import TraceMeta
 
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -53,8 +53,16 @@ def _run_times(times: RunTimes) -> RunTimes:
         ThreadTimes(_count(each.id), _text(each.name)[:64], *map(_count, (each.lasted_ns, each.ran_ns, each.queued_ns)))
         for each in times.threads[:THREADS_KEPT]
     ]
-    sums = (times.others, times.others_ran_ns, times.idle, times.unseen)
-    return RunTimes(_count(times.lasted_ns), _count(times.cores), threads, *map(_count, sums))
+    return RunTimes(
+        lasted_ns=_count(times.lasted_ns),
+        cores=_count(times.cores),
+        threads=threads,
+        others=_count(times.others),
+        others_ran_ns=_count(times.others_ran_ns),
+        idle=_count(times.idle),
+        idle_ids=[(_count(first), _count(last)) for first, last in times.idle_ids[:RUNS_KEPT]],
+        unseen=_count(times.unseen),
+    )
 
 
 def _fact(value: int | str) -> int | str:

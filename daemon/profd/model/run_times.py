@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 THREADS_KEPT: Final = 32
+RUNS_KEPT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,4 +30,7 @@ class RunTimes:
     others: int = 0  # threads that ran, beyond those
     others_ran_ns: int = 0
     idle: int = 0  # threads that did not run at all
+    idle_ids: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # runs of their ids, first and last; the first RUNS_KEPT
     unseen: int = 0  # threads that were not looked at (RUN_TIMES_THREADS_MAX), began or ended between the looks

@@ -138,7 +138,8 @@ class Account:
     threads: list[ThreadAccount] = field(default_factory=list)  # the busiest first
     leading: int | None = None  # of these, the one with most recorded of its time; the busiest, where nothing is
     more_threads: int = 0  # beyond THREADS_MAX
-    idle_threads: int | None = None  # that the kernel never ran
+    ran_threads: int | None = None  # that the kernel did run
+    idle_threads: int | None = None  # that it did not
     unseen_threads: int | None = None  # that it was not asked for: they began, or ended, in the window, or are too many
     cpu_ns: int | None = None  # of all threads that it was asked for
     cores: int | None = None
@@ -160,6 +161,7 @@ def account(coverage: Coverage, meta: TraceMeta) -> Account:
         leading = max(answer.threads, key=lambda thread: (thread.recorded_ns, thread.cpu_ns or 0))
         answer.leading, answer.hint = answer.threads.index(leading), _hint(leading, lasted, meta)
     if message is None:
+        answer.ran_threads = len(times.threads) + times.others
         answer.idle_threads, answer.unseen_threads = times.idle, times.unseen
         answer.cpu_ns = sum(thread.ran_ns for thread in times.threads) + times.others_ran_ns
         answer.cores = times.cores or None

@@ -31,10 +31,14 @@ def apart(table: EventTable, meta: TraceMeta) -> Array:
 
 
 def _idle(meta: TraceMeta) -> Array:
-    """For each track, whether the kernel says that its thread did not run; no track, where it does not say that."""
-    times, tracks = meta.run_times, meta.tracks
-    if not times.lasted_ns or times.others or times.unseen:
-        return np.zeros(0, dtype=bool)
-    ran = {str(thread.id) for thread in times.threads}
-    own = np.array([str(track.get("id")) not in ran for track in tracks.threads], dtype=bool)
-    return own[beside_of(tracks)] if len(own) else own
+    """For each track, whether the kernel says that its thread did not run; of one that ended it says nothing."""
+    known = meta.tracks.threads
+    ids = np.array([_number(track.get("id")) for track in known], dtype=np.int64)
+    idle = np.zeros(len(known), dtype=bool)
+    for first, last in meta.run_times.idle_ids:
+        idle |= (ids >= first) & (ids <= last)
+    return idle[beside_of(meta.tracks)] if len(idle) else idle
+
+
+def _number(known: object) -> int:
+    return known if isinstance(known, int) and -1 << 62 < known < 1 << 62 else -1

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from profd.limits import RUN_TIMES_THREADS_MAX
-from profd.model.run_times import THREADS_KEPT, RunTimes, ThreadTimes
+from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.targets import procfs
 from profd.targets.process import Process
 
@@ -57,14 +57,16 @@ def between(process: Process, first: Look, last: Look) -> RunTimes:
         return RunTimes()
     busy = [each for each in both if each[2].ran_ns > each[1].ran_ns or each[2].queued_ns > each[1].queued_ns]
     busy.sort(key=lambda each: each[1].ran_ns - each[2].ran_ns)
-    others = busy[THREADS_KEPT:]
+    others, ran = busy[THREADS_KEPT:], {task for task, _, _ in busy}
+    idle = [task for task, _, _ in both if task not in ran]
     return RunTimes(
         lasted_ns=last.at_ns - first.at_ns,
         cores=os.cpu_count() or 1,
         threads=[_thread(process, *each) for each in busy[:THREADS_KEPT]],
         others=len(others),
         others_ran_ns=sum(now.ran_ns - before.ran_ns for _, before, now in others),
-        idle=len(both) - len(busy),
+        idle=len(idle),
+        idle_ids=_runs(_inner(process, idle))[:RUNS_KEPT],
         unseen=max(first.there, last.there) - len(both),
     )
 
@@ -95,10 +97,27 @@ class Watch:
         return await asyncio.to_thread(between, self._process, first, last)
 
 
+def _inner(process: Process, tasks: list[int]) -> list[int]:
+    """Their ids as the process knows them."""
+    if len(process.namespace_pids) < 2:
+        return tasks
+    return [procfs.inner_id(process.id.pid, task) for task in tasks]
+
+
+def _runs(ids: list[int]) -> list[tuple[int, int]]:
+    """First and last of each run of numbers without a gap, ascending."""
+    found: list[tuple[int, int]] = []
+    for each in sorted(ids):
+        if found and each == found[-1][1] + 1:
+            found[-1] = (found[-1][0], each)
+        else:
+            found.append((each, each))
+    return found
+
+
 def _thread(process: Process, task: int, before: Counted, now: Counted) -> ThreadTimes:
-    nested = len(process.namespace_pids) > 1
     return ThreadTimes(
-        id=procfs.inner_id(process.id.pid, task) if nested else task,
+        id=_inner(process, [task])[0],
         name=procfs.name_of(process.id.pid, task),
         lasted_ns=now.at_ns - before.at_ns,
         ran_ns=now.ran_ns - before.ran_ns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +42,42 @@ def doze():
         time.sleep(0.05)
 
 doze()
+"""
+
+# A request computes in `render`, and threads wait for a lock that nobody gives back.
+SERVER = """
+import asyncio, threading
+
+lock = threading.Lock()
+
+def waits():
+    with lock:
+        pass
+
+def render(n):
+    total = 0
+    for i in range(n):
+        total += i * i
+    return total
+
+async def handle(reader, writer):
+    await reader.readline()
+    writer.write(str(render(100_000)).encode() + b"\\n")
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    print("ready", flush=True)
+    while True:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"x\\n")
+        await reader.read()
+        writer.close()
+
+lock.acquire()
+for _ in range(8):
+    threading.Thread(target=waits, daemon=True).start()
+asyncio.run(main())
 """
 
 
@@ -86,3 +123,61 @@ def test_a_plain_program_under_run_has_an_answer(
         target = captured(host, pid, *options)
     names = {row["name"] for row in host.profctl("top", target["trace"], "--raw", "--json").json}
     assert any(name.endswith(f": {function}") for name in names), names
+
+
+def accounting(host: Host, target: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = host.profctl("show", target["trace"], "--json").json["accounting"]
+    return found
+
+
+def leading(found: dict[str, Any]) -> dict[str, Any]:
+    thread: dict[str, Any] = found["threads"][found["leading"]]
+    return thread
+
+
+def test_a_handler_that_computes_is_named_and_threads_that_wait_for_a_lock_are_apart(host: Host) -> None:
+    with run(host, SERVER) as pid:
+        target = captured(host, pid)
+    rows = host.profctl("top", target["trace"], "--json").json
+    assert rows[0]["name"].endswith(": render")
+    assert not any(row["name"].endswith(": waits") for row in rows)
+    assert any(row["name"].endswith(": waits") for row in host.profctl("top", target["trace"], "--raw", "--json").json)
+    found = accounting(host, target)
+    assert found["idle_threads"] >= 8
+    assert leading(found)["name"] == "MainThread"
+
+
+def test_a_program_that_sleeps_was_off_the_cpu(host: Host) -> None:
+    with run(host, SLEEPER) as pid:
+        target = captured(host, pid)
+    found = accounting(host, target)
+    thread = leading(found)
+    assert thread["off_cpu_ns"] > found["window_ns"] / 2
+    by_record = ("operators_ns", "calls_ns", "sampled_ns", "ranges_ns", "nothing_ns")
+    assert sum(thread[part] for part in by_record) == found["window_ns"]
+    assert sum(thread[part] for part in ("cpu_ns", "run_queue_ns", "off_cpu_ns")) == found["window_ns"]
+
+
+def test_a_window_too_short_for_samples_says_so(host: Host) -> None:
+    with run(host, python_jobs.SPIN) as pid:
+        done = host.profctl("start", "--pid", str(pid), "--duration", "1ms", "--json")
+    (target,) = done.json["targets"]
+    assert (done.code, target["state"]) == (1, "failed")
+    assert "no samples either: the window was too short for them" in target["message"]
+
+
+def test_a_program_that_ends_in_its_window_keeps_what_was_seen(host: Host) -> None:
+    with run(host, python_jobs.SPIN) as pid:
+        start = host.begin("start", "--pid", str(pid), "--duration", "10m", "--json")
+        until(lambda: held(host, pid) == "recording", "its window is open")
+    out, _ = start.communicate()
+    (target,) = json.loads(out)["targets"]
+    assert target["state"] in ("partial", "failed")  # failed: it ended before the sampler began
+    assert target["reason"] == "target_ended"
+    assert target["not_honoured"] == []
+
+
+def held(host: Host, pid: int) -> str | None:
+    """The state in which a capture has this process."""
+    captures = host.profctl("captures", "--json").json
+    return next((each["state"] for capture in captures for each in capture["targets"] if each["pid"] == pid), None)

@@ -17,7 +17,7 @@ TRACKS = Tracks(
     threads=[{"id": 7, "process": 0}, {"id": "samples of 7", "process": 0}, {"id": 8, "process": 0}],
 )
 SAMPLES = [Event("loop", 0, 90, Kind.SAMPLE, 1), Event("wait", 0, 90, Kind.SAMPLE, 2)]
-ONE_RAN = RunTimes(lasted_ns=9, threads=[ThreadTimes(7, "x", 9, 9, 0)], idle=1)
+ONE_RAN = RunTimes(lasted_ns=9, threads=[ThreadTimes(7, "x", 9, 9, 0)], idle=1, idle_ids=[(8, 8)])
 
 
 def names(events: list[Event], path: Path, *, raw: bool = False, **meta: Any) -> set[str]:
@@ -32,8 +32,12 @@ def names(events: list[Event], path: Path, *, raw: bool = False, **meta: Any) ->
         (True, {}, set()),
         (True, {"options": {"sample_hz": 50.0}}, {"loop", "wait"}),
         (False, {"run_times": ONE_RAN}, {"loop"}),
-        (False, {"run_times": RunTimes(lasted_ns=9, idle=2)}, {"loop", "wait"}),  # all slept: that is the answer
-        (False, {"run_times": RunTimes(lasted_ns=9, threads=ONE_RAN.threads, others=3)}, {"loop", "wait"}),
+        (
+            False,
+            {"run_times": RunTimes(lasted_ns=9, idle=2, idle_ids=[(7, 9)])},
+            {"loop", "wait"},
+        ),  # all slept: that is the answer
+        (False, {"run_times": RunTimes(lasted_ns=9, threads=ONE_RAN.threads)}, {"loop", "wait"}),  # the other one ended
     ],
 )
 def test_what_is_left_out(operators: bool, meta: dict[str, Any], expected: set[str], tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_who_runs_and_who_sleeps(process: Process) -> None:
     assert 50_000_000 <= thread.ran_ns <= thread.lasted_ns + 10_000_000
     assert (found.idle, found.others, found.unseen) == (5, 0, 0)
     assert found.lasted_ns > 0
+    sleeping = [task for first_id, last_id in found.idle_ids for task in range(first_id, last_id + 1)]
+    assert set(sleeping) == set(first.threads) - {busy}
 
 
 def test_a_thread_that_began_meanwhile_has_run_since() -> None:
