@@ -73,7 +73,8 @@ def test_a_store_that_cannot_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("held", "verdict"), [("c3", "warning"), ("c1", "problem")])
 def test_a_root_without_capabilities_is_told_which(held: str, verdict: str, tmp_path: Path) -> None:
     status = tmp_path / "status"
-    status.write_text(f"CapEff:\t00000000000000{held}\n")  # CHOWN, SETGID, SETUID; DAC_OVERRIDE, without which none starts
+    # CHOWN, SETGID, SETUID; and DAC_OVERRIDE, without which none starts
+    status.write_text(f"CapEff:\t00000000000000{held}\n")
     loaded = config.load({"state_dir": str(tmp_path), "socket": str(tmp_path / "s"), "metrics": "off"}, {})
     checks = {finding.name: finding for finding in Preflight(loaded, status).findings()}
     assert checks["privileges"].verdict == verdict
