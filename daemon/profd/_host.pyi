@@ -187,8 +187,8 @@ class Reception:
     def take(self, most: int) -> list[tuple[int, int, int]]:
         """Those who came first: descriptor, pid and uid."""
 
-    def counts(self) -> tuple[int, int, int, bool]:
-        """Refused since the beginning, the uid of the last; dropped; whether nobody drops what is to be.
+    def counts(self) -> tuple[int, int, int, int]:
+        """Refused since the beginning, the uid of the last; dropped; how often nobody took what was to be dropped.
 
         The signal is off until there is more.
         """

@@ -57,7 +57,7 @@ nb::list take(Reception& self, std::size_t most) {
 
 nb::tuple counts(Reception& self) {
   const ReceptionCounts counts = self.counts();
-  return nb::make_tuple(counts.refused, counts.refused_uid, counts.dropped, counts.is_stuck);
+  return nb::make_tuple(counts.refused, counts.refused_uid, counts.dropped, counts.stuck);
 }
 
 nb::list close(Reception& self) {

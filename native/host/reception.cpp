@@ -251,7 +251,7 @@ void Reception::drop_again() {
   {
     const std::lock_guard lock(mutex_);
     counts_.dropped += is_done;
-    counts_.is_stuck = is_stuck;
+    counts_.stuck += is_stuck;
   }
   if (is_done) {
     undropped_ = -1;

@@ -35,8 +35,8 @@ struct Arrival {
 
 struct ReceptionCounts {
   std::uint64_t refused = 0, dropped = 0;
-  uid_t refused_uid = 0;   // the last of them
-  bool is_stuck = false;   // nobody closes what is to be closed
+  std::uint64_t stuck = 0;  // times that nobody closed what was to be closed
+  uid_t refused_uid = 0;    // the last that was refused
 };
 
 class Reception {

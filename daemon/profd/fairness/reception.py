@@ -67,7 +67,7 @@ class Reception:
         self._native: _host.Reception | None = None
         self._kind = socket.SOCK_SEQPACKET
         self._resume: asyncio.Handle | None = None
-        self._told = (0, 0)  # refused and dropped
+        self._told = (0, 0, 0)  # refused, dropped, and how often nobody took what was to be
 
     def set_admins(self, admins: int) -> None:
         """The group whose members may come as often as they like, from now on."""
@@ -105,7 +105,7 @@ class Reception:
         for fd in self._native.close():
             self._drop(fd)
         self._look(self._native)
-        self._native, self._told = None, (0, 0)
+        self._native, self._told = None, (0, 0, 0)
 
     def _hear(self) -> None:
         """Somebody has come, or was refused, or cannot be dropped."""
@@ -126,13 +126,13 @@ class Reception:
             self._resume = loop.call_soon(self._hear)
 
     def _look(self, native: _host.Reception) -> None:
-        refused, uid, dropped, is_stuck = native.counts()
-        before, self._told = self._told, (refused, dropped)
+        refused, uid, dropped, stuck = native.counts()
+        before, self._told = self._told, (refused, dropped, stuck)
         if refused > before[0]:
             self._refused(refused - before[0], uid)
         if self._closing is None:
             return
-        if is_stuck:
+        if stuck > before[2]:
             self._closing.renew()
         elif dropped > before[1]:
             self._closing.was_dropped()
