@@ -35,8 +35,6 @@ class OfflineTraces:
     """Traces of a store directory; see `profclient.traces.Traces` for the methods."""
 
     def __init__(self, store: Path) -> None:
-        if not store.is_dir():
-            raise NotFoundError(f"there is no store at {store}.")
         if importlib.util.find_spec("profd") is None:
             raise UsageError(
                 "reading a store needs the engine: run pip install '.[daemon]' in a clone of profd's repository."

@@ -383,4 +383,6 @@ SQL_ROWS_MAX: Final = 1_000_000
 SQL_ARGS_MAX: Final = 20_000_000  # arguments, where a question asks for them
 SQL_RESULT_BYTES_MAX: Final = 64 * MiB
 DIFF_ROWS_MAX: Final = 10_000  # of an answer; the largest changes come first
+MERGED_PATHS_MAX: Final = 10_000  # of an answer; those with most time
+ALIVE_STACKS_MAX: Final = 1_000  # of an answer; those with most bytes
 DIFF_FRAMES_MAX: Final = 128  # deeper calls are compared as part of the call at that depth

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -206,21 +207,56 @@ def part_options(function: Function) -> Function:
 
 def part_query(window: str | None, step: str | None, min_duration: str | None, redact: str | None) -> dict[str, Any]:
     """Fields of ExportRequest. Raises UsageError."""
-    if window and step:
-        raise UsageError("--step and --window both choose a part; give only one of them.")
-    from_ns, to_ns = parse_window_ns(window) if window else (None, None)
-    first_step, last_step = parse_steps(step) if step else (None, None)
     words = [word.strip() for word in redact.split(",")] if redact is not None else []
     if unknown := [word for word in words if word not in REDACTIONS]:
         raise UsageError(f"--redact knows {', '.join(REDACTIONS)}, not {unknown[0]!r}.")
     return {
-        "from_ns": from_ns,
-        "to_ns": to_ns,
-        "first_step": first_step,
-        "last_step": last_step,
+        **_window_query(window, step),
         "min_duration_ns": parse_duration_ns(min_duration) if min_duration else 0,
         "redact": words,
     }
+
+
+def _window_query(window: str | None, step: str | None) -> dict[str, Any]:
+    if window and step:
+        raise UsageError("--step and --window both choose a part; give only one of them.")
+    from_ns, to_ns = parse_window_ns(window) if window else (None, None)
+    first_step, last_step = parse_steps(step) if step else (None, None)
+    return {"from_ns": from_ns, "to_ns": to_ns, "first_step": first_step, "last_step": last_step}
+
+
+def window_options(function: Function) -> Function:
+    """--step --window: which time of a trace a question looks at."""
+    for option in reversed(
+        [
+            click.option("--step", help="Only these training steps: 207, or 200..210. `profctl steps` lists them."),
+            click.option("--window", help="Only this part, counted from the first event: 1s..1.5s."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def within_options(function: Function) -> Function:
+    """--step --window --thread: which part of a trace a question looks at."""
+    thread = click.option("--thread", help="Only this thread, by name or id, and what it launched on devices.")
+    return window_options(thread(function))
+
+
+def window_query(values: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a question for --step and --window among `values`. Raises UsageError."""
+    return _window_query(values["window"], values["step"])
+
+
+def within_query(values: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a question for --step, --window and --thread among `values`. Raises UsageError."""
+    return {**window_query(values), "thread": values["thread"]}
+
+
+def within_words(values: dict[str, Any]) -> str:
+    """--step, --window and --thread as they were given, for a command line that asks the next question."""
+    given = ((name, values[name]) for name in ("step", "window", "thread"))
+    return "".join(f" --{name} {shlex.quote(value)}" for name, value in given if value)
 
 
 def warn_if_beyond(trace: dict[str, Any], part: dict[str, Any]) -> None:

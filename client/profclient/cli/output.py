@@ -23,6 +23,7 @@ WIDE_MIN = 10  # of a column that gives way: less says nothing
 WRAPPED_MIN = 20  # columns for wrapped text, however narrow the terminal
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B|%)(?!\w))")
+_FOLDER = re.compile(r"^.*/(?=[^/]*\.py\(\d+\): )")
 _TOLD_APART_BY_ITS_END = re.compile(r"\.py\(\d+\): |#\d+$|^[^\s/]*(?:/[^\s/]*){2,}$")  # Python functions, steps, paths
 
 
@@ -62,6 +63,7 @@ def table(
     spare: Sequence[str] = (),
     least: int = WIDE_MIN,
     ends: Sequence[str] = (),
+    nothing: Sequence[str] = (),
 ) -> None:
     """Print a table that fits the terminal.
 
@@ -69,12 +71,13 @@ def table(
     over, and are cut with an ellipsis: at the end, or, in columns in `ends` and where the end tells names
     apart (`adam.py(347): step`, `ProfilerStep#101`, paths), at the beginning. Where one of them has less room than
     `least`, columns that hold nothing but dashes are left out, then those in `spare`, the first one first: a remark
-    on stderr names them.
+    on stderr names them. Columns of nothing but the cells in `nothing` are left out however wide the terminal is.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
+    if nothing:
+        columns, cells = _without(_only(nothing, columns, cells), columns, cells)
     if not _fits(columns, cells, wide, least):
-        empty = {name for at, name in enumerate(columns) if all(row[at] in ("", "-") for row in cells)}
-        columns, cells = _without(empty, columns, cells)
+        columns, cells = _without(_only(("", "-"), columns, cells), columns, cells)
     missing = []
     for name in spare:
         if name in columns and not _fits(columns, cells, wide, least):
@@ -86,6 +89,11 @@ def table(
         click.echo(_row(row, columns, widths, right, ends))
     if missing:
         say(f"No room for {', '.join(missing)}: a wider terminal shows more.")
+
+
+def _only(nothing: Sequence[str], columns: Sequence[str], cells: list[list[str]]) -> set[str]:
+    """Columns whose cells are all among these."""
+    return {name for at, name in enumerate(columns) if all(row[at] in nothing for row in cells)}
 
 
 def _fits(columns: Sequence[str], cells: list[list[str]], wide: Sequence[str], least: int) -> bool:
@@ -159,10 +167,18 @@ def wrapped(text: str, hang: int) -> str:
     return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
-def fitted(text: str, used: int) -> str:
-    """The text, cut with an ellipsis where the line, of which so many columns are used, has no room for it."""
+def fitted(text: str, used: int, keep_end: bool = False) -> str:
+    """The text, cut with an ellipsis where the line, of which so many columns are used, has no room for it.
+
+    With `keep_end` (a stack) its beginning gives way.
+    """
     width = max(_screen_width() - used, WIDE_MIN)
-    return text if cell_len(text) <= width else _cut(text, width)
+    return text if cell_len(text) <= width else _cut(text, width, keep_end)
+
+
+def stack_text(frames: Sequence[str]) -> str:
+    """Frames, innermost first, as one line that ends with the innermost; files without their folders."""
+    return " > ".join(_FOLDER.sub("", frame) for frame in reversed(frames))
 
 
 def _color() -> bool | None:

@@ -13,8 +13,8 @@ from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
 from profclient.cli.account_view import account_lines
-from profclient.cli.output import counted, fitted, printable, wrapped
-from profclient.cli.units import ago, duration, size
+from profclient.cli.output import counted, fitted, printable, stack_text, wrapped
+from profclient.cli.units import ago, duration, signed_size, size
 from profclient.connection import Daemon
 from profclient.errors import ClientError
 from profclient.traces import RemoteTraces
@@ -63,11 +63,13 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
     if summary.get("clock_error_ns") is not None:
         _line("clock", f"times are within {duration(summary['clock_error_ns'])} of the host's")
     _line("steps", _steps(summary.get("steps") or {}))
+    _line("slow steps", _slow_steps((summary.get("steps") or {}).get("outliers") or {}))
     for device in (summary.get("devices") or [])[:8]:
         _line(f"{device['device_type']} {device['device']}", _device(device))
     for use in (summary.get("memory") or [])[:8]:
         number = "" if use["device"] is None else f" {use['device']}"
         _line("memory", f"{use['device_type']}{number}  {_memory(use)}")
+    _alive(summary.get("alive") or {})
     _line("lost", _lost(summary.get("lost") or []))
     for name, key in (("not honoured", "not_honoured"), ("warning", "warnings")):
         for text in summary.get(key) or []:
@@ -116,6 +118,28 @@ def _steps(steps: dict[str, Any]) -> str:
     return f"{steps['n']:,}  {spread}  (from {printable(str(steps.get('from')))})"
 
 
+def _slow_steps(told: dict[str, Any]) -> str:
+    """Which steps took much longer than the others; `profctl steps` says by how much."""
+    if not told.get("n"):
+        return ""
+    named = told["numbers"]
+    more = f" and {told['n'] - len(named):,} more" if told["n"] > len(named) else ""
+    return (
+        f"{told['n']:,} of more than {duration(told['above_ns'])}: {_runs(named)}{more}  (profctl steps, top --step N)"
+    )
+
+
+def _runs(numbers: list[int]) -> str:
+    """`3, 200..210`: as --step takes them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("..".join(map(str, run)) for run in runs)
+
+
 def _device(device: dict[str, Any]) -> str:
     share = device.get("busy_share")
     text = f"busy {duration(device.get('busy_ns'))}  idle {duration(device.get('idle_ns'))}"
@@ -124,9 +148,22 @@ def _device(device: dict[str, Any]) -> str:
 
 def _memory(use: dict[str, Any]) -> str:
     text = f"peak {size(use['peak_bytes'])}  allocated {size(use['allocated_bytes'])} in {use['allocations']:,}"
+    if "freed_bytes" in use:  # older daemons do not say
+        text += f"  freed {size(use['freed_bytes'])} in {use['frees']:,}  net {signed_size(use['net_bytes'])}"
     if use["out_of_memory"]:
         text += f"  out of memory {use['out_of_memory']:,} x"
     return text
+
+
+def _alive(alive: dict[str, Any]) -> None:
+    """What was allocated in the window and is still there, by stack."""
+    if not alive.get("blocks"):
+        return
+    held = counted(alive["blocks"], "block")
+    _line("still alive", f"{size(alive['bytes'])} in {held} allocated in the window  (profctl memory)")
+    for row in alive["rows"]:
+        head = f"    {size(row['bytes']):>10}  {row['blocks']:>8,} x  {'grows  ' if row['grows'] else ''}"
+        click.echo(head + fitted(printable(stack_text(row["stack"])), len(head), keep_end=True))
 
 
 def _lost(lost: list[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from profclient.errors import UsageError
 
 _NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _NS |= {"m": 60 * _NS["s"], "min": 60 * _NS["s"], "h": 3600 * _NS["s"]}
-_STEPS = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?")
+_STEPS = re.compile(r"(\d{1,18})(?:(?:\.\.|-)(\d{1,18}))?", re.ASCII)
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,3})?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h)")
 
@@ -32,8 +32,8 @@ def _decimal_ns(number: str, unit: str) -> int:
 
 
 def parse_window_ns(text: str) -> tuple[int | None, int | None]:
-    """`1s..1.5s`, `2s..`, `..300ms` → ns from the trace's first event."""
-    begin, dots, end = text.partition("..")
+    """`1s..1.5s` (or `1s-1.5s`), `2s..`, `..300ms` → ns from the trace's first event."""
+    begin, dots, end = text.partition(".." if ".." in text else "-")
     if not dots or not (begin.strip() or end.strip()):
         raise UsageError(f"{text!r} is not a window; write it like 1s..1.5s, 2s.. or ..300ms.")
     from_ns = _offset_ns(begin)
@@ -76,7 +76,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_steps(text: str) -> tuple[int, int]:
-    """`12` or `12..14` → the first and the last step."""
+    """`12`, `12..14` or `12-14` → the first and the last step."""
     found = _STEPS.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{text!r} is no range of steps; write it like 12 or 12..14.")
@@ -126,6 +126,11 @@ def size(count: int | None) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
+
+
+def signed_size(count: int) -> str:
+    """Bytes that were added or taken: `+1.2 MB`, `-3 B`."""
+    return size(count) if count < 0 else f"+{size(count)}"
 
 
 def flops(count: int | None) -> str:

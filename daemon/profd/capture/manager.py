@@ -29,7 +29,7 @@ from profd.capture.recovery import Key, Recovery
 from profd.capture.run import Order, RunParts, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import ClientLease, Watchers
-from profd.errors import Denied, Exhausted, Unavailable
+from profd.errors import Denied, Exhausted, NotFound, Unavailable
 from profd.gpu.sidecar import BeginSidecar
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Loss, Options, Reason, State
@@ -335,17 +335,23 @@ class CaptureManager:
     def stop(self, caller: Identity, prefix: str = "") -> CaptureRecord:
         """Ask every live target to end. Sources that cannot stop say so and run to their window's end.
 
-        Without an id it is the caller's latest that still runs, if there is one.
+        Without an id it is the caller's latest that still runs; NotFound where none does.
         """
-        record = self._running(caller) if not prefix else None
-        record = record or self._book.find(caller, prefix)
+        record = self._book.find(caller, prefix) if prefix else self._running(caller)
         self._audit.write("capture.stop", caller.uid, capture=record.id)
         self._stop_runs(record, Reason.CANCELLED_BY_USER, f"stopped by {caller.user}")
         return self._book.told(record)
 
-    def _running(self, caller: Identity) -> CaptureRecord | None:
+    def _running(self, caller: Identity) -> CaptureRecord:
         own = (r for r in self._book.visible(caller) if r.owner_uid == caller.uid)
-        return next((record for record in own if not record.terminal), None)
+        running = next((record for record in own if not record.terminal), None)
+        if running is None:
+            latest = self._book.find(caller, "")
+            raise NotFound(
+                f"none of your captures is running: there is nothing to stop. The latest, {latest.id}, ended as "
+                f"{latest.state.name.lower()}; `profctl show {latest.id}` shows it"
+            )
+        return running
 
     async def retry(self, caller: Identity, prefix: str = "") -> CaptureRecord:
         """Decode what failed targets left in the journal once more. Unavailable if there is nothing."""

@@ -202,7 +202,9 @@ class Planner:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
         snapshot = _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot))
         found = self._found(caller, selector, snapshot).allowed
+        named = everything or bool(selector.pids)
         shown = [p for p in found if everything or p.python or p.cuda or p.gpus or p.unread]
+        shown = [p for p in shown if named or not selectors.serves_profd(p)]
         await self._prepare(shown)
         families = Families(snapshot)
         return [self._sight(process, families) for process in shown]

@@ -21,7 +21,8 @@ import numpy as np
 from profd.disk.files import disk
 from profd.events import NO_ROW, EventTable, Flows
 from profd.export.redact import RedactedReader
-from profd.export.rows import numbers, tables
+from profd.export.rows import tables
+from profd.query.part import numbers_of
 from profd.segments.bundle import BLOCK_BYTES, DERIVED, MANIFEST, VERSION, VERSION_FILE
 from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_struct
 from profd.segments.reader import TraceReader, Window
@@ -100,7 +101,7 @@ def _written_anew(
     kept = np.full(len(reader), not cut)
     with disk(folder):
         for table in tables(reader, None, window, min_duration_ns):
-            kept[numbers(table)] = True
+            kept[numbers_of(table)] = True
             columns = {name: table.columns[name] for name in table.columns if name not in DERIVED}
             writer.write_segment(EventTable(columns, table.dictionaries, table.args, writer.rows))
             progress("rewriting", min(1.0, writer.rows / max(1, len(reader))))

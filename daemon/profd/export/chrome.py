@@ -20,9 +20,10 @@ from profd.decode.chrome import base_ns_of
 from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable, Flows, Tracks
 from profd.events.table import Array
 from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
-from profd.export.links import flows_of
-from profd.export.rows import numbers, tables, without_lists
+from profd.export.links import with_derived
+from profd.export.rows import tables, without_lists
 from profd.query import rules
+from profd.query.part import numbers_of
 from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -53,19 +54,28 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 def write(
-    reader: TraceReader, out: BinaryIO, window: Window | None, progress: Progress, min_duration_ns: int = 0
+    reader: TraceReader,
+    out: BinaryIO,
+    window: Window | None,
+    progress: Progress,
+    min_duration_ns: int = 0,
+    derived_flows: bool = False,
 ) -> int:
     """Write the events that overlap a window (Unix ns) or all; returns how many.
 
     `min_duration_ns` leaves shorter events out, but not counters. Flows come along
-    where the event they are bound to does; unbound ones by their time.
+    where the event they are bound to does; unbound ones by their time. `derived_flows`
+    adds links from forward to backward ops to a trace that has none.
     """
-    return _Export(reader, out, window, min_duration_ns).run(progress)
+    return _Export(reader, out, window, min_duration_ns, derived_flows).run(progress)
 
 
 class _Export:
-    def __init__(self, reader: TraceReader, out: BinaryIO, window: Window | None, min_duration_ns: int) -> None:
+    def __init__(
+        self, reader: TraceReader, out: BinaryIO, window: Window | None, min_duration_ns: int, derived_flows: bool
+    ) -> None:
         self._reader = reader
+        self._derived_flows = derived_flows
         self._out = out
         self._window = window
         self._min_duration = min_duration_ns
@@ -155,7 +165,7 @@ class _Export:
             self._known[dictionary] = len(values)
 
     def _flows(self) -> bytes:
-        flows = flows_of(self._reader)
+        flows = with_derived(self._reader) if self._derived_flows else self._reader.flows()
         if not len(flows.id):
             return b""
         kept = self._kept_flows(flows)
@@ -222,7 +232,7 @@ class _Pairs:
             return
         table.columns["phase"] = np.array(table.column("phase"))
         table.columns["phase"][rows] = ord("b")
-        table.args["@id", "int"] = ArgColumn("int", rows, numbers(table)[rows])
+        table.args["@id", "int"] = ArgColumn("int", rows, numbers_of(table)[rows])
         end_thread = table.column("end_thread")
         moved = rows[(end_thread[rows] != NO_ROW) & (end_thread[rows] != table.column("thread")[rows])]
         if len(moved):

@@ -15,8 +15,8 @@ from profd.segments.reader import TraceReader
 _CATEGORY: Final = FLOW_CATEGORIES[0]
 
 
-def flows_of(reader: TraceReader) -> Flows:
-    """All flow records in an order of no meaning; codes are those of `reader.dictionaries`.
+def with_derived(reader: TraceReader) -> Flows:
+    """The recorded flows and derived ones in an order of no meaning; codes are those of `reader.dictionaries`.
 
     Links are worked out in traces that fit into a worker; of larger ones the recorded flows alone are given.
     """

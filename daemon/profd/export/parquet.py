@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from profd.events import COLUMNS, NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import Array
-from profd.export.rows import numbers, tables
+from profd.export.rows import tables
+from profd.query.part import numbers_of
 from profd.segments.columns import arg_type, column_type, encode_arg, encode_column
 from profd.segments.reader import TraceReader, Window
 from profd.segments.segment_writer import ArgNames
@@ -96,7 +97,7 @@ class _Sheet:
 
     def rows(self, table: EventTable) -> pa.Table:
         """A table as Arrow, in this schema."""
-        arrays: list[pa.Array] = [pa.array(numbers(table))]
+        arrays: list[pa.Array] = [pa.array(numbers_of(table))]
         arrays += [
             _words(table.column("kind"), self._kinds),
             _words(table.column("device_type"), self._devices),

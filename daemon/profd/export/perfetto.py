@@ -17,11 +17,12 @@ from profd.events import NO_CODE, NO_END, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.export import wire
 from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
-from profd.export.links import flows_of
+from profd.export.links import with_derived
 from profd.export.perfetto_notes import NOTE_COLUMNS, Interned, Notes, counter_values
 from profd.export.perfetto_tracks import Lanes, TrackTable
-from profd.export.rows import numbers, tables, without_lists
+from profd.export.rows import tables, without_lists
 from profd.query import rules
+from profd.query.part import numbers_of
 from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -87,7 +88,7 @@ class _Export:
         order = np.lexsort((-end, start))
         heads = self._heads(table)
         notes = self._notes.of(table)
-        rows, thread, kind = numbers(table).tolist(), table.column("thread").tolist(), table.column("kind")
+        rows, thread, kind = numbers_of(table).tolist(), table.column("thread").tolist(), table.column("kind")
         is_async = rules.is_async(table).tolist()
         instant = (rules.is_kind(kind, Kind.INSTANT, Kind.MEMORY) & (end == start)).tolist()
         counter = rules.is_kind(kind, Kind.COUNTER).tolist()
@@ -183,7 +184,7 @@ class _Flows:
     """Flow ids of rows: the recorded flows, and launch to device work where no flow was recorded for it."""
 
     def __init__(self, reader: TraceReader) -> None:
-        flows = flows_of(reader)
+        flows = with_derived(reader)
         bound = np.flatnonzero(flows.row != NO_ROW)
         # An id means a flow within its category only.
         pairs = np.stack([flows.category[bound], flows.id[bound]], axis=1)

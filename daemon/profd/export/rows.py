@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Kind
-from profd.events.table import Array
+from profd.query.part import numbers_of
 from profd.segments.columns import LIST_ARG
 from profd.segments.reader import TraceReader, Window
 
@@ -40,17 +40,11 @@ def without_lists(table: EventTable, words: Dictionary) -> EventTable:
     return table
 
 
-def numbers(table: EventTable) -> Array:
-    """The trace-wide row numbers of a table."""
-    given = table.columns.get("row")
-    return np.arange(len(table)) + table.first_row if given is None else given
-
-
 def _long(table: EventTable, min_duration_ns: int) -> EventTable:
     start, end = table.columns["start"], table.column("end")
     long = (end == NO_END) | (end - start >= min_duration_ns)
     kept = np.flatnonzero(long | (table.column("kind") == Kind.COUNTER))
-    rows = numbers(table)[kept]
+    rows = numbers_of(table)[kept]
     cut = table.take(kept)
     cut.columns["row"] = rows
     return cut

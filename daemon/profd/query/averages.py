@@ -19,6 +19,7 @@ from profd.events.table import Array
 from profd.query import event_times, rules, view
 from profd.query.apart import apart
 from profd.query.grouping import Labels, by_module, by_node, by_shapes, by_stack
+from profd.query.part import Part, flows_within, read_part
 from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
 from profd.query.whole import whole
 from profd.segments.reader import TraceReader
@@ -94,11 +95,11 @@ class Grouping:
 
 
 def averages_of_trace(
-    reader: TraceReader, *, raw: bool, grouping: Grouping, with_backward: bool = False
+    reader: TraceReader, *, raw: bool, grouping: Grouping, with_backward: bool = False, part: Part | None = None
 ) -> list[Average]:
-    """`averages` of a stored trace. Raw rows are added up segment by segment, in bounded memory.
+    """`averages` of a stored trace, or a part of it. Raw rows of a whole one are added up in bounded memory.
 
-    Exhausted where the trace is too large for what is asked.
+    Exhausted where the trace, or the part, is too large for what is asked.
     """
     grouping = replace(grouping, nodes=nodes_of(reader.tracks))
     on_device = reader.meta.gpu_events != 0 or (not raw and reader.has("linked"))  # waiting for a device links, too
@@ -107,6 +108,11 @@ def averages_of_trace(
     linked = with_backward or (grouping.by_context and not raw)
     if linked:
         columns = list(dict.fromkeys([*columns, "cat", *AUTOGRAD_COLUMNS]))
+    if part is not None and not part.is_whole:
+        table = read_part(reader, part, [*columns, "correlation"])
+        flows = flows_within(reader.flows(FLOW_CATEGORIES), table) if linked else None
+        links = find_links(table, flows, reader.tracks) if linked else None
+        return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward)
     if not raw or linked or grouping.by_context:
         table = whole(reader, columns)
         links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks) if linked else None
@@ -182,8 +188,9 @@ def averages(
     utility ops left out, `ProfilerStep#n` one row, annotations apart from ops of
     their name, and with `links` calls of the backward pass under stack and module
     of their forward ops. With it every event counts as it was recorded, and device
-    rows alone have device time. `with_backward` needs `links`. `calls`: those of torch's
-    view, where they are known.
+    rows alone have device time. Functions that call themselves count once in
+    totals, either way. `with_backward` needs `links`. `calls`: those of torch's view,
+    where they are known.
     """
     grouping = grouping or Grouping()
     backward = links if with_backward else None

@@ -165,6 +165,7 @@ def diff(first: TraceReader, second: TraceReader, by: str = "name") -> dict[str,
             "share": _ratio(new.median - old.median, whole),
         }
 
+    unlike = _unlike(first.meta.source, second.meta.source)
     keys = sorted({*before, *after})
     totals = [{"name": "total", **line(key)} for key in reversed(keys) if key < 0]
     if per_step:
@@ -184,7 +185,8 @@ def diff(first: TraceReader, second: TraceReader, by: str = "name") -> dict[str,
         "steps": steps,
         "recorded_ns": [side.recorded_ns for side in sides],
         "outside_steps_ns": [side.outside_ns() for side in sides] if per_step else None,
-        "message": _message(per_step, noisy),
+        "message": " ".join(text for text in (_message(per_step, noisy), unlike) if text) or None,
+        "sources": [reader.meta.source or None for reader in (first, second)],
         "totals": totals,
         "rows": rows[:DIFF_ROWS_MAX],
         "truncated": len(rows) > DIFF_ROWS_MAX,
@@ -203,6 +205,15 @@ def _message(per_step: bool, noisy: bool) -> str | None:
     if not noisy:
         return f"fewer than {STEPS_FOR_NOISE} steps in a trace: how much is noise is not known"
     return None
+
+
+def _unlike(first: str, second: str) -> str | None:
+    if first == second or not first or not second:
+        return None
+    return (
+        f"warning: A was recorded by {first}, B by {second}, and sources differ in what they record: "
+        "what is new or gone may have been there; compare traces of one source"
+    )
 
 
 def _compared_values(old: Measured, new: Measured, steps: list[int] | None, errors: float) -> dict[str, Any]:

@@ -47,6 +47,31 @@ class Step:
     launch_delay_max_ns: int | None
 
 
+OUTLIER_DEVIATIONS: Final = 5  # beyond the median, in median deviations from it
+OUTLIER_SHARE: Final = 0.05  # and at least this share of the median: steps that differ by nothing have no outliers
+OUTLIER_STEPS_MIN: Final = 5  # of fewer nobody knows what is usual
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """Which steps took much longer than the others. Times in ns."""
+
+    n: int
+    above_ns: int  # what lasts longer is one: the median and the larger of 5 median deviations and 5 %
+    median_ns: int
+    deviation_ns: int  # median of the distances from the median
+
+
+def outliers(durations: Array) -> Outliers | None:
+    """Of steps that last so long; None for fewer than OUTLIER_STEPS_MIN."""
+    if len(durations) < OUTLIER_STEPS_MIN:
+        return None
+    median = float(np.median(durations))
+    deviation = float(np.median(np.abs(durations - median)))
+    above = int(median + max(OUTLIER_DEVIATIONS * deviation, OUTLIER_SHARE * median))
+    return Outliers(int((durations > above).sum()), above, int(median), int(deviation))
+
+
 class StepMarks:
     """Gathers the rows that may mark steps, fed with tables that have STEP_COLUMNS."""
 
@@ -89,11 +114,21 @@ def steps_of_trace(reader: TraceReader) -> dict[str, Any]:
         marks.add(table)
     steps = marks.steps(reader)
     if not len(steps):
-        return {"n": 0, "from": None, "message": why_none(reader.meta), "steps": []}
+        return {"n": 0, "from": None, "message": why_none(reader.meta), "outliers": None, "steps": []}
     ops = ops_of_steps(reader, steps)
     measured = zip(steps.numbers, _measured(steps, reader), ops, strict=True)
-    rows = [{"number": number, **asdict(step), "ops": led_to} for number, step, led_to in measured]
-    return {"n": len(rows), "from": steps.how, "message": None, "steps": rows}
+    slow = outliers(steps.durations)
+    rows = [
+        {
+            "number": number,
+            **asdict(step),
+            "ops": led_to,
+            "outlier": slow is not None and step.duration_ns > slow.above_ns,
+        }
+        for number, step, led_to in measured
+    ]
+    found = None if slow is None else asdict(slow)
+    return {"n": len(rows), "from": steps.how, "message": None, "outliers": found, "steps": rows}
 
 
 def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:

@@ -15,12 +15,15 @@ from profd.events.table import Array
 from profd.query.accounting import COVER_COLUMNS, Account, Coverage, account, window_of
 from profd.query.averages import Average, Grouping, averages_of_trace
 from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounter, EventCounts, gpu_shortfall
+from profd.query.memory import alive_in_all
 from profd.query.outside import OUTSIDE_COLUMNS, Outside
-from profd.query.steps import StepMarks, why_none
+from profd.query.steps import StepMarks, outliers, why_none
 from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
 
 TOP_ROWS: Final = 5
+ALIVE_STACKS: Final = 3  # of those that hold most memory at the end
+OUTLIERS_NAMED: Final = 32  # of steps that took much longer than others
 _SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS, *MEMORY_COLUMNS, *COVER_COLUMNS)))
 
 
@@ -48,6 +51,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "steps": _steps(steps, meta),
         "devices": [asdict(device) for device in devices],
         "memory": [asdict(use) for use in memory.result()],
+        "alive": _alive(reader, steps) if memory.devices else None,
         "top": [row.as_json() for row in _top(reader)],
         "lost": msgspec.to_builtins(meta.lost),
         "not_honoured": meta.not_honoured,
@@ -98,7 +102,8 @@ def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse
 
 def _steps(steps: Steps, meta: TraceMeta) -> dict[str, Any]:
     if not len(steps):
-        return {"n": 0, "p50_ns": None, "p95_ns": None, "max_ns": None, "from": None, "message": why_none(meta)}
+        nothing = dict.fromkeys(("p50_ns", "p95_ns", "max_ns", "from", "outliers"))
+        return {"n": 0, **nothing, "message": why_none(meta)}
     lasting = np.sort(steps.durations)
     return {
         "n": len(steps),
@@ -107,7 +112,24 @@ def _steps(steps: Steps, meta: TraceMeta) -> dict[str, Any]:
         "max_ns": int(lasting[-1]),
         "from": steps.how,
         "message": None,
+        "outliers": _outliers(steps),
     }
+
+
+def _outliers(steps: Steps) -> dict[str, Any] | None:
+    found = outliers(steps.durations)
+    if found is None:
+        return None
+    slow = np.flatnonzero(steps.durations > found.above_ns)[:OUTLIERS_NAMED].tolist()
+    numbers = steps.numbers
+    return {**asdict(found), "numbers": [numbers[at] for at in slow]}
+
+
+def _alive(reader: TraceReader, steps: Steps) -> dict[str, Any] | None:
+    try:
+        return alive_in_all(reader, steps, ALIVE_STACKS)
+    except Exhausted:
+        return None  # `profctl memory --window` looks at parts
 
 
 def _percentile(ordered: Array, share: float) -> int:

@@ -96,7 +96,7 @@ class Trace:
     ) -> Averages:
         """Rows as of torch.profiler's `key_averages()`, or with `raw` of every event as it was recorded.
 
-        BadInput for an unknown sort key.
+        Functions that call themselves are counted as in cProfile: once in totals. BadInput for an unknown sort key.
         """
         grouping = Grouping(group_by_input_shape, group_by_stack_n, group_by_module)
         rows = averages_of_trace(self.reader, raw=raw, grouping=grouping, with_backward=with_backward)

@@ -14,6 +14,7 @@ from profd import _engine
 from profd.errors import BadInput
 from profd.events import COLUMNS, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
+from profd.query.part import numbers_of, part_of, rows_on
 from profd.query.whole import whole
 from profd.segments.reader import TraceReader
 
@@ -60,27 +61,33 @@ class Line(msgspec.Struct, gc=False):
     external: int | None
 
 
-def tree_lines(reader: TraceReader, max_depth: int = 0, from_row: int | None = None) -> Iterator[tuple[int, bytes]]:
+def tree_lines(
+    reader: TraceReader, max_depth: int = 0, from_row: int | None = None, **part: Any
+) -> Iterator[tuple[int, bytes]]:
     """Yield (number of lines, the lines) in row order.
 
     `max_depth` counts levels, 0 means all. `from_row` keeps that row and what is
     below it, with its depth counted from 0; BadInput if there is no such row.
+    `part`: arguments of `part_of`; what lies in the part in part is there as it was recorded.
     """
     if from_row is not None and not 0 <= from_row < len(reader):
         raise BadInput(f"the trace has no row {from_row}: its rows are 0 to {len(reader) - 1}")
     inside = None if from_row is None else _subtree(reader, from_row)
-    for table in reader.iterate(TREE_COLUMNS, args=False):
+    chosen = part_of(reader, **part)
+    on = None if chosen.threads is None else rows_on(reader, chosen.threads)
+    for table in reader.iterate(TREE_COLUMNS, window=chosen.window, args=False):
+        number = numbers_of(table)
         depth = table.column("depth").astype(np.int64)
-        keep = np.ones(len(table), dtype=bool)
+        keep = np.ones(len(table), dtype=bool) if on is None else on[number]
         if inside is not None:
-            keep = inside.rows[table.first_row : table.first_row + len(table)]
+            keep = keep & inside.rows[number]
             depth -= inside.depth
         if max_depth > 0:
             keep = keep & (depth < max_depth)
         rows = np.flatnonzero(keep)
         for first in range(0, len(rows), _LINES_AT_ONCE):
             some = rows[first : first + _LINES_AT_ONCE]
-            yield len(some), _encode(table, depth, some, reader.tracks)
+            yield len(some), _encode(table, number, depth, some, reader.tracks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +113,12 @@ def _subtree(reader: TraceReader, top: int) -> _Subtree:
     return _Subtree(inside, int(table.column("depth")[top]))
 
 
-def _encode(table: EventTable, depth: Array, rows: Array, tracks: Tracks) -> bytes:
+def _encode(table: EventTable, number: Array, depth: Array, rows: Array, tracks: Tracks) -> bytes:
     names, categories = _texts(table, "name"), _texts(table, "cat")
     processes = [track.get("id") for track in tracks.processes]
     threads = [track.get("id") for track in tracks.threads]
     columns = (
-        (rows + table.first_row).tolist(),
+        number[rows].tolist(),
         _optional(table, "parent", rows),
         depth[rows].tolist(),
         [names[code] if code >= 0 else None for code in table.column("name")[rows].tolist()],

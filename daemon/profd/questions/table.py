@@ -19,16 +19,29 @@ _SORT_KEYS: Final = (
 _LINES: Final = ("steps", "launches", "scopes", "ops", "modules", "xla-ops", "graphs", "sources")
 _FORMATS: Final = ("chrome", "perfetto", "folded", "speedscope", "pprof", "xspace", "parquet", "bundle")
 
+_PART: Final = (
+    Integer("from_ns", "Only from here on, counted from the trace's first event."),
+    Integer("to_ns", "Only up to here, counted from the trace's first event."),
+    Integer("first_step", "Instead: only from the start of this training step on."),
+    Integer("last_step", "Up to the end of this one; absent: of the first."),
+)
+_PART_OF_THREADS: Final = (
+    *_PART,
+    Text("thread", "Only this thread, by name or id, and what it launched; empty: all."),
+)
+
 _TABLE: Final = (
     Question(
         *("summary", "What a trace amounts to.", "profd.query.summary:summarise", VALUE),
         cost=Cost.SHORT,
+        version=2,  # as `top`
         audited="show",
         with_record=True,
     ),
     Question(
         *("top", "Where the time went, by name.", "profd.query.top:top", VALUE),
         cost=Cost.SHORT,
+        version=2,  # recursion of functions is counted once
         arguments=(
             Text(
                 *("group_by", "A row for each of these, too."),
@@ -45,6 +58,7 @@ _TABLE: Final = (
             ),
             Flag("with_backward", "How long the backward ops of each op took."),
             Flag("raw", "Every event as it was recorded, instead of torch.profiler's view."),
+            *_PART_OF_THREADS,
         ),
     ),
     Question(
@@ -52,9 +66,24 @@ _TABLE: Final = (
         arguments=(
             Integer("max_depth", "Only so many levels; 0: all.", default=0, least=0),
             Integer("from_row", "Only the subtree of this row."),
+            *_PART_OF_THREADS,
+        ),
+    ),
+    Question(
+        *("merged_tree", "All calls of one path together, the hottest first.", "profd.query.merged:merged_tree", VALUE),
+        arguments=(
+            Integer("limit", "So many paths, those with most time; 0: as many as are allowed.", 0, 0),
+            *_PART_OF_THREADS,
         ),
     ),
     Question("steps", "The training steps of a trace, one by one.", "profd.query.steps:steps_of_trace", VALUE),
+    Question(
+        *("memory", "What was allocated, freed, and is alive, by stack.", "profd.query.memory:memory_of_trace", VALUE),
+        arguments=(
+            Integer("limit", "So many stacks, those with most bytes; 0: as many as are allowed.", 0, 0),
+            *_PART,
+        ),
+    ),
     Question(
         "gpu",
         "What the GPUs of a trace did: streams, idle time, launches, copies.",
@@ -120,10 +149,8 @@ _TABLE: Final = (
                 refusal="--min-duration cannot be {value} ns; leave it out",
             ),
             Flag("gzip", "Compress it."),
-            Integer("from_ns", "Only from here on, counted from the trace's first event."),
-            Integer("to_ns", "Only up to here, counted from the trace's first event."),
-            Integer("first_step", "Instead: only from the start of this training step on."),
-            Integer("last_step", "Up to the end of this one; absent: of the first."),
+            Flag("derived_flows", "Add links from forward to backward ops where none were recorded; for chrome."),
+            *_PART,
             Texts(
                 *("redact", "What is left out or hashed; for chrome, perfetto and bundle."),
                 choices=("paths", "values", "names"),

@@ -8,12 +8,20 @@ forbidden one are told apart only by processes the caller could see in /proc any
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from profd.errors import BadInput, Denied, NotFound
 from profd.limits import CAPTURE_TARGETS_MAX
 from profd.targets.process import Process
+
+# Modules that daemons run as processes of their own.
+_HELPER: Final = re.compile(
+    r" -m (?:profd\.(?:workers\.process|targets\.errands\.server|attached\.ingest\.streamer|gpu\.pm_sampler|offline)"
+    r"|profclient\.(?:drain|streamer|torch\.builder))(?: |$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,9 @@ def select(
     uid: int,
     admin: bool,
     own: Collection[int] = (),
-    traceable: Callable[[Process], bool] = lambda process: process.python or process.cuda or bool(process.unread),
+    traceable: Callable[[Process], bool] = lambda process: (
+        (process.python or process.cuda or bool(process.unread)) and not serves_profd(process)
+    ),
 ) -> Selection:
     """The processes a selector means.
 
@@ -95,6 +105,14 @@ def select(
     if not allowed:
         raise Denied(_denied(selector, forbidden))
     return Selection(allowed, forbidden, missing)
+
+
+def serves_profd(process: Process) -> bool:
+    """Whether it is a helper of some daemon, by its command line: of ours, of another user's, of a test's.
+
+    Its owner may have written that line: it decides what a list leaves out, and never what may be done.
+    """
+    return process.python and bool(_HELPER.search(process.command))
 
 
 def may_profile(process: Process, *, uid: int, admin: bool) -> bool:

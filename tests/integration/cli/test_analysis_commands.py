@@ -33,7 +33,7 @@ def profctl(request, tmp_path_factory):
     host = request.getfixturevalue("host")
     if request.param == "daemon":
         return host.profctl
-    store = tmp_path_factory.mktemp("store")
+    store = tmp_path_factory.mktemp("folder") / "stores" / "new"  # which `import` makes
     return lambda *arguments: host.profctl("--store", str(store), *arguments)
 
 
@@ -51,6 +51,23 @@ def traces(profctl, tmp_path_factory):
     return found
 
 
+def test_reading_makes_no_store(host, tmp_path):
+    for command in (("list",), ("top",), ("rm", "x")):
+        done = host.profctl("--store", str(tmp_path / "none"), *command)
+        assert (done.code, done.out) == (3, "")
+        assert f"There is no store in {tmp_path / 'none'}" in done.err
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "file").write_text("")
+    done = host.profctl("--store", str(tmp_path / "file"), "list")
+    assert done.code == 3
+
+
+def test_stop_without_a_capture_says_so(host):
+    stopped = host.profctl("stop")
+    assert stopped.code == 3
+    assert "nothing to stop" in stopped.err or "you have no captures yet" in stopped.err
+
+
 def test_steps(profctl, traces):
     answer = profctl("steps", traces[0], "--json").json
     assert (answer["n"], answer["from"], answer["message"]) == (4, "ProfilerStep", None)
@@ -66,11 +83,72 @@ def test_steps(profctl, traces):
         "launch_delay_max_ns": 80_000,
         "host_share": 0.2,
         "ops": None,
+        "outlier": False,
     }
     shown = profctl("steps", traces[0])
     assert [line.split()[0] for line in shown.out.splitlines()] == ["STEP", "0", "1", "2", "3"]
     assert "20%" in shown.out
     assert profctl("steps", "nonsense", "--json").code == 3
+
+
+def test_steps_that_are_slow(profctl, tmp_path):
+    events = training(200)["traceEvents"]
+    events += [event(f"ProfilerStep#{step}", step * 1000, 1000, "user_annotation") for step in range(4, 20)]
+    events += [event("ProfilerStep#207", 20_000, 9000, "user_annotation"), event("aten::slow", 21_000, 7000)]
+    path = tmp_path / "slow.json"
+    path.write_text(json.dumps({"baseTimeNanoseconds": BASE, "traceEvents": events}))
+    trace = profctl("import", str(path), "--json").json["trace"]
+    answer = profctl("steps", trace, "--json", "--sort", "duration", "--limit", "2").json
+    assert [(step["number"], step["outlier"]) for step in answer["steps"]] == [(207, True), (0, False)]
+    assert answer["outliers"] == {"n": 1, "above_ns": 1_050_000, "median_ns": 1_000_000, "deviation_ns": 0}
+    shown = profctl("steps", trace)
+    assert "9.0x" in shown.out
+    assert shown.err.splitlines()[-1] == f"next: profctl top {trace} --step 207"
+    assert "slow steps    1 of more than 1.05 ms: 207" in profctl("show", trace).out
+    rows = profctl("top", trace, "--step", "207", "--json").json
+    assert [row["name"] for row in rows] == ["aten::slow", "ProfilerStep*"]
+
+
+def test_parts_of_a_trace(profctl, traces):
+    rows = {row["name"]: row for row in profctl("top", traces[0], "--step", "1-2", "--json").json}
+    assert {name: row["count"] for name, row in rows.items()} == dict.fromkeys(rows, 2)
+    assert rows["aten::mm"]["device_time_total_ns"] == 600_000
+    rows = {row["name"]: row for row in profctl("top", traces[0], "--window", "0s..100us", "--json").json}
+    assert (rows["aten::mm"]["cpu_time_total_ns"], rows["ProfilerStep*"]["self_cpu_time_total_ns"]) == (90_000, 10_000)
+    lines = profctl("tree", traces[0], "--step", "3", "--thread", "7", "--json").out.splitlines()
+    assert [json.loads(line)["name"] for line in lines][:3] == ["ProfilerStep#3", "aten::mm", "cudaLaunchKernel"]
+    for options, says in {
+        ("--step", "9999"): "no step 9999; its steps are 0..3",
+        ("--window", "1h.."): "the trace lasts",
+        ("--thread", "\x1b[31m"): "its threads are: 7",
+        ("--step", "1", "--window", "1s..2s"): "only one of them",
+    }.items():
+        for command in (("top",), ("tree",), ("tree", "--merged")):
+            refused = profctl(command[0], traces[0], *command[1:], *options)
+            assert refused.code == 2
+            assert says in refused.err
+            assert "\x1b" not in refused.err
+
+
+def test_the_merged_tree(profctl, traces):
+    answer = profctl("tree", traces[0], "--merged", "--json").json
+    assert (answer["calls"], answer["paths"], answer["left_out"]) == (16, 5, 0)
+    assert [(node["depth"], node["name"], node["count"]) for node in answer["nodes"]] == [
+        (0, "ProfilerStep*", 4),
+        (1, "aten::mm", 4),
+        (2, "cudaLaunchKernel", 4),
+        (3, "gemm\x1b[31m", 3),  # 0 is no correlation id
+        (0, "gemm\x1b[31m", 1),
+    ]
+    root = answer["nodes"][0]
+    assert (root["total_ns"], root["self_ns"], root["device_total_ns"]) == (4_000_000, 3_200_000, 900_000)
+    assert root["share"] == 1.0
+    shown = profctl("tree", traces[0], "--merged", "--limit", "2")
+    assert [line[55:].split()[0] for line in shown.out.splitlines()] == ["NAME", "ProfilerStep*", "aten::mm"]
+    assert "3 paths with less time left out" in shown.err
+    assert "\x1b" not in profctl("tree", traces[0], "--merged").out
+    for options in (("--merged", "--depth", "2"), ("--merged", "--row", "0"), ("--limit", "2")):
+        assert profctl("tree", traces[0], *options).code == 2
 
 
 def test_gpu(profctl, traces):

@@ -45,11 +45,17 @@ OPENS_WITH = {
     default=None,
     help="File to write. Without it, or with -: stdout.",
 )
+@click.option(
+    "--derived-flows",
+    is_flag=True,
+    help="Add arrows from forward to backward operators to a trace without recorded ones. For chrome.",
+)
 @part_options
 def export(
     trace: str,
     format_: str,
     output: Path | None,
+    derived_flows: bool,
     window: str | None,
     step: str | None,
     min_duration: str | None,
@@ -66,7 +72,7 @@ def export(
         if part["from_ns"] is not None:
             warn_if_beyond(found := source.get(trace), part)
             trace = found["id"]
-        pieces = source.ask("export", trace, format=format_, gzip=gzip, **part)
+        pieces = source.ask("export", trace, format=format_, gzip=gzip, derived_flows=derived_flows or None, **part)
         if not to_file or output is None:
             copy(pieces, sys.stdout.buffer)
             return

@@ -2,48 +2,88 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
 
 from profclient.cli.backend import traces
 from profclient.cli.options import json_option
-from profclient.cli.output import emit_json, say, table
+from profclient.cli.output import counted, emit_json, say, table
 from profclient.cli.units import duration
 
 NAME_CHARS = 20  # of a step's name and its top operator: less does not tell them apart
+NOTHING = ("", "-", "0%")  # cells that say nothing: a column of these is left out
+
+
+_SORTS = {
+    "number": lambda row: row["start_ns"],
+    "duration": lambda row: -row["duration_ns"],
+    "busy": lambda row: -(row["device_busy_ns"] or 0),
+    "idle": lambda row: -(row["device_idle_ns"] or 0),
+    "calls": lambda row: -row["launches"],
+    "delay": lambda row: -(row["launch_delay_p50_ns"] or 0),
+    "host": lambda row: -(row["host_share"] or 0),
+}
 
 
 @click.command()
 @click.argument("trace", default="")
+@click.option(
+    "--sort",
+    type=click.Choice(tuple(_SORTS)),
+    default="number",
+    show_default=True,
+    help="Column to sort by; all but the number from the largest on.",
+)
+@click.option("--limit", type=click.IntRange(0), default=0, show_default=True, help="Number of steps; 0 = all.")
 @json_option
-def steps(trace: str, as_json: bool) -> None:
-    """List the training steps of a trace.
+def steps(trace: str, sort: str, limit: int, as_json: bool) -> None:
+    """List the training steps of a trace, and mark those that took much longer than the others.
 
-    STEP is the number that `profctl export --step` takes. BUSY and IDLE are times of the devices.
+    STEP is the number that --step takes, of `top`, `tree` and `export`. BUSY and IDLE are times of the devices.
     CALLS counts the calls that start work on a device; DELAY is the median time until that work
     began. HOST is the share of the step in operators and runtime calls, waiting included. TOP OP, in
     traces of JAX and TensorFlow, is the operator that took longest on the devices.
+
+    SLOW marks outliers: steps longer than the median by more than 5 median deviations and by more than 5 %. It says
+    how many times the median they took. Columns that this trace has nothing for are left out.
     """
     with traces() as source:
         answer = source.ask("steps", trace).value()
+    rows = sorted(answer["steps"], key=_SORTS[sort])[: limit or None]
     if as_json:
-        emit_json(answer)
-    elif answer["steps"]:
-        _print(answer["steps"])
+        emit_json({**answer, "steps": rows})
+    elif rows:
+        first = min(row["start_ns"] for row in answer["steps"])
+        _print(rows, first, (answer.get("outliers") or {}).get("median_ns"))
+        _remarks(answer, trace)
     else:
         say(str(answer["message"]))
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    numbers = ["AT", "DURATION", "BUSY", "IDLE", "CALLS", "DELAY", "HOST"]
-    first = rows[0]["start_ns"]
+def _print(rows: list[dict[str, Any]], first: int = 0, median_ns: int | None = None) -> None:
     with_ops = any(row.get("ops") for row in rows)
+    numbers = ["AT", "DURATION", "SLOW", "BUSY", "IDLE", "CALLS", "DELAY", "HOST"]
     columns = ["STEP", "NAME", *numbers, *(["TOP OP"] if with_ops else [])]
     alike = len({row["name"].removesuffix(f"#{row.get('number')}") for row in rows}) == 1
-    cells = (_cells(row, first) + ([_top(row)] if with_ops else []) for row in rows)
+    cells = [_cells(row, first, median_ns) + ([_top(row)] if with_ops else []) for row in rows]
     spare = ["NAME"] if alike else []  # the number says as much
-    table(columns, cells, right=["STEP", *numbers], wide=["NAME", "TOP OP"], spare=spare, least=NAME_CHARS)
+    right = ["STEP", *numbers]
+    table(columns, cells, right=right, wide=["NAME", "TOP OP"], spare=spare, least=NAME_CHARS, nothing=NOTHING)
+
+
+def _remarks(answer: dict[str, Any], trace: str) -> None:
+    """How many steps are slow, and what shows why; else where the time of all went."""
+    asked = f" {shlex.quote(trace)}" if trace else ""
+    slow = [row for row in answer["steps"] if row.get("outlier")]
+    if not slow:
+        say(f"next: profctl top{asked}")
+        return
+    told = answer["outliers"]
+    say(f"{told['n']} of {counted(answer['n'], 'step')} took longer than {duration(told['above_ns'])}.")
+    slowest = max(slow, key=lambda row: row["duration_ns"])
+    say(f"next: profctl top{asked} --step {slowest['number']}")
 
 
 def _top(row: dict[str, Any]) -> str:
@@ -51,14 +91,18 @@ def _top(row: dict[str, Any]) -> str:
     return f"{ops[0]['name']} ({duration(ops[0]['duration_ns'])})" if ops else "-"
 
 
-def _cells(row: dict[str, Any], first_ns: int) -> list[str]:
-    times = (row["start_ns"] - first_ns, row["duration_ns"], row["device_busy_ns"], row["device_idle_ns"])
-    share = row["host_share"]
+def _cells(row: dict[str, Any], first_ns: int, median_ns: int | None) -> list[str]:
+    share, launches = row["host_share"], row["launches"]
+    slow = row.get("outlier") and median_ns
     return [
         str(row.get("number", "-")),  # older daemons do not say
         row["name"],
-        *(duration(ns) for ns in times),
-        f"{row['launches']:,}",
+        duration(row["start_ns"] - first_ns),
+        duration(row["duration_ns"]),
+        f"{row['duration_ns'] / median_ns:.1f}x" if slow else "",
+        duration(row["device_busy_ns"]),
+        duration(row["device_idle_ns"]),
+        f"{launches:,}" if launches else "-",
         duration(row.get("launch_delay_p50_ns")),
         "-" if share is None else f"{share:.0%}",
     ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from profclient.cli.backend import traces
-from profclient.cli.options import json_option
-from profclient.cli.output import emit_json, say, table
+from profclient.cli.options import json_option, within_options, within_query, within_words
+from profclient.cli.output import emit_json, say, stack_text, table
 from profclient.cli.units import duration, flops, size
 
 SORT_KEYS = (
@@ -45,6 +46,7 @@ SORT_KEYS = (
 @click.option("--group-by", type=click.Choice(("module",)), default=None, help="One row for each name and module.")
 @click.option("--with-backward", is_flag=True, help="Add the time of the backward ops of each op.")
 @click.option("--raw", is_flag=True, help="Count every event as recorded, not by torch.profiler's rules.")
+@within_options
 @json_option
 def top(
     trace: str,
@@ -56,11 +58,15 @@ def top(
     with_backward: bool,
     raw: bool,
     as_json: bool,
+    **within: Any,
 ) -> None:
     """Print where the time went, by name: torch.profiler's key averages.
 
     Times are wall times: a function that waits takes as long as one that computes (`profctl show` tells a window's CPU
-    time). WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
+    time). A function that calls itself has its time once in WALL TOTAL; an operator has that of every call, as in
+    torch. --step, --window and --thread look at a part: an event counts with what of it lies there.
+
+    WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
     A narrow terminal leaves out the columns that say least.
     """
     rows_wanted = limit if limit is not None else (0 if as_json else 20)
@@ -75,14 +81,32 @@ def top(
             raw=raw,
             group_by=group_by,
             with_backward=with_backward,
+            **within_query(within),
         )
         rows = asked.value()
     if as_json:
         emit_json(rows)
     elif rows:
         print_rows(rows, sort_by)
+        if following := next_command(rows, trace, within_words(within)):
+            say(f"next: {following}")
     else:
         say("The trace has no event with a duration.")
+
+
+def next_command(rows: list[dict[str, Any]], trace: str, within: str = "") -> str:
+    """What answers the question that these rows raise; empty: nothing in particular."""
+    on_device = sum(row["self_device_time_total_ns"] for row in rows)
+    on_cpu = sum(row["self_cpu_time_total_ns"] for row in rows)
+    in_functions = sum(row["self_cpu_time_total_ns"] for row in rows if _FUNCTION.search(row["name"]))
+    asked = f" {shlex.quote(trace)}" if trace else ""
+    if on_device > on_cpu:
+        return f"profctl gpu{asked}"
+    if 2 * in_functions > on_cpu:
+        return f"profctl tree{asked} --merged{within}"
+    if not within and any(_STEP.match(row["name"]) for row in rows):
+        return f"profctl steps{asked}"
+    return f"profctl tree{asked} --merged{within}" if on_cpu else ""
 
 
 # Heading, field and how it is written; columns whose field says nothing anywhere are left out.
@@ -109,7 +133,8 @@ _SPARE = {
 }
 TEXT_CHARS = 20  # of a name: less does not tell names apart
 STACK_CHARS = 40  # a frame and the end of the one around it
-_FOLDER = re.compile(r"^.*/(?=[^/]*\.py\(\d+\): )")
+_FUNCTION = re.compile(r"\(\d+\): ")  # of Python, traced or sampled: `loop.py(12): step`
+_STEP = re.compile(r"ProfilerStep\*|Optimizer\.step#")
 
 
 def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0]) -> None:
@@ -130,7 +155,7 @@ def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0]) -> None:
 def _text(row: dict[str, Any], field: str) -> str:
     value = row.get(field)
     if field == "stack":
-        return " > ".join(_FOLDER.sub("", frame) for frame in reversed(value or []))
+        return stack_text(value or [])
     return "" if value is None else str(value)
 
 

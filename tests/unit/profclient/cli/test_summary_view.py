@@ -45,3 +45,16 @@ def test_how_exact_the_clock_is(capsys: pytest.CaptureFixture[str], error: int, 
 def test_nothing_is_said_of_a_clock_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert "clock" not in shown(capsys, clock_error_ns=None)
     assert "clock" not in shown(capsys)
+
+
+def test_slow_steps_are_named_as_step_takes_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    told = {"n": 14, "above_ns": 105_000_000, "numbers": [3, *range(200, 211)]}
+    steps = {"n": 300, "p50_ns": 10, "p95_ns": 10, "max_ns": 10, "from": "ProfilerStep", "message": None}
+    line = shown(capsys, steps={**steps, "outliers": told})["slow steps"]
+    assert line == "14 of more than 105.0 ms: 3, 200..210 and 2 more  (profctl steps, top --step N)"
+    for outliers in (None, {"n": 0, "above_ns": 5, "numbers": []}):
+        assert "slow steps" not in shown(capsys, steps={**steps, "outliers": outliers})
+    assert "slow steps" not in shown(capsys, steps=steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from profclient.cli.commands.top import print_rows
+from profclient.cli.commands.top import next_command, print_rows
 
 
 def row(name: str, **fields: Any) -> dict[str, Any]:
@@ -107,3 +107,16 @@ def test_rows_in_no_module_are_blank(printed: Any) -> None:
     head, first, second = printed(row("a", module="Net.layer"), row("b", module=""))
     assert head[-1] == "MODULE"
     assert (first[-1], second[-1]) == ("Net.layer", "b")
+
+
+def test_what_helps_next_depends_on_what_takes_the_time() -> None:
+    function = row("/job/train.py(9): main", self_cpu_time_total_ns=90)
+    kernel = row("gemm", self_cpu_time_total_ns=0, self_device_time_total_ns=200)
+    op, step = row("aten::mm", self_cpu_time_total_ns=60), row("ProfilerStep*", self_cpu_time_total_ns=1)
+    assert next_command([function, op], "") == "profctl tree --merged"
+    assert next_command([function, op], "a b", " --step 7") == "profctl tree 'a b' --merged --step 7"
+    assert next_command([kernel, function], "t1") == "profctl gpu t1"
+    assert next_command([op, step], "t1") == "profctl steps t1"
+    assert next_command([op, step], "t1", " --step 7") == "profctl tree t1 --merged --step 7"
+    assert next_command([op], "") == "profctl tree --merged"
+    assert next_command([row("idle", self_cpu_time_total_ns=0)], "") == ""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from profclient.cli.commands.tree import print_tree
+from profclient.cli.merged_view import print_merged
 
 
 def call(row: int, name: str, parent: int | None = None, depth: int = 0, **fields: Any) -> dict[str, Any]:
@@ -61,3 +62,70 @@ def test_a_caller_that_is_the_later_row_is_still_above(capsys: pytest.CaptureFix
 def test_hostile_names_and_ids_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
     text = "".join(printed(capsys, call(0, "a\x1b[31m", thread="t\x1b[2J")))
     assert "\x1b" not in text
+
+
+def test_paths_fork_where_there_is_more_than_one(capsys: pytest.CaptureFixture[str]) -> None:
+    depths = [0, 1, 2, 3, 2, 3, 1, 0, 1]
+    print_merged(answer([node(f"n{number}", depth) for number, depth in enumerate(depths)]))
+    assert [line[43:] for line in capsys.readouterr().out.splitlines()] == [
+        "NAME",
+        "├─ n0",
+        "│  ├─ n1",
+        "│  │  ├─ n2",
+        "│  │  │  n3",
+        "│  │  └─ n4",
+        "│  │     n5",
+        "│  └─ n6",
+        "└─ n7",
+        "   n8",
+    ]
+
+
+def test_one_path_goes_straight_down_however_deep(capsys: pytest.CaptureFixture[str]) -> None:
+    print_merged(answer([node(f"n{depth}", depth) for depth in range(500)]))
+    assert {line[43:] for line in capsys.readouterr().out.splitlines()} == {"NAME", *(f"n{at}" for at in range(500))}
+
+
+def test_deep_forks_leave_room_for_names(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    depths = [0] + [depth for depth in range(1, 60) for _ in (0, 1)]
+    print_merged(answer([node("name" * 40, depth) for depth in depths]))
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert all(len(line) <= 100 and "namename" in line for line in lines)
+
+
+def test_a_merged_tree_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        node("a\x1b[31mb\n", 0, recursive=True),
+        node("gemm", 1, kind="kernel", device_total_ns=2_000_000, share=None),
+    ]
+    print_merged({**answer(rows), "left_out": 7})
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out
+    assert out.splitlines()[0].split() == ["TOTAL", "SELF", "DEV", "TOTAL", "%", "CALLS", "NAME"]
+    assert out.splitlines()[1].split() == [
+        "1.50",
+        "ms",
+        "500.0",
+        "us",
+        "25.0%",
+        "3",
+        "a\ufffd[31mb\ufffd",
+        "(recursive)",
+    ]
+    assert out.splitlines()[2].split() == ["1.50", "ms", "500.0", "us", "2.00", "ms", "3", "gemm", "[kernel]"]
+    assert err == "… 7 paths with less time left out; --limit shows more, 0 all.\n"
+
+
+def test_nothing_to_merge(capsys: pytest.CaptureFixture[str]) -> None:
+    print_merged(answer([]))
+    assert capsys.readouterr() == ("", "There is no call with a duration.\n")
+
+
+def node(name: str, depth: int, **fields: Any) -> dict[str, Any]:
+    times = {"total_ns": 1_500_000, "self_ns": 500_000, "device_total_ns": 0, "share": 0.25, "count": 3}
+    return {"name": name, "depth": depth, "kind": "python_function", "recursive": False, **times, **fields}
+
+
+def answer(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"window_ns": 6_000_000, "calls": 9, "paths": len(nodes), "left_out": 0, "nodes": nodes}

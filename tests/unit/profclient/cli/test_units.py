@@ -31,13 +31,33 @@ def test_what_is_no_duration_is_refused_with_an_example(text):
 
 @pytest.mark.parametrize(
     ("text", "window"),
-    [("1s..2s", (10**9, 2 * 10**9)), ("2s..", (2 * 10**9, None)), ("..5ms", (None, 5 * 10**6)), ("0..1s", (0, 10**9))],
+    [
+        ("1s..2s", (10**9, 2 * 10**9)),
+        ("1s-2s", (10**9, 2 * 10**9)),
+        ("2s-", (2 * 10**9, None)),
+        ("2s..", (2 * 10**9, None)),
+        ("..5ms", (None, 5 * 10**6)),
+        ("0..1s", (0, 10**9)),
+    ],
 )
 def test_windows(text, window):
     assert units.parse_window_ns(text) == window
 
 
-@pytest.mark.parametrize("text", ["", "..", "1s", "2s..1s", "1..2", "1s...2s"])
+@pytest.mark.parametrize(
+    ("text", "steps"), [("12", (12, 12)), ("12..14", (12, 14)), ("12-14", (12, 14)), ("0", (0, 0))]
+)
+def test_steps(text, steps):
+    assert units.parse_steps(text) == steps
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1-", "14..12", "1--2", "1.5", "1-2-3", "٣", "9" * 19])
+def test_what_is_no_range_of_steps_is_refused(text):
+    with pytest.raises(UsageError):
+        units.parse_steps(text)
+
+
+@pytest.mark.parametrize("text", ["", "..", "-", "2s-1s", "1s", "2s..1s", "1..2", "1s...2s"])
 def test_what_is_no_window_is_refused(text):
     with pytest.raises(UsageError):
         units.parse_window_ns(text)

@@ -335,7 +335,10 @@ class TestStop:
         assert latest.state is State.BUSY
         assert manager.stop(ALICE) is running
         await ended(manager, running.id)
-        assert manager.stop(ALICE) is latest
+        with pytest.raises(NotFound, match=rf"nothing to stop\. The latest, {latest.id}, ended as busy"):
+            manager.stop(ALICE)
+        with pytest.raises(NotFound, match="you have no captures yet"):
+            manager.stop(BOB)
 
     async def test_a_source_that_does_not_listen_is_given_up(self, rig: Rig) -> None:
         rig.graces = SOON

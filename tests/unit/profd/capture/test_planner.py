@@ -53,3 +53,16 @@ async def test_one_that_was_not_looked_at_is_not_called_what_cannot_be_traced() 
     [plan, _] = await planner.estimate(ALICE, replace(request(), selector=Selector(users=("alice",))))
     assert plan.choice.source is None
     assert unread in plan.choice.message
+
+
+async def test_workers_of_other_daemons_are_listed_only_when_all_are() -> None:
+    worker = process(101, command='python -m profd.workers.process 18 {"parent": 7}')
+    table = FakeTable([process(100), worker])
+    planner = Planner([FakeSource()], table, FixedHeadroom(), Settings("host"), {})
+
+    async def listed(selector: Selector, everything: bool = False) -> list[int]:
+        return [one.process.id.pid for one in await planner.targets(ALICE, selector, everything=everything)]
+
+    assert await listed(Selector()) == [100]
+    assert await listed(Selector(), everything=True) == [100, 101]
+    assert await listed(Selector(pids=(101,))) == [101]

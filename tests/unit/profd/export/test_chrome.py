@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from profd.derive.autograd import FLOW_CATEGORIES
 from profd.errors import BadInput
 from profd.events import Kind, Tracks
 from profd.questions.jobs import find
@@ -170,9 +169,6 @@ def test_real_traces_come_back(name: str, trace_data: Path, tmp_path: Path) -> N
     with gzip.open(path) as file:
         given = msgspec.json.decode(file.read())
     back = msgspec.json.decode(text)
-    if not any(event.get("cat") in FLOW_CATEGORIES for event in given["traceEvents"]):
-        # Links of traces from before there were such flows are worked out.
-        back["traceEvents"] = [event for event in back["traceEvents"] if event.get("cat") != "fwdbwd"]
     assert _records(back) == _records(given)
 
 
@@ -221,22 +217,27 @@ def test_recorded_ranges_that_overlap_come_back_each_with_its_own_end(tmp_path: 
     ]
 
 
-def test_links_that_were_worked_out_become_flows(tmp_path: Path) -> None:
+def test_links_that_are_worked_out_become_flows_on_request(tmp_path: Path) -> None:
     trace = [
         _x("aten::mul", 1, 10, args={"Sequence number": 5}),
         _x("MulBackward0", 20, 5, args={"Sequence number": 5, "Fwd thread id": 1}),
         {"ph": "s", "id": "1", "cat": "mine", "name": "mine", "pid": 1, "tid": 2, "ts": 1},
     ]
     directory = _store(tmp_path, trace)
-    records = [event for event in _exported(directory)["traceEvents"] if event.get("cat") == "fwdbwd"]
+    assert [event["cat"] for event in _exported(directory)["traceEvents"] if event["ph"] in "sf"] == ["mine"]
+    asked = _exported(directory, derived_flows=True)
+    records = [event for event in asked["traceEvents"] if event.get("cat") == "fwdbwd"]
     assert [(event["ph"], event["id"], event["ts"], event.get("bp")) for event in records] == [
         ("s", 2, 1.0, None),
         ("f", 2, 20.0, "e"),
     ]
     # Imported again they are recorded, and nothing is worked out anew.
     again = tmp_path / "again.json"
-    again.write_bytes(_export(directory)[1])
+    again.write_text(json.dumps(asked))
     import_trace(again, tmp_path / "second")
-    assert _records(_exported(tmp_path / "second")) == _records(_exported(directory))
-    part = _exported(directory, from_ns=15_000, to_ns=30_000)["traceEvents"]
+    for derived in (False, True):
+        assert _records(_exported(tmp_path / "second", derived_flows=derived)) == _records(asked)
+    part = _exported(directory, from_ns=15_000, to_ns=30_000, derived_flows=True)["traceEvents"]
     assert [event["ph"] for event in part if event["ph"] != "M"] == ["X", "f"]
+    with pytest.raises(BadInput, match="--derived-flows does not work with the format perfetto; it does with chrome"):
+        _export(directory, format="perfetto", derived_flows=True)

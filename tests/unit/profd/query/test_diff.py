@@ -191,3 +191,21 @@ def test_real_traces_of_one_job_before_and_after(trace_data: Path, tmp_path: Pat
     assert sum(row["a_count"] for row in same["rows"]) == pytest.approx(
         sum(line["a_count"] for line in same["totals"][1:]), rel=1e-3
     )
+
+
+@pytest.mark.parametrize(
+    ("sources", "warned"),
+    [(("sdk", "pyspy"), True), (("import", "sdk"), True), (("sdk", "sdk"), False), (("", "sdk"), False)],
+)
+def test_traces_of_different_sources_are_compared_with_a_warning(
+    tmp_path: Path, sources: tuple[str, str], warned: bool
+) -> None:
+    first, second = (
+        TraceReader(store(table_of(steps_of([100] * 5)), tmp_path / str(number), source=source))
+        for number, source in enumerate(sources)
+    )
+    answer = diff(first, second)
+    assert answer["sources"] == [source or None for source in sources]
+    says = answer["message"] or ""
+    assert says.startswith(f"warning: A was recorded by {sources[0]}, B by {sources[1]}") is warned
+    assert bool(answer["message"]) is warned

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from profd.derive.steps import Steps
 from profd.events import Kind
 from profd.query import open_trace
-from profd.query.steps import _Busy, steps_of_trace
+from profd.query.steps import _Busy, outliers, steps_of_trace
 from profd.segments.reader import TraceReader
 
 from tests.support.tables import Event, store, table_of
@@ -53,6 +53,7 @@ def test_each_step_by_hand(rows: int, tmp_path: Path) -> None:
         "launch_delay_p50_ns": None,  # nothing is linked
         "launch_delay_max_ns": None,
         "ops": None,  # of XSpaces alone
+        "outlier": False,
     }
     assert (second["device_busy_ns"], second["device_idle_ns"]) == (30, 170)  # 100..120 and 290..300
     assert (second["launches"], second["host_share"]) == (2, 0.05)
@@ -164,3 +165,49 @@ def test_cover_is_that_of_counting_every_nanosecond(
         busy.add(*(np.array([span[side] for span in part], dtype=np.int64) for side in (0, 1)))
     covered = {ns for start, lasting in spans for ns in range(start, start + lasting)}
     assert busy.within.tolist() == [len(covered & set(range(start, start + lasting))) for start, lasting in steps]
+
+
+@pytest.mark.parametrize(
+    ("lasting", "slow"),
+    [
+        ([100] * 20, []),
+        ([100] * 19 + [104], []),  # not by 5 %
+        ([100] * 19 + [106], [19]),
+        ([98, 99, 100, 101, 102] * 4 + [103, 106], [21]),  # within 5 median deviations, and beyond
+        ([80, 90, 100, 110, 120] * 4 + [150], []),
+        ([80, 90, 100, 110, 120] * 4 + [151], [20]),
+        ([100, 200] * 10, []),  # half of them is what is usual
+        ([100] * 10 + [30], []),  # fast ones are none
+        ([100, 100, 100, 900], []),  # too few to know
+    ],
+)
+def test_outliers_by_hand(tmp_path: Path, lasting: list[int], slow: list[int]) -> None:
+    ends = np.cumsum(lasting).tolist()
+    events = [
+        Event(f"ProfilerStep#{n}", end - lasts, end, STEP)
+        for n, (end, lasts) in enumerate(zip(ends, lasting, strict=True))
+    ]
+    answer = steps_of_trace(TraceReader(store(table_of(events), tmp_path / "t")))
+    assert [step["number"] for step in answer["steps"] if step["outlier"]] == slow
+    summary = open_trace(tmp_path / "t").summary()["steps"]["outliers"]
+    if len(lasting) < 5:
+        assert answer["outliers"] is summary is None
+    else:
+        assert answer["outliers"]["n"] == len(slow)
+        assert summary == {**answer["outliers"], "numbers": slow}
+
+
+def test_many_outliers_are_named_up_to_a_limit(tmp_path: Path) -> None:
+    lasting = [100] * 100 + [500] * 60
+    ends = np.cumsum(lasting).tolist()
+    events = [
+        Event(f"ProfilerStep#{n}", end - lasts, end, STEP)
+        for n, (end, lasts) in enumerate(zip(ends, lasting, strict=True))
+    ]
+    told = open_trace(store(table_of(events), tmp_path / "t")).summary()["steps"]["outliers"]
+    assert (told["n"], told["numbers"]) == (60, list(range(100, 132)))
+
+
+def test_durations_that_go_around_are_no_outliers() -> None:
+    edge = np.array([np.iinfo(np.int64).max] * 6 + [0], dtype=np.int64)
+    assert outliers(edge) is not None

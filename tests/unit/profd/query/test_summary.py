@@ -50,6 +50,7 @@ def test_a_training_run(rows: int, tmp_path: Path) -> None:
         "max_ns": 519,
         "from": "ProfilerStep",
         "message": None,
+        "outliers": {"n": 0, "above_ns": 534, "median_ns": 509, "deviation_ns": 5, "numbers": []},
     }
     assert answer["devices"] == [
         {"device_type": "CUDA", "device": 3, "busy_ns": 6000, "idle_ns": 13_519, "busy_share": 6000 / 19_519}

@@ -229,7 +229,8 @@ async def test_questions_reach_the_job_with_the_directory(library):
     assert await ask("summary", mine.id) == {"n": 1, "trace": mine.as_json()}
     assert [job for job, _, _ in asked] == ["top", "tree", "diff", "summary"]
     assert all(args["trace_dir"] == directory for _, args, _ in asked)
-    assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2}, [9])
+    everything = {**dict.fromkeys(("from_ns", "to_ns", "first_step", "last_step")), "thread": ""}
+    assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2, **everything}, [9])
     assert asked[2][1:] == ({"trace_dir": directory, "other_dir": directory, "other": "", "by": "name"}, [9])
     assert asked[0][2] == asked[3][2] == []
     assert await ask("top", "") is None  # written, so that nobody parses it here
@@ -254,7 +255,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
     mine = add(library.store, ANN)
     await library.share(ANN, mine.id, [str(BOB.uid)])
     library._run_job = answer
-    questions = ("summary", "top", "tree", "export", "steps", "gpu", "timeline", "sql")
+    questions = ("summary", "top", "tree", "merged_tree", "export", "steps", "gpu", "timeline", "sql")
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
     await library.asked(ANN, "diff", mine.id, {"other": imported.id})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import BadInput, Denied, NotFound
-from profd.targets.selector import Families, Selector, check_untrusted_selector, select
+from profd.targets.selector import Families, Selector, check_untrusted_selector, select, serves_profd
 
 from tests.support.captures import process
 
@@ -96,3 +96,24 @@ def test_descendants_end_even_in_loops(pairs: list[tuple[int, int]]) -> None:
     while more := {pid for pid, ppid in pairs if ppid in slow | {1}} - slow - {1}:
         slow |= more
     assert below == slow
+
+
+@pytest.mark.parametrize(
+    ("command", "serves"),
+    [
+        ('/v/bin/python -m profd.workers.process 18 {"parent": 7}', True),
+        ("/v/bin/python3.12 -P -m profd.targets.errands.server 16", True),
+        ("python -P -m profd.attached.ingest.streamer --link 5 --socket /run/profd/profd.sock", True),
+        ("python -P -s -m profclient.torch.builder", True),
+        ("python -m profd.workers.process_of_mine", False),
+        ("python -m profd.main --state-dir /tmp/x", False),
+        ("python train.py --module=profd.workers.process", False),
+    ],
+)
+def test_helpers_of_daemons_are_nobodys_program(command: str, serves: bool) -> None:
+    helper = process(40, command=command)
+    assert serves_profd(helper) is serves
+    found = select(Selector(users=("alice",)), [*ALL, helper], uid=1000, admin=False).allowed
+    assert (40 in [p.id.pid for p in found]) is not serves
+    # Who names it means it
+    assert select(Selector(pids=(40,)), [*ALL, helper], uid=1000, admin=False).allowed == [helper]

@@ -1,0 +1,74 @@
+"""The merged call tree in a terminal: a path goes on straight down, and lines are drawn where it forks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from profclient.cli.output import counted, fitted, printable, say
+from profclient.cli.units import duration
+
+_DRAWN_MAX = 40  # columns of lines before a name: deeper forks are no longer told apart
+_PLAIN = ("python_function", "sample", "cpu_op")  # kinds that need no word
+_HEADINGS = (("TOTAL", 10), ("SELF", 10), ("%", 6), ("CALLS", 9))
+_NOBODY = -1  # above roots
+_ON_DEVICE = ("DEV TOTAL", 10)
+
+
+def print_merged(answer: dict[str, Any]) -> None:
+    """The answer of the question `merged_tree`, as docs/json.md has it."""
+    nodes = answer["nodes"]
+    if not nodes:
+        say("There is no call with a duration.")
+        return
+    on_device = any(node["device_total_ns"] for node in nodes)
+    headings = (*_HEADINGS[:2], _ON_DEVICE, *_HEADINGS[2:]) if on_device else _HEADINGS
+    click.echo("  ".join(f"{heading:>{width}}" for heading, width in headings) + "  NAME")
+    for node, drawn in zip(nodes, drawings([node["depth"] for node in nodes]), strict=True):
+        cells = [duration(node["total_ns"]), duration(node["self_ns"])]
+        cells += [duration(node["device_total_ns"]) if node["device_total_ns"] else ""] if on_device else []
+        cells += ["" if node["share"] is None else f"{node['share']:.1%}", f"{node['count']:,}"]
+        head = "  ".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, headings, strict=True)) + f"  {drawn}"
+        click.echo(head + fitted(_name(node), len(head)))
+    if answer["left_out"]:
+        say(f"… {counted(answer['left_out'], 'path')} with less time left out; --limit shows more, 0 all.")
+
+
+def _name(node: dict[str, Any]) -> str:
+    name = printable(node["name"]) + ("" if node["kind"] in _PLAIN else f"  [{node['kind']}]")
+    return name + ("  (recursive)" if node["recursive"] else "")
+
+
+def drawings(depths: Sequence[int]) -> Iterator[str]:
+    """What stands before each name, of nodes that come each before those below it.
+
+    Nodes of one parent, and roots, are branches; one that is alone stands right below, without a branch.
+    """
+    above, last = _family(depths)
+    children = Counter(above)
+    below = {_NOBODY: ""}  # parent -> what stands before its children
+    for number, parent in enumerate(above):
+        before, forks = below[parent], children[parent] > 1
+        drawn = before + ("└─ " if last[number] else "├─ ") if forks else before
+        below[number] = before + ("   " if last[number] else "│  ") if forks else before
+        yield drawn if len(drawn) <= _DRAWN_MAX else f"{drawn[: _DRAWN_MAX - 2]}… "
+
+
+def _family(depths: Sequence[int]) -> tuple[list[int], list[bool]]:
+    """(parent of each node or _NOBODY, whether it is the last of its parent)."""
+    above: list[int] = []
+    last = [True] * len(depths)
+    way: list[int] = []  # from the root down to a node
+    latest: dict[int, int] = {}  # parent -> its latest child
+    for number, depth in enumerate(depths):
+        del way[depth:]
+        parent = way[-1] if way else _NOBODY
+        if parent in latest:
+            last[latest[parent]] = False
+        latest[parent] = number
+        above.append(parent)
+        way.append(number)
+    return above, last

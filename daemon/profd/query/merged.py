@@ -1,0 +1,203 @@
+"""The call tree with all calls of one path together: `profctl tree --merged` (docs/json.md)."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from profd import _engine
+from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
+from profd.events.table import Array
+from profd.limits import MERGED_PATHS_MAX
+from profd.query import rules
+from profd.query.part import Part, part_of, read_part
+from profd.query.view import durations
+from profd.segments.reader import TraceReader
+from profd.tree.build import same_threads
+
+MERGED_COLUMNS: Final = (
+    *("name", "kind", *rules.ASYNC_COLUMNS),
+    *("start", "end", "thread", "device_type", "parent"),
+)
+_KINDS: Final = [kind.label for kind in Kind]
+_DEVICES: Final = {int(device): device.label for device in DeviceType}
+
+
+def merged_tree(trace: TraceReader, *, limit: int, **part: Any) -> dict[str, Any]:
+    """The paths with most time, at most `limit` of them (0, or more than MERGED_PATHS_MAX: that many).
+
+    `part`: arguments of `part_of`. Exhausted where the part does not fit into a worker.
+    """
+    chosen = part_of(trace, **part)
+    table, threads = _calls_of(trace, chosen)
+    window = chosen.lasts_ns(trace)
+    paths = _paths(table, threads, _until(trace, chosen))
+    shown = _hottest(paths, min(limit or MERGED_PATHS_MAX, MERGED_PATHS_MAX))
+    return {
+        "window_ns": window,
+        "calls": len(table),
+        "paths": len(paths),
+        "left_out": len(paths) - len(shown),
+        "nodes": [paths.as_json(number, depth, window) for number, depth in shown],
+    }
+
+
+def _calls_of(reader: TraceReader, part: Part) -> tuple[EventTable, Array]:
+    """(the calls and device work of a part, the thread of each): no marks, and nothing that lies beside the stacks."""
+    table = read_part(reader, part, MERGED_COLUMNS)
+    kinds = table.column("kind")
+    apart = rules.is_kind(kinds, Kind.GPU_USER_ANNOTATION) | rules.is_async(table)
+    rows = np.flatnonzero(rules.is_work(kinds) & ~apart)
+    place = np.full(len(table) + 1, NO_ROW, dtype=np.int64)  # the last answers for NO_ROW
+    place[rows] = np.arange(len(rows))
+    columns = {name: table.column(name)[rows] for name in ("name", "kind", "start", "end", "thread", "device_type")}
+    columns["parent"] = place[table.column("parent")[rows]]
+    thread, same = columns["thread"], same_threads(reader.tracks)
+    return EventTable(columns, table.dictionaries), thread if same is None else same[thread]
+
+
+def _until(reader: TraceReader, part: Part) -> int:
+    """When what has no end of its own ends: with the part."""
+    end = reader.meta.end_ns or 0
+    return end if part.window is None else min(end, part.window[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """A column for each number of a path; ns."""
+
+    above: Array  # path of the caller, or NO_ROW
+    name: Array  # index of `names`, or NO_CODE
+    names: list[str]
+    kind: Array
+    device_type: Array
+    count: Array
+    total: Array  # of outermost calls
+    own: Array
+    device: Array  # work on devices that it or what is below it launched
+    recursive: Array  # bool: some call of it lies within another one
+
+    def __len__(self) -> int:
+        return len(self.above)
+
+    @property
+    def weight(self) -> Array:
+        """What makes one hotter than another."""
+        return np.maximum(self.total, self.device)
+
+    def as_json(self, number: int, depth: int, window: int) -> dict[str, Any]:
+        """A node of docs/json.md."""
+        total = int(self.total[number])
+        return {
+            "depth": depth,
+            "name": self.names[code] if (code := int(self.name[number])) >= 0 else "",
+            "kind": _KINDS[min(int(self.kind[number]), len(_KINDS) - 1)],
+            "device_type": _DEVICES.get(int(self.device_type[number]), "other"),
+            "count": int(self.count[number]),
+            "total_ns": total,
+            "self_ns": int(self.own[number]),
+            "device_total_ns": int(self.device[number]),
+            "share": round(total / window, 6) if window else None,
+            "recursive": bool(self.recursive[number]),
+        }
+
+
+def _paths(table: EventTable, threads: Array, until: int) -> _Paths:
+    names, code = rules.shown_names(rules.names_of(table), table.column("name"))
+    kind, device_type = table.column("kind"), table.column("device_type")
+    parent = np.ascontiguousarray(table.column("parent"))
+    key, first = _engine.group_rows([column.astype(np.int64) for column in (code, kind, device_type)])
+    folds = rules.is_kind(kind[first], *rules.FUNCTIONS)
+    path, above, example, outermost = _engine.call_paths(key.astype(np.int32), folds.view(np.uint8), parent)
+    lasting, own = _times(table, threads, parent, until)
+    on_device = ~rules.is_cpu(device_type)
+
+    def summed(values: Array) -> Array:
+        return _engine.sum_by(path, len(above), np.ascontiguousarray(values))
+
+    return _Paths(
+        above=above,
+        name=code[example],
+        names=names,
+        kind=kind[example],
+        device_type=device_type[example],
+        count=np.bincount(path, minlength=len(above)),
+        total=summed(np.where(outermost == 1, lasting, 0)),
+        own=summed(own),
+        device=_engine.subtree_sums(summed(np.where(on_device, lasting, 0)), above),
+        recursive=summed((outermost == 0).astype(np.int64)) > 0,
+    )
+
+
+def _times(table: EventTable, threads: Array, parent: Array, until: int) -> tuple[Array, Array]:
+    """(duration, self time) of each row. What has no end lasts as long as what is around it, at most to `until`."""
+    start, end = table.columns["start"], table.column("end")
+    open_ = np.flatnonzero(end == NO_END)
+    if len(open_):
+        ended = (end != NO_END).view(np.uint8)
+        around = _engine.nearest_above(parent, ended, open_)
+        end = end.copy()
+        end[open_] = np.where(around == NO_ROW, until, np.minimum(end[around], until))
+    lasting = durations(EventTable({"start": start, "end": end}, {}))
+    # Device work, and backward ops on a thread of their own, run beside their parents.
+    inner = np.flatnonzero((parent != NO_ROW) & rules.is_cpu(table.column("device_type")))
+    inner = inner[threads[inner] == threads[parent[inner]]]
+    outer = parent[inner]
+    within = np.maximum(np.minimum(start[inner] + lasting[inner], start[outer] + lasting[outer]) - start[inner], 0)
+    return lasting, lasting - _engine.sum_by(outer, len(start), within)
+
+
+def _hottest(paths: _Paths, limit: int) -> list[tuple[int, int]]:
+    """(path, depth): the hottest ones from the roots on, each before those below it, the hotter first."""
+    weight = paths.weight
+    below = _Children(paths.above, weight)
+    chosen: set[int] = set()
+    waiting: list[tuple[int, int, int]] = []
+
+    def wait_for(place: int | None) -> None:
+        if place is not None:
+            number = int(below.order[place])
+            heapq.heappush(waiting, (-int(weight[number]), number, place))
+
+    wait_for(below.first(NO_ROW))
+    while waiting and len(chosen) < limit:
+        _, hottest, place = heapq.heappop(waiting)
+        chosen.add(hottest)
+        wait_for(below.next(place))  # none of its siblings is hotter than the next
+        wait_for(below.first(hottest))
+    return _in_order(below, chosen)
+
+
+def _in_order(below: _Children, chosen: set[int]) -> list[tuple[int, int]]:
+    shown: list[tuple[int, int]] = []
+    waiting = [(below.first(NO_ROW), 0)]
+    while waiting:
+        place, depth = waiting.pop()
+        if place is None or int(below.order[place]) not in chosen:
+            continue  # nor are those after it
+        number = int(below.order[place])
+        shown.append((number, depth))
+        waiting += [(below.next(place), depth), (below.first(number), depth + 1)]
+    return shown
+
+
+class _Children:
+    """The paths below each path in one row: `order`, where siblings stand together, the hottest first."""
+
+    def __init__(self, above: Array, weight: Array) -> None:
+        by_weight = _engine.argsort(-weight)
+        self.order = by_weight[_engine.argsort(above[by_weight])]
+        self._above = above[self.order]
+
+    def first(self, path: int) -> int | None:
+        """Where those below a path begin."""
+        place = int(np.searchsorted(self._above, path))
+        return place if place < len(self._above) and self._above[place] == path else None
+
+    def next(self, place: int) -> int | None:
+        """Where the next sibling of what stands at a place does."""
+        following = place + 1
+        return following if following < len(self._above) and self._above[following] == self._above[place] else None
