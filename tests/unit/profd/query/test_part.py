@@ -20,7 +20,7 @@ from profd.segments.reader import TraceReader
 from tests.support.tables import Event, store, table_of
 
 PYTHON = Kind.PYTHON_FUNCTION
-THREADS = [
+THREADS: list[dict[str, Any]] = [
     {"id": 11, "process": 0, "name": "MainThread"},
     {"id": 12, "process": 0, "name": "loader\x1b[2J"},
     {"id": 13, "process": 0},
