@@ -185,8 +185,9 @@ def averages(
     utility ops left out, `ProfilerStep#n` one row, annotations apart from ops of
     their name, and with `links` calls of the backward pass under stack and module
     of their forward ops. With it every event counts as it was recorded, and device
-    rows alone have device time. Functions that call themselves count once in totals, either way. `with_backward` needs `links`. `calls`: those of torch's
-    view, where they are known.
+    rows alone have device time. Functions that call themselves count once in totals,
+    either way. `with_backward` needs `links`. `calls`: those of torch's view, where
+    they are known.
     """
     grouping = grouping or Grouping()
     backward = links if with_backward else None
