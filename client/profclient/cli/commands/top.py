@@ -8,10 +8,13 @@ from typing import Any
 
 import click
 
+from profclient.cli.account_view import account_lines
 from profclient.cli.backend import traces
 from profclient.cli.options import json_option
-from profclient.cli.output import emit_json, say, table
+from profclient.cli.output import emit_json, say, table, wrapped
 from profclient.cli.units import duration, flops, size
+from profclient.errors import ClientError
+from profclient.traces import Traces
 
 SORT_KEYS = (
     "self_cpu_time_total",
@@ -77,12 +80,24 @@ def top(
             with_backward=with_backward,
         )
         rows = asked.value()
+        if rows and not as_json:
+            print_window(source, trace)
     if as_json:
         emit_json(rows)
     elif rows:
         print_rows(rows, sort_by)
     else:
         say("The trace has no event with a duration.")
+
+
+def print_window(source: Traces, trace: str) -> None:
+    """What the table is a part of: where the whole window went. Beside the table, which others may read."""
+    try:
+        account = source.ask("window", trace).value()
+    except ClientError:  # a daemon of before this question, or the trace has just gone: the table is there
+        return
+    for name, text in account_lines(account):
+        say(wrapped(f"{name:<7} {text}", hang=8))
 
 
 # Heading, field and how it is written; columns whose field says nothing anywhere are left out.
