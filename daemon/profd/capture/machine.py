@@ -19,6 +19,7 @@ from typing import Final
 from profd.capture.outcome import StoredTrace, verdict
 from profd.capture.records import TargetRecord
 from profd.model.capture import Loss, Reason, Recording, State
+from profd.model.run_times import RunTimes
 
 _RETRY: Final = "`profctl retry`"
 _RETRY_HELPS: Final = frozenset((Reason.WORKER_DIED, Reason.DISK_FULL, Reason.STORE_UNAVAILABLE))
@@ -363,7 +364,7 @@ class Machine:
         target.lost = [*recording.lost, *trace.lost]
         target.warnings = [*target.warnings, *trace.warnings]
         target.waterfall = [*target.waterfall, *trace.waterfall]
-        target.files = []
+        target.files, target.run_times = [], RunTimes()  # the trace has them; records are kept by the thousand
         return self._end(*verdict(recording, trace, target))
 
     def _late_store(self, event: Expired) -> list[Action] | None:

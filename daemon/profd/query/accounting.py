@@ -7,7 +7,7 @@ the kernel counted (`model/run_times.py`): on a CPU, ready and waiting for one, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from profd.model.run_times import RunTimes, ThreadTimes
 from profd.query import rules
 from profd.query.devices import union
 from profd.segments.meta import TraceMeta
+from profd.segments.reader import TraceReader
 
 COVER_COLUMNS: Final = ("start", "end", "kind", "thread", "device_type", *rules.ASYNC_COLUMNS)
 THREADS_MAX: Final = 64  # in the answer, the busiest first
@@ -145,6 +146,14 @@ class Account:
     cores: int | None = None
     message: str | None = None  # why the kernel's times are missing
     hint: str | None = None  # what would say more of the leading thread
+
+
+def window_of_trace(trace: TraceReader) -> dict[str, Any]:
+    """The question `window`: the `accounting` of the summary alone."""
+    coverage = Coverage(trace.meta)
+    for table in trace.iterate(COVER_COLUMNS, args=False):
+        coverage.add(table)
+    return asdict(account(coverage, trace.meta))
 
 
 def account(coverage: Coverage, meta: TraceMeta) -> Account:

@@ -158,6 +158,7 @@ _TABLE: Final = (
             ),
         ),
     ),
+    Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )
 
 QUESTIONS: Final = {question.name: question for question in _TABLE}

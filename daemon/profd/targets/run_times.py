@@ -1,7 +1,7 @@
 """How long the threads of a process ran, and waited for a CPU: two looks at what the kernel counts of each.
 
 Read from task/TID/schedstat and comm, which never wait (docs/decisions/0010-processes-that-do-not-answer.md) and cost
-the process nothing: 15 µs a thread of the daemon's time. Whoever calls `look` does so in a thread.
+the process nothing: 8 µs a thread of the daemon's time. Whoever calls `look` does so in a thread.
 """
 
 from __future__ import annotations

@@ -105,6 +105,17 @@ def pyspy_of(process: Process) -> list[Process]:
     return [p for p in ProcessTable().snapshot() if "py-spy" in p.executable and wanted in p.command]
 
 
+async def test_a_sampler_that_has_taken_its_share_of_the_host_is_ended(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        watch = Watch(tmp_path)
+        watch.session.cores_max = 1e-9
+        long = dataclasses.replace(SHORT, duration_ns=150_000_000_000, sample_hz=1000)
+        recording = await source.record(process_of(job), long, watch.session)
+    assert (recording.state, recording.reason) == (State.DRAINING, Reason.NONE), recording.message
+    assert "as one may that nobody asked for" in recording.warnings[0]
+    assert decoded(recording)[1]
+
+
 async def test_busy_process(source: PySpySource, tmp_path: Path) -> None:
     before = time.time_ns()
     with running(SPIN) as job:

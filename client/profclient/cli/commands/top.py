@@ -9,10 +9,13 @@ from typing import Any
 
 import click
 
+from profclient.cli.account_view import account_lines
 from profclient.cli.backend import traces
 from profclient.cli.options import json_option, within_options, within_query, within_words
-from profclient.cli.output import emit_json, say, stack_text, table
+from profclient.cli.output import emit_json, say, stack_text, table, wrapped
 from profclient.cli.units import duration, flops, size
+from profclient.errors import ClientError
+from profclient.traces import Traces
 
 SORT_KEYS = (
     "self_cpu_time_total",
@@ -84,6 +87,8 @@ def top(
             **within_query(within),
         )
         rows = asked.value()
+        if rows and not as_json and not within_query(within):
+            print_window(source, trace)
     if as_json:
         emit_json(rows)
     elif rows:
@@ -107,6 +112,16 @@ def next_command(rows: list[dict[str, Any]], trace: str, within: str = "") -> st
     if not within and any(_STEP.match(row["name"]) for row in rows):
         return f"profctl steps{asked}"
     return f"profctl tree{asked} --merged{within}" if on_cpu else ""
+
+
+def print_window(source: Traces, trace: str) -> None:
+    """What the table is a part of: where the whole window went. Beside the table, which others may read."""
+    try:
+        account = source.ask("window", trace).value()
+    except ClientError:  # a daemon of before this question, or the trace has just gone: the table is there
+        return
+    for name, text in account_lines(account):
+        say(wrapped(f"{name:<7} {text}", hang=8))
 
 
 # Heading, field and how it is written; columns whose field says nothing anywhere are left out.

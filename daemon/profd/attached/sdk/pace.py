@@ -56,6 +56,10 @@ class Paces:
         hz = min(HZ_MAX, int(room / self._of_sample(process, threads)))
         return Beside(hz, START_SECONDS / room) if hz else None
 
+    def cores(self, together: int = 1) -> float:
+        """Cores of the host that a sampler of one of so many processes may really take: it ends when it has."""
+        return max(self._room, 0.0) / max(together, 1)
+
     @contextlib.contextmanager
     def holding(self, process: ProcessId, threads: int, hz: float) -> Iterator[None]:
         """It is sampled so often meanwhile: others have less room."""

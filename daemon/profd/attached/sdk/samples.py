@@ -34,6 +34,7 @@ class Wanted:
     """The samples of one recording."""
 
     hz: float
+    cores: float = 0.0  # of the host, at most; 0: no limit
     asked: bool = True  # by a person: what is missing of them is not honoured
     spare: bool = False  # calls are recorded, which say more: kept where there were none
     after_seconds: float = 0.0  # from the beginning of the recording
@@ -93,7 +94,7 @@ class Samples:
     def __init__(self, sampler: Source, process: Process, options: Options, session: Session, wanted: Wanted) -> None:
         self._wanted = wanted
         self._stop = asyncio.Event()
-        own = Session(session.capture, session.directory, self._stop, lambda state, doing: None)
+        own = Session(session.capture, session.directory, self._stop, lambda state, doing: None, cores_max=wanted.cores)
         self._made = session.made
         self._task = asyncio.create_task(self._record(sampler, process, _of_samples(options, wanted.hz), own))
         self.sample_seconds: float | None = None  # CPU time that one took; known at the end

@@ -210,6 +210,8 @@ class SdkSource(Source):
         if wanted is None or self._sampler is None or samples.why_not(self._sampler, process, options, wanted.hz):
             yield None
             return
+        if not wanted.asked:
+            wanted = replace(wanted, cores=self._paces.cores(session.together))
         with contextlib.nullcontext() if wanted.asked else self._paces.holding(process.id, threads, wanted.hz):
             beside = samples.Samples(self._sampler, process, options, session, wanted)
             try:

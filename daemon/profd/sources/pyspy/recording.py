@@ -35,6 +35,7 @@ _LOOK_SECONDS: Final = 0.1
 _SPARE_SECONDS: Final = 5  # py-spy ends by itself so long after the window, should nobody end it
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _ERRORS_WORTH_SAYING: Final = 0.01
+_SPENT_MIN: Final = 0.25  # seconds of CPU time that one takes before it is ended for that: a sample of 1,000 threads
 _TOO_MUCH: Final = f"py-spy printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
 
 
@@ -46,6 +47,7 @@ class Sampling:
     hz: int
     native: bool
     start_at_ns: int | None = None
+    bounded: bool = True  # its length is asked for
 
 
 class PySpyRecorder:
@@ -79,6 +81,7 @@ class PySpyRecorder:
         self._cpu_seconds: float | None = None  # from there to the window's end
         self._too_much = False  # so that it was killed
         self._full = False  # so that it was ended early
+        self._costly = False  # the same: it has taken what it may of the host's cores
         self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
@@ -210,13 +213,22 @@ class PySpyRecorder:
             if self._look() is Standing.CHANGED:
                 return False
             self._full = tool.full(pyspy.pid, self._sampling.native)
-            if left <= 0 or self._full or self._session.stop.is_set():
+            self._costly = self._has_taken_its_share(pyspy, before)
+            if left <= 0 or self._full or self._costly or self._session.stop.is_set():
                 after = tool.sampler_cpu_seconds(pyspy)
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
             self._target.look_at_threads()
             await _first_of(min(left, _LOOK_SECONDS), tool.gone(pyspy), self._session.stop.wait())
         return False
+
+    def _has_taken_its_share(self, pyspy: asyncio.subprocess.Process, before: float | None) -> bool:
+        """Of the whole window, where its length is known, else of what has passed of it."""
+        spent = tool.sampler_cpu_seconds(pyspy) if self._session.cores_max else None
+        if spent is None or before is None:
+            return False
+        window_ns = self._sampling.window_ns if self._sampling.bounded else time.time_ns() - self._began_ns
+        return spent - before > max(_SPENT_MIN, self._session.cores_max * window_ns / 1e9)
 
     def _look(self) -> Standing:
         """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
@@ -273,6 +285,11 @@ class PySpyRecorder:
         self._append_anchor(0 if standing is Standing.SAME else self._same_ns)
         recording.files = [RawFile(str(self._file), "pyspy")]
         recording.reason, recording.message = self._shortfall(status, size, asked)
+        if self._costly:
+            recording.warnings.append(
+                f"The sampler of {self._name} was ended after {self._seconds():.1f} s of samples: it had taken as much "
+                "CPU time as one may that nobody asked for (1 % of the host's cores). --samples has no such limit."
+            )
         if samples and errors > samples * _ERRORS_WORTH_SAYING:
             recording.warnings.append(
                 f"{errors} stacks of {self._name} could not be read (they changed meanwhile, or it was stopped) "

@@ -196,7 +196,7 @@ def _sampling(options: Options) -> Sampling:
     """The request in py-spy's terms; an open-ended one gets the longest window that is bearable."""
     hz = max(1, min(HZ_MAX, round(options.sample_hz if options.sample_hz is not None else HZ_DEFAULT)))
     longest = min(CAPTURE_WINDOW_MAX_NS, SAMPLES_MAX * 1_000_000_000 // hz)
-    return Sampling(options.duration_ns or longest, hz, options.native, options.start_at_ns)
+    return Sampling(options.duration_ns or longest, hz, options.native, options.start_at_ns, bool(options.duration_ns))
 
 
 def _unserved(hz: float) -> dict[str, str]:

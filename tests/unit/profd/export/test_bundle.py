@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from profd.errors import BadTrace
 from profd.events import Flows
 from profd.importing.pipeline import store_trace
+from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, ThreadTimes
 from profd.model.traits import Traits, of_older
 from profd.segments import bundle
 from profd.segments.meta import TraceMeta, read_meta
@@ -140,6 +141,20 @@ def test_its_own_claims_are_an_imports_only(packed: bytes, tmp_path: Path) -> No
     assert (mine.title, mine.host, mine.rank, mine.owner, mine.owner_uid) == ("train.py", "node17", 3, "bob", 7)
     captured = merged(written, TraceMeta(owner="bob", source="kineto", title="job", host="here"))
     assert (captured.title, captured.host, captured.rank, captured.source) == ("job", "here", None, "kineto")
+
+
+def test_run_times_come_along_within_bounds(packed: bytes, tmp_path: Path) -> None:
+    claimed = {
+        "lasted_ns": 1 << 70,
+        "idle": -4,
+        "idle_ids": [[-1, 1 << 80]] * 999,
+        "threads": [{"id": 7, "name": "a\x1b[2J", "lasted_ns": 5, "ran_ns": -3, "queued_ns": 1 << 70}] * 99,
+    }
+    import_bundle(changed_meta(packed, run_times=claimed), tmp_path / "back")
+    times = merged(read_meta(tmp_path / "back"), TraceMeta(source="import")).run_times
+    most = (1 << 62) - 1
+    assert (times.lasted_ns, times.idle, times.idle_ids) == (most, 0, [(0, most)] * RUNS_KEPT)
+    assert times.threads == [ThreadTimes(7, "a\N{REPLACEMENT CHARACTER}[2J", 5, 0, most)] * THREADS_KEPT
 
 
 @pytest.mark.parametrize(("source", "kept"), [("sdk", "sdk"), ("pyspy", "pyspy"), ("nsys", "import")])

@@ -9,6 +9,7 @@ from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, NotFound
 from profd.importing.recordings import Recordings
 from profd.model.capture import Loss, Options, Phase, RawFile
+from profd.model.run_times import RunTimes
 from profd.model.traits import SAMPLED
 from profd.store.captures import CaptureRecords
 from profd.store.store import Store, StoreLimits
@@ -41,6 +42,7 @@ async def test_recording_becomes_a_trace(store, tmp_path):
         start_ns=1,
         end_ns=8,
         traits=SAMPLED,
+        run_times=RunTimes(lasted_ns=7, idle=2),
     )
     recordings = Recordings(store, lambda uid: run_job)
     stored = await recordings.store(capture_of(one), one, [RawFile(str(tmp_path / "raw.json"), "chrome")])
@@ -54,6 +56,7 @@ async def test_recording_becomes_a_trace(store, tmp_path):
     assert meta.lost == one.lost
     assert meta.options["duration_ns"] == 7
     assert meta.traits == SAMPLED
+    assert meta.run_times == RunTimes(lasted_ns=7, idle=2)
     assert [phase.name for phase in meta.waterfall] == ["window", "decode", "store"]
     found = recordings.find("c1", ProcessId(42, 99))
     assert found is not None

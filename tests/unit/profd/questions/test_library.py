@@ -255,7 +255,19 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
     mine = add(library.store, ANN)
     await library.share(ANN, mine.id, [str(BOB.uid)])
     library._run_job = answer
-    questions = ("summary", "top", "tree", "merged_tree", "export", "steps", "memory", "gpu", "timeline", "sql")
+    questions = (
+        "summary",
+        "top",
+        "tree",
+        "merged_tree",
+        "export",
+        "steps",
+        "memory",
+        "gpu",
+        "timeline",
+        "sql",
+        "window",
+    )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
     await library.asked(ANN, "diff", mine.id, {"other": imported.id})
