@@ -72,7 +72,7 @@ def test_a_store_that_cannot_fit(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="a daemon for every user is root's")
 def test_a_root_without_capabilities_is_told_which(tmp_path: Path) -> None:
     status = tmp_path / "status"
-    status.write_text("CapEff:\t00000000000000c1\n")  # CHOWN, SETGID, SETUID
+    status.write_text("CapEff:\t00000000000000c3\n")  # CHOWN, DAC_OVERRIDE, SETGID, SETUID
     loaded = config.load({"state_dir": str(tmp_path), "socket": str(tmp_path / "s"), "metrics": "off"}, {})
     checks = {finding.name: finding for finding in Preflight(loaded, status).findings()}
     assert checks["privileges"].verdict == "warning"
