@@ -7,6 +7,9 @@
 #     --security-opt=no-new-privileges --read-only -v /etc/profd:/etc/profd \
 #     -v /run/profd:/run/profd -v /var/lib/profd:/var/lib/profd profd
 #
+# Add --network=host for metrics on the host's loopback, for profiler servers of JAX and for Kineto's abstract socket;
+# docs/clusters.md says what works without it.
+#
 # `kineto/` below /run/profd is open to everybody. So that nobody fills /run by it, mount a small tmpfs there on the host,
 # before the container starts: deploy/systemd/run-profd-kineto.mount, or what it says for mount(8).
 FROM python:3.12-slim AS build

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from profd.kernel.privileges import PRIVILEGES
+from profd.sources.pyspy import tool
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import host_pb2, host_pb2_grpc
 
@@ -39,6 +40,22 @@ def test_without_those_it_can_miss_it_records_and_the_doctor_names_them(tmp_path
             assert f"--cap-add={name.removeprefix('CAP_')}" in found.fix
         with attached(daemon, tmp_path) as job:
             [target] = Captures(daemon).record(job.pid, source="sdk").targets
+            assert target.state == pb.STATE_STORED, target.message
+
+
+IN_A_NETWORK_OF_ITS_OWN = (
+    "import ctypes, sys; assert ctypes.CDLL(None).unshare(0x40000000) == 0; "  # CLONE_NEWNET
+    "from profd import main; sys.exit(main.main())"
+)
+
+
+def test_without_the_hosts_network_processes_attach_and_are_sampled(tmp_path: Path) -> None:
+    with (
+        running_daemon(user=False, program=("-c", IN_A_NETWORK_OF_ITS_OWN)) as daemon,
+        attached(daemon, tmp_path) as job,
+    ):
+        for source in ("sdk", *(["pyspy"] if tool.find() is not None else [])):
+            [target] = Captures(daemon).record(job.pid, source=source).targets
             assert target.state == pb.STATE_STORED, target.message
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from profd import limits
+from profd.kernel.privileges import PRIVILEGES
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "profd.service"
@@ -43,6 +44,13 @@ def test_it_grants_the_privileges_that_are_explained() -> None:
     rows = [line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if line.startswith("| `CAP_")]
     explained = {name for row in rows for name in PRIVILEGE.findall(row.split("|")[1])}
     assert set(granted.split()) == explained - BY_DROP_IN - {"CAP_SYS_ADMIN"}  # the older name of PERFMON
+
+
+def test_containers_are_given_the_same_privileges() -> None:
+    granted = {privilege.name.removeprefix("CAP_") for privilege in PRIVILEGES}
+    assert set(re.findall(r"--cap-add=([A-Z_]+)", (ROOT / "Dockerfile").read_text())) == granted
+    (pod,) = re.findall(r"add: \[(.*)\]", (ROOT / "docs" / "clusters.md").read_text())
+    assert set(pod.split(", ")) == granted
 
 
 def test_its_tasks_are_enough_for_every_child() -> None:

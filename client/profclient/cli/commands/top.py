@@ -87,7 +87,7 @@ def top(
             **within_query(within),
         )
         rows = asked.value()
-        if rows and not as_json and not within_query(within):
+        if rows and not as_json and not within_words(within):
             print_window(source, trace)
     if as_json:
         emit_json(rows)
