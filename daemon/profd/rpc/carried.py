@@ -19,7 +19,7 @@ from profd.fairness.reception import Reception
 from profd.limits import CARRIED_CONNECTIONS_BURST, CARRIED_CONNECTIONS_PER_SECOND
 
 # Each costs the event loop a pair of sockets and some words to a porter; the door, which counts them, comes after that.
-_RATE: Final = Rate("connection_rate", "connections", CARRIED_CONNECTIONS_PER_SECOND, CARRIED_CONNECTIONS_BURST)
+_RATE: Final = Rate("connections", "connections", CARRIED_CONNECTIONS_PER_SECOND, CARRIED_CONNECTIONS_BURST)
 
 log = logging.getLogger("profd.rpc")
 

@@ -111,7 +111,7 @@ def test_a_python_without_profclient_runs_and_says_so():
     base: str = sys.__dict__["_base_executable"]
     done = run(base, "-c", "print('runs')")
     assert done.stdout == "runs\n"
-    assert "has no profclient: run" in done.stderr
+    assert "has no profclient and stays unattached: run" in done.stderr
 
 
 SUB_INTERPRETERS = """
