@@ -13,7 +13,7 @@ from soak import victims
 from soak.rig import Rig
 
 _PATIENCE_SECONDS: Final = 90.0  # an agent that has lost its daemon tries again for 15 s
-_EMPTY: Final = ("staging", "trash", "gates/*/in", "gates/*/out/tmp")
+_PASSING: Final = ("traces/.*", "gates/*/in/*", "gates/*/out/.*", "gates/*/out/tmp/*")
 _WORKERS: Final = 2
 _WAITING: Final = ("streamer", "porter", "errand")  # for more of the same user
 _SHARED: Final = Path("/dev/shm")
@@ -56,9 +56,8 @@ def _processes(rig: Rig) -> Iterator[str]:
 
 def _files(rig: Rig, sockets: frozenset[str]) -> Iterator[str]:
     state = rig.found.running.state_dir
-    for pattern in _EMPTY:
-        for folder in state.glob(pattern):
-            yield from (f"{path} is left" for path in folder.iterdir())
+    for pattern in _PASSING:
+        yield from (f"{path} is left" for path in state.glob(pattern))
     for file in state.glob("journal/*/*/[!.]*"):
         if file.stat().st_size:  # an empty one waits for a program that may come back
             yield f"{file} is left"

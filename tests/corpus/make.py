@@ -201,7 +201,7 @@ def fused(kind: str, source: str, fuse: str) -> Callable[[Scene], None]:
 
 
 COLLATING = 'record "state":5'
-ADOPTING = r"os.rename /staging/\w+ .*/traces/"  # all is there but the name
+ADOPTING = r"os.rename /traces/\.staging-\w+ .*/traces/"  # all is there but the name
 ADOPTED = r"open /state/traces "  # it is synced after the rename; the record knows nothing yet
 REMOVING = r"shutil.rmtree /journal/c\w+/"  # the record is written, raw files still lie there
 TAKING = r"open /journal/c\w+/[-\d]+/\S*trace\.json"  # libkineto's file is being copied
@@ -399,6 +399,7 @@ SCENARIOS: dict[str, Callable[[Scene], None]] = {
     "collating-pyspy": fused("busy", "pyspy", COLLATING),
     "taking-kineto": fused("kineto", "kineto", TAKING),
     "adopting": fused("whole", "sdk", ADOPTING),
+    "adopting-within": fused("whole", "sdk", ADOPTING),
     "adopted": fused("whole", "sdk", ADOPTED),
     "removing-sdk": fused("whole", "sdk", REMOVING),
     "removing-kineto": fused("kineto", "kineto", REMOVING),

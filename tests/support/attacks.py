@@ -143,6 +143,7 @@ TRIES: dict[str, Callable[[dict[str, Any]], object]] = {
         _end_of(lambda _: os.chmod(args["staging"], 0o777), args),
         _end_of(lambda _: os.chown(args["staging"], 0, 0), args),
     ),
+    "rename a file, which may wait beyond SIGKILL": lambda args: os.rename(args["staging"], f"{args['staging']}.new"),
     "write a file of more than 64 GiB": _too_large,
     "raise its own limits": _raised_limit,
     "fork, or fork twice to outlive the daemon": lambda args: _first(

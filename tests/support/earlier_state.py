@@ -247,7 +247,7 @@ def _said(key: str, value: Any) -> Any:
 def _leftovers(state: Path) -> dict[str, Any]:
     """What is on its way, and names of files that are not whole."""
     journal = [str(path.relative_to(state)) for path in sorted((state / "journal").rglob("*")) if path.is_file()]
-    passing = [path.name for folder in ("staging", "trash") for path in (state / folder).iterdir()]
+    passing = [path.name for pattern in ("traces/.*", "staging/*", "trash/*") for path in state.glob(pattern)]
     parts = [path.name for path in sorted(state.rglob("*")) if path.suffix == ".part" or path.name.startswith(".profd")]
     hidden = [path.name for path in sorted((state / "records").rglob(".*"))]
     target = sorted(path.name for path in (state.parent / "target").rglob("*") if path.is_file())
@@ -305,7 +305,7 @@ def settled(daemon: RunningDaemon) -> None:
         lambda: all(capture["finished_ns"] is not None for capture in told(daemon, "captures")),
         "all captures have ended",
     )
-    until(lambda: not any((daemon.state_dir / "staging").iterdir()), "nothing is being stored")
+    until(lambda: not any((daemon.state_dir / "traces").glob(".*")), "nothing is being stored")
     ended = [
         f"journal/{capture['capture']}/{target['pid']}-*"
         for capture in told(daemon, "captures")

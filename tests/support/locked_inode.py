@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.support.dead_files import dead_files, why_not
 from tests.support.waiting import until
 
-__all__ = ["locked", "locked_names", "why_not"]
+__all__ = ["locked", "locked_names", "locked_renames", "why_not"]
 
 _DOES = """
 page = os.open("page.bin", os.O_RDONLY)
@@ -50,14 +50,31 @@ def locked_names(directory: Path, folder: Path, uid: int) -> Iterator[tuple[int,
 
     Who removes it has the directory's lock, and waits for that of the file. `folder` is as above.
     """
-    mine = directory / "mine"
+    with _kept(directory / "mine", folder, uid, "os.unlink({mine!r})", "unlink") as pids:
+        yield pids
+
+
+@contextlib.contextmanager
+def locked_renames(disk: Path, folder: Path, uid: int) -> Iterator[tuple[int, int]]:
+    """All renames between directories of a file system, at whose `disk` this user gets two: as above."""
+    here, there = (disk / f"{uid}-{number}" for number in range(2))
+    for directory in (here, there):
+        directory.mkdir()
+        os.chown(directory, uid, uid)
+    with _kept(here / "mine", folder, uid, f"os.rename({{mine!r}}, {str(there / 'mine')!r})", "rename") as pids:
+        yield pids
+
+
+@contextlib.contextmanager
+def _kept(mine: Path, folder: Path, uid: int, call: str, waits_in: str) -> Iterator[tuple[int, int]]:
+    """The pid of who keeps a file of this user's, and of who waits for it in a call about it."""
     mine.touch()
     os.chown(mine, uid, uid)
-    does = f"import os; os.setgroups([]); os.setgid({uid}); os.setuid({uid}); os.unlink({str(mine)!r})"
+    does = f"import os; os.setgroups([]); os.setgid({uid}); os.setuid({uid}); {call.format(mine=str(mine))}"
     with contextlib.ExitStack() as behind, locked(mine, folder, uid) as holder:
-        remover = behind.enter_context(subprocess.Popen([sys.executable, "-I", "-c", does]))
-        until(lambda: "unlink" in Path(f"/proc/{remover.pid}/wchan").read_text(), "it waits for the file")
-        yield holder, remover.pid
+        waiting = behind.enter_context(subprocess.Popen([sys.executable, "-I", "-c", does]))
+        until(lambda: waits_in in Path(f"/proc/{waiting.pid}/wchan").read_text(), "it waits for the file")
+        yield holder, waiting.pid
 
 
 def _waits(pid: int) -> bool:

@@ -225,7 +225,7 @@ def _enter(built: Build, directory: Path) -> Build:
     old = Path(tempfile.mkdtemp(prefix=".old-", dir=directory.parent))
     try:
         with contextlib.suppress(FileNotFoundError):
-            directory.rename(old / "build")
+            directory.rename(old)  # which is empty; beside it, since a rename elsewhere can be kept waiting by anybody
         built.path.rename(directory)
     finally:
         shutil.rmtree(old, ignore_errors=True)

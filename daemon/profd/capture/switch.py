@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from profd.disk.files import rename
 from profd.errors import Unavailable
 
 WHY_BYTES_MAX: Final = 1024
@@ -52,4 +53,4 @@ class Switch:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.file.with_name(self.file.name + ".new")
         temporary.write_bytes((why or "switched off with `profctl disable`").encode()[:WHY_BYTES_MAX])
-        temporary.replace(self.file)
+        rename(temporary, self.file)

@@ -48,6 +48,17 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
+def rename(path: Path, to: Path) -> None:
+    """Give a file or a directory another name within its parent directory; one that has it is replaced. Raises OSError.
+
+    ValueError where the parents differ, which not even the kernel shall be asked for: all renames from one directory
+    into another on a file system wait for each other, beyond SIGKILL, and any user can make one wait for ever.
+    """
+    if path.parent != to.parent:
+        raise ValueError(f"{path} would leave its directory for {to}")
+    path.rename(to)
+
+
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write or replace a file so that a reader, or a crash, finds the old or the new one. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -59,7 +70,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-        temporary.rename(path)
+        rename(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -22,6 +22,7 @@ from profd.model.capture import Phase
 from profd.segments.meta import TraceMeta
 from profd.store.catalog import TraceRecord
 from profd.store.store import Store
+from profd.workers import gate
 
 log = logging.getLogger("profd.store")
 
@@ -104,7 +105,7 @@ async def ingest(
             raw = sum(os.fstat(fd).st_blocks * 512 for fd in fds)
             claim.hold(0, min(raw, DISK_STEP_BYTES), raw)
             job = run_job("store_trace", _arguments(inputs, staging, meta), fds, on_progress)
-            result = await _within(claim, staging, job)
+            result = await _within(claim, lambda: _written(store, staging), job)
             meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
         except BaseException:
             await _to_the_end(store.discard, staging)
@@ -112,30 +113,31 @@ async def ingest(
         return await _to_the_end(_settle, store, staging, meta), result
 
 
-async def _within(claim: Claim, staging: Path, job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """The result of a job that writes to `staging`; it is ended when the disk runs short. Raises what `hold` does."""
-    folder = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # wherever it is moved meanwhile
+async def _within(claim: Claim, written: Callable[[], int], job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """The result of a job that has `written` so many bytes; it is ended when the disk runs short, as `hold` raises."""
     task = asyncio.ensure_future(job)
     try:
         while not (await asyncio.wait({task}, timeout=DISK_LOOK_SECONDS))[0]:
-            await _to_the_end(lambda: claim.hold(_written(folder), 1))
+            await _to_the_end(lambda: claim.hold(written(), 1))
         return task.result()
     finally:
-        os.close(folder)
         task.cancel()
         await asyncio.wait({task})
         if not task.cancelled():
             task.exception()  # seen, whatever is raised instead
 
 
-def _written(folder: int) -> int:
-    """Bytes on the disk below an open directory; what a worker has just removed has none."""
-    found = 0
-    for _, _, files, place in os.fwalk(".", dir_fd=folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                found += os.stat(name, dir_fd=place, follow_symlinks=False).st_blocks * 512
-    return found
+def _written(store: Store, staging: Path) -> int:
+    """Bytes on the disk that a worker has written for it; what has just been removed has none."""
+    found: dict[int, int] = {}  # by inode: a file has two names while it comes from the gate
+    for top in (*gate.filled(store.root / gate.FOLDER, staging), staging):
+        with contextlib.suppress(OSError):
+            for _, _, files, place in os.fwalk(top):
+                for name in files:
+                    with contextlib.suppress(OSError):
+                        seen = os.stat(name, dir_fd=place, follow_symlinks=False)
+                        found[seen.st_ino] = seen.st_blocks * 512
+    return sum(found.values())
 
 
 def _settle(store: Store, staging: Path, meta: TraceMeta) -> TraceRecord:

@@ -2,9 +2,9 @@
 
 As root, workers run as an unprivileged user, and never as root: where they
 cannot, the daemon does not start. The store stays root's: a worker may write
-only into a staging directory that was prepared for it, and may read (by group)
-what the store has adopted and lies at its gate, never change it. In `--user`
-mode workers keep the daemon's uid, and both helpers do nothing.
+only into a directory at its gate, and may read (by group) what the store has
+adopted and lies there, too, never change it. In `--user` mode workers keep the
+daemon's uid, and of `make_readable` some checks are left.
 """
 
 from __future__ import annotations
@@ -87,13 +87,6 @@ def choose(name: str = "") -> WorkerIdentity:
 
 def _never_root(why: str, fix: str) -> BadInput:
     return BadInput(f"Workers read what strangers wrote, and never as root; but {why}. {fix}.")
-
-
-def prepare_staging(path: Path) -> None:
-    """Let workers write into this directory, which exists and is ours. Raises OSError."""
-    if _current.separate:
-        os.chown(path, -1, _gid(), follow_symlinks=False)
-        path.chmod(0o770)
 
 
 def make_readable(path: Path) -> None:

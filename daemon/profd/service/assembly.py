@@ -82,6 +82,7 @@ from profd.trust.audit import AuditLog
 from profd.trust.audit_copy import copier
 from profd.trust.control import ControlServer
 from profd.trust.token import Tokens
+from profd.workers import gate
 from profd.workers.asked import Asked
 from profd.workers.pool import WorkerPool
 from profd.workers.turns import Kind
@@ -232,7 +233,7 @@ class Daemon:
     async def _start_workers(self) -> WorkerPool:
         identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
         pool = WorkerPool(
-            self._config.workers, gates=self._config.state_dir / "gates", known=JOBS, directories=DIRECTORIES
+            self._config.workers, gates=self._config.state_dir / gate.FOLDER, known=JOBS, directories=DIRECTORIES
         )
         pool.on_waited = lambda kind, seconds: self._metrics.worker_wait.labels(kind.name.lower()).observe(seconds)
         self._closing.push_async_callback(pool.close)

@@ -1,13 +1,13 @@
 """The store of one host: a directory of immutable traces, bounded, safe against kill -9.
 
-    traces/<id>/       whole traces; a directory is here, or it does not exist
-    staging/<random>/  where workers write, once moved to their gate (workers/gate.py); never seen by readers
-    trash/             on its way out
-    records/           pins and shares, captures
-    catalog.sqlite     an index of all that
+    traces/<id>/                whole traces; a directory is here, or it does not exist
+    traces/.staging-<random>/   on its way in: what a worker has written at its gate (workers/gate.py)
+    traces/.trash-<id>.<random> on its way out
+    records/                    pins and shares, captures
+    catalog.sqlite              an index of all that
 
-A trace enters and leaves `traces/` by one rename. Everything else (catalog row,
-record) follows it and is put right when the store is opened.
+A trace enters and leaves by one rename, within `traces/` (`profd.disk.files.rename` says why). No reader sees a name
+with a dot. Everything else (catalog row, record) follows the rename and is put right when the store is opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profd.disk.eviction import Held, Preview, victims
-from profd.disk.files import disk, sync, write_atomic
+from profd.disk.files import disk, rename, sync, write_atomic
 from profd.disk.space import Space, Urgency
 from profd.errors import BadInput, Exhausted, NotFound
 from profd.kernel import identity
@@ -87,13 +87,11 @@ class Store:
         self.on_evicted: Callable[[Held], None] = lambda trace: None
         self.space = Space(root, self.limits.free_share_min, self.limits.uid_share)
         self.traces = root / "traces"
-        self._staging = root / "staging"
-        self._trash = root / "trash"
         with disk(root, "Creating"):
             root.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._lock = lock or StoreLock(root, "daemon")
         try:
-            self._make_folders()
+            self._make_folder()
             self._marks = Records(root / "records" / "traces")
             self._counts = StoreStatistics()
             self._changing = threading.RLock()  # pins and shares are read, changed and written
@@ -122,13 +120,12 @@ class Store:
         return trace
 
     def staging(self, urgency: Urgency = Urgency.NEW) -> Path:
-        """A fresh, empty directory for a worker to fill. Exhausted when the disk is nearly full for new things."""
+        """A fresh, empty directory for a job to fill. Exhausted when the disk is nearly full for new things."""
         if urgency is Urgency.NEW:
             self.check_space()
-        path = self._staging / secrets.token_hex(8)
+        path = self.traces / f".staging-{secrets.token_hex(8)}"
         with disk(path, "Creating"):
             path.mkdir(mode=0o700)
-            identity.prepare_staging(path)
         return path
 
     def discard(self, staging: Path) -> None:
@@ -155,7 +152,7 @@ class Store:
             write_atomic(staging / META_FILE, encode_struct(final), 0o640)
             identity.make_readable(staging)
             sync(staging)
-            staging.rename(self.traces / meta.trace)
+            rename(staging, self.traces / meta.trace)
             sync(self.traces)
         record = TraceRecord.of(meta.trace, final)
         try:
@@ -344,9 +341,9 @@ class Store:
             self._marks.remove(trace)
 
     def _throw_away(self, trace: str) -> None:
-        doomed = self._trash / f"{trace}.{secrets.token_hex(4)}"
+        doomed = self.traces / f".trash-{trace}.{secrets.token_hex(4)}"
         with disk(self.traces / trace, "Removing"), contextlib.suppress(FileNotFoundError):
-            (self.traces / trace).rename(doomed)
+            rename(self.traces / trace, doomed)
             sync(self.traces)
         shutil.rmtree(doomed, ignore_errors=True)  # what stays is swept at the next start
 
@@ -376,19 +373,17 @@ class Store:
 
     # -- opening -------------------------------------------------------------
 
-    def _make_folders(self) -> None:
-        for path in (self.traces, self._staging, self._trash):
-            with disk(path, "Creating"):
-                path.mkdir(mode=0o700, exist_ok=True)
-                if path.stat().st_mode & 0o077:  # of earlier versions; what workers need is at their gates now
-                    path.chmod(0o700)
+    def _make_folder(self) -> None:
+        with disk(self.traces, "Creating"):
+            self.traces.mkdir(mode=0o700, exist_ok=True)
+            if self.traces.stat().st_mode & 0o077:  # of earlier versions; what workers need is at their gates now
+                self.traces.chmod(0o700)
 
     def _sweep(self) -> None:
-        for folder in (self._staging, self._trash):
-            with disk(folder, "Reading"):
-                leftovers = list(folder.iterdir())
-            for path in leftovers:
-                shutil.rmtree(path, ignore_errors=True)
+        with disk(self.traces, "Reading"):
+            leftovers = [path for path in self.traces.iterdir() if path.name.startswith(".")]
+        for path in (*leftovers, self.root / "staging", self.root / "trash"):  # the latter two are of earlier versions
+            shutil.rmtree(path, ignore_errors=True)
         self._marks.sweep()
 
     def _open_catalog(self) -> Catalog:
@@ -405,7 +400,7 @@ class Store:
         path = self.root / CATALOG_FILE
         with disk(path, "Removing"):
             if keep:
-                path.rename(path.with_name(f"{CATALOG_FILE}.damaged"))
+                rename(path, path.with_name(f"{CATALOG_FILE}.damaged"))
             else:
                 path.unlink(missing_ok=True)
             for suffix in ("-wal", "-shm"):

@@ -26,6 +26,7 @@ from typing import Final, Protocol
 
 from profd import limits
 from profd.disk.copying import Room, copy
+from profd.disk.files import rename
 from profd.disk.space import alone
 from profd.errors import Exhausted
 from profd.kernel.opening import openat2
@@ -277,7 +278,7 @@ class TargetDirectory:
                 return Refused(Refusal.SWAPPED, f"{self.path}/{name} was replaced while it was read")
             if not why and after.st_size != info.st_size:
                 why = f"it had {info.st_size} bytes at first and {after.st_size} when they had been copied"
-            os.rename(part, destination)
+            rename(part, destination)
         finally:
             os.close(target)
             with contextlib.suppress(FileNotFoundError):

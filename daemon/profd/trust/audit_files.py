@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from profd.disk.files import rename
 from profd.limits import AUDIT_FILES_KEPT
 from profd.model.decodable import decodable
 
@@ -72,7 +73,7 @@ class AuditFiles:
         fresh = self._path.with_name(f"{self._path.name}.kept.new")
         try:
             dropped = _sifted([kept, self._surplus], fresh, self._kept_bytes_max)
-            fresh.replace(kept)
+            rename(fresh, kept)
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
@@ -96,8 +97,8 @@ class AuditFiles:
         try:
             for number in range(AUDIT_FILES_KEPT, -1, -1):
                 with contextlib.suppress(FileNotFoundError):
-                    self._numbered(number).replace(self._numbered(number + 1))
-            fresh.replace(self._path)
+                    rename(self._numbered(number), self._numbered(number + 1))
+            rename(fresh, self._path)
         except OSError:
             os.close(fd)
             return

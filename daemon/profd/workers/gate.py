@@ -1,30 +1,37 @@
 """What one worker can reach of the store: two directories of its own.
 
     gates/<random>/in/<argument>/  links to the files of the traces that its job is about, for as long as that runs
-    gates/<random>/out/            the staging directory of its job, moved here meanwhile, and `tmp/`
+    gates/<random>/out/<staging>/  what its job writes; linked into the staging directory of that name when it is done
+    gates/<random>/out/tmp/        its temporary files
 
 A worker serves jobs of everybody, and its Landlock rules cannot change; so what a job needs comes to the worker.
-Everything else of the store is closed to workers.
+Everything else of the store is closed to workers. Files come and go by links, since a rename from one directory into
+another may wait for ever (`disk.files.rename`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
 import stat
 import subprocess
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from profd.disk.files import disk
-from profd.errors import NotFound
-from profd.kernel.identity import WorkerIdentity
+from profd.errors import BadInput, Exhausted, NotFound
+from profd.kernel.identity import STAGING_FILES_MAX, WorkerIdentity
 
+FOLDER: Final = "gates"  # of the state directory
 _STAGING: Final = "staging"  # the argument of a job that names a directory to write
+
+
+def filled(root: Path, staging: Path) -> Iterator[Path]:
+    """Where a worker writes what is to come into this staging directory, while its job runs. `root`: of all gates."""
+    return root.glob(f"*/out/{staging.name}")
 
 
 def prepare(root: Path, who: WorkerIdentity) -> None:
@@ -58,7 +65,7 @@ class Gate:
         self.incoming = self.path / "in"  # its worker may read
         self.outgoing = self.path / "out"  # its worker may change
         self.scratch = self.outgoing / "tmp"
-        self._staging: tuple[Path, Path] | None = None  # where it was, where it is
+        self._staging: Path | None = None  # what the job is to fill
         self._changing = threading.Lock()
         with disk(self.path, "Creating"):
             for path in (self.path, self.incoming, self.outgoing):
@@ -78,18 +85,24 @@ class Gate:
                 if name in args:
                     admitted[name] = str(self._link(Path(args[name]), self.incoming / name))
             if _STAGING in args:
-                admitted[_STAGING] = str(self._move(Path(args[_STAGING])))
+                admitted[_STAGING] = str(self._open(Path(args[_STAGING])))
             return admitted
 
-    def dismiss(self) -> None:
-        """Take everything back."""
+    def dismiss(self, *, done: bool) -> None:
+        """Take everything back. Where the job is `done`, its staging directory has then what it has written.
+
+        Raises BadInput for something that no trace has, Exhausted for too many files.
+        """
         with self._changing, disk(self.path, "Clearing"):
-            self._clear()
+            try:
+                if done and self._staging is not None:
+                    self._hand_over(self.outgoing / self._staging.name, self._staging)
+            finally:
+                self._clear()
 
     def remove(self) -> None:
         """The worker is gone."""
         with self._changing:
-            self._take_back()
             _remove(self.path)
 
     def _link(self, trace: Path, link: Path) -> Path:
@@ -103,21 +116,27 @@ class Gate:
         _let_pass(link, self._who, 0o750)
         return link
 
-    def _move(self, staging: Path) -> Path:
+    def _open(self, staging: Path) -> Path:
         here = self.outgoing / staging.name
-        staging.rename(here)
-        self._staging = (staging, here)
+        here.mkdir(mode=0o700)
+        _let_pass(here, self._who, 0o770)
+        self._staging = staging
         return here
 
-    def _take_back(self) -> None:
-        if self._staging is not None:
-            before, here = self._staging
-            self._staging = None
-            with contextlib.suppress(OSError):  # the job's own end says that its staging directory is gone
-                here.rename(before)
+    def _hand_over(self, here: Path, staging: Path) -> None:
+        """By descriptor: a worker with our uid could put a link in the place of its directory."""
+        folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with os.scandir(folder) as entries:
+                for count, entry in enumerate(entries):
+                    if count >= STAGING_FILES_MAX:
+                        raise Exhausted(f"{here} holds more than {STAGING_FILES_MAX} files; no trace needs that many")
+                    _link(entry.name, folder, staging)
+        finally:
+            os.close(folder)
 
     def _clear(self) -> None:
-        self._take_back()
+        self._staging = None
         for left in (*self.incoming.iterdir(), *self.outgoing.iterdir()):
             if left != self.scratch or not _is_empty(left):
                 _remove(left)
@@ -129,6 +148,13 @@ class Gate:
         self.scratch.mkdir(mode=0o700)
         if self._who.uid is not None and self._who.gid is not None:
             os.chown(self.scratch, self._who.uid, self._who.gid, follow_symlinks=False)
+
+
+def _link(name: str, folder: int, staging: Path) -> None:
+    try:
+        os.link(name, staging / name, src_dir_fd=folder, follow_symlinks=False)
+    except PermissionError as error:  # a directory, or a link where we may not name it anew
+        raise BadInput(f"The worker left {name!r}, which is no file of a trace: it was not stored.") from error
 
 
 def _is_empty(path: Path) -> bool:

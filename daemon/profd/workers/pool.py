@@ -326,9 +326,11 @@ async def _admitted(own: gate.Gate | None, args: dict[str, Any]) -> AsyncIterato
         yield args
         return
     admitting = asyncio.ensure_future(asyncio.to_thread(own.admit, args))
+    done = False
     try:
         yield await asyncio.shield(admitting)
+        done = True
     finally:
         # Who is cancelled twice leaves the rest to the end of the worker.
         await asyncio.wait([admitting])
-        await asyncio.to_thread(own.dismiss)
+        await asyncio.to_thread(own.dismiss, done=done)

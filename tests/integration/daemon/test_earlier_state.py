@@ -78,6 +78,7 @@ def test_the_corpus_has_every_phase() -> None:
         *(
             r"state/journal/c\w+/[-\d]+/trace\.json",
             r"state/staging/\w+/meta\.json",
+            r"state/traces/\.staging-\w+/meta\.json",
             r"state/traces/\w+/flows\.parquet",
         ),
         *(r"state/records/traces/\w+\.json", r"state/kineto-leftovers\.json", r"target/profd-\w+\.json\.tmp"),

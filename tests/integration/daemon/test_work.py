@@ -199,8 +199,7 @@ def workers_of(pid: int) -> list[int]:
 
 def staged(daemon: RunningDaemon) -> list[Path]:
     """Directories that are to become traces, at a worker's gate or not."""
-    found = (*(daemon.state_dir / "staging").iterdir(), *(daemon.state_dir / "gates").glob("*/out/*"))
-    return [path for path in found if path.name != "tmp"]
+    return [path for pattern in ("traces/.*", "gates/*/out/.*") for path in daemon.state_dir.glob(pattern)]
 
 
 def test_killed_worker_fails_one_import_and_harms_no_other() -> None:

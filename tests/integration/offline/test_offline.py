@@ -104,7 +104,7 @@ def test_garbage_is_not_stored(ask, tmp_path):
     path.write_bytes(b"\x00\x01 no trace")
     assert ask("import", code=1, path=str(path))["kind"] == "failure"
     assert ask("list") == []
-    assert not list((tmp_path / "state" / "staging").iterdir())
+    assert not list((tmp_path / "state" / "traces").iterdir())
 
 
 def test_no_store_is_not_found(ask):

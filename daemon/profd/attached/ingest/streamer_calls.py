@@ -19,8 +19,7 @@ getsockopt 55 209  setsockopt 54 208  getsockname 51 204  getpeername 52 205
 membarrier 324 283  sched_getparam 143 121  sched_getscheduler 145 120
 """
 _LESS: Final = """
-pwrite64 pwritev sendfile copy_file_range mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 fsync fdatasync
-fadvise64
+pwrite64 pwritev sendfile copy_file_range mkdir mkdirat rmdir unlink unlinkat fsync fdatasync fadvise64
 """
 _CHECKED: Final = """
 socket 41 198  socketpair 53 199

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from profd import limits
+from profd.disk.files import rename
 from profd.sources.kineto.lifetime import alive
 from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted
@@ -114,7 +114,7 @@ class Leftovers:
     def _save(self) -> None:
         part = self._path.with_suffix(".part")
         part.write_text(json.dumps([asdict(item) for item in self._items.values()]))
-        os.replace(part, self._path)
+        rename(part, self._path)
 
 
 async def opened(item: Leftover) -> Directory | Refused:

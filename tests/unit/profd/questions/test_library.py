@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pwd
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
+from profd.kernel.identity import SAME
 from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
 from profd.store.store import Store, StoreLimits
+from profd.workers import gate
 
 from tests.support.small_disk import free_bytes, small_disk
 from tests.unit.profd.store.stored import ANN, BOB, ROOT, add, run_job, whole_traces
@@ -33,13 +35,17 @@ def raw(tmp_path):
         yield file.fileno()
 
 
+def staged(store: Store) -> list[Path]:
+    return list(store.traces.glob(".*"))
+
+
 async def test_import_is_the_callers(library, raw):
     record = await library.import_file(ANN, raw, "../../etc/\x1b[31mt.json")
     assert (record.owner, record.source, record.host, record.events) == ("ann", "import", "node7", 50)
     assert record.title == "\N{REPLACEMENT CHARACTER}[31mt.json"
     meta = await library.meta(ANN, record.id)
     assert [phase.name for phase in meta.waterfall] == ["decode", "store"]
-    assert not list((library.store.root / "staging").iterdir())
+    assert not staged(library.store)
 
 
 async def test_failed_job_leaves_nothing(library, raw):
@@ -48,7 +54,7 @@ async def test_failed_job_leaves_nothing(library, raw):
 
     with pytest.raises(JobFailed):
         await Library(library.store, dies).import_file(ANN, raw, "t.json")
-    assert not list((library.store.root / "staging").iterdir())
+    assert not staged(library.store)
     assert await library.list(ROOT) == []
 
 
@@ -58,23 +64,25 @@ async def test_a_job_that_fills_the_disk_is_ended_and_another_goes_on(tmp_path, 
     ended = []
 
     async def hostile(job, args, fds=(), on_progress=None):
+        own = gate.Gate(tmp_path / "state" / gate.FOLDER, SAME)
         try:
-            os.rename(args["staging"], tmp_path / "elsewhere")
-            with open(tmp_path / "elsewhere" / "segment-00000.parquet", "wb") as file:
+            there = Path(own.admit(args)["staging"])
+            with open(there / "segment-00000.parquet", "wb") as file:
                 file.write(bytes(3 << 20))
                 file.flush()
                 await asyncio.Event().wait()
         finally:
-            os.rename(tmp_path / "elsewhere", args["staging"])
+            own.remove()
             ended.append(args["staging"])
 
     with small_disk(tmp_path, "4m"):
         store = Store(tmp_path / "state", StoreLimits(share=1.0))
+        gate.prepare(store.root / gate.FOLDER, SAME)
         free = store.space.left()
         with pytest.raises(Exhausted, match=r"of the .* that one user may hold"):
             await Library(store, hostile).import_file(ANN, raw, "t.json")
         assert len(ended) == 1
-        assert not list((store.root / "staging").iterdir())
+        assert not staged(store)
         assert free_bytes(tmp_path) > free
         assert (await Library(store, run_job).import_file(BOB, raw, "t.json")).events == 50
         assert store.space.left() <= free
@@ -103,7 +111,7 @@ async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypa
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(list(whole_traces(store))) == (0 if failing else 1)
-    assert not list((store.root / "staging").iterdir())
+    assert not staged(store)
 
 
 async def test_only_regular_files_are_imported(library):

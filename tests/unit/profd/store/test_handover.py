@@ -72,7 +72,7 @@ def test_a_trace_is_at_the_gate_while_its_job_runs(root, workers):
     assert may("cat", there / "meta.json", there / "segment-00000.parquet")
     assert not may("touch", there / "segment-00000.parquet")
     assert not may("touch", there / "new")
-    gate.dismiss()
+    gate.dismiss(done=True)
     assert not there.exists()
     assert (trace / "meta.json").stat().st_nlink == 1
     with pytest.raises(NotFound, match="just been removed"):
@@ -86,9 +86,9 @@ def test_staging_is_at_the_gate_while_its_job_runs(root, workers):
     staging = store.staging()
     there = Path(gate.admit({"staging": str(staging)})["staging"])
     assert may("touch", there / "segment-00000.parquet", there.parent / "tmp" / "left")
-    assert not staging.exists()
-    gate.dismiss()
-    assert [path.name for path in staging.iterdir()] == ["segment-00000.parquet"]
+    assert not [*staging.iterdir()]
+    gate.dismiss(done=True)
+    assert [(path.name, path.lstat().st_nlink) for path in staging.iterdir()] == [("segment-00000.parquet", 1)]
     assert not may("touch", staging / "more")
     assert not [*(gate.path / "out" / "tmp").iterdir()]
     store.discard(staging)
@@ -103,7 +103,7 @@ def test_a_gate_that_was_left_full_is_cleared_for_the_next_job(root, workers):
     trace = store.directory(add(store).id)
     gate.admit({"staging": str(staging), "trace_dir": str(trace), "other_dir": str(trace)})
     gate.admit({})
-    assert staging.is_dir()
+    assert not [*staging.iterdir()]
     assert not [*(gate.path / "in").iterdir()]
     gate.remove()
     prepare(root / "gates", identity.current())
@@ -120,7 +120,7 @@ def test_traces_of_another_time_are_handed_over(root):
         identity.use(identity.WorkerIdentity(NOBODY, NOBODY, "nobody"))
         gate = gate_in(root)
         assert not may("cat", Path(gate.admit({"trace_dir": str(trace)})["trace_dir"]) / "meta.json")
-        gate.dismiss()
+        gate.dismiss(done=True)
         Store(root, LIMITS).close()
         assert may("cat", Path(gate.admit({"trace_dir": str(trace)})["trace_dir"]) / "meta.json")
     finally:

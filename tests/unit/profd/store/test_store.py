@@ -92,7 +92,7 @@ def test_what_no_worker_leaves_is_refused(store, damage):
     damage(staging)
     with pytest.raises(BadInput):
         store.adopt(staging, TraceMeta(trace=store.new_id()))
-    assert not list(store.traces.iterdir())
+    assert list(store.traces.iterdir()) == [staging]
     assert store.newest_first() == []
 
 
@@ -141,7 +141,7 @@ def test_deleted_trace_is_gone_and_its_marks_with_it(store):
     with pytest.raises(NotFound):
         store.delete(record.id)
     assert not list((store.root / "records" / "traces").iterdir())
-    assert not list((store.root / "trash").iterdir())
+    assert not list(store.traces.iterdir())
 
 
 @pytest.mark.parametrize("trace", ["", ".", "..", "../../etc/passwd", "x" * 13 + "/", "\0", "0" * 14, "O" * 13])
@@ -191,14 +191,15 @@ def test_two_processes_cannot_have_one_store(store):
 def test_leftovers_are_swept_at_the_next_start(store):
     add(store)
     write_trace(store.staging())
-    (store.root / "trash" / "old").mkdir()
+    (store.traces / ".trash-1zzzzzzzzzzzz.1").mkdir()
+    for earlier in ("staging", "trash"):  # of builds that moved traces between directories
+        (store.root / earlier / "old").mkdir(parents=True)
     (store.root / "records" / "traces" / ".x.json.1").write_text("half")
     (store.root / "records" / "traces" / "1zzzzzzzzzzzz.json").write_text("{}")
     store = reopen(store)
-    assert not list((store.root / "staging").iterdir())
-    assert not list((store.root / "trash").iterdir())
     assert not list((store.root / "records" / "traces").iterdir())
-    assert len(list(whole_traces(store))) == 1
+    assert [path.name for path in store.traces.iterdir()] == list(whole_traces(store))
+    assert not {"staging", "trash"}.intersection(path.name for path in store.root.iterdir())
     store.close()
 
 

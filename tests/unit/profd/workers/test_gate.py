@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+from profd.errors import BadInput, Exhausted
 from profd.kernel.identity import WorkerIdentity
 from profd.workers import gate
 
@@ -27,7 +29,7 @@ def test_a_deep_tree_goes_with_its_worker(tmp_path: Path) -> None:
     gate.prepare(tmp_path / "gates", SELF)
     own = gate.Gate(tmp_path / "gates", SELF, ("trace_dir", "other_dir"))
     deep(own.scratch)
-    own.dismiss()
+    own.dismiss(done=True)
     assert not any(own.scratch.iterdir())
     deep(own.outgoing)
     own.remove()
@@ -39,3 +41,62 @@ def test_a_deep_tree_of_an_earlier_daemon_keeps_none_from_starting(tmp_path: Pat
     deep(gate.Gate(tmp_path / "gates", SELF).scratch)
     gate.prepare(tmp_path / "gates", SELF)
     assert not any((tmp_path / "gates").iterdir())
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> gate.Gate:
+    gate.prepare(tmp_path / "gates", SELF)
+    return gate.Gate(tmp_path / "gates", SELF)
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Path:
+    path = tmp_path / "traces" / ".staging-1"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_what_a_job_writes_comes_to_its_staging_directory_once_it_is_done(
+    own: gate.Gate, staging: Path, done: bool
+) -> None:
+    there = Path(own.admit({"staging": str(staging)})["staging"])
+    (there / "meta.json").write_text("x")
+    assert [*gate.filled(own.path.parent, staging)] == [there]
+    own.dismiss(done=done)
+    assert not there.exists()
+    assert [(path.name, path.lstat().st_nlink) for path in staging.iterdir()] == ([("meta.json", 1)] if done else [])
+
+
+def test_a_directory_is_no_file_of_a_trace(own: gate.Gate, staging: Path) -> None:
+    there = Path(own.admit({"staging": str(staging)})["staging"])
+    (there / "more").mkdir()
+    with pytest.raises(BadInput, match="left 'more', which is no file of a trace"):
+        own.dismiss(done=True)
+    assert not there.exists()
+
+
+def test_a_link_in_the_place_of_its_directory_is_not_followed(own: gate.Gate, staging: Path, tmp_path: Path) -> None:
+    """A worker with our uid could leave one, and what lies behind it is not the job's."""
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "meta.json").write_text("x")
+    there = Path(own.admit({"staging": str(staging)})["staging"])
+    there.rmdir()
+    there.symlink_to(tmp_path / "others")
+    with pytest.raises(Exhausted, match="Not a directory"):
+        own.dismiss(done=True)
+    assert not [*staging.iterdir()]
+    assert (tmp_path / "others" / "meta.json").read_text() == "x"
+    assert not there.is_symlink()
+
+
+def test_more_files_than_a_trace_has_are_not_handed_over(
+    own: gate.Gate, staging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "STAGING_FILES_MAX", 2)
+    there = Path(own.admit({"staging": str(staging)})["staging"])
+    for number in range(3):
+        (there / str(number)).touch()
+    with pytest.raises(Exhausted, match="more than 2 files"):
+        own.dismiss(done=True)
+    assert len([*staging.iterdir()]) == 2
