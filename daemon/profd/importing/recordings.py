@@ -6,18 +6,22 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.errors import Exhausted
 from profd.importing.ingest import Input, RunJob, ingest, open_raw
 from profd.model.capture import STAGES_BEFORE, RawFile
 from profd.segments.meta import TraceMeta
 from profd.store.catalog import TraceRecord
 from profd.store.store import Store
 from profd.targets.process import ProcessId
+
+_SAMPLES: Final = "pyspy"  # a format of raw files
+_LEFT_OUT: Final = "samples were left out: there was no space to sort them in"
 
 
 class Recordings:
@@ -31,8 +35,19 @@ class Recordings:
     async def store(self, capture: CaptureRecord, target: TargetRecord, files: list[RawFile]) -> StoredTrace:
         """Store the raw files of one target as one trace; the files stay the journal's.
 
-        Raises ProfdError (BadTrace, Exhausted, JobFailed …); nothing is visible then.
+        Samples that nobody asked for are left out where there is no space to sort them in. Raises ProfdError (BadTrace,
+        Exhausted, JobFailed …); nothing is visible then.
         """
+        try:
+            return await self._store_all(capture, target, files)
+        except Exhausted:
+            if not (needed := _without_spare(capture, files)):
+                raise
+        return await self._store_all(capture, target, needed, _LEFT_OUT)
+
+    async def _store_all(
+        self, capture: CaptureRecord, target: TargetRecord, files: list[RawFile], *warnings: str
+    ) -> StoredTrace:
         with contextlib.ExitStack() as opened:
             inputs = []
             for file in files:
@@ -40,6 +55,7 @@ class Recordings:
                 opened.callback(os.close, fd)
                 inputs.append(Input(fd, file.format, Path(file.path).name))
             meta = _meta(capture, target)
+            meta.warnings += warnings
             record, result = await ingest(self._store, self._run_job_of(capture.owner_uid), inputs, meta)
         return StoredTrace(
             **_counts(record),
@@ -54,6 +70,12 @@ class Recordings:
             if (record.pid, record.start_ticks) == (process.pid, process.start_ticks):
                 return StoredTrace(**_counts(record))
         return None
+
+
+def _without_spare(capture: CaptureRecord, files: list[RawFile]) -> list[RawFile]:
+    """What is left without samples that stand beside a recording unasked; empty: there are none, or nothing else."""
+    needed = [file for file in files if file.format != _SAMPLES]
+    return needed if capture.options.sample_hz is None and len(needed) < len(files) else []
 
 
 def _meta(capture: CaptureRecord, target: TargetRecord) -> TraceMeta:
