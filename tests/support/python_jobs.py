@@ -58,6 +58,21 @@ started.wait()
 busy()
 """
 
+# Two threads wait for the end of a third.
+JOINING = """
+import threading, time
+
+class Waiter(threading.Thread):
+    def run(self):
+        holder.join()
+
+holder = threading.Thread(target=time.sleep, args=(600,), name="holder", daemon=True)
+holder.start()
+Waiter(name="waiter", daemon=True).start()
+print("ready", flush=True)
+holder.join()
+"""
+
 # Counts up in a file of 8 bytes, so that others can see that it goes on.
 COUNTER = """
 import mmap, sys

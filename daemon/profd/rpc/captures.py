@@ -125,7 +125,7 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         return translate.selector_from_untrusted(message, pids)
 
     async def _stacks(self, process: Process, native: bool) -> pb.ProcessStacks:
-        answer = pb.ProcessStacks(pid=process.id.pid, command=translate.text(process.command))
+        answer = pb.ProcessStacks(pid=process.id.pid, command=translate.text(process.command), rank=process.rank)
         try:
             async with self._few.place(callers.current().uid):
                 threads = await self._where(process, native)

@@ -275,6 +275,16 @@ class Stack(Protocol):
         """Innermost first."""
         ...
 
+    @property
+    def incomplete(self) -> bool:
+        """Outer frames may be missing."""
+        ...
+
+    @property
+    def joins(self) -> int:
+        """The thread whose end it waits for; 0: none, or not known."""
+        ...
+
 
 def stack_message(stack: Stack) -> pb.ThreadStack:
     """One thread for `profctl where`."""
@@ -287,6 +297,8 @@ def stack_message(stack: Stack) -> pb.ThreadStack:
             pb.Frame(function=text(f.function), file=text(f.file), line=max(0, min(f.line, _INT32_MAX)))
             for f in stack.frames
         ],
+        incomplete=stack.incomplete,
+        joins=stack.joins,
     )
 
 

@@ -397,30 +397,36 @@ class Frame(_message.Message):
     def __init__(self, function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class ThreadStack(_message.Message):
-    __slots__ = ("thread", "name", "active", "owns_gil", "frames")
+    __slots__ = ("thread", "name", "active", "owns_gil", "frames", "incomplete", "joins")
     THREAD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     OWNS_GIL_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    JOINS_FIELD_NUMBER: _ClassVar[int]
     thread: int
     name: str
     active: bool
     owns_gil: bool
     frames: _containers.RepeatedCompositeFieldContainer[Frame]
-    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+    incomplete: bool
+    joins: int
+    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., incomplete: bool = ..., joins: _Optional[int] = ...) -> None: ...
 
 class ProcessStacks(_message.Message):
-    __slots__ = ("pid", "command", "threads", "error")
+    __slots__ = ("pid", "command", "threads", "error", "rank")
     PID_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     pid: int
     command: str
     threads: _containers.RepeatedCompositeFieldContainer[ThreadStack]
     error: str
-    def __init__(self, pid: _Optional[int] = ..., command: _Optional[str] = ..., threads: _Optional[_Iterable[_Union[ThreadStack, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
+    rank: int
+    def __init__(self, pid: _Optional[int] = ..., command: _Optional[str] = ..., threads: _Optional[_Iterable[_Union[ThreadStack, _Mapping]]] = ..., error: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class WhereResponse(_message.Message):
     __slots__ = ("processes",)

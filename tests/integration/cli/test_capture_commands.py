@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from tests.integration.cli.conftest import sources_of
+from tests.support.python_jobs import JOINING, needs_ptrace, running
 from tests.support.torch_jobs import needs_torch
 from tests.support.waiting import until
 
@@ -192,6 +193,31 @@ def test_where(host, program):
     # A process that is looked at is not stopped for it: now and then a stack is read while it changes.
     until(shown, "a whole stack is shown")
     until(lambda: "outer" in functions(), "a whole stack is in the JSON")
+
+
+@needs_ptrace
+@pytest.mark.parametrize("native", [(), ("--native",)])
+def test_where_shows_equal_ranks_as_one_group(host, native):
+    with running(JOINING, env={"RANK": "0"}) as first, running(JOINING, env={"RANK": "1"}) as second:
+        pids = "--pid", str(first.pid), "--pid", str(second.pid)
+
+        def joining() -> list[str]:
+            done = host.profctl("where", *pids, *native)
+            assert done.code == 0, done.err
+            assert "0x" not in done.out
+            return [group for group in done.out.split("\n\n") if "MainThread" in group]
+
+        until(lambda: len(joining()) == 1, "both main threads wait with equal stacks")
+        (group,) = joining()
+        (zero, _one) = host.profctl("where", *pids, "--json").json
+    assert group.splitlines()[:3] == [
+        "2 threads of 2 processes:",
+        f"rank 0 pid {first.pid} MainThread (waiting for the end of holder)",
+        f"rank 1 pid {second.pid} MainThread (waiting for the end of holder)",
+    ]
+    main, *others = zero["threads"]
+    assert (zero["rank"], main["incomplete"]) == (0, False)
+    assert main["joins"] in {thread["thread"] for thread in others if thread["name"] == "holder"}
 
 
 def test_the_operator_can_refuse_captures(host, program):

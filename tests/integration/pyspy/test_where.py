@@ -17,11 +17,20 @@ from profd.model.capture import Reason
 from profd.sources.pyspy import tool
 from profd.sources.pyspy import where as where_module
 from profd.sources.pyspy.permission import Rights
+from profd.sources.pyspy.stack import Frame
 from profd.sources.pyspy.target import Target
 from profd.sources.pyspy.where import stacks
 from profd.targets.table import ProcessTable
 
-from tests.support.python_jobs import SPIN, TWO_THREADS, let_scripts_play_py_spy, needs_ptrace, process_of, running
+from tests.support.python_jobs import (
+    JOINING,
+    SPIN,
+    TWO_THREADS,
+    let_scripts_play_py_spy,
+    needs_ptrace,
+    process_of,
+    running,
+)
 from tests.support.waiting import until
 
 pytestmark = needs_ptrace
@@ -29,19 +38,11 @@ pytestmark = needs_ptrace
 NOBODY = 65534
 
 
-LOOKS = 20
-
-
 @pytest.mark.parametrize("native", [False, True])
 async def test_two_threads(native: bool) -> None:
     with running(TWO_THREADS) as job:
         process = process_of(job)
         main, waiter = await stacks(process, native)
-        # Without --native the process runs on while it is read: a stack may come out torn.
-        for _ in range(LOOKS):
-            if main.frames[-1].function == "<module>" or native:
-                break
-            main, waiter = await stacks(process, native)
     assert (main.thread, main.name) == (job.pid, "MainThread")
     assert main.frames[-1].function == "<module>" or native
     assert any(
@@ -50,6 +51,44 @@ async def test_two_threads(native: bool) -> None:
     assert waiter.name == "waiter"
     assert any(frame.function == "waiting" and frame.line in (10, 11) for frame in waiter.frames)
     assert not waiter.owns_gil
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_a_join_names_the_thread_whose_end_it_waits_for(native: bool) -> None:
+    with running(JOINING) as job:
+        threads = {thread.name: thread for thread in await stacks(process_of(job), native)}
+    assert threads["MainThread"].joins == threads["holder"].thread
+    assert threads["waiter"].joins == threads["holder"].thread
+    assert not threads["holder"].joins
+
+
+TORN = '[{"thread_id": 1, "active": true, "frames": [{"name": "numbers"}]}]'
+WHOLE = '[{"thread_id": 1, "active": true, "frames": [{"name": "numbers"}, {"name": "<module>"}]}]'
+
+
+async def test_a_torn_stack_is_looked_at_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    pretend(monkeypatch, tmp_path, f"[ -e {seen} ] && echo '{WHOLE}' || echo '{TORN}'\n: > {seen}")
+    with running(SPIN) as job:
+        (thread,) = await stacks(process_of(job))
+    assert [frame.function for frame in thread.frames] == ["numbers", "<module>"]
+    assert not thread.incomplete
+
+
+async def test_a_stack_that_stays_torn_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend(monkeypatch, tmp_path, f"echo '{TORN}'")
+    with running(SPIN) as job:
+        (thread,) = await stacks(process_of(job))
+    assert thread.incomplete
+    assert [frame.function for frame in thread.frames] == ["numbers"]
+
+
+async def test_what_cannot_be_looked_at_again_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    pretend(monkeypatch, tmp_path, f"[ -e {seen} ] && exit 1\necho '{TORN}'\n: > {seen}")
+    with running(SPIN) as job:
+        (thread,) = await stacks(process_of(job))
+    assert thread.incomplete
 
 
 async def test_stopped_process_can_be_looked_at() -> None:
@@ -118,7 +157,7 @@ async def test_answer_with_control_characters(monkeypatch: pytest.MonkeyPatch, t
         (thread,) = await stacks(process_of(job))
     odd = "\N{REPLACEMENT CHARACTER}"
     assert thread.name == f"a{odd}[31m"
-    assert thread.frames == (where_module.Frame(f"f{odd}", "x", 0),)
+    assert thread.frames == (Frame(f"f{odd}", "x", 0),)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

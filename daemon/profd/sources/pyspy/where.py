@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,9 @@ from profd.model.capture import Reason
 from profd.model.decodable import decodable
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
+from profd.sources.pyspy.joins import Selves, joined, waits_in_join
 from profd.sources.pyspy.permission import Rights, dumpable, permission
+from profd.sources.pyspy.stack import Frame, ThreadStack, completed, marked
 from profd.sources.pyspy.target import Target
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
@@ -28,32 +30,22 @@ THREADS_MAX: Final = 4096
 NAME_CHARACTERS: Final = 1024
 # A stack may change while it is read, since the process is not paused.
 _ATTEMPTS: Final = 3
+# Looks again at stacks that may be incomplete. A look takes 0.1 s and pauses nobody.
+_LOOKS_AGAIN: Final = 4
+_LOOKS_AGAIN_SECONDS: Final = 2.0
+_UNPAUSED: Final = "--nonblocking"
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame; `line` is the line it is at, 0 where it is not known."""
-
-    function: str
-    file: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStack:
-    """One thread. `thread` is its id as the process knows it; frames innermost first."""
-
-    thread: int
-    name: str
-    active: bool
-    owns_gil: bool
-    frames: tuple[Frame, ...]
+class _RawLocal(msgspec.Struct):
+    name: str = ""
+    repr: str | None = None
 
 
 class _RawFrame(msgspec.Struct):
     name: str = ""
     filename: str = ""
     line: int = 0
+    locals: list[_RawLocal] | None = None
 
 
 @decodable
@@ -69,7 +61,8 @@ class _RawThread(msgspec.Struct):
 async def stacks(process: Process, native: bool = False) -> list[ThreadStack]:
     """Every Python thread of a process, its main thread first.
 
-    Without native frames the process is not paused. Raises NotFound if it has
+    Without native frames the process is not paused, and a stack that begins in the middle is looked at
+    again; what stays so is `incomplete`. Raises NotFound if it has
     ended or runs no Python, Denied if its memory may not be read, JobFailed or
     Exhausted if py-spy fails, each with what to do.
     """
@@ -90,9 +83,45 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
     unable = await asyncio.to_thread(accepted.hold)
     if unable:
         raise Denied(unable)
+    how = "--native" if native else _UNPAUSED
+    threads = await _look(target, accepted, how)
+    if not native:  # else it was paused while it was read, and begins in the C library
+        threads = await _look_again(target, marked(threads), accepted)
+    return await _with_joins(target, threads, accepted)
+
+
+async def _look_again(target: Target, threads: list[ThreadStack], accepted: Accepted) -> list[ThreadStack]:
+    """The same threads, with whole stacks where another look has them. What cannot be seen again stays as it is."""
+    with contextlib.suppress(TimeoutError, ProfdError):
+        async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
+            for _ in range(_LOOKS_AGAIN):
+                if not any(thread.incomplete for thread in threads):
+                    break
+                threads = completed(threads, await _look(target, accepted, _UNPAUSED))
+    return threads
+
+
+async def _with_joins(target: Target, threads: list[ThreadStack], accepted: Accepted) -> list[ThreadStack]:
+    """Threads that wait for the end of another name it, where a look at local variables tells, which are not kept."""
+    joining = {thread.thread for thread in threads if not thread.active and waits_in_join(thread.frames)}
+    if not joining:
+        return threads
+    pid = target.process.id.pid
+    with contextlib.suppress(TimeoutError, ProfdError):
+        async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
+            said = await _dump(target, accepted, _UNPAUSED, "--locals")
+        found = joined(map(_selves, await asyncio.to_thread(_decoded, said, pid)))
+        return [
+            dataclasses.replace(thread, joins=found.get(thread.thread, 0)) if thread.thread in joining else thread
+            for thread in threads
+        ]
+    return threads
+
+
+async def _look(target: Target, accepted: Accepted, how: str) -> list[ThreadStack]:
     for attempt in range(_ATTEMPTS):
         try:
-            said = await _dump(target, native, accepted)
+            said = await _dump(target, accepted, how)
             return await asyncio.to_thread(_parse, said, target.process.id.pid)
         except JobFailed:
             if attempt == _ATTEMPTS - 1 or not accepted.same:
@@ -100,15 +129,15 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _dump(target: Target, native: bool, accepted: Accepted) -> bytes:
+async def _dump(target: Target, accepted: Accepted, *how: str) -> bytes:
     """What `py-spy dump` says; ProfdError if it fails, and if what it read was not what was accepted."""
     _check(accepted)
     program = tool.find()
     if program is None:
         raise JobFailed("py-spy is not installed. Install it beside profd: pip install py-spy, in profd's environment.")
     pid = target.process.id.pid
-    arguments = ["dump", "--pid", str(pid), "--json", "--full-filenames"]
-    arguments.append("--native" if native else "--nonblocking")
+    native = _UNPAUSED not in how
+    arguments = ["dump", "--pid", str(pid), "--json", "--full-filenames", *how]
     try:
         confinement = await asyncio.to_thread(confine, target.process, native)
         pyspy = await tool.spawn(program, arguments, confinement)
@@ -181,12 +210,15 @@ def _failure(pid: int, complaints: deque[str]) -> ProfdError:
 
 
 def _parse(said: bytes, pid: int) -> list[ThreadStack]:
+    found = [_stack(thread) for thread in _decoded(said, pid)]
+    return sorted(found, key=lambda stack: (stack.name != "MainThread" and stack.thread != pid, stack.thread))
+
+
+def _decoded(said: bytes, pid: int) -> list[_RawThread]:
     try:
-        threads = msgspec.json.decode(said, type=list[_RawThread])
+        return msgspec.json.decode(said, type=list[_RawThread])[:THREADS_MAX]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JobFailed(f"py-spy's answer about process {pid} is malformed: {error}.") from error
-    found = [_stack(thread) for thread in threads[:THREADS_MAX]]
-    return sorted(found, key=lambda stack: (stack.name != "MainThread" and stack.thread != pid, stack.thread))
 
 
 def _stack(thread: _RawThread) -> ThreadStack:
@@ -195,8 +227,22 @@ def _stack(thread: _RawThread) -> ThreadStack:
         name=_clean(thread.thread_name or ""),
         active=thread.active,
         owns_gil=thread.owns_gil,
-        frames=tuple(Frame(_clean(f.name), _clean(f.filename), max(0, f.line)) for f in thread.frames),
+        frames=tuple(map(_frame, thread.frames)),
     )
+
+
+def _selves(thread: _RawThread) -> Selves:
+    return Selves(
+        thread=thread.os_thread_id or thread.thread_id,
+        frames=tuple(
+            (_frame(frame), next((local.repr or "" for local in frame.locals or () if local.name == "self"), ""))
+            for frame in thread.frames
+        ),
+    )
+
+
+def _frame(frame: _RawFrame) -> Frame:
+    return Frame(_clean(frame.name), _clean(frame.filename), max(0, frame.line))
 
 
 def _clean(text: str) -> str:

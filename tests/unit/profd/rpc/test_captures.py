@@ -45,6 +45,8 @@ class Thread:
     active: bool
     owns_gil: bool
     frames: tuple[Frame, ...]
+    incomplete: bool = False
+    joins: int = 0
 
 
 async def stacks(process: Process, native: bool) -> list[Thread]:

@@ -1,0 +1,55 @@
+"""Which thread waits for the end of which: `self` of threading.Thread.join is `self` of the other one's first frame.
+
+py-spy reads local variables, which tell this. They do not tell who holds a lock: CPython keeps no owner of a plain
+one, and that of an RLock is in an object that is seldom a local variable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from profd.sources.pyspy.stack import Frame
+
+# py-spy's words for an object that it has no more of: "<Thread at 0x7f81f09ed990>", of a subclass by its name.
+_OBJECT: Final = re.compile(r" at (0x[0-9a-f]{1,16})>\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Selves:
+    """What `self` is in the frames of one thread, as py-spy writes it; "" where there is none. Innermost first."""
+
+    thread: int
+    frames: tuple[tuple[Frame, str], ...]
+
+
+def waits_in_join(frames: Iterable[Frame]) -> bool:
+    """It is within threading.Thread.join."""
+    return any(_of_thread(frame, "join") for frame in frames)
+
+
+def joined(threads: Iterable[Selves]) -> dict[int, int]:
+    """Thread -> the one whose end it waits for, for all of which both are known."""
+    owners: dict[str, int] = {}
+    wanted: dict[int, str] = {}
+    for thread in threads:
+        for frame, it in thread.frames:
+            if not (address := _address(it)):
+                continue
+            if _of_thread(frame, "_bootstrap"):
+                owners[address] = thread.thread
+            elif _of_thread(frame, "join"):
+                wanted.setdefault(thread.thread, address)
+    return {waiter: owners[address] for waiter, address in wanted.items() if address in owners}
+
+
+def _of_thread(frame: Frame, function: str) -> bool:
+    return frame.function.rpartition(".")[2] == function and os.path.basename(frame.file) == "threading.py"
+
+
+def _address(it: str) -> str:
+    found = _OBJECT.search(it)
+    return found[1] if found else ""
