@@ -51,7 +51,7 @@ def marked(threads: Iterable[ThreadStack]) -> list[ThreadStack]:
     return [dataclasses.replace(thread, incomplete=not thread.begins_as_usual) for thread in threads]
 
 
-def completed(before: Sequence[ThreadStack], again: Sequence[ThreadStack]) -> list[ThreadStack]:
+def completed(before: Sequence[ThreadStack], again: Iterable[ThreadStack]) -> list[ThreadStack]:
     """The stacks of `before`; of a later look those that may have been incomplete and are not any more.
 
     A thread that a C library made begins with any function: one that waits in both looks with equal frames was not

@@ -32,7 +32,7 @@ NAME_CHARACTERS: Final = 1024
 _ATTEMPTS: Final = 3
 # Looks again at stacks that may be incomplete. A look takes 0.1 s and pauses nobody.
 _LOOKS_AGAIN: Final = 4
-_LOOKS_AGAIN_SECONDS: Final = 2.0
+_LOOKS_AGAIN_SECONDS: Final = 5.0
 _UNPAUSED: Final = "--nonblocking"
 
 
@@ -61,10 +61,9 @@ class _RawThread(msgspec.Struct):
 async def stacks(process: Process, native: bool = False) -> list[ThreadStack]:
     """Every Python thread of a process, its main thread first.
 
-    Without native frames the process is not paused, and a stack that begins in the middle is looked at
-    again; what stays so is `incomplete`. Raises NotFound if it has
-    ended or runs no Python, Denied if its memory may not be read, JobFailed or
-    Exhausted if py-spy fails, each with what to do.
+    Without native frames the process is not paused, and a stack that begins in the middle is looked at again;
+    what stays so is `incomplete`. Raises NotFound if it has ended or runs no Python, Denied if its memory may
+    not be read, JobFailed or Exhausted if py-spy fails, each with what to do.
     """
     subject = f"process {process.id.pid}"
     allowed = permission(process, Rights.mine(), dumpable(process))
@@ -84,7 +83,7 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
     if unable:
         raise Denied(unable)
     how = "--native" if native else _UNPAUSED
-    threads = await _look(target, accepted, how)
+    threads = _in_order(await _look(target, accepted, how), target.process.id.pid)
     if not native:  # else it was paused while it was read, and begins in the C library
         threads = await _look_again(target, marked(threads), accepted)
     return await _with_joins(target, threads, accepted)
@@ -97,7 +96,7 @@ async def _look_again(target: Target, threads: list[ThreadStack], accepted: Acce
             for _ in range(_LOOKS_AGAIN):
                 if not any(thread.incomplete for thread in threads):
                     break
-                threads = completed(threads, await _look(target, accepted, _UNPAUSED))
+                threads = completed(threads, map(_stack, await _look(target, accepted, _UNPAUSED)))
     return threads
 
 
@@ -106,11 +105,10 @@ async def _with_joins(target: Target, threads: list[ThreadStack], accepted: Acce
     joining = {thread.thread for thread in threads if not thread.active and waits_in_join(thread.frames)}
     if not joining:
         return threads
-    pid = target.process.id.pid
     with contextlib.suppress(TimeoutError, ProfdError):
         async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
-            said = await _dump(target, accepted, _UNPAUSED, "--locals")
-        found = joined(map(_selves, await asyncio.to_thread(_decoded, said, pid)))
+            seen = await _look(target, accepted, _UNPAUSED, "--locals")
+        found = joined(map(_selves, seen))
         return [
             dataclasses.replace(thread, joins=found.get(thread.thread, 0)) if thread.thread in joining else thread
             for thread in threads
@@ -118,11 +116,12 @@ async def _with_joins(target: Target, threads: list[ThreadStack], accepted: Acce
     return threads
 
 
-async def _look(target: Target, accepted: Accepted, how: str) -> list[ThreadStack]:
+async def _look(target: Target, accepted: Accepted, *how: str) -> list[_RawThread]:
+    """What py-spy saw; a look that fails is repeated, since what it reads may change meanwhile."""
     for attempt in range(_ATTEMPTS):
         try:
-            said = await _dump(target, accepted, how)
-            return await asyncio.to_thread(_parse, said, target.process.id.pid)
+            said = await _dump(target, accepted, *how)
+            return await asyncio.to_thread(_decoded, said, target.process.id.pid)
         except JobFailed:
             if attempt == _ATTEMPTS - 1 or not accepted.same:
                 raise
@@ -209,9 +208,11 @@ def _failure(pid: int, complaints: deque[str]) -> ProfdError:
     return kinds.get(reason, JobFailed)(f"process {pid} could not be read. {sentence}")
 
 
-def _parse(said: bytes, pid: int) -> list[ThreadStack]:
-    found = [_stack(thread) for thread in _decoded(said, pid)]
-    return sorted(found, key=lambda stack: (stack.name != "MainThread" and stack.thread != pid, stack.thread))
+def _in_order(threads: list[_RawThread], pid: int) -> list[ThreadStack]:
+    """The main thread first."""
+    return sorted(
+        map(_stack, threads), key=lambda stack: (stack.name != "MainThread" and stack.thread != pid, stack.thread)
+    )
 
 
 def _decoded(said: bytes, pid: int) -> list[_RawThread]:
