@@ -6,6 +6,7 @@ call that was recorded, and in no function that it called itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,15 +66,13 @@ class Outside:
         end = np.clip(np.where(end == NO_END, last, end), start, last)
         samples = np.flatnonzero(there & (kind == Kind.SAMPLE))
         recorded = np.flatnonzero(there & rules.is_kind(kind, *_RECORDED) & ~rules.is_async(table))
-        for number in np.unique(thread[samples]):
-            rows = samples[thread[samples] == number]
+        for number, rows in _by_thread(thread, samples):
             parent, name = table.column("parent")[rows], table.column("name")[rows]
             found = _Samples(rows + table.first_row, parent, name, start[rows], end[rows])
             self._samples.setdefault(int(self._thread_of[number]), []).append(found)
-        for number in np.flatnonzero(self._sampled):
-            rows = recorded[thread[recorded] == number]
+        for number, rows in _by_thread(thread, recorded[self._sampled[thread[recorded]]]):
             spans = merged(start[rows], end[rows])
-            self._recorded.setdefault(int(number), []).append(spans)
+            self._recorded.setdefault(number, []).append(spans)
             self._spans += len(spans[0])
 
     def of(self, thread: int) -> list[dict[str, Any]] | None:
@@ -95,6 +94,15 @@ class Outside:
         total = np.bincount(code, weights=np.maximum(own, 0)).astype(np.int64)
         most = [at for at in np.argsort(-total, kind="stable")[:FUNCTIONS].tolist() if total[at] > 0]
         return [{"name": self._names[int(names[at])], "wall_ns": int(total[at])} for at in most]
+
+
+def _by_thread(thread: Array, rows: Array) -> Iterator[tuple[int, Array]]:
+    """Rows of each thread, in order: at once, since a trace may have as many threads as rows."""
+    rows = rows[np.argsort(thread[rows], kind="stable")]
+    on = thread[rows]
+    for part in np.split(rows, np.flatnonzero(on[1:] != on[:-1]) + 1):
+        if len(part):
+            yield int(thread[part[0]]), part
 
 
 _NOTHING: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))

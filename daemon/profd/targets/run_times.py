@@ -1,7 +1,8 @@
 """How long the threads of a process ran, and waited for a CPU: two looks at what the kernel counts of each.
 
 Read from task/TID/schedstat and comm, which never wait (docs/decisions/0010-processes-that-do-not-answer.md) and cost
-the process nothing: 8 µs a thread of the daemon's time. Whoever calls `look` does so in a thread.
+the process nothing: 8 µs a thread of the daemon's time. Whoever calls `look` does so in a thread; a `Watch` does in one
+that is there for nothing else.
 """
 
 from __future__ import annotations
@@ -9,12 +10,21 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final, TypeVar, TypeVarTuple
 
 from profd.limits import RUN_TIMES_THREADS_MAX
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.targets import procfs
 from profd.targets.process import Process
+
+Answer = TypeVar("Answer")
+Given = TypeVarTuple("Given")
+
+# Looks wait for one another: in the event loop's threads lists of other users would wait for them.
+_looks: Final = ThreadPoolExecutor(1, "profd-run-times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def between(process: Process, first: Look, last: Look) -> RunTimes:
 
 
 class Watch:
-    """The two looks at a process, on the event loop's threads: at the begin of its window and at the end."""
+    """The two looks at a process, in a thread: at the begin of its window and at the end."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -81,12 +91,12 @@ class Watch:
     def begin(self) -> None:
         """Its window is open. Only the first call counts."""
         if not self._looks:
-            self._looks.append(asyncio.ensure_future(asyncio.to_thread(look, self._process)))
+            self._looks.append(_later(look, self._process))
 
     def end(self) -> None:
         """It is over."""
         if len(self._looks) == 1:
-            self._looks.append(asyncio.ensure_future(asyncio.to_thread(look, self._process)))
+            self._looks.append(_later(look, self._process))
 
     async def times(self) -> RunTimes:
         """What happened in between; of a window that never was open, nothing."""
@@ -94,7 +104,11 @@ class Watch:
         if not self._looks:
             return RunTimes()
         first, last = await asyncio.gather(*self._looks)
-        return await asyncio.to_thread(between, self._process, first, last)
+        return await _later(between, self._process, first, last)
+
+
+def _later(work: Callable[[*Given], Answer], *given: *Given) -> asyncio.Future[Answer]:
+    return asyncio.get_running_loop().run_in_executor(_looks, work, *given)
 
 
 def _inner(process: Process, tasks: list[int]) -> list[int]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -17,16 +18,21 @@ from profd.targets.table import ProcessTable
 _RESUME_SECONDS: Final = 2.0
 _RESUME_STEP_SECONDS: Final = 0.02
 
+# One thread for all processes: a list of 1,000 threads takes 1 ms, which ten times a second is not the event loop's.
+_looks: Final = ThreadPoolExecutor(1, "profd-sampled")
+
 
 class Target:
     """One process: is it there, which of its threads have ended, was it left stopped?"""
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        self.ended: dict[str, int] = {}  # thread id as the process knows it -> Unix ns
         self._table = ProcessTable()
         self._folder = Path("/proc") / str(process.id.pid)
+        self._look: Future[None] | None = None  # the last one that was asked for
+        # Of the thread that looks:
         self._threads: dict[str, str] = {}  # id on this host -> id in the process's own pid namespace
+        self._ended: dict[str, int] = {}
 
     def alive(self) -> bool:
         """Is this very process still there?"""
@@ -37,19 +43,31 @@ class Target:
         status = procfs.status_of(self.process.id.pid)
         return status.tracer if status else 0
 
+    @property
+    def ended(self) -> dict[str, int]:
+        """Threads that were seen to have ended, by their ids as the process knows them, in Unix ns."""
+        return dict(self._ended)
+
     def look_at_threads(self) -> None:
-        """Note which threads have ended since the last look: py-spy does not say."""
+        """Have it noted which threads have ended since the last look: py-spy does not say. Waits for nothing.
+
+        While a look waits for those at other processes, or is under way, there is no other.
+        """
+        if self._look is None or self._look.done():
+            self._look = _looks.submit(self._note_ended)
+
+    def _note_ended(self) -> None:
         try:
             present = set(os.listdir(self._folder / "task"))
         except OSError:  # the process itself has ended
             return
         for gone in self._threads.keys() - present:
             inner = self._threads.pop(gone)
-            if len(self.ended) < ENDED_THREADS_MAX:
-                self.ended[inner] = time.time_ns()
+            if len(self._ended) < ENDED_THREADS_MAX:
+                self._ended[inner] = time.time_ns()
         for new in present - self._threads.keys():
             self._threads[new] = self._inner_id(new)
-            self.ended.pop(self._threads[new], None)  # the id is in use again
+            self._ended.pop(self._threads[new], None)  # the id is in use again
 
     def _inner_id(self, thread: str) -> str:
         if len(self.process.namespace_pids) < 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -93,3 +94,21 @@ async def test_of_a_process_that_has_ended_nothing_is_known() -> None:
     watch.begin()
     assert await watch.times() == RunTimes()
     assert await Watch(NOBODY).times() == RunTimes()
+
+
+async def test_a_watch_waits_for_others_and_keeps_nobody_else_waiting() -> None:
+    me = ProcessTable().get(threading.main_thread().native_id or 0)
+    assert me is not None
+    held = threading.Event()
+    run_times._looks.submit(held.wait)  # a look at a process of many threads
+    try:
+        watches = [Watch(me) for _ in range(100)]
+        for watch in watches:
+            watch.begin()
+        times = asyncio.ensure_future(watches[0].times())
+        for _ in range(200):
+            await asyncio.to_thread(look, me)  # as a list of traces is made
+        assert not times.done()
+    finally:
+        held.set()
+    assert (await times).lasted_ns > 0
