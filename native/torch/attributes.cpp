@@ -39,9 +39,12 @@ bool Attributes::add_inputs(const at::RecordFunction& fn, bool with_ids, size_t 
   if (__builtin_expect(writer.full(), 0) || ids.full()) return false;
   const auto bytes = static_cast<size_t>(writer.at() - start);
   if (bytes == 0) return true;
+  const size_t before = used_;
   head(Ext::Inputs, bytes);
   used_ += kRecordHeader + bytes;
-  return ids.count() == 0 || add(Ext::TensorIds, ids.data(), ids.bytes());
+  if (ids.count() == 0 || add(Ext::TensorIds, ids.data(), ids.bytes())) return true;
+  used_ = before;  // both or neither: they are read side by side
+  return false;
 }
 
 bool Attributes::add(Ext type, const void* from, size_t bytes) {

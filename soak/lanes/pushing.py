@@ -64,7 +64,8 @@ class Pushing:
             if said.finished and not trace:
                 self._rig.fault(f"{label} has finished, and its sender is not told the trace")
                 return
-            if was_killed and not trace and self._chance.random() < _LEFT:
+            # Of a stream of which nothing was acknowledged nothing is promised, and nothing may come.
+            if was_killed and acked and not trace and self._chance.random() < _LEFT:
                 trace = self._left_alone(client, label, daemons)
                 if not trace:
                     return

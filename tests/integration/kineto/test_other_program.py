@@ -37,7 +37,7 @@ while True:
         time.sleep(0.05)
         if b"ACTIVITIES" in client.recv(65536):
             open("{directory}/told", "w")
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):  # nothing is there, or nobody
         pass
 """
 

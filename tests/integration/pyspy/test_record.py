@@ -195,11 +195,13 @@ async def test_one_that_may_hold_no_more_writes_what_it_has(
     source: PySpySource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = iter(range(1000))
-    full = tool.full
-    assert not full(os.getpid(), native=False)
+    full, share = tool.full, tool.FULL_SHARE
     monkeypatch.setattr(tool, "FULL_SHARE", 0.0)
     monkeypatch.setattr(tool, "full", lambda pid, native: next(looks) > 5 and full(pid, native))  # after a few samples
     with running(SPIN) as job:
+        with monkeypatch.context() as usual:
+            usual.setattr(tool, "FULL_SHARE", share)
+            assert not full(job.pid, native=False)
         recording = await source.record(process_of(job), LONG, Watch(tmp_path).session)
     assert (recording.state, recording.reason) == (State.DRAINING, Reason.TRUNCATED)
     assert "more than py-spy may hold" in recording.message
