@@ -17,7 +17,7 @@ bool Attributes::collect(const at::RecordFunction& fn, const ScriptPlace& place,
   if (place.stack) fits &= add(Ext::Stack, &place.stack, sizeof place.stack);
   if (place.module) fits &= add(Ext::Module, &place.module, sizeof place.module);
   small_ = used_;
-  return fits && (!(wanted & kInputs) || add_inputs(fn, wanted & kTensorIds));
+  return fits && (!(wanted & kInputs) || add_inputs(fn, wanted & kTensorIds, kWhole));
 }
 
 uint32_t Attributes::close() {
@@ -26,8 +26,9 @@ uint32_t Attributes::close() {
   return slots;
 }
 
-bool Attributes::add_inputs(const at::RecordFunction& fn, bool with_ids) {
-  return add_inputs(fn, with_ids, kWhole) || add_inputs(fn, with_ids, kCut);
+bool Attributes::cut(const at::RecordFunction& fn, uint32_t wanted) {
+  keep_small();
+  return add_inputs(fn, wanted & kTensorIds, kCut);
 }
 
 bool Attributes::add_inputs(const at::RecordFunction& fn, bool with_ids, size_t most) {

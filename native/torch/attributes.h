@@ -25,6 +25,9 @@ class Attributes {
   // `wanted` as in observer.h. False: they do not fit, and nothing of them is to be used.
   bool collect(const at::RecordFunction& fn, const ScriptPlace& place, uint32_t wanted);
 
+  // After a collect() that did not fit: the same with the first tensors of long lists alone. False: as there.
+  bool cut(const at::RecordFunction& fn, uint32_t wanted);
+
   // The records of the last collect() without what takes most of it.
   void keep_small() { used_ = small_; }
 
@@ -37,7 +40,6 @@ class Attributes {
  private:
   static constexpr size_t kRecordHeader = 4;  // u8 type, u8 0, u16 length
 
-  bool add_inputs(const at::RecordFunction& fn, bool with_ids);
   bool add_inputs(const at::RecordFunction& fn, bool with_ids, size_t most);
   bool add(arena::Ext type, const void* from, size_t bytes);
   void head(arena::Ext type, size_t bytes);

@@ -89,7 +89,7 @@ bool write_large(Thread* thread, Session session, const at::RecordFunction& fn, 
                  uint32_t wanted, recorder::Handle* handle) {
   Slot slots[arena::kExtensionsMax];
   Attributes attributes(slots, arena::kExtensionsMax);
-  if (!attributes.collect(fn, place, wanted)) {
+  if (!attributes.collect(fn, place, wanted) && !attributes.cut(fn, wanted)) {
     api->lose(recorder::Lost::TooLarge, 1);
     attributes.keep_small();
   }

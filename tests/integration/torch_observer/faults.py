@@ -217,13 +217,22 @@ def flops_are_what_torch_counts() -> None:
 
 
 def lists_that_do_not_fit_are_cut() -> None:
-    parameters = [torch.ones(3, 4, 5, 6) for _ in range(300)]  # as a fused optimizer has them
+    parameters = [torch.ones(3, 4, 5, 6) for _ in range(2000)]  # as a fused optimizer has them
     with observed(INPUTS) as found:
         torch._foreach_add(parameters, parameters)
     [event] = found[0].named("aten::_foreach_add")
     told = json.loads(signature(event.ext[Ext.INPUTS]))
     assert told["Input Dims"][:2] == [[[3, 4, 5, 6]] * 8] * 2
-    assert told["Concrete Inputs"][0] == "300 tensors, the first 8 are here"
+    assert told["Concrete Inputs"][0] == "2000 tensors, the first 8 are here"
+    assert not any(found[0].lost.values()), found[0].lost
+
+
+def ids_that_do_not_fit_are_cut_with_their_list() -> None:
+    with observed(observer.wanted({"shapes": "", "memory": ""})) as found:
+        torch._foreach_norm([torch.ones(3) for _ in range(300)])
+    [event] = found[0].named("aten::_foreach_norm")
+    assert event.ext[Ext.INPUTS][0] == 14  # a cut list
+    assert len(event.ext[Ext.TENSOR_IDS]) == 8 * 16
     assert not any(found[0].lost.values()), found[0].lost
 
 
@@ -393,6 +402,7 @@ CASES = (
     tf32_is_told_of_matrix_products,
     flops_are_what_torch_counts,
     lists_that_do_not_fit_are_cut,
+    ids_that_do_not_fit_are_cut_with_their_list,
     ops_of_a_mobile_model_have_debug_handles,
     a_fork_records_nothing_of_the_child,
     torch_profiler_comes_and_goes_meanwhile,
