@@ -33,11 +33,13 @@ def trace_data() -> Path:
     return folder
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process.
 
     Else each process makes one: a daemon takes a second of CPU, a program with torch more than two.
     """
+    if not config.pluginmanager.hasplugin("xdist"):
+        return  # one process runs all
     for item in items:
         if shares_a_fixture(item) and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
