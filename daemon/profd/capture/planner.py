@@ -16,7 +16,7 @@ from profd.capture.machine import Graces
 from profd.capture.ports import Identity, Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, Exhausted, NotFound
-from profd.limits import CAPTURE_TARGETS_MAX
+from profd.limits import CAPTURE_TARGETS_MAX, PROC_STUCK_SECONDS
 from profd.model.capture import Options, Reason, State
 from profd.sources.base import Offer, Source
 from profd.targets import procfs
@@ -96,7 +96,7 @@ class Planner:
         by_pid = bool(request.selector.pids) and not request.selector.children
         if by_pid:  # a look at every process of the host takes longer than all the rest
             # What is remembered spares a thread: where a core is busy, waiting for one takes milliseconds.
-            named = self._recalled(request.selector) or await asyncio.to_thread(self._named, request.selector)
+            named = self._recalled(request.selector) or await self._asked(request.selector)
             plans = await self._estimate(caller, request, named)
             if not any(_needs_family(plan) for plan in plans):
                 return plans
@@ -127,6 +127,16 @@ class Planner:
         """The processes of these pids; none where any of them has to be looked at."""
         found = [self._table.recall(pid) for pid in selector.pids]
         return [process for process in found if process is not None] if all(found) else []
+
+    async def _asked(self, selector: Selector) -> list[Process]:
+        """The processes of these pids. One that did not answer a moment ago (its memory or its host's cores are short)
+        is asked again when it may be: whoever asks for it waits, and nobody else.
+        """
+        found = await asyncio.to_thread(self._named, selector)
+        if len(found) < len(selector.pids) and any(map(procfs.unanswering, selector.pids)):
+            await asyncio.sleep(PROC_STUCK_SECONDS)
+            found = await asyncio.to_thread(self._named, selector)
+        return found
 
     def _named(self, selector: Selector) -> list[Process]:
         found = (self._table.get(pid) for pid in selector.pids)
