@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from profd.capture import planner as module
 from profd.capture.planner import Planner, Settings
+from profd.errors import NotFound
 from profd.rpc.translate import sighting_message
 from profd.sources.base import Offer, Plan
+from profd.targets import guarded
+from profd.targets.process import Process
 from profd.targets.selector import Selector
 
 from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, process, request
@@ -66,3 +71,29 @@ async def test_workers_of_other_daemons_are_listed_only_when_all_are() -> None:
     assert await listed(Selector()) == [100]
     assert await listed(Selector(), everything=True) == [100, 101]
     assert await listed(Selector(pids=(101,))) == [101]
+
+
+class Slow(FakeTable):
+    """Answers when it is asked for the second time."""
+
+    asked = 0
+
+    def recall(self, pid: int) -> None:
+        return None
+
+    def get(self, pid: int) -> Process | None:
+        self.asked += 1
+        return super().get(pid) if self.asked > 1 else None
+
+
+async def test_one_that_did_not_answer_a_moment_ago_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PROC_STUCK_SECONDS", 0.0)
+    pid = (1 << 22) + 1  # no process has it
+    planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), Settings("host"), {})
+    with pytest.raises(NotFound, match="no process has pid"):  # nothing was wrong with it: it is not there
+        await planner.estimate(ALICE, request(pid))
+    guarded.patience.waited(pid, ALICE.uid, 0.0)
+    planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), Settings("host"), {})
+    [plan] = await planner.estimate(ALICE, request(pid))
+    assert plan.target.pid == pid
+    assert plan.choice.source is not None
