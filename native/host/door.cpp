@@ -1,8 +1,6 @@
 #include "door.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -17,6 +15,8 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "quiet_thread.h"
 
 namespace profd::host {
 
@@ -88,13 +88,7 @@ Door::Door(std::string server, const DoorLimits& limits, std::array<std::string,
     if (wake_ >= 0) ::close(wake_);
     throw error;
   }
-  // Signals are Python's.
-  sigset_t every, before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread_.native_handle(), "profd-door");
+  thread_ = quiet_thread("profd-door", [this] { run(); });
 }
 
 Door::~Door() {

@@ -1,7 +1,5 @@
 #include "reception.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -11,6 +9,8 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+
+#include "quiet_thread.h"
 
 namespace profd::host {
 
@@ -46,13 +46,7 @@ Reception::Reception(gid_t admins, const ReceptionLimits& limits, std::string re
     }
     throw error;
   }
-  // Signals are Python's.
-  sigset_t every, before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread_.native_handle(), "profd-reception");
+  thread_ = quiet_thread("profd-reception", [this] { run(); });
 }
 
 Reception::~Reception() {
