@@ -7,6 +7,7 @@ the kernel counted (`model/run_times.py`): on a CPU, ready and waiting for one, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -64,20 +65,9 @@ class Coverage:
         layer = np.full(len(rows), _LAYERS - 1, dtype=np.uint8)
         for number, of_layer in enumerate(KNOWN):
             layer[rules.is_kind(kinds[rows], *of_layer)] = number
-        for number in range(_LAYERS):
-            within = layer <= number
-            self._cover(self._layers[number], thread[within], start[within], end[within])
-
-    @staticmethod
-    def _cover(covered: dict[int, tuple[int, int]], thread: Array, start: Array, end: Array) -> None:
-        if not len(thread):
-            return
-        order = np.argsort(thread, kind="stable")  # in start order within a thread
-        thread, start, end = thread[order], start[order], end[order]
-        cuts = (np.flatnonzero(thread[1:] != thread[:-1]) + 1).tolist()
-        for low, high in zip([0, *cuts], [*cuts, len(thread)], strict=True):
-            key = int(thread[low])
-            covered[key] = union(start[low:high], end[low:high], covered.get(key))
+        for number, covered in enumerate(self._layers):
+            for on, rows in by_thread(thread, np.flatnonzero(layer <= number)):
+                covered[on] = union(start[rows], end[rows], covered.get(on))
 
     def of(self, thread: int) -> list[int]:
         """Nanoseconds of one thread within each layer and no earlier one, then in none."""
@@ -90,6 +80,15 @@ class Coverage:
     def threads(self) -> list[int]:
         """The tracks that have something."""
         return sorted(self._layers[-1])
+
+
+def by_thread(thread: Array, rows: Array) -> Iterator[tuple[int, Array]]:
+    """Rows of each thread, in order: at once, since a trace may have as many threads as rows."""
+    rows = rows[np.argsort(thread[rows], kind="stable")]
+    on = thread[rows]
+    for part in np.split(rows, np.flatnonzero(on[1:] != on[:-1]) + 1):
+        if len(part):
+            yield int(thread[part[0]]), part
 
 
 def window_of(meta: TraceMeta) -> tuple[int, int] | None:

@@ -6,7 +6,6 @@ call that was recorded, and in no function that it called itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ import numpy as np
 from profd.events import NO_END, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
-from profd.query.accounting import KNOWN, beside_of, window_of
+from profd.query.accounting import KNOWN, beside_of, by_thread, window_of
 from profd.query.intervals import merged
 from profd.segments.meta import TraceMeta
 
@@ -66,11 +65,11 @@ class Outside:
         end = np.clip(np.where(end == NO_END, last, end), start, last)
         samples = np.flatnonzero(there & (kind == Kind.SAMPLE))
         recorded = np.flatnonzero(there & rules.is_kind(kind, *_RECORDED) & ~rules.is_async(table))
-        for number, rows in _by_thread(thread, samples):
+        for number, rows in by_thread(thread, samples):
             parent, name = table.column("parent")[rows], table.column("name")[rows]
             found = _Samples(rows + table.first_row, parent, name, start[rows], end[rows])
             self._samples.setdefault(int(self._thread_of[number]), []).append(found)
-        for number, rows in _by_thread(thread, recorded[self._sampled[thread[recorded]]]):
+        for number, rows in by_thread(thread, recorded[self._sampled[thread[recorded]]]):
             spans = merged(start[rows], end[rows])
             self._recorded.setdefault(number, []).append(spans)
             self._spans += len(spans[0])
@@ -94,15 +93,6 @@ class Outside:
         total = np.bincount(code, weights=np.maximum(own, 0)).astype(np.int64)
         most = [at for at in np.argsort(-total, kind="stable")[:FUNCTIONS].tolist() if total[at] > 0]
         return [{"name": self._names[int(names[at])], "wall_ns": int(total[at])} for at in most]
-
-
-def _by_thread(thread: Array, rows: Array) -> Iterator[tuple[int, Array]]:
-    """Rows of each thread, in order: at once, since a trace may have as many threads as rows."""
-    rows = rows[np.argsort(thread[rows], kind="stable")]
-    on = thread[rows]
-    for part in np.split(rows, np.flatnonzero(on[1:] != on[:-1]) + 1):
-        if len(part):
-            yield int(thread[part[0]]), part
 
 
 _NOTHING: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
