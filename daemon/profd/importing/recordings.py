@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
+from profd.capture.failures import reason_of
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import Exhausted
 from profd.importing.ingest import Input, RunJob, ingest, open_raw
-from profd.model.capture import STAGES_BEFORE, RawFile
+from profd.model.capture import STAGES_BEFORE, RawFile, Reason
 from profd.segments.meta import TraceMeta
 from profd.store.catalog import TraceRecord
 from profd.store.store import Store
@@ -40,8 +41,9 @@ class Recordings:
         """
         try:
             return await self._store_all(capture, target, files)
-        except Exhausted:
-            if not (needed := _without_spare(capture, files)):
+        except Exhausted as error:
+            needed = _without_spare(capture, files)
+            if not needed or reason_of(error) is not Reason.DISK_FULL:
                 raise
         return await self._store_all(capture, target, needed, _LEFT_OUT)
 
