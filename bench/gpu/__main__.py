@@ -18,8 +18,8 @@ from bench.gpu import device
 from bench.gpu.machine import no_gpu, no_torch_cuda
 from bench.gpu.results import FOLDER, Result, verified_row
 
-SCRIPTS = ("truth", "corpus", "end_to_end", "coexist", "overhead")
-NEED_TORCH = frozenset(("end_to_end", "coexist", "overhead"))
+SCRIPTS = ("truth", "corpus", "end_to_end", "coexist", "options", "overhead")
+NEED_TORCH = frozenset(("end_to_end", "coexist", "options", "overhead"))
 
 
 def main() -> int:

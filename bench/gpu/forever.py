@@ -1,4 +1,4 @@
-"""`python -m bench.gpu.forever truth|launch_bound|gpu_bound|graph [timed]`: works until its standard input ends.
+"""`python -m bench.gpu.forever truth|launch_bound|gpu_bound|graph|profiled [timed]`: works until its input ends.
 
 Says "ready" when it has begun. `truth` needs no PyTorch. `timed`: at the end it says when each step began, and how long
 it took, in ns.
@@ -51,7 +51,21 @@ def _work(name: str) -> Callable[[], object]:
         return Program(Driver(os.environ.get("PROFD_BENCH_CUDA", "libcuda.so.1"))).work
     from bench.gpu.loops import LOOPS
 
+    if name == "profiled":
+        return _profiled(LOOPS["launch_bound"]())
     return LOOPS[name]()
+
+
+def _profiled(step: Callable[[], None]) -> Callable[[], None]:
+    """A loop whose first step was under torch.profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from bench.gpu import device
+
+    with profile(activities=list({ProfilerActivity.CPU, *device.profiled()})):
+        step()
+        device.synchronize()
+    return step
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Kineto on demand has processes of its own (bench/gpu/on_demand.py): one that wai
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -64,19 +63,24 @@ def _at_most(name: str, ratio: Ratio, most: float) -> Check:
 
 
 def _of_loop(loop: str) -> dict[str, Any]:
+    """Each ratio is printed when it is known: what was measured is not lost with the machine."""
     inside: dict[str, Any] = {}
     found: dict[str, Ratio] = {}
+
+    def know(name: str, values: list[float]) -> None:
+        found[name] = one = interval(values)
+        print(f"overhead: {loop} {name} {one.value:.4f} ({one.low:.4f} to {one.high:.4f})", flush=True)
+
     for mode in MODES[:0:-1]:  # in processes of their own: torch.profiler keeps CUPTI
         seen = inside[mode] = child("bench.gpu.overhead:blocks", {"loop": loop, "mode": mode})["result"]
-        found |= {name: interval(values) for name, values in ratios(seen["order"], seen["times"]).items()}
+        for name, values in ratios(seen["order"], seen["times"]).items():
+            know(name, values)
     after = child("bench.gpu.overhead:after_disarm", {"loop": loop})["result"]
-    found["after"] = interval(after["ratios"])
-    found["idle"] = interval(_pairs(loop))
+    know("after", after["ratios"])
+    know("idle", _pairs(loop))
     demanded = {way: on_demand.steps(loop, way) for way in on_demand.WAYS}
     for way, seen in demanded.items():
-        found[way] = interval(ratios(seen["order"], seen["times"])[way])
-    for name, one in found.items():
-        print(f"overhead: {loop} {name} {one.value:.4f} ({one.low:.4f} to {one.high:.4f})", flush=True)
+        know(way, ratios(seen["order"], seen["times"])[way])
     as_dict = {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
     first = after["first_arm_longest_step_s"]
     return {"ratios": as_dict, "blocks": inside, "first_arm_longest_step_s": first, "on_demand": demanded}
@@ -160,9 +164,8 @@ _ON: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 
 def _warm(loop: str) -> Callable[[], None]:
-    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # lazily loaded kernels would stall a block
     step = LOOPS[loop]()
-    _steps(step, WARM_UP)
+    _steps(step, WARM_UP)  # loads the kernels; loading all of torch's (EAGER) takes longer than the measurement
     return step
 
 

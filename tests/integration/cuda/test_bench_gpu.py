@@ -118,7 +118,7 @@ def test_rehearsals_are_not_kept_with_results(out: list[str]) -> None:
     assert "--rehearse needs --out FOLDER" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["truth", "corpus", "overhead", "coexist", "end_to_end"])
+@pytest.mark.parametrize("script", ["truth", "corpus", "options", "overhead", "coexist", "end_to_end"])
 def test_a_machine_without_a_gpu(script: str, tmp_path: Path) -> None:
     if not no_gpu():
         pytest.skip("this machine has a GPU: run `python -m bench.gpu`")
