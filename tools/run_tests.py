@@ -17,6 +17,7 @@ from typing import Final
 
 # One more than cores: a third of the time tests wait, for windows, timers and other processes.
 WORKERS: Final = str(len(os.sched_getaffinity(0)) + 1)
+SLOWEST: Final = ("--durations=40", "--durations-min=5")  # where the minutes go, on each run's record
 ROOT: Final = Path(__file__).resolve().parent.parent
 LAST_FAILED: Final = Path(".pytest_cache", "v", "cache", "lastfailed")
 QUARANTINE: Final = Path("tests", "quarantine.toml")
@@ -31,7 +32,7 @@ def main(root: Path = ROOT) -> int:
         print(f"{QUARANTINE} names tests that do not exist, or are broken: take them out.")
         return code
     (root / LAST_FAILED).unlink(missing_ok=True)
-    code = pytest(root, "-n", WORKERS, "--dist", "loadgroup", *sys.argv[1:])
+    code = pytest(root, "-n", WORKERS, "--dist", "loadgroup", *SLOWEST, *sys.argv[1:])
     failed = failures(root)
     if code != TESTS_FAILED or not failed:
         return code
