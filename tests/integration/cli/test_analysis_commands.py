@@ -151,6 +151,21 @@ def test_the_merged_tree(profctl, traces):
         assert profctl("tree", traces[0], *options).code == 2
 
 
+def test_a_flame_graph(profctl, traces, tmp_path):
+    shown = profctl("flame", traces[0])
+    assert ": 4.00 ms. " in shown.out.splitlines()[0]
+    assert shown.out.splitlines()[1].startswith("▏ProfilerStep* 100%")
+    assert profctl("flame", traces[0], "--json").json == profctl("tree", traces[0], "--merged", "--json").json
+    drawn = tmp_path / "flame.svg"
+    said = profctl("flame", traces[0], "--by", "device", "--step", "1", "-o", str(drawn))
+    assert f"{drawn}: " in said.err
+    assert "--step 1" in drawn.read_text()
+    assert ">gemm" in drawn.read_text()
+    assert "\x1b" not in drawn.read_text() + shown.out
+    refused = profctl("flame", traces[0], "-o", str(tmp_path / "flame.png"))
+    assert (refused.code, "name the file with .svg" in refused.err) == (2, True)
+
+
 def test_gpu(profctl, traces):
     answer = profctl("gpu", traces[0], "--json").json
     [device] = answer["devices"]

@@ -19,7 +19,7 @@ from profclient.errors import UsageError
 OPENS_WITH = {
     "chrome": "open it at https://ui.perfetto.dev or chrome://tracing, or `profctl open`",
     "perfetto": "open it at https://ui.perfetto.dev",
-    "folded": "flamegraph.pl FILE > flame.svg draws it",
+    "folded": "flamegraph.pl FILE > flame.svg draws it, as `profctl flame` does by itself",
     "speedscope": "open it at https://www.speedscope.app",
     "pprof": "go tool pprof -http=: FILE shows it",
     "parquet": "duckdb -c \"select name, sum(duration_ns) from 'FILE' group by 1\", or pandas.read_parquet",
@@ -76,11 +76,11 @@ def export(
         if not to_file or output is None:
             copy(pieces, sys.stdout.buffer)
             return
-        written = _into_file(pieces, output)
+        written = into_file(pieces, output)
     say(f"{output}: {size(written)}; {OPENS_WITH[format_]}")
 
 
-def _into_file(pieces: Iterable[bytes], output: Path) -> int:
+def into_file(pieces: Iterable[bytes], output: Path) -> int:
     """Whole or not at all: a half-written trace would look like a broken one."""
     partial = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:

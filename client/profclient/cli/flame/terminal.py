@@ -1,0 +1,31 @@
+"""A flame graph in a terminal: a line for each depth, the callers above what they called."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from profclient.cli.flame.layout import Box, whole
+from profclient.cli.flame.names import shortened
+
+_EDGE = "▏"
+_PERCENT_COLUMNS = 14  # a box of fewer has its name alone
+
+
+def lines(found: Sequence[Box], columns: int) -> Iterator[str]:
+    """The graph in so many columns. A box of less than a column is left out, as is all below it."""
+    total = whole(found)
+    by_depth: defaultdict[int, list[str]] = defaultdict(list)
+    for box in found:
+        first, last = (round(place * columns / total) for place in (box.left, box.left + box.width))
+        if last > first:
+            line = by_depth[box.depth]
+            line.append(" " * (first - sum(map(len, line))) + _cell(box, last - first, total))
+    for depth in sorted(by_depth):
+        yield "".join(by_depth[depth]).rstrip()
+
+
+def _cell(box: Box, columns: int, total: int) -> str:
+    room = columns - len(_EDGE)
+    share = f" {box.width / total:.0%}" if columns >= _PERCENT_COLUMNS else ""
+    return _EDGE + f"{shortened(box.node['name'], room - len(share))}{share}"[:room].ljust(room)
