@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from profd.capture.ports import Identity
 from profd.fairness.shares import Refused
 from profd.limits import RATES_USERS_MAX, RECORDED_SECONDS_PER_HOUR
+from profd.trust.caller import Caller
 
 _PER_SECOND: Final = RECORDED_SECONDS_PER_HOUR / 3600
 
@@ -34,7 +34,7 @@ class RecordedSeconds:
         while len(self._used) > RATES_USERS_MAX:
             del self._used[next(iter(self._used))]
 
-    def check(self, caller: Identity, running: float) -> None:
+    def check(self, caller: Caller, running: float) -> None:
         """Before one more capture, with what those that run will have recorded at most. Raises Refused."""
         use = self._used_by(caller.uid) + running
         if caller.admin or use < RECORDED_SECONDS_PER_HOUR:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from profd.capture import machine as m
 from profd.capture.failures import reason_of, sentence
-from profd.capture.ports import Ended, Journal, Storing
+from profd.capture.ports import Ended, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
 from profd.gpu.sidecar import BeginSidecar
-from profd.journal.journal import any_data
+from profd.journal.journal import Journal, any_data
 from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Session, Source

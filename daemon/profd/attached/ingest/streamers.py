@@ -18,9 +18,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from profd.attached.ingest.arena import Counters, counters_untrusted
+from profd.attached.ingest.intake import Intake
 from profd.attached.ingest.leads import Lead, Leads, Room
 from profd.attached.ingest.streamer_process import EXIT_SECONDS, NotStarted, Said, StreamerProcess
 from profd.kernel import nobody
@@ -36,32 +37,10 @@ log = logging.getLogger("profd.ingest")
 Key = tuple[int, int]  # incarnation, epoch
 
 
-class Progress(Protocol):
-    """What is known of an intake."""
-
-    @property
-    def chunks(self) -> int:
-        """Chunks that have arrived."""
-        ...
-
-    @property
-    def finished(self) -> asyncio.Event:
-        """Its streamer has told everything."""
-        ...
-
-    def sent_by(self, streamer: ProcessId) -> None:
-        """See `Intake.sent_by`."""
-        ...
-
-    def tell(self, told_untrusted: tuple[tuple[str, str, int], ...], recorded_untrusted: int) -> None:
-        """See `Intake.tell`."""
-        ...
-
-
 class Drain:
     """One arena on its way. `close()` when done with it."""
 
-    def __init__(self, owner: _Uid, key: Key, fd: int, intake: Progress, lead: Lead) -> None:
+    def __init__(self, owner: _Uid, key: Key, fd: int, intake: Intake, lead: Lead) -> None:
         self.key = key
         self.lead = lead
         self.fd = fd  # ours
@@ -128,7 +107,7 @@ class Streamers:
     def __init__(
         self,
         socket: Path,
-        find: Callable[[int, int], Progress],
+        find: Callable[[int, int], Intake],
         *,
         change_identity: bool,
         room: Room = lambda: None,

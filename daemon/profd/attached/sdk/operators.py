@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from profd.attached.agents.protocol import Hello
 from profd.attached.sdk import planning
-from profd.attached.sdk.ports import Observers
 from profd.model.capture import Reason, Recording
+from profd.observers.observers import Observers
 from profd.targets.process import Process
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 from profd.model.capture import Loss
-from profd.targets.process import Process
 
 
 class Intake(Protocol):
@@ -91,24 +90,4 @@ class Streamers(Protocol):
 
     def why_not(self) -> str:
         """Why nothing can be drained; empty if it can."""
-        ...
-
-
-class Observers(Protocol):
-    """What brings observers of PyTorch's operators to processes that have none (`profd.observers`)."""
-
-    async def look(self, processes: Sequence[Process]) -> None:
-        """Find out what torch they have; bounded."""
-        ...
-
-    def usable(self, process: Process) -> bool:
-        """One has been built since it told what it can."""
-        ...
-
-    def fix(self, process: Process) -> str:
-        """What brings one, to continue "there is no observer; ". Has it built, where it can be."""
-        ...
-
-    def not_loaded(self, process: Process) -> None:
-        """There is one, and the process says that there is none."""
         ...

@@ -19,13 +19,13 @@ from profd.attached.sdk import orphans, planning, samples
 from profd.attached.sdk.handover import SdkParts, take_over
 from profd.attached.sdk.operators import Operators
 from profd.attached.sdk.pace import Paces
-from profd.attached.sdk.ports import Observers
 from profd.attached.sdk.recording import SdkRecorder
 from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
 from profd.model.capture import Loss, Options, Reason, Recording, State, option_word
+from profd.observers.observers import Observers
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.targets import procfs
