@@ -223,10 +223,6 @@ def _name(row: Average) -> str:
     return row.name if len(row.name) < most else row.name[:most] + "..."
 
 
-def _node(row: Average) -> str:
-    return "-1" if row.node_id is None else str(row.node_id)
-
-
 def _shapes(row: Average) -> str:
     return str(json.loads(row.input_shapes)) if row.input_shapes else "[]"
 

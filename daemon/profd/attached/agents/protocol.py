@@ -23,7 +23,6 @@ from profd.limits import (
 VERSION: Final = 1
 _MAGIC: Final = 0x31474150
 _HEADER: Final = struct.Struct("<IHHQ")
-_U64_MAX: Final = (1 << 64) - 1
 _I64_MAX: Final = (1 << 63) - 1
 _DECIMAL: Final = re.compile(r"[0-9]{1,19}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
@@ -93,7 +92,6 @@ class Status:
     step_ns_before: int | None = None  # median of the last before it was armed; no pause since
     step_ns_after: int | None = None  # median since it was stopped
     dropped: int = 0
-    stacks_from_ns: int | None = None  # when the Python tracer had started, Unix ns
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
     not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
     file: str = ""  # what torch's own profiler wrote; of STOPPED
@@ -175,7 +173,6 @@ def status_from_untrusted(packet: Packet) -> Status:
         step_ns_before=number(fields, "step_ns_before") or None,
         step_ns_after=number(fields, "step_ns_after") or None,
         dropped=number(fields, "dropped") or 0,
-        stacks_from_ns=number(fields, "stacks_from") or None,
         first_ns=number(fields, "first") or None,
         not_honoured=sentences(fields, "not_honoured"),
         file=fields.get("file", ""),

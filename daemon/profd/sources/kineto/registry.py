@@ -63,7 +63,6 @@ class Registered:
 
     peer: KinetoPeer
     job_id: int
-    first_poll_ns: int
     last_poll_ns: int
     polls: int = 1
     takes_config: bool = True  # the last poll's mask: no trace is active in the process
@@ -219,9 +218,7 @@ class Registry:
                 self._share.hold(_holder(peer.uid))
             except Refused:
                 return Drop.TABLE_FULL
-            self._processes[peer.id] = Registered(
-                peer, request.job_id, sent_ns, sent_ns, takes_config=request.takes_config
-            )
+            self._processes[peer.id] = Registered(peer, request.job_id, sent_ns, takes_config=request.takes_config)
             return self._ledgers.setdefault(peer.id, _Ledger(peer.address))
         interval = sent_ns - known.last_poll_ns
         self._processes[peer.id] = replace(
