@@ -34,7 +34,7 @@ SOURCES: Final = ("ranges", "stacks", "ops", "cuda", "memory")
 
 
 class Kind(IntEnum):
-    """What a packet is; the numbers are the protocol's."""
+    """The kind of a packet; the numbers are the protocol's."""
 
     HELLO = 1
     WELCOME = 2
@@ -66,7 +66,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What an agent says of its process. Claims, good for labels and never for identity."""
+    """An agent's word about its process. Claims, good for labels and never for identity."""
 
     versions: tuple[int, int]
     incarnation: int
@@ -82,7 +82,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What an armed agent has counted so far."""
+    """The counts of an armed agent so far."""
 
     events: int = 0
     seconds: float = 0.0  # spent recording, all threads together
@@ -118,7 +118,7 @@ def parse_untrusted_packet(packet: bytes) -> Packet:
 
 
 def hello_from_untrusted(packet: Packet) -> Hello:
-    """What HELLO says. Raises Hostile where a number is none; texts are cut."""
+    """The contents of a HELLO. Raises Hostile where a number is none; texts are cut."""
     fields = packet.fields
     versions = _VERSIONS.fullmatch(fields.get("versions", ""))
     if versions is None:
@@ -159,7 +159,7 @@ def changed_from_untrusted(hello: Hello, packet: Packet) -> Hello:
 
 
 def status_from_untrusted(packet: Packet) -> Status:
-    """What STATUS or STOPPED counts. Raises Hostile."""
+    """The counts of a STATUS or STOPPED. Raises Hostile."""
     fields = packet.fields
     by_source = {
         source: seconds for source in SOURCES if (seconds := _seconds(fields, f"seconds.{source}")) is not None

@@ -96,7 +96,7 @@ class Drain:
         return self._failures <= STREAMER_RESTARTS_MAX
 
     def _tell(self) -> None:
-        """What the arena itself says was recorded, so that what never arrives is counted."""
+        """Pass on the arena's own counts, so that events that never arrive are counted."""
         counters = counters_untrusted(self.fd) or Counters(0, ())
         self._intake.tell(counters.lost, counters.recorded)
 
@@ -144,7 +144,7 @@ class Streamers:
         return f"uid {nobody.STREAMER} cannot read {path}, which streamers need to run" if path else ""
 
     def payer(self, uid: int, pid: int) -> int:
-        """Whose share a caller of this uid and pid uses up: of a streamer of ours, its user's.
+        """The uid whose share a caller of this uid and pid uses up: for a streamer of ours, its user's.
 
         That of root's processes has its own: what comes of them is bounded all the same.
         """
@@ -154,7 +154,7 @@ class Streamers:
 
     @property
     def _identity(self) -> int | None:
-        """What uid and gid a streamer takes; None: the daemon's own."""
+        """The uid and gid that a streamer takes; None: the daemon's own."""
         return nobody.STREAMER if self._change_identity else None
 
     def cpu_seconds(self) -> float:

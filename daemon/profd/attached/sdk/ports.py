@@ -1,4 +1,4 @@
-"""What a recording needs of `profd.attached.ingest`, whose package says what each of these does."""
+"""The parts of `profd.attached.ingest` that a recording needs. That package says what each of these does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profd.model.capture import Loss
 
 
 class Intake(Protocol):
-    """What has arrived of one epoch."""
+    """The events of one epoch that have arrived."""
 
     @property
     def path(self) -> Path:
@@ -30,7 +30,7 @@ class Intake(Protocol):
 
     @property
     def losses(self) -> Sequence[Loss]:
-        """What will not come."""
+        """Events that will not come."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Drain(Protocol):
 
     @property
     def problem(self) -> str:
-        """What went wrong; empty if nothing."""
+        """A sentence about a failure; empty if there was none."""
         ...
 
     @property

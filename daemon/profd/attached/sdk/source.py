@@ -108,7 +108,7 @@ class SdkSource(Source):
         self._parts = replace(self._parts, arena_bytes=arena_bytes, collecting=collecting)
 
     def orphaned(self) -> set[tuple[str, ProcessId]]:
-        """What an earlier daemon was recording for which capture, and may come back."""
+        """Processes that an earlier daemon was recording, with their captures, and that may come back."""
         return {(orphan.capture, orphan.process) for orphan in self._orphans.values()}
 
     async def close(self) -> None:
@@ -165,7 +165,7 @@ class SdkSource(Source):
         await self._operators.look([(process, agent.hello) for process, agent in agents if agent is not None])
 
     def plan(self, process: Process, options: Options) -> Plan:
-        """What recording would give and cost; events from an earlier trace of the process with like options."""
+        """Yield and cost of a recording; events from an earlier trace of the process with like options."""
         agent = self._registry.get(process.id)
         if agent is None:
             return Plan(False, "it is not attached", Reason.NO_SOURCE)

@@ -69,7 +69,7 @@ class Context:
 
 
 def parse_untrusted(datagram: bytes) -> Poll | Context | Malformed:
-    """What a client sent; never raises."""
+    """Parse a client's datagram; never raises."""
     if len(datagram) > limits.KINETO_DATAGRAM_BYTES_MAX:
         return Malformed.OVERSIZED
     if len(datagram) < HEADER_BYTES:
