@@ -1,4 +1,4 @@
-"""What a request must be before anything is looked at."""
+"""Conditions on a request, before anything is looked at."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Captures from request to terminal state: the one place that holds them all.
 
-What is durable is a CaptureRecord per capture; what is live is a TargetRun per
-target that is not terminal. One process is held by one capture at a time. All
-methods run on the event loop's thread; only /proc and the disk are read and
-written in threads.
+A CaptureRecord for each capture is durable; a TargetRun for each target that is not terminal is live. One process is
+held by one capture at a time. All methods run on the event loop's thread; only /proc and the disk are read and written
+in threads.
 """
 
 from __future__ import annotations
@@ -125,9 +124,8 @@ class CaptureManager:
         """A capture for this request, running; the same one again for a request id this caller has used
         (whatever else the request says).
 
-        Raises BadInput, NotFound and Denied (nothing to trace), Exhausted
-        (limits) and Unavailable (switched off). What concerns single targets
-        are their states.
+        Raises BadInput, NotFound and Denied (nothing to trace), Exhausted (limits) and Unavailable (switched off).
+        Single targets have states for their refusals.
         """
         admission.check_untrusted_request_id(request.request_id)
         key = (caller.uid, request.request_id or secrets.token_hex(16))
@@ -424,9 +422,8 @@ class CaptureManager:
     async def close(self, drain_seconds: float = 20.0) -> None:
         """Take no new captures, end the running ones (keeping what they have), then let go.
 
-        What has not ended after `drain_seconds` FAILS with DAEMON_RESTARTED;
-        its raw files stay for a retry. What waits for a process to come back
-        goes on doing so in the next daemon.
+        A target that has not ended after `drain_seconds` FAILS with DAEMON_RESTARTED; its raw files stay for a retry.
+        A target that waits for a process to come back waits on in the next daemon.
         """
         self._closing = True
         await asyncio.gather(*self._starting.values(), return_exceptions=True)

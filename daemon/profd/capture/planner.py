@@ -1,4 +1,4 @@
-"""What would become of a request: its targets, and a choice for each, made without touching any."""
+"""The plan of a request: its targets, and a choice for each, made without touching any."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller wants captured."""
+    """A caller's request."""
 
     selector: Selector
     options: Options
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """What would become of one target: a choice, made without touching it."""
+    """The plan of one target: a choice, made without touching it."""
 
     target: TargetRecord
     process: Process | None  # None: there is none with that pid
@@ -91,7 +91,7 @@ class Planner:
         self._held = held
 
     async def estimate(self, caller: Caller, request: Request) -> list[TargetPlan]:
-        """What `CaptureManager.start` would do for each target; touches nothing. Raises what `start` raises."""
+        """The plan of `CaptureManager.start` for each target; touches nothing. Raises what `start` raises."""
         admission.check_untrusted_options(request.options, self._settings.now_ns(), open_ended=request.open_ended)
         selectors.check_untrusted_selector(request.selector)
         by_pid = bool(request.selector.pids) and not request.selector.children
@@ -221,7 +221,7 @@ class Planner:
         return [self._sight(process, families) for process in shown]
 
     async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
-        """What a selector means; an empty one means all that the caller may profile."""
+        """The processes of a selector; an empty one means all that the caller may profile."""
         return self._found(caller, selector, _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot)))
 
     def _found(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:

@@ -1,4 +1,4 @@
-"""What the manager needs from the rest of the daemon, as interfaces.
+"""The parts of the daemon that the manager needs, as interfaces.
 
 The daemon's parts satisfy them as they are; tests bring their own.
 """

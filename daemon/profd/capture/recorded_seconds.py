@@ -16,7 +16,7 @@ _PER_SECOND: Final = RECORDED_SECONDS_PER_HOUR / 3600
 class RecordedSeconds:
     """A user's use rises by a second for each second of each process, and falls by the whole limit in an hour.
 
-    What is above the limit when a capture ends was not refused, and takes so much longer to fall off. A restart of the
+    Seconds above the limit when a capture ends were not refused, and take so much longer to fall off. A restart of the
     daemon forgets it.
     """
 

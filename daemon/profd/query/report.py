@@ -54,7 +54,7 @@ class _Column:
 
 @dataclass(slots=True)
 class _Layout:
-    """What all rows together decide."""
+    """The layout that all rows together decide."""
 
     rows: Sequence[Average]
     source_width_max: int | None

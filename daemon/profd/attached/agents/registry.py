@@ -382,7 +382,7 @@ def _unseen(error: OSError) -> str:
 
 
 def _holder(uid: int) -> Holder:
-    """The holder whose share an attached process uses. Groups are not asked: it is root's, the daemon's, or a user's."""
+    """The holder whose share an attached process has. Groups are not asked: it is root's, the daemon's, or a user's."""
     return Holder(uid, reserved=uid in (0, os.geteuid()))
 
 
