@@ -88,7 +88,7 @@ class _HookPair:
 
 
 class Attachment:
-    """What the daemon knows this process as. There is one, whatever number of times `attach` is called."""
+    """The process as the daemon knows it. There is one, whatever number of times `attach` is called."""
 
     @property
     def state(self) -> str:
@@ -157,7 +157,8 @@ def register_hook(
     records_at_stop: bool = False,
     released: Callable[[], None] | None = None,
 ) -> None:
-    """What to do when a recording with `option` begins and ends. Called under the GIL on a thread of the agent's.
+    """Register functions for the begin and the end of a recording with `option`. Called under the GIL on a thread of
+    the agent's.
 
     `start` may raise: the sentence reaches the trace as not honoured. With `records_at_stop` the recorder goes on
     until `stop` has returned (a minute at most). `stop` is also called in a child that was forked meanwhile, and at
@@ -211,7 +212,7 @@ def hooks_begun() -> int:
 def prepare() -> None:
     """Import what hooks need. On a thread of the program's, where an import is no surprise. Never raises.
 
-    What cannot be imported takes only its own options with it: an ARM that asks for one of them is told why.
+    A module that cannot be imported takes only its own options with it: an ARM that asks for one of them is told why.
     """
     given = dict(_hooks)  # by others, who come first
     for provider in sorted({*_PROVIDERS.values()}):
@@ -233,7 +234,7 @@ def _has_nvtx() -> bool:
 
 
 def start_hooks(options: dict[str, str]) -> None:
-    """What an ARM with these options does in Python, after `prepare`; for recordings that a process makes of itself."""
+    """The Python part of an ARM with these options, after `prepare`; for recordings that a process makes of itself."""
     _armed(options)
 
 
@@ -280,7 +281,7 @@ def _description() -> dict[str, str]:
 
 
 def _framework() -> str:
-    """Those that are imported, with their versions."""
+    """The imported frameworks, with their versions."""
     found = []
     for name in _FRAMEWORKS:
         try:  # past __getattr__: one that is loaded lazily stays as it is

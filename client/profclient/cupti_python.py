@@ -37,7 +37,7 @@ class Unusable(Exception):
 
 
 class Buffers:
-    """What CUPTI calls through cupti-python, on whatever thread. Nothing raised here would reach anybody."""
+    """The callbacks of CUPTI through cupti-python, on whatever thread. Nothing raised here would reach anybody."""
 
     def __init__(self, cupti: Any, collector: ctypes.CDLL) -> None:
         self._cupti = cupti

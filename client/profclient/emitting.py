@@ -64,7 +64,7 @@ class emit_nvtx:  # noqa: N801 - as torch.autograd.profiler.emit_nvtx
             ops()
 
     def _start_ops(self, push: int, pop: int) -> Any:
-        """What ends them; None where there are none, and `missing` says why."""
+        """The function that ends them; None where there are none, and `missing` says why."""
         torch = sys.modules.get("torch")
         if torch is None:
             self.missing = "torch is not imported"

@@ -1,4 +1,4 @@
-"""What can go wrong in the client, with the exit code of `profctl` for each.
+"""Errors of the client, with the exit code of `profctl` for each.
 
 ClientError          1
 +- UsageError       2   the request itself is wrong

@@ -33,7 +33,8 @@ class CuptiUnavailable(Exception):
 
 
 def start(*, graph_nodes: bool = True, cupti_python: bool = False) -> str:
-    """Record CUDA's calls, kernels and copies. What is left out, as a sentence or empty. Raises CuptiUnavailable.
+    """Record CUDA's calls, kernels and copies. A sentence about the parts that are left out, or empty. Raises
+    CuptiUnavailable.
 
     `graph_nodes`: every kernel of a CUDA graph, not the graph as one. `cupti_python`: CUPTI's buffers go through it
     (profclient.cupti_python), which can deadlock.
@@ -77,7 +78,7 @@ def _watch_no_more() -> None:
 
 
 def report() -> dict[str, str]:
-    """What was seen, by name: `gpu.state` (docs/gpu.md), counts, the clock; `gpu.notes` are sentences."""
+    """Findings by name: `gpu.state` (docs/gpu.md), counts, the clock; `gpu.notes` are sentences."""
     text = bytearray(_TEXT_BYTES)
     _loaded().call("profd_gpu_report", text, _TEXT_BYTES)
     return dict(line.split("=", 1) for line in _text(text).splitlines())

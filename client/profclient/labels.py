@@ -1,4 +1,4 @@
-"""Who this process is in its job, by what launchers put into the environment. Imports nothing heavy."""
+"""The place of this process in its job, by variables that launchers put into the environment. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `profctl run` does: gives a command our start-up folder, and becomes it.
+"""The work of `profctl run`: it gives a command our start-up folder, and becomes the command.
 
 It imports next to nothing: click and pathlib alone would double what starting a program this way costs.
 """

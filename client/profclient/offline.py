@@ -70,7 +70,7 @@ class OfflineTraces:
         return str(self._answered("rm", id=trace)["id"])
 
     def evictions(self, size: int) -> dict[str, Any]:
-        """What would go were a trace of this many bytes stored now."""
+        """Traces that would go if a trace of this many bytes were stored now."""
         return dict(self._answered("evictions", bytes=size))
 
     def rebuild(self) -> dict[str, Any]:

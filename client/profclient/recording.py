@@ -1,4 +1,6 @@
-"""What a program records about itself: native where it can be, elsewhere without effect, and `missing` says why."""
+"""Functions by which a program records itself: native where they can be, elsewhere without effect, and `missing` says
+why.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Result:
     owner: object = None
 
     def profctl(self, *arguments: str) -> str:
-        """What `profctl` prints. Raises ClientError with its sentence."""
+        """Run `profctl`; returns its output. Raises ClientError with its sentence."""
         where = ("--store", self.store) if self.store else ()
         return _profctl((*where, *arguments), self.environ)
 

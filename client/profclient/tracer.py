@@ -77,7 +77,7 @@ class Tracer:
 
 
 def _site_paths() -> list[str]:
-    """Those that this `site` knows of: that of an old virtualenv lacks some of the functions."""
+    """Folders that this `site` knows of: the `site` of an old virtualenv lacks some of the functions."""
     paths: list[str] = []
     for name in ("getsitepackages", "getuserbase", "getusersitepackages"):
         found: Any = getattr(site, name, list)()

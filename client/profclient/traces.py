@@ -42,7 +42,7 @@ class Answer:
 
 
 class Traces(Protocol):
-    """What the reading commands need. Every id may be a prefix; empty means the latest."""
+    """The operations that reading commands need. Every id may be a prefix; empty means the latest."""
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest traces first."""
@@ -73,7 +73,7 @@ class Traces(Protocol):
         ...
 
     def evictions(self, size: int) -> dict[str, Any]:
-        """What would go were a trace of this many bytes stored now (docs/json.md); nothing does."""
+        """Traces that would go if a trace of this many bytes were stored now (docs/json.md); none does."""
         ...
 
 

@@ -33,6 +33,7 @@ from profd.sources.declaration import (
 )
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Selector
+from profd.trust.caller import Caller
 
 SECOND_NS = 1_000_000_000
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -58,19 +59,14 @@ def process(pid: int = 100, **changes: Any) -> Process:
     return replace(base, **changes)
 
 
-@dataclass(frozen=True)
-class Person:
+def person(uid: int = 1000, user: str = "alice", *, admin: bool = False) -> Caller:
     """A caller."""
-
-    uid: int = 1000
-    user: str = "alice"
-    admin: bool = False
-    pid: int = 1
+    return Caller(uid=uid, gid=uid, user=user, admin=admin, pid=1)
 
 
-ALICE = Person()
-BOB = Person(1001, "bob")
-ROOT = Person(0, "root", True)
+ALICE = person()
+BOB = person(1001, "bob")
+ROOT = person(0, "root", admin=True)
 
 
 class FakeTable:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import time
 import uuid
 from collections.abc import Callable
@@ -19,6 +20,15 @@ from profd.sources.kineto import wire
 
 IDLE, TRACING = 3, 1
 Behaviour = Callable[["KinetoClient", dict[str, str]], None]
+
+
+def config_of(datagram: bytes) -> str | None:
+    """The config text in a reply of `wire.reply`; None if it is not one."""
+    if len(datagram) < wire.HEADER_BYTES:
+        return None
+    size, _ = struct.unpack_from("=Q32s", datagram)
+    payload = datagram[wire.HEADER_BYTES :]
+    return payload.decode("ascii", "replace") if size == len(payload) else None
 
 
 class KinetoClient:
@@ -63,7 +73,7 @@ class KinetoClient:
     def read(self) -> str | None:
         """The oldest reply's config text, None if no reply waits."""
         try:
-            return wire.config_of(self.socket.recv(1 << 16))
+            return config_of(self.socket.recv(1 << 16))
         except BlockingIOError:
             return None
 

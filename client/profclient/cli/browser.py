@@ -1,6 +1,6 @@
 """Showing an address that holds a secret in a browser.
 
-What stands in a command line, or is handed on from one program to the next, every user of the host can read in /proc.
+Every user of the host can read in /proc the words of a command line, and those that one program hands on to the next.
 So the browser is given the name of a file instead, which only its own user can read, and which sends it on.
 """
 

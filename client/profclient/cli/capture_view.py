@@ -69,7 +69,7 @@ def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:
 
 
 def cost_json(cost: capture_pb2.Cost) -> dict[str, Any]:
-    """What the capture cost its target."""
+    """The cost of the capture for its target."""
     return {
         "how": cost.how,
         "step_ratio": _optional(cost, "step_ratio"),

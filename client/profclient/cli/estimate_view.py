@@ -1,4 +1,4 @@
-"""What a capture would do and cost, before anything is touched."""
+"""Plan and cost of a capture, before anything is touched."""
 
 from __future__ import annotations
 

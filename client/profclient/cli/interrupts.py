@@ -18,7 +18,7 @@ from profclient.errors import ClientError
 
 
 class Interrupts:
-    """What Ctrl-C asks for from now on; the first one is kept until `ask` says what to do."""
+    """The meaning of Ctrl-C from now on; the first one is kept until `ask` says what to do."""
 
     def __init__(self) -> None:
         self._wishes: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put() may interrupt itself

@@ -43,7 +43,7 @@ def _name(node: dict[str, Any]) -> str:
 
 
 def drawings(depths: Sequence[int]) -> Iterator[str]:
-    """What stands before each name, of nodes that come each before those below it.
+    """The lines before each name, for nodes that stand before the nodes below them.
 
     Nodes of one parent, and roots, are branches; one that is alone stands right below, without a branch.
     """

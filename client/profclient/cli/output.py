@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for machines, and nothing that a name could smuggle in.
+"""Output of commands: tables for people, JSON for machines, and nothing that a name could smuggle in.
 
 Results go to stdout, progress and remarks to stderr.
 """
@@ -67,11 +67,11 @@ def table(
 ) -> None:
     """Print a table that fits the terminal.
 
-    Columns in `right` are numbers. Those in `wide` share what the others leave
-    over, and are cut with an ellipsis: at the end, or, in columns in `ends` and where the end tells names
-    apart (`adam.py(347): step`, `ProfilerStep#101`, paths), at the beginning. Where one of them has less room than
-    `least`, columns that hold nothing but dashes are left out, then those in `spare`, the first one first: a remark
-    on stderr names them. Columns of nothing but the cells in `nothing` are left out however wide the terminal is.
+    Columns in `right` are numbers. Columns in `wide` share the room that the others leave over, and are cut with an
+    ellipsis: at the end, or, in columns in `ends` and where the end tells names apart (`adam.py(347): step`,
+    `ProfilerStep#101`, paths), at the beginning. Where one of them has less room than `least`, columns that hold
+    nothing but dashes are left out, then those in `spare`, the first one first: a remark on stderr names them. Columns
+    of nothing but the cells in `nothing` are left out however wide the terminal is.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
     if nothing:

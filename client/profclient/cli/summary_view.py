@@ -24,7 +24,7 @@ FAILED_SHOWN = 12  # of many processes that ended alike, the first say it
 
 
 def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
-    """What became of each process, with the summary of each trace."""
+    """The outcome of each process, with the summary of each trace."""
     traces = RemoteTraces(daemon)
     click.echo(f"capture {capture.id}: {capture_view.state_name(capture.state)}")
     untraced = [target for target in capture.targets if not target.trace]
@@ -156,7 +156,7 @@ def _memory(use: dict[str, Any]) -> str:
 
 
 def _alive(alive: dict[str, Any]) -> None:
-    """What was allocated in the window and is still there, by stack."""
+    """Memory that was allocated in the window and is still there, by stack."""
     if not alive.get("blocks"):
         return
     held = counted(alive["blocks"], "block")
@@ -183,7 +183,7 @@ def _cost(cost: dict[str, Any]) -> str:
 
 
 def _outside(functions: list[dict[str, Any]]) -> None:
-    """What the leading thread did while no operator ran."""
+    """The work of the leading thread while no operator ran."""
     if functions:
         click.echo("  outside operators, by samples")
     for function in functions:

@@ -1,7 +1,7 @@
 """Attaches Python programs under `profctl run`, which puts this folder on PYTHONPATH. Then it steps aside.
 
-Whatever Python finds this runs it, so it is written for any version and may not fail. `site` looks for one module of
-this name: the user's own, further down the path, runs as if this one were not there.
+Any Python that finds this file runs it, so it is written for any version and may not fail. `site` looks for one module
+of this name: the user's own, further down the path, runs as if this one were not there.
 """
 
 import os

@@ -30,7 +30,7 @@ class Batch:
 
 
 class Arena:
-    """What a streamer knows of one arena. Owns the descriptor."""
+    """A streamer's knowledge of one arena. Owns the descriptor."""
 
     def __init__(self, fd: int, compress: Callable[[bytes], bytes] | None) -> None:
         """Raises ArenaTaken, ValueError or OSError; the descriptor is closed then."""

@@ -1,4 +1,4 @@
-"""What a streamer gives up before it reads an arena, which a target writes."""
+"""Rights that a streamer gives up before it reads an arena, which a target writes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Key = tuple[int, int]  # incarnation, epoch
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the daemon wants. Whoever gets it owns the descriptor."""
+    """An order of the daemon. The receiver owns the descriptor."""
 
     do: str
     key: Key

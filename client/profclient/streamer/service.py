@@ -1,4 +1,4 @@
-"""What a streamer does with the daemon's orders: one task per arena, until all have ended."""
+"""The daemon's orders, carried out: one task per arena, until all have ended."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Torch:
 
 
 def ask(python: str) -> Torch:
-    """What torch this Python has. Raises NotFoundError, UsageError."""
+    """The torch of this Python. Raises NotFoundError, UsageError."""
     try:
         done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

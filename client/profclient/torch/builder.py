@@ -1,8 +1,8 @@
 """One build for the daemon: `python -P -m profclient.torch.builder`, as the owner of the process that wants it.
 
-What is to be built comes on standard input, as data that the daemon has read from files of the target; what became of
-it goes out on standard output. It has the owner's uid, no privileges, and nothing of the target's environment: the
-compiler is the one on the daemon's PATH, and no interpreter, plugin or program of the target's is run here.
+The order comes on standard input, as data that the daemon has read from files of the target; the outcome goes to
+standard output. It has the owner's uid, no privileges, and nothing of the target's environment: the compiler is the one
+on the daemon's PATH, and no interpreter, plugin or program of the target's is run here.
 """
 
 from __future__ import annotations

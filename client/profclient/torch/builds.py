@@ -2,8 +2,8 @@
 
 A build belongs to one torch: its layouts are compiled in, and a wrong one misreads memory. So it lies in a directory
 named for torch's version, its git version, the C++ ABI, the architecture and our own sources, says the same itself
-(`profd_torch_build`), and is loaded only by a process whose torch says the same too. What another user could have
-written is not loaded. This module is imported inside targets: it brings nothing that torch has not brought.
+(`profd_torch_build`), and is loaded only by a process whose torch says the same too. A file that another user could
+have written is not loaded. This module is imported inside targets: it brings nothing that torch has not brought.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a build is for."""
+    """The torch that a build is for."""
 
     torch: str  # torch.__version__
     git: str  # torch.version.git_version
@@ -81,7 +81,7 @@ class Build:
 
 @functools.cache
 def key_of(torch: Any) -> Key:
-    """What a build for this imported torch has to be.
+    """The key of a build for this imported torch.
 
     Kept: the daemon is told of it when torch is imported, and at the next arm nothing has to be read, where every
     file costs the job a switch of the GIL.
@@ -120,7 +120,7 @@ def find(key: Key) -> Build | None:
 
 
 def read(directory: Path) -> Build:
-    """What a build says of itself, unchecked. Raises Unusable."""
+    """A build's word about itself, unchecked. Raises Unusable."""
     try:
         raw = _read_regular(directory / MANIFEST, _MANIFEST_BYTES_MAX)
         said = json.loads(raw)

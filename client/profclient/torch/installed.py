@@ -25,7 +25,7 @@ def state() -> tuple[str, bool] | None:
 
 
 def _own_version(distribution: metadata.Distribution) -> str:
-    """What `torch.__version__` says: "2.11.0+cu130" where the package's version may be "2.11.0"."""
+    """The value of `torch.__version__`: "2.11.0+cu130" where the package's version may be "2.11.0"."""
     try:
         text = Path(str(distribution.locate_file(_FILE))).read_text("utf-8", "replace")
     except OSError:

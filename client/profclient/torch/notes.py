@@ -1,4 +1,4 @@
-"""What is known of builds that are no builds yet: one that is being made, and one that the daemon could not make.
+"""Notes on builds that are no builds yet: one that is being made, and one that the daemon could not make.
 
 Both lie beside the builds, for `profctl torch list`. A failure is remembered until somebody builds by hand: a daemon
 that tried again at every capture would cost the host a compilation each time.
@@ -75,7 +75,7 @@ def failure(place: Path, key: Key) -> Note | None:
 
 
 def all_of(place: Path) -> list[Note]:
-    """What is being made there, and what could not be."""
+    """Notes on builds that are being made there, and on those that failed."""
     building = [note for path in sorted(place.glob(f"{_ORDERED}*")) if _held(path) and (note := _read(path))]
     return building + [note for path in sorted(place.glob(f"{_FAILED}*")) if (note := _read(path))]
 

@@ -103,7 +103,7 @@ def load() -> Observer | None:
 
 
 def wanted(options: Mapping[str, str], *, times: bool = False) -> int:
-    """What of an ARM's options the observer records besides names and times. `times`: those of the device, too."""
+    """The options of an ARM that the observer records besides names and times. `times`: those of the device, too."""
     bits = _TIMES if times else 0
     if "shapes" in options or "flops" in options:
         bits |= _INPUTS

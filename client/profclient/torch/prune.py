@@ -23,7 +23,7 @@ class Old:
 
 
 def old(place: Path) -> list[Old]:
-    """Those in one place that are of another version of profclient, or broken."""
+    """Builds in one place that are of another version of profclient, or broken."""
     found = [(path, problem) for _, path, problem in building.known([place]) if problem and _is_directory(path)]
     users = _users([path.name for path, _ in found])
     return [Old(path, problem, tuple(users[path.name]), _size(path)) for path, problem in found]

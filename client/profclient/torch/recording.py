@@ -136,7 +136,7 @@ def _need_observer() -> observer.Observer:
 
 
 def _observer() -> tuple[observer.Observer | None, str]:
-    """The observer, or why there is none. What has been loaded stays."""
+    """The observer, or why there is none. A loaded library stays."""
     global _loaded
     if _loaded is None:
         try:

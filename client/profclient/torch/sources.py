@@ -22,7 +22,7 @@ def directory() -> str:
 
 
 def files() -> list[str]:
-    """What a build depends on, sorted."""
+    """The files that a build depends on, sorted."""
     top = directory()
     found = []
     for part in PARTS:

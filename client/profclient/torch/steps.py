@@ -3,7 +3,7 @@
 Nothing is registered with torch: its dictionaries of hooks are the program's, which may be walking them now. Each
 step() of a torch.optim.Optimizer runs in a range of torch's; the method that ends ranges is another for as long as
 steps are counted (native/recorder/optimizers_py.cpp). A loop that calls `profclient.step()` is counted by that alone.
-What torch.compile has made of a step() has no such range: `profclient.step()` counts there.
+A step() that torch.compile has compiled has no such range: `profclient.step()` counts there.
 """
 
 from __future__ import annotations

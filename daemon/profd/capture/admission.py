@@ -1,11 +1,10 @@
-"""What a request must be before anything is looked at."""
+"""Conditions on a request, before anything is looked at."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 
-from profd.capture.ports import Identity
 from profd.errors import BadInput
 from profd.fairness.shares import Refused
 from profd.limits import (
@@ -18,6 +17,7 @@ from profd.limits import (
     REQUEST_ID_BYTES_MAX,
 )
 from profd.model.capture import Options
+from profd.trust.caller import Caller
 
 SAMPLE_HZ_MAX = 1000.0
 OVERHEAD_MIN = 0.001
@@ -71,7 +71,7 @@ def _check_window(options: Options, *, open_ended: bool) -> None:
         raise BadInput("an open-ended capture has no iterations; leave one of the two out")
 
 
-def check_active(caller: Identity, live: Counter[int]) -> None:
+def check_active(caller: Caller, live: Counter[int]) -> None:
     """Refused where as many captures run (by uid) as one user, or the host, may have."""
     own, total = live[caller.uid], live.total()
     most = CAPTURES_ACTIVE_MAX + CAPTURES_ACTIVE_RESERVED * caller.admin

@@ -12,16 +12,17 @@ from typing import Any
 from profd.capture.failures import reason_of, sentence
 from profd.capture.ids import resolve
 from profd.capture.machine import Abandon, Machine, Stored
-from profd.capture.ports import Identity, Journal, Records, Storing
+from profd.capture.ports import Records, Storing
 from profd.capture.raw_paths import relative, resolved
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key
 from profd.capture.told import Told
 from profd.errors import BadInput, NotFound, ProfdError
-from profd.journal.journal import any_data
+from profd.journal.journal import Journal, any_data
 from profd.limits import CAPTURES_KEPT_MAX, CAPTURES_KEPT_PER_UID_MAX
 from profd.model.capture import RawFile, Reason, State
 from profd.targets.process import ProcessId
+from profd.trust.caller import Caller
 
 log = logging.getLogger("profd.capture")
 
@@ -156,11 +157,11 @@ class Book:
         """The capture a caller's request id has led to."""
         return self._by_id.get(self._by_request.get((uid, request_id), ""))
 
-    def visible(self, caller: Identity) -> Sequence[CaptureRecord]:
+    def visible(self, caller: Caller) -> Sequence[CaptureRecord]:
         """The caller's own (an admin's: all), newest first."""
         return [r for r in reversed(self._by_id.values()) if caller.admin or r.owner_uid == caller.uid]
 
-    def find(self, caller: Identity, prefix: str) -> CaptureRecord:
+    def find(self, caller: Caller, prefix: str) -> CaptureRecord:
         """By id, by a prefix of it, or the caller's own latest. NotFound, BadInput."""
         if prefix:
             return self._by_id[resolve(prefix, [r.id for r in self.visible(caller)], "capture")]

@@ -57,9 +57,9 @@ def in_order(sources: Sequence[Source]) -> list[Source]:
 
 
 def not_honoured(declaration: Declaration, options: Options, plan: Plan) -> tuple[str, ...]:
-    """What is asked, less what is served: a sentence for each option, which begins with its word.
+    """Options asked less options served: a sentence for each, which begins with its word.
 
-    Those that nobody asked for, and that are missing of what is recorded by default, come first.
+    Options that nobody asked for, and that are missing from the default recording, come first.
     """
     asked = options.asked
     by_default, others = [], []

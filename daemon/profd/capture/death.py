@@ -13,7 +13,7 @@ _RETRY_SECONDS: Final = 1.0  # where no descriptor is to be had
 
 
 class Pidfds(Protocol):
-    """What the process table gives: a descriptor that becomes readable when the process ends."""
+    """The process table's descriptors, which become readable when the process ends."""
 
     def pidfd(self, process: ProcessId) -> int:
         """NotFound if it has ended, Exhausted if there are no more."""

@@ -38,7 +38,7 @@ class HostHeadroom:
         self._memory = memory or Memory()
 
     def of(self, process: ProcessId) -> Headroom:
-        """What is left for this process now."""
+        """The room that is left for this process now."""
         return Headroom(memory_bytes=self._memory.left(process.pid), disk_bytes=self.disk())
 
     def disk(self) -> int | None:

@@ -28,7 +28,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class Timer(Enum):
-    """What may expire."""
+    """A deadline that may expire."""
 
     RECORDING = "recording"  # the source's own deadline for the whole recording
     STOPPING = "stopping"  # after a stop was signalled: the source must return
@@ -116,7 +116,7 @@ class Orphaned:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What the process had recorded is in its files, less these."""
+    """The process's recording is in its files, less these."""
 
     losses: tuple[Loss, ...]
 
@@ -421,7 +421,7 @@ class Machine:
 
 
 def _copy(recording: Recording, target: TargetRecord) -> None:
-    """What the source said about its recording goes into the target's record."""
+    """Copy the source's word about its recording into the target's record."""
     target.files = list(recording.files)
     target.start_ns = recording.start_ns
     target.end_ns = recording.end_ns

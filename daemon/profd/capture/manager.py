@@ -1,9 +1,8 @@
 """Captures from request to terminal state: the one place that holds them all.
 
-What is durable is a CaptureRecord per capture; what is live is a TargetRun per
-target that is not terminal. One process is held by one capture at a time. All
-methods run on the event loop's thread; only /proc and the disk are read and
-written in threads.
+A CaptureRecord for each capture is durable; a TargetRun for each target that is not terminal is live. One process is
+held by one capture at a time. All methods run on the event loop's thread; only /proc and the disk are read and written
+in threads.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
 from profd.capture.planner import Planner, Request, Settings, TargetPlan
-from profd.capture.ports import Ended, Identity, Journal, Processes, Records, Storing
+from profd.capture.ports import Ended, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key, Recovery
@@ -31,11 +30,13 @@ from profd.capture.switch import Switch
 from profd.capture.watch import ClientLease, Watchers
 from profd.errors import Denied, Exhausted, NotFound, Unavailable
 from profd.gpu.sidecar import BeginSidecar
+from profd.journal.journal import Journal
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Loss, Options, Reason, State
 from profd.sources.base import Plan, Source
 from profd.targets.process import ProcessId
 from profd.trust.audit_line import Audit
+from profd.trust.caller import Caller
 
 log = logging.getLogger("profd.capture")
 
@@ -119,13 +120,12 @@ class CaptureManager:
 
     # --- asking for captures ---
 
-    async def start(self, caller: Identity, request: Request) -> CaptureRecord:
+    async def start(self, caller: Caller, request: Request) -> CaptureRecord:
         """A capture for this request, running; the same one again for a request id this caller has used
         (whatever else the request says).
 
-        Raises BadInput, NotFound and Denied (nothing to trace), Exhausted
-        (limits) and Unavailable (switched off). What concerns single targets
-        are their states.
+        Raises BadInput, NotFound and Denied (nothing to trace), Exhausted (limits) and Unavailable (switched off).
+        Single targets have states for their refusals.
         """
         admission.check_untrusted_request_id(request.request_id)
         key = (caller.uid, request.request_id or secrets.token_hex(16))
@@ -140,7 +140,7 @@ class CaptureManager:
         # A caller that goes away must leave neither half a capture nor one that nobody gets who asks again.
         return await asyncio.shield(task)
 
-    async def _start(self, caller: Identity, request: Request) -> CaptureRecord:
+    async def _start(self, caller: Caller, request: Request) -> CaptureRecord:
         self._check_open()
         plans = await self.planner.estimate(caller, request)
         self._check_limits(caller)
@@ -191,7 +191,7 @@ class CaptureManager:
             raise Unavailable("profd is shutting down and takes no new captures; ask again in a moment")
         self.switch.check()
 
-    def _check_limits(self, caller: Identity) -> None:
+    def _check_limits(self, caller: Caller) -> None:
         live = self._live()
         admission.check_active(caller, Counter(record.owner_uid for record in live))
         running = sum(_seconds(record) for record in live if record.owner_uid == caller.uid)
@@ -204,7 +204,7 @@ class CaptureManager:
                 "free space (`profctl rm`), or move the state directory"
             )
 
-    def _record(self, caller: Identity, request: Request, targets: list[TargetRecord]) -> CaptureRecord:
+    def _record(self, caller: Caller, request: Request, targets: list[TargetRecord]) -> CaptureRecord:
         return CaptureRecord(
             id=new_id(self._book.ids()),
             request_id=request.request_id,
@@ -321,18 +321,18 @@ class CaptureManager:
 
     # --- what callers do with theirs ---
 
-    def get(self, caller: Identity, prefix: str = "") -> CaptureRecord:
+    def get(self, caller: Caller, prefix: str = "") -> CaptureRecord:
         """A capture of the caller's (an admin's: anybody's) by id, prefix, or the caller's latest if empty.
 
         Others' captures are NotFound. The record may be the live one: read it at once.
         """
         return self._book.told(self._book.find(caller, prefix))
 
-    def list(self, caller: Identity, limit: int) -> Sequence[CaptureRecord]:
+    def list(self, caller: Caller, limit: int) -> Sequence[CaptureRecord]:
         """Newest first."""
         return [self._book.told(record) for record in self._book.visible(caller)[:limit]]
 
-    def stop(self, caller: Identity, prefix: str = "") -> CaptureRecord:
+    def stop(self, caller: Caller, prefix: str = "") -> CaptureRecord:
         """Ask every live target to end. Sources that cannot stop say so and run to their window's end.
 
         Without an id it is the caller's latest that still runs; NotFound where none does.
@@ -342,7 +342,7 @@ class CaptureManager:
         self._stop_runs(record, Reason.CANCELLED_BY_USER, f"stopped by {caller.user}")
         return self._book.told(record)
 
-    def _running(self, caller: Identity) -> CaptureRecord:
+    def _running(self, caller: Caller) -> CaptureRecord:
         own = (r for r in self._book.visible(caller) if r.owner_uid == caller.uid)
         running = next((record for record in own if not record.terminal), None)
         if running is None:
@@ -353,7 +353,7 @@ class CaptureManager:
             )
         return running
 
-    async def retry(self, caller: Identity, prefix: str = "") -> CaptureRecord:
+    async def retry(self, caller: Caller, prefix: str = "") -> CaptureRecord:
         """Decode what failed targets left in the journal once more. Unavailable if there is nothing."""
         record = self._book.find(caller, prefix)
         failed = [target for target in record.targets if target.state is State.FAILED]
@@ -385,7 +385,7 @@ class CaptureManager:
                 self._book.schedule(record)
 
     async def watch(
-        self, caller: Identity, prefix: str = "", *, lease: bool = False
+        self, caller: Caller, prefix: str = "", *, lease: bool = False
     ) -> AsyncGenerator[CaptureRecord, None]:
         """The capture now and after its changes (coalesced), until it is terminal.
 
@@ -409,7 +409,7 @@ class CaptureManager:
             if watchers.idle:
                 self._watchers.pop(record.id, None)
 
-    def set_enabled(self, caller: Identity, enabled: bool, why: str = "") -> None:
+    def set_enabled(self, caller: Caller, enabled: bool, why: str = "") -> None:
         """Switch captures on or off for everybody; only admins may, and who runs the daemon. Running captures go on."""
         if not (caller.admin or caller.uid == self._settings.operator):
             raise Denied("only root and profd's admin group may switch captures on or off")
@@ -422,9 +422,8 @@ class CaptureManager:
     async def close(self, drain_seconds: float = 20.0) -> None:
         """Take no new captures, end the running ones (keeping what they have), then let go.
 
-        What has not ended after `drain_seconds` FAILS with DAEMON_RESTARTED;
-        its raw files stay for a retry. What waits for a process to come back
-        goes on doing so in the next daemon.
+        A target that has not ended after `drain_seconds` FAILS with DAEMON_RESTARTED; its raw files stay for a retry.
+        A target that waits for a process to come back waits on in the next daemon.
         """
         self._closing = True
         await asyncio.gather(*self._starting.values(), return_exceptions=True)

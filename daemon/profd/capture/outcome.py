@@ -1,4 +1,4 @@
-"""What a stored trace means for its target: whole, or partial and why."""
+"""The meaning of a stored trace for its target: whole, or partial and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profd.model.shortfall import missing_gpu_records
 
 @dataclass(frozen=True, slots=True)
 class StoredTrace:
-    """What the store says of a trace it took."""
+    """The store's word about a trace that it took."""
 
     trace: str  # id
     events: int

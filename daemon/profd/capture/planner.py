@@ -1,4 +1,4 @@
-"""What would become of a request: its targets, and a choice for each, made without touching any."""
+"""The plan of a request: its targets, and a choice for each, made without touching any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profd.capture import admission
 from profd.capture.choice import Choice, choose, in_order, in_turn, is_launcher
 from profd.capture.estimate import HostHeadroom
 from profd.capture.machine import Graces
-from profd.capture.ports import Identity, Processes
+from profd.capture.ports import Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, Exhausted, NotFound
 from profd.limits import CAPTURE_TARGETS_MAX, PROC_STUCK_SECONDS
@@ -23,6 +23,7 @@ from profd.targets import procfs
 from profd.targets import selector as selectors
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Families, Selector
+from profd.trust.caller import Caller
 
 log = logging.getLogger("profd.capture")
 
@@ -44,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller wants captured."""
+    """A caller's request."""
 
     selector: Selector
     options: Options
@@ -54,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """What would become of one target: a choice, made without touching it."""
+    """The plan of one target: a choice, made without touching it."""
 
     target: TargetRecord
     process: Process | None  # None: there is none with that pid
@@ -89,8 +90,8 @@ class Planner:
         self._settings = settings
         self._held = held
 
-    async def estimate(self, caller: Identity, request: Request) -> list[TargetPlan]:
-        """What `CaptureManager.start` would do for each target; touches nothing. Raises what `start` raises."""
+    async def estimate(self, caller: Caller, request: Request) -> list[TargetPlan]:
+        """The plan of `CaptureManager.start` for each target; touches nothing. Raises what `start` raises."""
         admission.check_untrusted_options(request.options, self._settings.now_ns(), open_ended=request.open_ended)
         selectors.check_untrusted_selector(request.selector)
         by_pid = bool(request.selector.pids) and not request.selector.children
@@ -108,7 +109,7 @@ class Planner:
         if name and name not in known:
             raise BadInput(f"there is no source {name!r}; there are: {', '.join(known) or 'none'}")
 
-    async def _estimate(self, caller: Identity, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
+    async def _estimate(self, caller: Caller, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
         self._check_source(request.options.source)
         snapshot = _as_seen_by(caller, snapshot)
         selection = self._select(caller, request.selector, snapshot)
@@ -150,7 +151,7 @@ class Planner:
             except Exception as error:
                 log.error("a source could not look", exc_info=error, extra={"source": source.name})
 
-    def _select(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
+    def _select(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         own = {*self._settings.own_pids(), *({caller.pid} - set(selector.pids))}
         try:
             selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
@@ -166,7 +167,7 @@ class Planner:
         working = [p for p in selection.allowed if not (is_launcher(p) and self._traceable_below(p, families))]
         return replace(selection, allowed=working or selection.allowed)
 
-    def _not_meant(self, caller: Identity) -> set[int]:
+    def _not_meant(self, caller: Caller) -> set[int]:
         """The daemon, its workers, and whoever asks: `profctl` runs Python too."""
         return {*self._settings.own_pids(), caller.pid}
 
@@ -175,7 +176,7 @@ class Planner:
         own = self._settings.own_pids() if below else ()
         return [p for p in below if p.id.pid not in own and any(source.offer(p).can for source in self._sources)]
 
-    def _plan(self, caller: Identity, request: Request, process: Process, families: Families) -> TargetPlan:
+    def _plan(self, caller: Caller, request: Request, process: Process, families: Families) -> TargetPlan:
         target = TargetRecord.of(process, self._settings.host)
         permission = "your own process" if process.uid == caller.uid else "you are an admin"
         holder = self._held.get(process.id)
@@ -208,7 +209,7 @@ class Planner:
         target = TargetRecord(self._settings.host, pid, start_ticks=0, uid=0, user="", command="")
         return TargetPlan(target, None, Choice(None, reason=Reason.TARGET_ENDED, message=missing(pid)), "")
 
-    async def targets(self, caller: Identity, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
+    async def targets(self, caller: Caller, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
         snapshot = _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot))
         found = self._found(caller, selector, snapshot).allowed
@@ -219,11 +220,11 @@ class Planner:
         families = Families(snapshot)
         return [self._sight(process, families) for process in shown]
 
-    async def processes(self, caller: Identity, selector: Selector) -> selectors.Selection:
-        """What a selector means; an empty one means all that the caller may profile."""
+    async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
+        """The processes of a selector; an empty one means all that the caller may profile."""
         return self._found(caller, selector, _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot)))
 
-    def _found(self, caller: Identity, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
+    def _found(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:
             return self._select(caller, selector, snapshot)
         seen = (p for p in snapshot if p.id.pid not in self._not_meant(caller) and not p.zombie)
@@ -237,7 +238,7 @@ class Planner:
         return Sighting(process, offers, holder.id if holder else "", launcher)
 
 
-def _as_seen_by(caller: Identity, processes: Sequence[Process]) -> Sequence[Process]:
+def _as_seen_by(caller: Caller, processes: Sequence[Process]) -> Sequence[Process]:
     """To an admin none is private."""
     if not caller.admin:
         return processes
@@ -261,7 +262,7 @@ def missing(pid: int) -> str:
     return f"there is no process with pid {pid}"
 
 
-def _held_by(caller: Identity, process: Process, holder: CaptureRecord) -> str:
+def _held_by(caller: Caller, process: Process, holder: CaptureRecord) -> str:
     if caller.admin or caller.uid == holder.owner_uid:
         whose = f"capture {holder.id} of {holder.owner}"
         return f"pid {process.id.pid} is held by {whose}; wait for it (`profctl wait {holder.id}`) or stop it"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from profd.capture.ports import Identity
 from profd.fairness.shares import Refused
 from profd.limits import RATES_USERS_MAX, RECORDED_SECONDS_PER_HOUR
+from profd.trust.caller import Caller
 
 _PER_SECOND: Final = RECORDED_SECONDS_PER_HOUR / 3600
 
@@ -16,7 +16,7 @@ _PER_SECOND: Final = RECORDED_SECONDS_PER_HOUR / 3600
 class RecordedSeconds:
     """A user's use rises by a second for each second of each process, and falls by the whole limit in an hour.
 
-    What is above the limit when a capture ends was not refused, and takes so much longer to fall off. A restart of the
+    Seconds above the limit when a capture ends were not refused, and take so much longer to fall off. A restart of the
     daemon forgets it.
     """
 
@@ -34,7 +34,7 @@ class RecordedSeconds:
         while len(self._used) > RATES_USERS_MAX:
             del self._used[next(iter(self._used))]
 
-    def check(self, caller: Identity, running: float) -> None:
+    def check(self, caller: Caller, running: float) -> None:
         """Before one more capture, with what those that run will have recorded at most. Raises Refused."""
         use = self._used_by(caller.uid) + running
         if caller.admin or use < RECORDED_SECONDS_PER_HOUR:

@@ -74,7 +74,7 @@ class TargetRecord:
 
     @property
     def known_traits(self) -> Traits:
-        """What its trace is like, whoever wrote the record."""
+        """The traits of its trace, whichever build wrote the record."""
         return self.traits or of_older(self.source)
 
     @property

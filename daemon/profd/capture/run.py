@@ -16,11 +16,11 @@ from pathlib import Path
 
 from profd.capture import machine as m
 from profd.capture.failures import reason_of, sentence
-from profd.capture.ports import Ended, Journal, Storing
+from profd.capture.ports import Ended, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
 from profd.gpu.sidecar import BeginSidecar
-from profd.journal.journal import any_data
+from profd.journal.journal import Journal, any_data
 from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Session, Source
@@ -32,7 +32,7 @@ log = logging.getLogger("profd.capture")
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What a run needs of the daemon."""
+    """The parts of the daemon that a run needs."""
 
     journal: Journal
     storing: Storing
@@ -43,7 +43,7 @@ class RunParts:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a source is told to do."""
+    """The order to a source."""
 
     source: Source
     process: Process
@@ -197,7 +197,7 @@ class TargetRun:
         self.send(m.ProcessEnded())
 
     async def _record(self, order: Order) -> None:
-        """Whatever the source does, the machine gets exactly one Recorded or Broke (none after an abort)."""
+        """The machine gets exactly one Recorded or Broke, whatever the source does (none after an abort)."""
         source, journal = order.source, self._parts.journal
         key = self._capture.id, self.target.process
         making = asyncio.ensure_future(asyncio.to_thread(journal.directory, *key))
@@ -241,7 +241,7 @@ class TargetRun:
                 sidecar.drop()
 
     async def _recorded(self, order: Order, session: Session, making: asyncio.Future[Path]) -> Recording:
-        """What the source makes of it. A directory that came after its target is over would be nobody's."""
+        """The source's recording. A directory that came after its target is over would be nobody's."""
         try:
             return await order.source.record(order.process, order.options, session)
         finally:

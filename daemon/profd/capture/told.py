@@ -1,6 +1,7 @@
-"""What callers may hear of a capture: of an end only once it is on disk.
+"""Answers about a capture: callers hear of an end only once it is on disk.
 
-Whoever was told an end would hear another one from the next daemon, were this one killed before it had written it down.
+A caller that was told an end would hear another one from the next daemon if this one were killed before it had written
+the end down.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Told:
         self._ends.setdefault(record.id, {})[target.process] = Unwritten(before)
 
     def held(self, record: CaptureRecord) -> Mapping[ProcessId, Unwritten]:
-        """What is to be released once the record, as it is now, has been written."""
+        """Processes to be released once the record, as it is now, has been written."""
         return dict(self._ends.get(record.id, {}))
 
     def release(self, record: CaptureRecord, written: Mapping[ProcessId, Unwritten]) -> None:

@@ -1,4 +1,4 @@
-"""Who wants to know of a capture's changes, and the lease of an open-ended one."""
+"""Watchers of a capture's changes, and the lease of an open-ended one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What profd knows of a py-spy recording and py-spy's file does not say.
+"""Facts about a py-spy recording that profd knows and py-spy's file lacks.
 
 py-spy's times count from an instant that it does not name. The source appends
 one line to the file, after py-spy has closed it; the decoder reads that first.
@@ -28,11 +28,10 @@ _MARK: Final = b'\n{"profd_samples":'
 class Anchor(msgspec.Struct, frozen=True):
     """Times are Unix ns.
 
-    Two instants fix py-spy's clock, both from below: no sample was taken before
-    `began_ns`, and the time that py-spy reads when it starts to write is not
-    before `ended_ns`. 0 where not known. `ended` maps thread ids, as the process
-    knows them, to when they were first seen to be gone. What was seen after
-    `same_ns` may be another program's (0: it is not). py-spy had ended at `gone_ns`.
+    Two instants fix py-spy's clock, both from below: no sample was taken before `began_ns`, and the time that py-spy
+    reads when it starts to write is not before `ended_ns`. 0 where not known. `ended` maps thread ids, as the process
+    knows them, to when they were first seen to be gone. Samples after `same_ns` may be another program's (0: they are
+    not). py-spy had ended at `gone_ns`.
     """
 
     pid: int = 0
@@ -82,7 +81,7 @@ def encode(anchor: Anchor) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What the end of a file says: the anchor, py-spy's last time in µs, and where py-spy's text ends."""
+    """The end of a file: the anchor, py-spy's last time in µs, and the place where py-spy's text ends."""
 
     anchor: Anchor
     last_us: int | None

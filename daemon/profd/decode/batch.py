@@ -1,4 +1,4 @@
-"""What every decoder yields, whatever it reads."""
+"""Batches, which every decoder yields, whatever it reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Findings:
-    """What a decoder knows when it has read everything.
+    """A decoder's knowledge once it has read everything.
 
     `lost` counts events that were in the input and are in no batch, by reason:
     `bad_time`, `unknown_phase`, `too_large`, `truncated` …

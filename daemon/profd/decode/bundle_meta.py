@@ -1,4 +1,4 @@
-"""What a bundle's `meta.json` may say: tracks, and where the trace is from."""
+"""The allowed contents of a bundle's `meta.json`: tracks, and the origin of the trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRACK_TEXTS: Final = ("name", "labels")
 
 
 def provenance_of(meta: TraceMeta) -> TraceMeta:
-    """What a trace says of its origin, cleaned: claims of whoever made the bundle. Only ORIGIN_FIELDS and losses."""
+    """A trace's word about its origin, cleaned: claims of the bundle's maker. Only ORIGIN_FIELDS and losses."""
     check_json([meta.options, meta.top_level])
     cost = meta.cost
     return TraceMeta(

@@ -239,7 +239,7 @@ def base_ns_of(value: Any) -> int:
 
 
 def accelerator_of(properties: Any) -> DeviceType:
-    """What `deviceProperties` says the device rows ran on; OTHER where it says nothing."""
+    """The kind of device in `deviceProperties`; OTHER where it names none."""
     devices = properties if isinstance(properties, list) else []
     names = " ".join(str(device.get("name", "")) for device in devices if isinstance(device, dict)).lower()
     for words, device_type in _VENDORS:

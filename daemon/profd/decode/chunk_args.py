@@ -30,7 +30,7 @@ def _typed(value: Any) -> tuple[str, Any]:
 
 
 class Arguments:
-    """What each argument text means, and the columns that it goes to."""
+    """The meaning of each argument text, and the columns that it goes to."""
 
     def __init__(self) -> None:
         self.bad = 0  # texts that are no JSON objects

@@ -20,7 +20,7 @@ _TIME_MAX: Final = 1 << 61  # 73 years after 1970: no sum of a few such times ov
 
 @dataclass(slots=True)
 class Damage:
-    """What had to be passed over while a file was read."""
+    """Bytes and chunks that were passed over while a file was read."""
 
     lost: dict[str, int]
     truncated: str = ""

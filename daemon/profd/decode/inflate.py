@@ -89,7 +89,7 @@ class Slices:
 
 
 def _salvage(member: Any, damaged: bytes, size: int) -> bytes:
-    """What comes out before the damage: zlib drops the output of a call that fails."""
+    """The output before the damage: zlib drops the output of a call that fails."""
     out = bytearray()
     for at in range(len(damaged)):
         try:

@@ -84,7 +84,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Thread:
-    """What has been seen of a thread."""
+    """The events of a thread so far."""
 
     before: _Record | None = None
     cpu: int = 0

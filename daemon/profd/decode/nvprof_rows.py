@@ -150,7 +150,7 @@ def set_name(memory: int) -> str:
 
 
 def overhead_name(kind: int) -> str:
-    """What the profiler itself was busy with."""
+    """The profiler's own work."""
     return _OVERHEADS.get(kind, f"Overhead {kind}")
 
 

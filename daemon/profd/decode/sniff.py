@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes: its name says nothing."""
+"""The format of a file, by its first bytes: its name says nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an XSpace would cost to decode, counted before anything is.
+"""The cost of decoding an XSpace, counted before anything is decoded.
 
 A few bytes can stand for a plane, a line or a name, each of which costs microseconds: a small file of
 nothing but these would keep a worker for minutes.

@@ -1,4 +1,4 @@
-"""What the lines and events of an XSpace are in the words of the EventTable."""
+"""Lines and events of an XSpace in the words of the EventTable."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Plane:
         return name
 
     def stats(self) -> list[Stat]:
-        """What is said of the plane as a whole."""
+        """Stats of the plane as a whole."""
         return self._stats(self._raw_stats)
 
     def stat(self, name: str) -> Any:

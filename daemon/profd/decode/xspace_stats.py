@@ -47,7 +47,7 @@ class _Group:
 
 @dataclass(slots=True)
 class Found:
-    """What stats say beside their columns: the rows that have a stat, by its name, and (rows, correlation ids)."""
+    """Findings in stats beside their columns: the rows that have a stat, by its name, and (rows, correlation ids)."""
 
     rows: dict[str, Array] = field(default_factory=dict)
     correlation: tuple[Array, Array] | None = None
@@ -152,7 +152,7 @@ class PlaneStats:
         return list(groups.values())
 
     def _correlation(self, group: _Group, already: bool) -> tuple[tuple[Array, Array] | None, _Group]:
-        """What goes to the column `correlation`: the first of each event, of the first type that was met."""
+        """Values for the column `correlation`: the first of each event, of the first type that was met."""
         if already or group.type != (self.correlation_type or group.type):
             return None, group
         self.correlation_type = group.type

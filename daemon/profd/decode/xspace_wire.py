@@ -30,7 +30,7 @@ class Span:
 
 
 class Wire:
-    """An XSpace in memory. What is no message is counted in `findings`, and what precedes it is used."""
+    """An XSpace in memory. Bytes that are no message are counted in `findings`, and the bytes before them are used."""
 
     def __init__(self, content: mmap.mmap, size: int, findings: Findings) -> None:
         self.content = content

@@ -1,44 +1,26 @@
-"""The question `export`, and the formats it knows."""
+"""The question `export`.
+
+A format NAME is written by `profd/export/NAME.py`, which has
+
+    def write(reader, out, window, progress, min_duration_ns=0) -> int
+
+It returns the events written. `window` is [from, to) in Unix ns or None for all of the trace, `min_duration_ns`
+leaves out what is shorter.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from gzip import GzipFile
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, cast
 
 from profd.errors import BadInput
 from profd.export.redact import RedactedReader
+from profd.model.formats import FORMATS, Format
 from profd.query.part import window_of
 from profd.segments.reader import TraceReader
 from profd.workers.jobs import Progress, imported
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """`writer`: "module:function" of `def write(reader, out, window, progress, min_duration_ns) -> int`.
-
-    It returns the events written; `window` is [from, to) in Unix ns or None for
-    all of the trace, `min_duration_ns` leaves out what is shorter.
-    """
-
-    writer: str
-    derives_flows: bool = False  # `write` takes `derived_flows`, which adds links that were not recorded
-    redacts: bool = False  # made from nothing but what a reader shows
-    gzips: str = ""  # "always": its readers expect it; "never": it is compressed already
-
-
-FORMATS: Final[dict[str, Format]] = {
-    "chrome": Format("profd.export.chrome:write", derives_flows=True, redacts=True),
-    "perfetto": Format("profd.export.perfetto:write", redacts=True),
-    "folded": Format("profd.export.folded:write"),
-    "speedscope": Format("profd.export.speedscope:write"),
-    "pprof": Format("profd.export.pprof:write", gzips="always"),
-    "xspace": Format("profd.export.xspace:write"),
-    "parquet": Format("profd.export.parquet:write", gzips="never"),
-    "bundle": Format("profd.export.bundle:write", redacts=True, gzips="never"),
-}
 
 
 def export(
@@ -70,7 +52,7 @@ def export(
         able = ", ".join(known for known, other in FORMATS.items() if other.derives_flows)
         raise BadInput(f"--derived-flows does not work with the format {format}; it does with {able}")
     reader = RedactedReader(trace.directory, redact) if redact else trace
-    write = partial(imported(form.writer), **({"derived_flows": True} if derived_flows else {}))
+    write = partial(imported(f"profd.export.{format}:write"), **({"derived_flows": True} if derived_flows else {}))
     if not packed:
         return int(write(reader, out, window, progress, min_duration_ns=min_duration_ns))
     # No name and no time in the header: the same trace gives the same bytes.

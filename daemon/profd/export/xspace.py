@@ -31,7 +31,6 @@ _COLUMNS: Final = ("name", "kind", "start", "end", "start_ps", "end_ps", "proces
 _OURS: Final = frozenset({"@metadata_id", "@display_name", "@num_occurrences"})
 _NS_MAX: Final = (1 << 63) // 1000 // 2  # offsets in ps stay within 64 bits
 _TAG: Final = b"\x0a"  # XSpace.planes
-_HOST: Final = -1
 
 
 def write(

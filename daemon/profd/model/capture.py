@@ -191,7 +191,7 @@ class RawFile:
     """A whole file of raw data in the journal, to be decoded by a worker."""
 
     path: str  # on the daemon's side, owned by the daemon
-    format: str  # "chrome" (plain or gzip) or "pyspy"
+    format: str  # one of those that decode/open.py knows
 
 
 @dataclass(slots=True)

@@ -156,7 +156,7 @@ def window_of_trace(trace: TraceReader) -> dict[str, Any]:
 
 
 def account(coverage: Coverage, meta: TraceMeta) -> Account:
-    """What is known of the window of a trace, from its rows and from what the kernel counted."""
+    """An account of a trace's window, from its rows and from the kernel's counts."""
     window = window_of(meta)
     if window is None:
         return Account(None)

@@ -42,7 +42,7 @@ def annotated_steps(reader: TraceReader) -> Steps:
 
 
 def _outermost(roots: list[Root]) -> list[Root]:
-    """Those without another of their level around them on their thread; high levels first, as groups are numbered."""
+    """Rows without another of their level around them on their thread; high levels first, as groups are numbered."""
     kept = []
     until: dict[tuple[int, int], int] = {}  # by thread and level
     for root in sorted(roots, key=lambda root: (root[1], -root[2])):

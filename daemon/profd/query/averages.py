@@ -76,7 +76,7 @@ _JSON_FIELDS: Final = tuple(field.name for field in fields(Average) if field.nam
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What makes two calls the same, besides name and device type."""
+    """The keys that make two calls the same, besides name and device type."""
 
     input_shape: bool = False
     stack_n: int = 0  # innermost frames
@@ -301,7 +301,7 @@ def _count_recursion_once(
 ) -> None:
     """Leave in the totals of functions what their outermost calls have, as cProfile does.
 
-    What a call within a call of the same row took is in that one's total already. Operators and ranges are
+    The time of a call within a call of the same row is in the outer call's total already. Operators and ranges are
     torch's: there every call counts.
     """
     functions = rules.is_kind(table.column("kind"), *rules.FUNCTIONS)

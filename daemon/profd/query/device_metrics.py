@@ -1,4 +1,4 @@
-"""What the samples of the GPUs beside a trace (profd.gpu.tracks) come to."""
+"""Figures of the GPUs' samples beside a trace (profd.gpu.tracks)."""
 
 from __future__ import annotations
 

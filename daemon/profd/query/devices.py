@@ -76,7 +76,7 @@ def union(start: Array, end: Array, before: tuple[int, int] | None) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class EventCounts:
-    """What of the device's side is in a trace."""
+    """The device's side of a trace."""
 
     launches: int = 0  # runtime and driver calls that start work on a device
     device_events: int = 0  # kernels, copies, fills

@@ -1,4 +1,4 @@
-"""What the devices of a trace did: `profctl gpu` (docs/json.md has every key)."""
+"""The work of a trace's devices: `profctl gpu` (docs/json.md has every key)."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _delays(work: DeviceWork, rows: Array) -> Delays:
 
 
 def _copies(work: DeviceWork) -> tuple[list[Copies], int]:
-    """Those that took longest first, and how many more there are."""
+    """Copies that took longest first, and the number of further ones."""
     chosen = np.flatnonzero(work.kind != Kind.KERNEL)
     kinds = Partition(work.device_type[chosen], work.device[chosen], work.name[chosen])
     if not len(kinds):

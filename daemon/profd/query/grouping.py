@@ -1,4 +1,4 @@
-"""What `top` can group by besides the name: input shapes, modules, the innermost frames; and nodes."""
+"""Groups of `top` besides the name: input shapes, modules, the innermost frames; and nodes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def memory_of_trace(trace: TraceReader, *, limit: int, **part: Any) -> dict[str,
 
 
 def alive_in_all(trace: TraceReader, steps: Steps, stacks: int) -> dict[str, Any] | None:
-    """What is alive at the end of a whole trace, with so many stacks; None where addresses are not known."""
+    """Blocks that are alive at the end of a whole trace, with so many stacks; None where addresses are not known."""
     found = alive(read_part(trace, Part(), _COLUMNS), steps)
     return None if found is None else found.as_json(stacks)
 
@@ -99,7 +99,7 @@ class Alive:
 
 
 def alive(table: EventTable, steps: Steps) -> Alive | None:
-    """What is alive at the end of a table, a whole trace or part (rows from 0 on); None: no record has an address."""
+    """Blocks alive at the end of a table, a whole trace or part (rows from 0 on); None: no record has an address."""
     records = named(table, MEMORY_NAME)
     size, address = table.column("bytes")[records], table.column("ptr")[records]
     known = (size != NO_END) & (size != 0) & (address != NO_END) & (address != 0)
@@ -123,7 +123,7 @@ def alive(table: EventTable, steps: Steps) -> Alive | None:
 def _not_freed(table: EventTable, records: Array, size: Array, address: Array) -> Array:
     """Places of allocations after which nothing is said of their address, ascending.
 
-    What was allocated at an address again had been freed, also where that record is missing.
+    A block at an address that is allocated again had been freed, also where that record is missing.
     """
     places = [table.column(name)[records] for name in ("process", "device_type", "device")]
     block, _ = _engine.group_rows([np.ascontiguousarray(column, dtype=np.int64) for column in (*places, address)])

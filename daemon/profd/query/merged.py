@@ -85,7 +85,7 @@ class _Paths:
 
     @property
     def weight(self) -> Array:
-        """What makes one hotter than another."""
+        """The measure by which one is hotter than another."""
         return np.maximum(self.total, self.device)
 
     def as_json(self, number: int, depth: int, window: int) -> dict[str, Any]:

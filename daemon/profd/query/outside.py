@@ -1,4 +1,4 @@
-"""What ran while no operator did: functions that samples saw on a thread, less the operators within them.
+"""Work outside operators: functions that samples saw on a thread, less the operators within them.
 
 A sample is exact to its period, so these are estimates. Of a function's stretch counts what is in no operator and no
 call that was recorded, and in no function that it called itself.

@@ -25,7 +25,7 @@ _ROWS: Final = ("parent", "linked")  # columns that hold rows
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a question looks at. None: no limit."""
+    """The part of a trace that a question looks at. None: no limit."""
 
     window: Window | None = None  # [from, to) in Unix ns
     threads: frozenset[int] | None = None  # tracks; what they launched on a device belongs to them

@@ -32,7 +32,7 @@ class Partition:
         return rows
 
     def values(self, part: int) -> tuple[int, ...]:
-        """What its rows have in each column."""
+        """The values of its rows in each column."""
         return tuple(int(key[self.rows[self.starts[part]]]) for key in self._keys)
 
     def after(self, parts: int) -> Array:

@@ -54,7 +54,7 @@ class _Column:
 
 @dataclass(slots=True)
 class _Layout:
-    """What all rows together decide."""
+    """The layout that all rows together decide."""
 
     rows: Sequence[Average]
     source_width_max: int | None
@@ -221,10 +221,6 @@ def _size(count: int) -> str:
 def _name(row: Average) -> str:
     most = _NAME_WIDTH_MAX - 3
     return row.name if len(row.name) < most else row.name[:most] + "..."
-
-
-def _node(row: Average) -> str:
-    return "-1" if row.node_id is None else str(row.node_id)
 
 
 def _shapes(row: Average) -> str:

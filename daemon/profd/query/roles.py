@@ -1,4 +1,4 @@
-"""What each row is to torch's tables, as bits: those that its kind, its device, its name and its phase all allow."""
+"""Roles of each row in torch's tables, as bits: those that its kind, its device, its name and its phase all allow."""
 
 from __future__ import annotations
 

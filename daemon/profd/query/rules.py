@@ -1,4 +1,4 @@
-"""What torch.profiler's tables leave out, fold together and count as what.
+"""Rules of torch.profiler's tables: rows that are left out, folded together, or counted as others.
 
 View rules: they decide what a table shows, never what a trace holds.
 """

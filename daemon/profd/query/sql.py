@@ -2,7 +2,7 @@
 
 DuckDB sees Arrow tables that we read and nothing else: no files, no databases,
 no extensions, no variables of this program, and its configuration is locked
-before it sees the question. What it may use is in `limits.py`. The worker is
+before it sees the question. `limits.py` has the bounds of a question. The worker is
 confined besides (workers/confine.py): this is the inner of two walls.
 """
 

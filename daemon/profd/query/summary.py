@@ -1,4 +1,4 @@
-"""What a trace amounts to: the answer at the end of `profctl start` and `profctl show` (docs/json.md)."""
+"""The summary of a trace: the answer at the end of `profctl start` and `profctl show` (docs/json.md)."""
 
 from __future__ import annotations
 

@@ -123,11 +123,11 @@ class Trace:
         return steps_of_trace(self.reader)
 
     def gpu(self) -> dict[str, Any]:
-        """What the devices did, as `profctl gpu --json` (docs/json.md)."""
+        """The work of the devices, as `profctl gpu --json` (docs/json.md)."""
         return gpu_of_trace(self.reader)
 
     def summary(self) -> dict[str, Any]:
-        """What `profctl show` says, as in docs/json.md."""
+        """The answer of `profctl show`, as in docs/json.md."""
         return summarise(self.reader)
 
     def to_arrow(self) -> pa.Table:

@@ -1,10 +1,9 @@
 """The calls that torch.profiler's tables would show, from the events of a trace.
 
-What torch does with objects (`_parse_kineto_results`, `EventList._build_tree`)
-is done here with columns: utility ops and marks left out, CPU calls nested per
-thread by interval, wrappers that only call an op of their own name merged with
-it, device time attributed to the op that launched it. Unlike in torch, a
-function that calls itself wraps nothing: each call counts.
+The work that torch does with objects (`_parse_kineto_results`, `EventList._build_tree`) is done here with columns:
+utility ops and marks left out, CPU calls nested per thread by interval, wrappers that only call an op of their own name
+merged with it, device time attributed to the op that launched it. Unlike in torch, a function that calls itself wraps
+nothing: each call counts.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Final
 from profd.errors import BadInput
 from profd.limits import SQL_ROWS_MAX, SQL_TEXT_BYTES_MAX
 from profd.model.arguments import Flag, Integer, Text, Texts, Trace
+from profd.model.formats import FORMATS
 from profd.model.question import AnswerKind, Cost, Question
 
 VALUE, ROWS, BYTES = AnswerKind
@@ -17,7 +18,6 @@ _SORT_KEYS: Final = (
     *("count", "flops", "name"),
 )
 _LINES: Final = ("steps", "launches", "scopes", "ops", "modules", "xla-ops", "graphs", "sources")
-_FORMATS: Final = ("chrome", "perfetto", "folded", "speedscope", "pprof", "xspace", "parquet", "bundle")
 
 _PART: Final = (
     Integer("from_ns", "Only from here on, counted from the trace's first event."),
@@ -141,7 +141,7 @@ _TABLE: Final = (
         arguments=(
             Text(
                 *("format", "For which tool.", "chrome"),
-                choices=_FORMATS,
+                choices=tuple(FORMATS),
                 refusal='there is no export format "{value}"; known are {known}',
             ),
             Integer(

@@ -21,6 +21,7 @@ from profd.fairness.shares import Holder
 from profd.limits import CAPTURE_TARGETS_MAX, STACKS_AT_ONCE, STACKS_AT_ONCE_PER_UID, STACKS_PER_SECOND
 from profd.rpc import translate
 from profd.rpc.in_turn import InTurn
+from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.process import Process
 from profd.targets.selector import Selector
 from profd.trust import caller as callers
@@ -32,7 +33,7 @@ LISTED_AT_ONCE: Final = 64  # targets: a few ms in which nobody else is served
 
 _STACKS: Final = Rate("stacks_rate", "looks at stacks of a process", STACKS_PER_SECOND, CAPTURE_TARGETS_MAX)
 
-Where = Callable[[Process, bool], Awaitable[Sequence[translate.Stack]]]
+Where = Callable[[Process, bool], Awaitable[Sequence[ThreadStack]]]
 """(process, native) -> its threads' stacks. Raises ProfdError with the reason and the fix."""
 
 TranslatePids = Callable[[callers.Caller, Sequence[int]], list[int]]

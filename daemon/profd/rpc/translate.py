@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from typing import Final, Protocol
+from typing import Final
 
 from profproto.v1 import capture_pb2 as pb
 
@@ -12,6 +12,7 @@ from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
 from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
 from profd.model.capture import Options
+from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.selector import Selector
 
 WORD_CHARACTERS_MAX: Final = 256  # a user, a job id, a source's name
@@ -228,65 +229,7 @@ def _readiness(sighting: Sighting) -> tuple[str, str, str]:
     return ("busy" if any(offer.busy for _, offer in declined) else "untraceable"), reason, fix
 
 
-class StackFrame(Protocol):
-    """One frame; `line` is 0 where it is not known."""
-
-    @property
-    def function(self) -> str:
-        """Qualified where it is known."""
-        ...
-
-    @property
-    def file(self) -> str:
-        """As the interpreter names it."""
-        ...
-
-    @property
-    def line(self) -> int:
-        """Where it is now."""
-        ...
-
-
-class Stack(Protocol):
-    """One thread's stack, innermost frame first."""
-
-    @property
-    def thread(self) -> int:
-        """Id of the kernel, or of the interpreter."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Empty if it has none."""
-        ...
-
-    @property
-    def active(self) -> bool:
-        """On a CPU when looked at."""
-        ...
-
-    @property
-    def owns_gil(self) -> bool:
-        """Holds the interpreter lock."""
-        ...
-
-    @property
-    def frames(self) -> Sequence[StackFrame]:
-        """Innermost first."""
-        ...
-
-    @property
-    def incomplete(self) -> bool:
-        """Outer frames may be missing."""
-        ...
-
-    @property
-    def joins(self) -> int:
-        """The thread whose end it waits for; 0: none, or not known."""
-        ...
-
-
-def stack_message(stack: Stack) -> pb.ThreadStack:
+def stack_message(stack: ThreadStack) -> pb.ThreadStack:
     """One thread for `profctl where`."""
     return pb.ThreadStack(
         thread=stack.thread,

@@ -21,7 +21,7 @@ from profd.gpu.leases import LeaseStatistics, Stage
 from profd.model.capture import State
 from profd.rpc.captures import Where
 from profd.rpc.door import Counts
-from profd.rpc.translate import Stack
+from profd.sources.pyspy.stack import ThreadStack
 from profd.store.catalog import TraceRecord
 from profd.targets.process import Process
 from profd.telemetry.metrics import Metrics
@@ -108,7 +108,7 @@ class ObservedAudit:
     def looked(self, where: Where) -> Where:
         """The same question, written down: stacks of a process are asked for."""
 
-        async def audited(process: Process, native: bool) -> Sequence[Stack]:
+        async def audited(process: Process, native: bool) -> Sequence[ThreadStack]:
             self._audit.read("process.where", callers.current().uid, process.uid, pid=process.id.pid)
             return await where(process, native)
 

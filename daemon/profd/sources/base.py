@@ -1,4 +1,4 @@
-"""What a source is to the rest of the daemon.
+"""A source, as the rest of the daemon sees it.
 
 A source declares what it is (`declaration`), says what it could do for a process
 (`offer`: cheap, synchronous, touches nothing), what a request would mean (`plan`: the same), and records
@@ -37,7 +37,7 @@ class Offer:
 
     @classmethod
     def recording(cls, capture: str, pid: int) -> Offer:
-        """What a source answers of a process that it records already."""
+        """The answer of a source about a process that it records already."""
         return cls(
             False,
             f"capture {capture} is recording pid {pid}",
@@ -48,7 +48,7 @@ class Offer:
 
     @classmethod
     def held(cls, why: Held) -> Offer:
-        """What a source answers of a process whose CUPTI somebody has (profd.gpu.leases)."""
+        """The answer of a source about a process whose CUPTI has a holder (profd.gpu.leases)."""
         code = Reason.CAPTURE_RUNNING if why.holder.capture else Reason.OTHER_PROFILER
         return cls(False, str(why), why.fix, code, busy=True)
 
@@ -57,7 +57,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What serving a request would mean. None: cannot be known beforehand."""
+    """The plan of serving a request. None: cannot be known beforehand."""
 
     serves: bool  # False: the whole request is beyond this source (`refusal` says why)
     refusal: str = ""

@@ -1,4 +1,4 @@
-"""What a source says of itself, once: its rank, an answer for every option, and what its traces are like.
+"""A source's word about itself, once: its rank, an answer for every option, and the traits of its traces.
 
 The daemon decides by it: which source is taken (`capture/choice.py`), what of a request is refused or not honoured, and
 what a stored trace can be asked (`model/traits.py`). A source has no list of its own of what it cannot do: an option
@@ -16,7 +16,7 @@ from profd.model.traits import Traits
 
 
 class Answer:
-    """What becomes of an option that is asked for: one of the four below."""
+    """The answer to an option that is asked for: one of the four below."""
 
     __slots__ = ()
 

@@ -29,11 +29,11 @@ from profd.targets.table import ProcessTable
 from profd.workers.pool import WorkerPool
 
 from tests.support import other_program, python_jobs
-from tests.support.captures import AuditList, Person, ended, needs_ptrace, open_ended, request, until
+from tests.support.captures import AuditList, ended, needs_ptrace, open_ended, person, request, until
 from tests.support.other_program import NOBODY, needs_setuid
 from tests.support.waiting import eventually
 
-ME = Person(os.geteuid(), "me", admin=False)
+ME = person(os.geteuid(), "me", admin=False)
 
 
 @dataclass
@@ -129,7 +129,7 @@ async def test_a_process_that_ends_is_told_in_a_terminal_state(parts: Parts) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("native", [False, True])
 async def test_a_window_that_begins_later_is_of_the_program_that_was_accepted(parts: Parts, native: bool) -> None:
-    nobody = Person(NOBODY, "nobody")
+    nobody = person(NOBODY, "nobody")
     with other_program.target() as target:
         begins = time.time_ns() + 2_000_000_000
         asked = request(target.job.pid, seconds=1, start_at_ns=begins, native=native)

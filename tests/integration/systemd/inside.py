@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from profd.export.jobs import FORMATS
+from profd.model.formats import FORMATS
 from profd.sources.pyspy import tool
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import trace_pb2

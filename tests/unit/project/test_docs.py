@@ -82,3 +82,21 @@ def test_a_word_of_the_glossary_has_one_meaning() -> None:
     words = [word.strip() for row in rows[1:] for word in row.split(",")]
     assert sorted(words) == sorted(set(words))
     assert len(words) >= 20
+
+
+def test_the_places_where_a_change_goes_are_there() -> None:
+    """Rooms are named from `daemon/profd`, everything else from the root."""
+    table = (DOCS / "architecture.md").read_text().partition("## Where a change goes")[2]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")]
+    places = [place for row in rows for place in re.findall(r"`([^`]+)`", row[2])]
+    assert len(places) > 50
+    missing = [
+        place
+        for place in places
+        if not any(
+            next(root.glob(place.rstrip("/") + end), None)
+            for root in (ROOT, ROOT / "daemon/profd")
+            for end in ("", ".*")
+        )
+    ]
+    assert missing == []

@@ -100,7 +100,7 @@ def top(
 
 
 def next_command(rows: list[dict[str, Any]], trace: str, within: str = "") -> str:
-    """What answers the question that these rows raise; empty: nothing in particular."""
+    """The command that answers the question that these rows raise; empty: none in particular."""
     on_device = sum(row["self_device_time_total_ns"] for row in rows)
     on_cpu = sum(row["self_cpu_time_total_ns"] for row in rows)
     in_functions = sum(row["self_cpu_time_total_ns"] for row in rows if _FUNCTION.search(row["name"]))
@@ -115,7 +115,7 @@ def next_command(rows: list[dict[str, Any]], trace: str, within: str = "") -> st
 
 
 def print_window(source: Traces, trace: str) -> None:
-    """What the table is a part of: where the whole window went. Beside the table, which others may read."""
+    """The whole that the table is a part of: how the window was spent. Beside the table, which others may read."""
     try:
         account = source.ask("window", trace).value()
     except ClientError:  # a daemon of before this question, or the trace has just gone: the table is there
@@ -155,7 +155,7 @@ _STEP = re.compile(r"ProfilerStep\*|Optimizer\.step#")
 def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0]) -> None:
     """A table; columns of devices, memory and the backward pass only where there is something in them.
 
-    What the rows are sorted by stays, however narrow the terminal is.
+    The column that the rows are sorted by stays, however narrow the terminal is.
     """
     figures = [figure for figure in _FIGURES if any(row.get(figure[1]) for row in rows)]
     texts = [heading for heading, field in _TEXTS.items() if any(row.get(field) not in (None, "") for row in rows)]

@@ -146,7 +146,7 @@ def rm(ids: tuple[str, ...]) -> None:
 
 
 def _not_a_trace(name: str) -> NotFoundError | None:
-    """What to say of the id of a capture; None where it is none either."""
+    """A sentence for the id of a capture; None where it is no capture's either."""
     if click.get_current_context().find_root().obj is not None:
         return None  # a store without a daemon knows no captures
     try:

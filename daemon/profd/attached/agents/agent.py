@@ -41,7 +41,7 @@ class NotArmed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArmOrder:
-    """What a capture asks of an agent. `options` are the protocol's words."""
+    """The order of a capture to an agent. `options` are the protocol's words."""
 
     epoch: int
     arena_bytes: int
@@ -84,7 +84,7 @@ class Arm:
 
 
 class Owner(Protocol):
-    """Who holds the agents, and hears of them."""
+    """The holder of the agents, which hears of them."""
 
     def forget(self, agent: Agent, why: str) -> None:
         """Its connection is over; `why` is empty where the process has closed it."""
@@ -154,7 +154,7 @@ class Agent:
             raise
 
     def give_up(self, arm: Arm) -> None:
-        """Whatever it answers later, it ends idle: packets are read in order. For an answer that nobody has taken."""
+        """For an answer that nobody has taken. The agent ends idle, whatever it answers: packets are read in order."""
         if arm.answer.done() and not arm.answer.cancelled() and arm.answer.exception() is None:
             os.close(arm.answer.result().fd)
         arm.answer.cancel()
@@ -244,7 +244,7 @@ class Agent:
                 _counted(arm, packet)
 
     def lost(self) -> None:
-        """Its porter is over. What it records goes on, and it connects again."""
+        """Its porter is over. Its recording goes on, and it connects again."""
         arm = self._arm
         if arm is not None and arm.armed_at:
             self._missed = asyncio.get_running_loop().call_later(AGENT_RETURN_SECONDS, self._stays_away)

@@ -85,7 +85,7 @@ class Allowances:
         self._users: dict[int, Allowance] = {}  # the longest unused first
 
     def of(self, holder: Holder) -> Allowance | None:
-        """What this user has; None: without a limit. It outlives the user's connections: coming again buys nothing."""
+        """A user's allowance; None: without a limit. It outlives the user's connections: coming again buys nothing."""
         if holder.reserved:
             return None
         found = self._users.pop(holder.uid, None) or Allowance()

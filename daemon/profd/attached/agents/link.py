@@ -39,7 +39,7 @@ _WHY: Final = {
 
 
 class Receiver(Protocol):
-    """Who hears of what arrives."""
+    """The side that hears of packets, and of the end."""
 
     def received(self, packet: bytes, fd: int | None) -> None:
         """One packet; the descriptor is the receiver's to close. Hostile closes the link."""
@@ -55,7 +55,7 @@ class Receiver(Protocol):
 
 
 class Link:
-    """What a porter relays, of which it owns our end. `receiver` may be changed between packets."""
+    """A connection that a porter relays. The porter owns our end. `receiver` may be changed between packets."""
 
     __slots__ = ("_allowance", "_ending", "_looked", "_may_come", "_relay", "receiver")
 

@@ -23,7 +23,6 @@ from profd.limits import (
 VERSION: Final = 1
 _MAGIC: Final = 0x31474150
 _HEADER: Final = struct.Struct("<IHHQ")
-_U64_MAX: Final = (1 << 64) - 1
 _I64_MAX: Final = (1 << 63) - 1
 _DECIMAL: Final = re.compile(r"[0-9]{1,19}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
@@ -35,7 +34,7 @@ SOURCES: Final = ("ranges", "stacks", "ops", "cuda", "memory")
 
 
 class Kind(IntEnum):
-    """What a packet is; the numbers are the protocol's."""
+    """The kind of a packet; the numbers are the protocol's."""
 
     HELLO = 1
     WELCOME = 2
@@ -67,7 +66,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What an agent says of its process. Claims, good for labels and never for identity."""
+    """An agent's word about its process. Claims, good for labels and never for identity."""
 
     versions: tuple[int, int]
     incarnation: int
@@ -83,7 +82,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What an armed agent has counted so far."""
+    """The counts of an armed agent so far."""
 
     events: int = 0
     seconds: float = 0.0  # spent recording, all threads together
@@ -93,7 +92,6 @@ class Status:
     step_ns_before: int | None = None  # median of the last before it was armed; no pause since
     step_ns_after: int | None = None  # median since it was stopped
     dropped: int = 0
-    stacks_from_ns: int | None = None  # when the Python tracer had started, Unix ns
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
     not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
     file: str = ""  # what torch's own profiler wrote; of STOPPED
@@ -120,7 +118,7 @@ def parse_untrusted_packet(packet: bytes) -> Packet:
 
 
 def hello_from_untrusted(packet: Packet) -> Hello:
-    """What HELLO says. Raises Hostile where a number is none; texts are cut."""
+    """The contents of a HELLO. Raises Hostile where a number is none; texts are cut."""
     fields = packet.fields
     versions = _VERSIONS.fullmatch(fields.get("versions", ""))
     if versions is None:
@@ -161,7 +159,7 @@ def changed_from_untrusted(hello: Hello, packet: Packet) -> Hello:
 
 
 def status_from_untrusted(packet: Packet) -> Status:
-    """What STATUS or STOPPED counts. Raises Hostile."""
+    """The counts of a STATUS or STOPPED. Raises Hostile."""
     fields = packet.fields
     by_source = {
         source: seconds for source in SOURCES if (seconds := _seconds(fields, f"seconds.{source}")) is not None
@@ -175,7 +173,6 @@ def status_from_untrusted(packet: Packet) -> Status:
         step_ns_before=number(fields, "step_ns_before") or None,
         step_ns_after=number(fields, "step_ns_after") or None,
         dropped=number(fields, "dropped") or 0,
-        stacks_from_ns=number(fields, "stacks_from") or None,
         first_ns=number(fields, "first") or None,
         not_honoured=sentences(fields, "not_honoured"),
         file=fields.get("file", ""),

@@ -59,7 +59,7 @@ Orphan = Callable[[Agent, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end, by the kernel: never by what it says."""
+    """The process at the other end, by the kernel and never by its own word."""
 
     process: ProcessId
     uid: int
@@ -134,7 +134,7 @@ class AgentRegistry:
         return replace(process, rank=rank, job=job)
 
     def accept(self, connection: socket.socket) -> None:
-        """A new connection; it is the registry's from here on. Who it is is asked in a thread: that may wait."""
+        """A new connection; it is the registry's from here on. A thread asks for its identity: that may wait."""
         uid = peer_uid(connection)
         if self._closed or self._identifying[uid] >= AGENT_PEERS_WAITING_MAX:
             self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
@@ -281,7 +281,7 @@ class AgentRegistry:
         self.on_disarmed(process, epoch)
 
     def changed(self, process: ProcessId) -> None:
-        """What is remembered of the process may be wrong."""
+        """Facts that are remembered of the process may be wrong."""
         self.on_changed(process)
 
     def forget(self, agent: Agent, why: str) -> None:
@@ -382,7 +382,7 @@ def _unseen(error: OSError) -> str:
 
 
 def _holder(uid: int) -> Holder:
-    """Whose part an attached process counts in. Groups are not asked: it is root's, the daemon's, or a user's."""
+    """The holder whose share an attached process has. Groups are not asked: it is root's, the daemon's, or a user's."""
     return Holder(uid, reserved=uid in (0, os.geteuid()))
 
 

@@ -1,4 +1,4 @@
-"""What the daemon itself reads of the header of an arena (native/recorder/arena.h): no more than it must."""
+"""The daemon's own reading of an arena's header (native/recorder/arena.h): no more than it must."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REASONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the target says. `recorded` leaves out what stands in chunks that were not sealed."""
+    """The target's word. `recorded` leaves out what stands in chunks that were not sealed."""
 
     recorded: int
     lost: tuple[tuple[str, str, int], ...]  # stage, reason, events

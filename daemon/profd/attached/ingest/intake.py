@@ -42,7 +42,7 @@ Told = Iterable[tuple[str, str, int]]  # stage, reason, count
 
 
 class Intake:
-    """What comes from one process for one capture. The package says how it is used."""
+    """The events that come from one process for one capture. The package says how it is used."""
 
     def __init__(self, ingest: Ingest, incarnation: int, epoch: int, uid: int, file: JournalFile) -> None:
         self.incarnation = incarnation
@@ -274,12 +274,12 @@ class Ingest:
 
 
 def _holder(uid: int) -> Holder:
-    """Whose part a recorded process counts in. Groups are not asked: it is root's, the daemon's, or a user's."""
+    """The holder whose share a recorded process uses. Groups are not asked: it is root's, the daemon's, or a user's."""
     return Holder(uid, reserved=uid in (0, os.geteuid()))
 
 
 def _close_unwanted(opening: asyncio.Future[JournalFile]) -> None:
-    """Who waited for it has given up; a thread cannot be stopped."""
+    """The caller has given up; a thread cannot be stopped."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 

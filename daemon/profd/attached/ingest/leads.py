@@ -1,11 +1,9 @@
 """How much memory is allocated in arenas on this side, ahead of their targets.
 
-The kernel charges a page to the cgroup of whoever touches it first, and a job's
-cgroup may be tight: so the streamer touches the pages that the target will want
-next, and the daemon says how many (docs/arena.md). What it allows is taken from
-one pool; who gets nothing of it pays for its own arena, as without a streamer.
-Nothing here takes the lock of an arena's inode, which its target can hold for as
-long as it likes: a process of the errands does, and is given up.
+The kernel charges a page to the cgroup of whoever touches it first, and a job's cgroup may be tight: so the streamer
+touches the pages that the target will want next, and the daemon says how many (docs/arena.md). Leads are taken from one
+pool; a target that gets none pays for its own arena, as without a streamer. Nothing here takes the lock of an arena's
+inode, which its target can hold for as long as it likes: a process of the errands does, and is given up.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ log = logging.getLogger("profd.ingest")
 
 
 class Lead:
-    """What may be allocated in one arena."""
+    """The memory that may be allocated in one arena."""
 
     def __init__(self, leads: Leads, uid: int, arena_bytes: int, granted: int) -> None:
         self.bytes = granted  # in all, from its begin
@@ -55,7 +53,7 @@ class Lead:
     def end(self, fd: int) -> None:
         """Nothing is wanted of the arena any more: its memory is freed, and then others may have as much.
 
-        What a target keeps mapped would stay allocated, on the daemon's account. `fd` stays the caller's. Safe to
+        Pages that a target keeps mapped would stay allocated, on the daemon's account. `fd` stays the caller's. Safe to
         repeat.
         """
         self._leads.free(self._uid, fd, self.bytes, self.first)

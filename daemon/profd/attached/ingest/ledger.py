@@ -14,7 +14,7 @@ from profd.limits import INGEST_GAPS_MAX, INGEST_THREADS_MAX
 
 
 class Seen(Enum):
-    """What is known of a chunk that is not refused."""
+    """The facts about a chunk that is not refused."""
 
     NEW = auto()
     BEFORE = auto()  # stored already, or so late that nobody remembers that it was awaited
@@ -34,7 +34,7 @@ class Ledger:
         self._gaps: dict[tuple[int, int], None] = {}  # (stream, sequence) below it that have not come, oldest first
 
     def judge(self, chunk: Chunk) -> Seen | Refusal:
-        """What to do with a chunk. Changes nothing: it may still fail to be written."""
+        """The verdict on a chunk. Changes nothing: it may still fail to be written."""
         if chunk.refusal is not None:
             return chunk.refusal
         if (chunk.incarnation, chunk.epoch) != (self._incarnation, self._epoch):

@@ -236,7 +236,7 @@ class Pushed:
 
 
 class _Ended:
-    """Traces of streams whose sender may ask once more what they became. Whoever has most of them loses the oldest."""
+    """Traces of streams whose sender may ask once more what they became. The user with most loses the oldest."""
 
     def __init__(self) -> None:
         self._traces: dict[int, OrderedDict[Key, str]] = {}  # by uid

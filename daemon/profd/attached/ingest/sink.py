@@ -19,7 +19,7 @@ _BROKEN: Final = frozenset((Refusal.CRC, Refusal.HEADER, Refusal.VERSION, Refusa
 
 @dataclass(slots=True)
 class Counts:
-    """What a sink has done. Written by its thread, read by anybody."""
+    """Counts of a sink's work. Written by its thread, read by anybody."""
 
     chunks: int = 0  # in the file
     events: int = 0  # in the file

@@ -1,6 +1,6 @@
 """`python -m profd.attached.ingest.streamer --link FD --socket PATH`: a streamer, shut in before it hears of an arena.
 
-What it does is `profclient.streamer`'s. A target writes what it reads, so it gets nothing of the host but this code and
+`profclient.streamer` has its work. A target writes what it reads, so it gets nothing of the host but this code and
 the daemon's sockets. Where the kernel has neither seccomp nor Landlock its uid alone keeps it from the rest.
 """
 

@@ -37,7 +37,7 @@ _left: Final[list[subprocess.Popen[bytes]]] = []  # could not be ended
 
 
 def reap() -> int:
-    """Those of the processes that were left that have ended by now; how many have not."""
+    """Collect processes that were left and have ended by now; returns how many have not."""
     _left[:] = [process for process in _left if process.poll() is None]
     return len(_left)
 
@@ -48,7 +48,7 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a streamer says of an arena. Untrusted."""
+    """A streamer's word about an arena. Untrusted."""
 
     word: str  # finished, failed, lead: it would allocate more
     key: Key
@@ -135,7 +135,7 @@ class StreamerProcess:
         self._send({"do": "drop"}, key)
 
     async def said(self) -> Said | None:
-        """What it says next; None when it has ended, or speaks something else."""
+        """Its next word; None when it has ended, or speaks something else."""
         try:
             data = await asyncio.get_running_loop().sock_recv(self._sock, STREAMER_MESSAGE_BYTES_MAX)
         except OSError:
@@ -231,7 +231,7 @@ class StreamerProcess:
 
 
 def _groups(grpc_socket: Path) -> list[int]:
-    """What it takes to connect: nothing, or the group that the operator has given the socket to."""
+    """The groups that a streamer needs to connect: none, or the one that the operator has given the socket to."""
     found = grpc_socket.stat()
     return [] if found.st_mode & stat.S_IWOTH else [found.st_gid]
 

@@ -18,9 +18,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from profd.attached.ingest.arena import Counters, counters_untrusted
+from profd.attached.ingest.intake import Intake
 from profd.attached.ingest.leads import Lead, Leads, Room
 from profd.attached.ingest.streamer_process import EXIT_SECONDS, NotStarted, Said, StreamerProcess
 from profd.kernel import nobody
@@ -36,32 +37,10 @@ log = logging.getLogger("profd.ingest")
 Key = tuple[int, int]  # incarnation, epoch
 
 
-class Progress(Protocol):
-    """What is known of an intake."""
-
-    @property
-    def chunks(self) -> int:
-        """Chunks that have arrived."""
-        ...
-
-    @property
-    def finished(self) -> asyncio.Event:
-        """Its streamer has told everything."""
-        ...
-
-    def sent_by(self, streamer: ProcessId) -> None:
-        """See `Intake.sent_by`."""
-        ...
-
-    def tell(self, told_untrusted: tuple[tuple[str, str, int], ...], recorded_untrusted: int) -> None:
-        """See `Intake.tell`."""
-        ...
-
-
 class Drain:
     """One arena on its way. `close()` when done with it."""
 
-    def __init__(self, owner: _Uid, key: Key, fd: int, intake: Progress, lead: Lead) -> None:
+    def __init__(self, owner: _Uid, key: Key, fd: int, intake: Intake, lead: Lead) -> None:
         self.key = key
         self.lead = lead
         self.fd = fd  # ours
@@ -117,7 +96,7 @@ class Drain:
         return self._failures <= STREAMER_RESTARTS_MAX
 
     def _tell(self) -> None:
-        """What the arena itself says was recorded, so that what never arrives is counted."""
+        """Pass on the arena's own counts, so that events that never arrive are counted."""
         counters = counters_untrusted(self.fd) or Counters(0, ())
         self._intake.tell(counters.lost, counters.recorded)
 
@@ -128,7 +107,7 @@ class Streamers:
     def __init__(
         self,
         socket: Path,
-        find: Callable[[int, int], Progress],
+        find: Callable[[int, int], Intake],
         *,
         change_identity: bool,
         room: Room = lambda: None,
@@ -165,7 +144,7 @@ class Streamers:
         return f"uid {nobody.STREAMER} cannot read {path}, which streamers need to run" if path else ""
 
     def payer(self, uid: int, pid: int) -> int:
-        """Whose share a caller of this uid and pid uses up: of a streamer of ours, its user's.
+        """The uid whose share a caller of this uid and pid uses up: for a streamer of ours, its user's.
 
         That of root's processes has its own: what comes of them is bounded all the same.
         """
@@ -175,7 +154,7 @@ class Streamers:
 
     @property
     def _identity(self) -> int | None:
-        """What uid and gid a streamer takes; None: the daemon's own."""
+        """The uid and gid that a streamer takes; None: the daemon's own."""
         return nobody.STREAMER if self._change_identity else None
 
     def cpu_seconds(self) -> float:

@@ -82,7 +82,7 @@ class ArenaSizes:
                     del self._held[name]
 
     def _part(self, host: Room, uid: int) -> int:
-        """What of the host's memory may still be promised to this user."""
+        """The part of the host's memory that may still be promised to this user."""
         if _has_all(uid):
             return host.free
         of_all = ARENA_USERS_SHARE * host.free - sum(self._users.values())
@@ -113,7 +113,7 @@ class ArenaSizes:
 
 
 def _has_all(uid: int) -> bool:
-    """Who runs the host, or this daemon, is not bound to a part."""
+    """The users who run the host or this daemon are not bound to a share."""
     return uid in (0, os.geteuid())
 
 

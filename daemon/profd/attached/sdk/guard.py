@@ -3,7 +3,7 @@
 Pure: STATUS in, a decision out. Two measures: the seconds that recording took
 per second of wall time, an upper estimate from counted events, and steady; and
 the steps, which are what the user cares about, and noisy: they must be slow
-three times running. Whoever is guarded tells five times a second, so that a window of half a second is judged, too.
+three times running. A guarded process tells five times a second, so that a window of half a second is judged, too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OverheadGuard:
         return kind
 
     def sentences(self) -> list[str]:
-        """What was left out, each beginning with the option's name."""
+        """A sentence for each kind that was left out, beginning with the option's name."""
         return [
             f"{each.kind}: left out from {each.after_s:.1f} s on, because recording took about "
             f"{each.share * 100:.1f} % and --max-overhead is {self._limit * 100:g} %"
@@ -96,7 +96,7 @@ class OverheadGuard:
 
 
 def kinds(options: Options, hello: Hello) -> tuple[str, ...]:
-    """What may be left out, that with the most events first. Ranges are what the user put there: never."""
+    """Kinds that may be left out, the one with the most events first. Ranges are what the user put there: never."""
     operators = hello.framework.startswith("torch") and bool(hello.can & {"torch", "observer"})
     wanted = (
         ("c_calls", options.c_calls),

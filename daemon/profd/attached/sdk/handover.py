@@ -23,7 +23,7 @@ STEPS_AFTER_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SdkParts:
-    """What a recording needs of the daemon."""
+    """The parts of the daemon that a recording needs."""
 
     ingest: Ingest
     streamers: Streamers

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from profd.attached.agents.protocol import Hello
 from profd.attached.sdk import planning
-from profd.attached.sdk.ports import Observers
 from profd.model.capture import Reason, Recording
+from profd.observers.observers import Observers
 from profd.targets.process import Process
 
 
 class Operators:
-    """What is known of observers. Without `observers` nothing is built, and people are told to."""
+    """Knowledge of observers. Without `observers` nothing is built, and people are told to."""
 
     def __init__(self, observers: Observers | None) -> None:
         self._observers = observers
@@ -26,13 +26,13 @@ class Operators:
             await self._observers.look(wanting)
 
     def hello(self, process: Process, hello: Hello) -> Hello:
-        """What it said, and an observer that has been built since: it looks for one again when it is armed."""
+        """Its HELLO, with an observer that has been built since: it looks for one again when it is armed."""
         if self._observers is None or not _wants_observer(hello) or not self._observers.usable(process):
             return hello
         return replace(hello, can=hello.can | {"observer"})
 
     def fix(self, process: Process, hello: Hello) -> str:
-        """What brings an observer, where there is none; has it built, where it can be."""
+        """The way to an observer, where there is none; has it built, where it can be."""
         if self._observers is None or not _wants_observer(hello):
             return planning.OBSERVER_FIX
         return self._observers.fix(process)

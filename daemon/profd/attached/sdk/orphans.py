@@ -47,7 +47,7 @@ def forget(file: Path) -> None:
 
 
 def find(journal: Path) -> dict[Key, Orphan]:
-    """What an earlier daemon was recording when it died. Notes that cannot be read are skipped and logged."""
+    """Recordings that an earlier daemon was making when it died. Notes that cannot be read are skipped and logged."""
     found: dict[Key, Orphan] = {}
     for path in sorted(journal.glob(f"*/*/{NOTE}"))[:_NOTES_MAX]:
         try:

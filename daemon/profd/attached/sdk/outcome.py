@@ -1,4 +1,4 @@
-"""What became of a recording, in a capture's words. Pure."""
+"""The outcome of a recording, in a capture's words. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when everything has arrived, or has not."""
+    """The facts when everything has arrived, or has not."""
 
     ending: Ending
     gone: bool  # the process, or the program that was recorded
@@ -112,7 +112,7 @@ def _explain_itself(recording: Recording, reason: str) -> None:
 
 
 def cost(status: Status, window_ns: int, *, answered: bool) -> Cost:
-    """What recording cost: steps are measured; the seconds are events times the highest cost measured of one.
+    """The cost of recording: steps are measured; the seconds are events times the highest measured cost of one.
 
     No ratio of fewer than 3 whole steps, or without steps right before the recording. Not `answered`: the process had
     no last word, and `status` may be a second old.

@@ -1,7 +1,7 @@
 """How often a process is sampled where nobody said how often: the samplers of a host take a hundredth of its cores.
 
 Measured with py-spy 0.4 on a core of 2.1 GHz: a sample of one thread takes 0.16 ms of CPU time, of a program with torch
-1 ms, each further thread 0.03 ms more; its start takes 50 ms. What a process really took is known after its first
+1 ms, each further thread 0.03 ms more; its start takes 50 ms. The real cost of a process is known after its first
 recording. docs/decisions/0019-samples-beside-recordings.md.
 """
 
@@ -71,7 +71,7 @@ class Paces:
             self._room += takes
 
     def learn(self, process: ProcessId, sample_seconds: float) -> None:
-        """What a sample of it took."""
+        """Note the cost of a sample of it."""
         self._known.pop(process, None)
         while len(self._known) >= _KNOWN_MAX:
             self._known.pop(next(iter(self._known)))

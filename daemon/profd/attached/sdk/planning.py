@@ -1,4 +1,4 @@
-"""What a request would mean for an attached process: pure arithmetic and sentences."""
+"""The meaning of a request for an attached process: pure arithmetic and sentences."""
 
 from __future__ import annotations
 
@@ -136,14 +136,14 @@ def words(
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What an earlier trace of a process held and cost, per ns of its window."""
+    """Contents and cost of an earlier trace of a process, per ns of its window."""
 
     events: float
     seconds: float  # spent recording
 
 
 def alike(options: Options) -> frozenset[str]:
-    """What must be the same in two requests for one to tell what the other will hold and cost."""
+    """The options that must be the same in two requests for one to predict contents and cost of the other."""
     return frozenset(words(options)) - {"force"}
 
 
@@ -198,7 +198,7 @@ def lacks_observer(options: Options, hello: Hello) -> bool:
 
 
 def replaced(sentence: str, fix: str) -> str:
-    """What an agent says is missing, with the daemon's word of what brings it."""
+    """An agent's word about missing operators, with the daemon's word of how to get them."""
     return sentence.replace(OBSERVER_FIX, fix)
 
 
@@ -213,7 +213,7 @@ def _refusal(options: Options, can: Collection[str], fix: str) -> str:
 
 
 def _unserved(options: Options, hello: Hello, fix: str) -> dict[str, str]:
-    """What this process cannot give, by the option's name, with the reason."""
+    """Options that this process cannot serve, by name, with the reason."""
     can, torch = hello.can, has_torch(hello)
     operators = "observer" in can or uses_torch_profiler(options, hello)
     missing = {"torch": f"{NO_OPERATORS.removeprefix('torch: ')} ({fix})"} if lacks_observer(options, hello) else {}

@@ -1,4 +1,4 @@
-"""What a recording needs of `profd.attached.ingest`, whose package says what each of these does."""
+"""The parts of `profd.attached.ingest` that a recording needs. That package says what each of these does."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from profd.model.capture import Loss
-from profd.targets.process import Process
 
 
 class Intake(Protocol):
-    """What has arrived of one epoch."""
+    """The events of one epoch that have arrived."""
 
     @property
     def path(self) -> Path:
@@ -31,7 +30,7 @@ class Intake(Protocol):
 
     @property
     def losses(self) -> Sequence[Loss]:
-        """What will not come."""
+        """Events that will not come."""
         ...
 
     @property
@@ -57,7 +56,7 @@ class Drain(Protocol):
 
     @property
     def problem(self) -> str:
-        """What went wrong; empty if nothing."""
+        """A sentence about a failure; empty if there was none."""
         ...
 
     @property
@@ -91,24 +90,4 @@ class Streamers(Protocol):
 
     def why_not(self) -> str:
         """Why nothing can be drained; empty if it can."""
-        ...
-
-
-class Observers(Protocol):
-    """What brings observers of PyTorch's operators to processes that have none (`profd.observers`)."""
-
-    async def look(self, processes: Sequence[Process]) -> None:
-        """Find out what torch they have; bounded."""
-        ...
-
-    def usable(self, process: Process) -> bool:
-        """One has been built since it told what it can."""
-        ...
-
-    def fix(self, process: Process) -> str:
-        """What brings one, to continue "there is no observer; ". Has it built, where it can be."""
-        ...
-
-    def not_loaded(self, process: Process) -> None:
-        """There is one, and the process says that there is none."""
         ...

@@ -2,8 +2,8 @@
 
     ARM -> ARMED -> (the streamer drains) -> STOP -> STOPPED -> the rest is drained -> RELEASE
 
-Whatever happens to the process, what it had published in its arena is kept: the
-daemon holds the arena's memory by its descriptor.
+Events that the process had published in its arena are kept, whatever happens to the process: the daemon holds the
+arena's memory by its descriptor.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class SdkRecorder:
             return recording
 
     async def _torch_file(self, arm: Arm) -> RawFile | Refused | None:
-        """What torch's own profiler recorded, where it did."""
+        """The file of torch's own profiler, where it recorded."""
         if arm.stopped is None or not arm.status.file:
             return None
         taken = await torch_file.take(arm.status.file, self._accepted, self._session)
@@ -246,7 +246,7 @@ class SdkRecorder:
         return None
 
     def _meet_gpu(self, recording: Recording) -> None:
-        """What the collector has found goes into the recording, and to whoever asks who holds CUPTI where."""
+        """The collector's findings go into the recording, and into the table of who holds CUPTI where."""
         report = self.status.gpu
         recording.gpu = dict(report.facts)
         if report.state is GpuState.OK:
@@ -261,7 +261,7 @@ class SdkRecorder:
             self._leases.renew(self._lease)
 
     def _add_missed(self, recording: Recording, armed: Armed, arm: Arm) -> None:
-        """What the guard could not prevent."""
+        """Add the overhead that the guard could not prevent."""
         if self._guard is None or arm.stopped is None:
             return
         took_ns = (arm.stopped.last_ns or 0) - armed.first_ns
@@ -322,7 +322,7 @@ def _add(recording: Recording, file: RawFile | Refused | None, intake: Intake) -
 
 
 async def _forget(file: Path, noting: asyncio.Future[None]) -> None:
-    """Who gives up waiting for a note does not end the writing of it."""
+    """A caller that gives up waiting for a note does not end its writing."""
     await asyncio.wait({noting})
     await asyncio.to_thread(orphans.forget, file)
 

@@ -1,8 +1,8 @@
 """Samples beside a recording: asked for (`--samples 100hz`), or in the place of what a process does not record itself.
 
 The daemon's sampler reads the stacks of a process from outside while the process records itself; both end up in one
-trace, the samples on tracks beside the threads. What is missing of the samples takes nothing from the recording; where
-no event was recorded at all, samples are the trace.
+trace, the samples on tracks beside the threads. Missing samples take nothing from the recording; where no event was
+recorded at all, samples are the trace.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Wanted:
 def wanted(
     options: Options, hello: Hello, hz: Callable[[], float], beside: Callable[[], Beside | None]
 ) -> Wanted | None:
-    """What is asked, or stands in for what a process does not record: at once where it may have nothing but ranges,
-    else where nothing has come of it after a moment, or the window is long enough for them to cost little. `hz`,
+    """Samples are asked for, or stand in for events that a process does not record: at once where it may have nothing
+    but ranges, else where no event has come after a moment, or the window is long enough for them to cost little. `hz`,
     `beside`: how often, unless that is asked.
     """
     if options.sample_hz is not None:
@@ -79,12 +79,12 @@ def why_not(sampler: Source | None, process: Process, options: Options, hz: floa
 
 
 def in_part(sampler: Source | None, process: Process, options: Options, hz: float) -> str:
-    """What of the asked rate the sampler does not keep; empty: nothing."""
+    """A sentence about the part of the asked rate that the sampler does not keep; empty: it keeps all."""
     return sampler.plan(process, _of_samples(options, hz)).unserved.get("sample_hz", "") if sampler is not None else ""
 
 
 def _of_samples(options: Options, hz: float) -> Options:
-    """What of a request concerns the sampler; how long, where iterations decide, its stop says."""
+    """The options of a request that concern the sampler; where iterations decide, its stop ends it."""
     return Options(duration_ns=options.duration_ns, start_at_ns=options.start_at_ns, sample_hz=hz)
 
 
@@ -161,7 +161,7 @@ class Samples:
             miss(recording, why)
 
     async def end(self) -> None:
-        """Whatever it still does; the process runs on as before."""
+        """End it, whatever it still does; the process runs on as before."""
         self._stop.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

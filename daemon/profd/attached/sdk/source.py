@@ -19,13 +19,13 @@ from profd.attached.sdk import orphans, planning, samples
 from profd.attached.sdk.handover import SdkParts, take_over
 from profd.attached.sdk.operators import Operators
 from profd.attached.sdk.pace import Paces
-from profd.attached.sdk.ports import Observers
 from profd.attached.sdk.recording import SdkRecorder
 from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
 from profd.model.capture import Loss, Options, Reason, Recording, State, option_word
+from profd.observers.observers import Observers
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.targets import procfs
@@ -108,7 +108,7 @@ class SdkSource(Source):
         self._parts = replace(self._parts, arena_bytes=arena_bytes, collecting=collecting)
 
     def orphaned(self) -> set[tuple[str, ProcessId]]:
-        """What an earlier daemon was recording for which capture, and may come back."""
+        """Processes that an earlier daemon was recording, with their captures, and that may come back."""
         return {(orphan.capture, orphan.process) for orphan in self._orphans.values()}
 
     async def close(self) -> None:
@@ -165,7 +165,7 @@ class SdkSource(Source):
         await self._operators.look([(process, agent.hello) for process, agent in agents if agent is not None])
 
     def plan(self, process: Process, options: Options) -> Plan:
-        """What recording would give and cost; events from an earlier trace of the process with like options."""
+        """Yield and cost of a recording; events from an earlier trace of the process with like options."""
         agent = self._registry.get(process.id)
         if agent is None:
             return Plan(False, "it is not attached", Reason.NO_SOURCE)

@@ -20,7 +20,7 @@ _HISTORY: Final = 1024  # processes
 
 
 class Answer(Enum):
-    """What a socket said to the question."""
+    """The answer of a socket to the question."""
 
     PROFILER = auto()
     OTHER = auto()  # something else lives there
@@ -29,7 +29,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of one process."""
+    """The facts about one process."""
 
     servers: tuple[Listener, ...] = ()  # by port
     silent: tuple[int, ...] = ()  # ports
@@ -67,7 +67,7 @@ class Finder:
         self._looking: dict[ProcessId, asyncio.Task[Found]] = {}
 
     def known(self, process: ProcessId) -> Found | None:
-        """What the last look brought; None before the first."""
+        """The result of the last look; None before the first."""
         return self._found.get(process)
 
     def servers(self) -> int:
@@ -75,7 +75,7 @@ class Finder:
         return sum(found.server is not None for found in self._found.values())
 
     async def find(self, process: Process) -> Found:
-        """Look now. Who asks while somebody looks waits for that answer; bounded by PROBE_SECONDS a socket."""
+        """Look now. A caller that asks during a look waits for its answer; bounded by PROBE_SECONDS a socket."""
         task = self._looking.get(process.id)
         if task is None:
             task = asyncio.create_task(self._find(process), name="jax-finder")

@@ -1,4 +1,4 @@
-"""What happened in the last seconds: a process records on and on, and its latest snapshots are kept.
+"""The last seconds: a process records on and on, and its latest snapshots are kept.
 
 The process holds what it has recorded until a snapshot fetches it, so they follow each other closely. A continuous
 session outlives its client: a note in the journal lets the next daemon end what this one left behind.
@@ -139,7 +139,8 @@ class LastSeconds(JaxRecorder):
 async def end_leftovers(journal: Path, still_listens: Callable[[ProcessId, Listener], Awaitable[bool]]) -> int:
     """End the sessions that a daemon left behind which was killed; how many there were.
 
-    `still_listens`: a process has these sockets to itself. Who else answers at the port by now is told nothing.
+    `still_listens`: a process has these sockets to itself. Another program that answers at the port by now is told
+    nothing.
     """
     notes = sorted(journal.glob(f"*/*/{NOTE}"))[:JAX_LEFTOVERS_MAX]
     return sum(await asyncio.gather(*(_end(note, still_listens) for note in notes)))

@@ -1,4 +1,4 @@
-"""What a request would mean for a process with a profiler server: pure arithmetic and sentences."""
+"""The meaning of a request for a process with a profiler server: pure arithmetic and sentences."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def plan(options: Options, bytes_per_ns: float | None, ahead_ns: int) -> Plan:
 
 
 def _unserved(options: Options, cut: Windows) -> dict[str, str]:
-    """What the rest of the request leaves no room for, by the option's name, with the reason."""
+    """Options that the rest of the request leaves no room for, by name, with the reason."""
     missing = {}
     if not cut.single and not cut.open_ended and not cut.last_ns:
         missing["duration_ns"] = (

@@ -283,7 +283,7 @@ class JaxRecorder:
         return True
 
     def _ended(self, reason: Reason, message: str) -> Recording:
-        """What came of it, whatever ended it."""
+        """The outcome, whatever ended the recording."""
         files = [RawFile(str(window.path), FORMAT) for window in self._windows if window.path]
         if files:
             kept = f"; the {len(files)} windows before it are kept" if reason is not Reason.NONE else ""
@@ -303,7 +303,7 @@ class JaxRecorder:
         )
 
     def _gap_before_ns(self) -> int:
-        """What is missing of the time asked for before the first window."""
+        """The gap between the time asked for and the first window."""
         return 0
 
     def _describe(self, recording: Recording, began_ns: int) -> None:

@@ -100,7 +100,7 @@ class Service:
             raise _failed(error) from error
 
     async def snapshot(self, seconds: float) -> bytes:
-        """What was recorded since the snapshot before: a ProfileResponse, serialised. Raises ServiceFailed."""
+        """The recording since the snapshot before: a ProfileResponse, serialised. Raises ServiceFailed."""
         try:
             return await self._snapshot(b"", timeout=seconds)
         except grpc.aio.AioRpcError as error:

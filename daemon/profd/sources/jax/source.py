@@ -79,7 +79,7 @@ class JaxSource(Source):
         return Offer(True) if found.server else _without_server(found)
 
     def plan(self, process: Process, options: Options) -> Plan:
-        """What the windows would cost; from an earlier trace of the process, or at worst."""
+        """The cost of the windows; from an earlier trace of the process, or at worst."""
         found = self._finder.known(process.id)
         if found is not None and found.server is not None and found.at(options.port) is None:
             return Plan(False, _not_there(found, options.port), Reason.NO_SOURCE)

@@ -251,7 +251,7 @@ class DirectoryEndpoint(Endpoint):
             os.close(found)
 
     async def _asked(self, asking: Coroutine[None, None, Answer]) -> Answer:
-        """What came of it. OutOfReach where there is no answer, which `problem` says until there is one."""
+        """The outcome of sending. OutOfReach where there is no answer, which `problem` says until there is one."""
         try:
             answer = await asking
         except Unanswered as error:

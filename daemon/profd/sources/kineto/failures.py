@@ -1,4 +1,4 @@
-"""What a recording that brought no whole trace says. Sentences name the cause and the next step."""
+"""The words of a recording that brought no whole trace. Sentences name the cause and the next step."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _REASONS: Final = {
 
 
 def refused(why: Refused) -> Recording:
-    """What stands where the trace should be was not taken, and not deleted."""
+    """The file in the trace's place was not taken, and not deleted."""
     return failed(_REASONS.get(why.code, Reason.FILE_REFUSED), why.message)
 
 

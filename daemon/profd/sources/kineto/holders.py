@@ -1,4 +1,6 @@
-"""Who has a Unix socket's name, or keeps a directory's lock: asked only when we could not take it ourselves."""
+"""The processes that have a Unix socket's name, or keep a directory's lock: asked only when we could not take it
+ourselves.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Leftover:
 
     @property
     def process(self) -> ProcessId:
-        """Who was asked to write it."""
+        """The process that was asked to write the file."""
         return ProcessId(self.pid, self.start_ticks)
 
 

@@ -1,4 +1,4 @@
-"""What a request would mean for a process: pure arithmetic and sentences."""
+"""The meaning of a request for a process: pure arithmetic and sentences."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def window_ns(options: Options) -> int:
 
 
 def attempt_ns(options: Options, period_ns: int) -> int:
-    """What one more window needs at least: its poll, lead, window and some writing."""
+    """The least time that one more window needs: its poll, lead, window and some writing."""
     return 2 * period_ns + LEAD_NS + window_ns(options) + 10 * SECOND
 
 
@@ -99,7 +99,7 @@ def deadline_ns(options: Options, period_ns: int, now: float) -> int:
 
 
 def unserved(options: Options) -> dict[str, str]:
-    """What kineto serves together with other options only, by name, with the reason."""
+    """Options that kineto serves together with others only, by name, with the reason."""
     missing = {}
     if not options.stacks:
         missing["modules"] = "kineto records modules only together with stacks; add --stacks"
@@ -112,14 +112,14 @@ def unserved(options: Options) -> dict[str, str]:
 
 
 def notes(options: Options) -> list[str]:
-    """What a request gets in another way than the name suggests."""
+    """Options that a request gets in another way than the name suggests."""
     if not options.flops:
         return []
     return ["flops: kineto records none on demand; shapes are recorded instead, to compute FLOPS from"]
 
 
 def risks(options: Options) -> list[str]:
-    """What may go wrong for the job; said before anything is touched."""
+    """The risks for the job; said before anything is touched."""
     said = [
         DANGER,
         "torch 2.13 dies with SIGSEGV if its interpreter exits while a trace runs or is written",
@@ -144,7 +144,7 @@ def window_ms(options: Options) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What an earlier trace of a process held, per ns of its window."""
+    """The contents of an earlier trace of a process, per ns of its window."""
 
     events: float
     stacks: bool  # with Python functions: about twice as many events
@@ -159,7 +159,7 @@ def expected_events(options: Options, rate: Rate | None) -> int | None:
 
 
 def cost(options: Options, events: int, window: int | None) -> Cost:
-    """What recording so many events took of the process: measured elsewhere, multiplied here."""
+    """The cost of this many events for the process: measured elsewhere, multiplied here."""
     each_ns = _event_ns(options)
     seconds = events * each_ns / SECOND
     share = f", {100 * seconds * SECOND / window:.1f} % of the window" if window else ""

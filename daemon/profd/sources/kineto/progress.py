@@ -1,4 +1,4 @@
-"""What a user is told while a window that was accepted runs."""
+"""Sentences for a user while an accepted window runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One capture of one process: hand out a config, wait for the window and the file, take it.
 
-libkineto sends no message when it is done, refuses or fails. What is seen
-instead: its `.tmp` file (it accepted), the rename (the file is whole), the mask
-of its polls (it is tracing, or no longer), and its death.
+libkineto sends no message when it is done, refuses or fails. Four signs stand in: its `.tmp` file (it accepted), the
+rename (the file is whole), the mask of its polls (it is tracing, or no longer), and its death.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Attempt:
 
     @property
     def tmp(self) -> str:
-        """What libkineto writes until the trace is whole."""
+        """The file that libkineto writes until the trace is whole."""
         return f"{self.name}.tmp"
 
 
@@ -257,7 +256,7 @@ class KinetoRecorder:
             await asyncio.sleep(_TICK_WHEN_DUE if due else _TICK)
 
     def _note(self, attempt: Attempt, window: Window, known: Registered, gap_ns: int) -> None:
-        """What a poll tells of a window that was handed out."""
+        """A poll's word about a window that was handed out."""
         attempt.held_up = attempt.held_up or gap_ns > 2 * attempt.period_ns
         if not known.takes_config:
             attempt.was_active = True

@@ -1,4 +1,4 @@
-"""Who polls, what they may be told, and what they were told. Pure: no sockets, no clocks.
+"""Processes that poll, the answers that they may get, and the answers that they got. Pure: no sockets, no clocks.
 
 Rules that protect the jobs (each broken one damages a training process):
 
@@ -48,7 +48,7 @@ class Drop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KinetoPeer:
-    """Who sent a datagram according to the kernel, and where a reply goes."""
+    """The sender of a datagram according to the kernel, and the address of a reply."""
 
     id: ProcessId
     uid: int
@@ -63,7 +63,6 @@ class Registered:
 
     peer: KinetoPeer
     job_id: int
-    first_poll_ns: int
     last_poll_ns: int
     polls: int = 1
     takes_config: bool = True  # the last poll's mask: no trace is active in the process
@@ -108,7 +107,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _Ledger:
-    """What a client's queue may still hold, and how often it asks."""
+    """The room in a client's queue, and how often it asks."""
 
     address: bytes | str
     owed: int = 0  # replies sent that it may not have read: as many polls stay unanswered
@@ -173,7 +172,7 @@ class Registry:
         return Answer(waiting.text, waiting) if waiting.same() else Answer("")
 
     def sent(self, peer: KinetoPeer, answer: Answer, delivered: bool, age_ns: int, now_ns: int) -> None:
-        """What became of an answer; `age_ns` is the poll's age after it was sent."""
+        """Note the outcome of an answer; `age_ns` is the poll's age after it was sent."""
         ledger = self._ledgers.get(peer.id)
         if not delivered or ledger is None:
             return
@@ -194,7 +193,7 @@ class Registry:
         return len(instances)
 
     def quiet(self, now_ns: int) -> list[ProcessId]:
-        """Those that missed two polls, and may have ended."""
+        """Processes that missed two polls, and may have ended."""
         return [
             process
             for process, known in self._processes.items()
@@ -219,9 +218,7 @@ class Registry:
                 self._share.hold(_holder(peer.uid))
             except Refused:
                 return Drop.TABLE_FULL
-            self._processes[peer.id] = Registered(
-                peer, request.job_id, sent_ns, sent_ns, takes_config=request.takes_config
-            )
+            self._processes[peer.id] = Registered(peer, request.job_id, sent_ns, takes_config=request.takes_config)
             return self._ledgers.setdefault(peer.id, _Ledger(peer.address))
         interval = sent_ns - known.last_poll_ns
         self._processes[peer.id] = replace(
@@ -247,5 +244,5 @@ class Registry:
 
 
 def _holder(uid: int) -> Holder:
-    """Whose part a process counts in: root's, the daemon's, or a user's."""
+    """The holder of the share that a process counts in: root, the daemon, or a user."""
     return Holder(uid, reserved=uid in (0, os.geteuid()))

@@ -54,7 +54,7 @@ async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Cl
 
 
 def _waiting(items: Sequence[Leftover], journal: Path) -> list[tuple[Leftover, Path]]:
-    """Those whose capture was under way, with the directory that waits for their trace."""
+    """Processes whose capture was under way, with the directory that waits for their trace."""
     found = []
     for item in items:
         made = [path for path in journal.glob(f"*/{item.pid}-{item.start_ticks}") if not (path / TRACE).exists()]

@@ -88,7 +88,7 @@ class SocketThread:
         self._drain.changed()
 
     def get(self, process: ProcessId) -> Registered | None:
-        """What is known of a process that polled."""
+        """The facts about a process that polled."""
         with self._lock:
             return self._registry.get(process)
 
@@ -272,7 +272,7 @@ class _Unknown:
 
 
 def _untrusted(endpoint: Endpoint, datagram: _Datagram) -> wire.Poll | wire.Context | str:
-    """What was sent, or why that is not to be answered."""
+    """The request, or the reason that it is not to be answered."""
     if datagram.attached:
         return "attached_descriptors"
     if datagram.truncated:
@@ -290,6 +290,6 @@ def _untrusted(endpoint: Endpoint, datagram: _Datagram) -> wire.Poll | wire.Cont
 
 
 def _peer(endpoint: Endpoint, datagram: _Datagram, started: int) -> KinetoPeer:
-    """Whose address is a client's: `_untrusted` has seen to that."""
+    """The address is a client's: `_untrusted` has seen to that."""
     address = datagram.address or b""
     return KinetoPeer(ProcessId(datagram.pid, started), datagram.uid, datagram.gid, address, endpoint.mode)

@@ -1,4 +1,4 @@
-"""What the edges of a finished trace file say: whose it is, its window, whether it is empty.
+"""The edges of a finished trace file: its process, its window, whether it is empty.
 
 Not a decoder: a bounded look at bytes that a worker will read properly.
 """

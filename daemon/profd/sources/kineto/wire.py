@@ -69,7 +69,7 @@ class Context:
 
 
 def parse_untrusted(datagram: bytes) -> Poll | Context | Malformed:
-    """What a client sent; never raises."""
+    """Parse a client's datagram; never raises."""
     if len(datagram) > limits.KINETO_DATAGRAM_BYTES_MAX:
         return Malformed.OVERSIZED
     if len(datagram) < HEADER_BYTES:
@@ -122,12 +122,3 @@ def reply(config: str) -> bytes:
 def context_reply(instances: int) -> bytes:
     """The answer to a `Context`: how many instances share its GPU."""
     return _HEADER.pack(_INT.size, b"ctxt") + _INT.pack(instances)
-
-
-def config_of(datagram: bytes) -> str | None:
-    """The config text in a reply, None if it is not one; the reading side of `reply`."""
-    if len(datagram) < HEADER_BYTES:
-        return None
-    size, _ = _HEADER.unpack_from(datagram)
-    payload = datagram[HEADER_BYTES:]
-    return payload.decode("ascii", "replace") if size == len(payload) else None

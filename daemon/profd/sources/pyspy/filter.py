@@ -1,9 +1,9 @@
 """The system calls that are left to a sampler, as a seccomp filter.
 
-What is not named does not exist for it (ENOSYS): no sockets, no signals, no processes, no namespaces, no mounts, no
-change of identity or of files. What it is to a certain end only is looked at (EPERM): the memory of its target and of
-nobody else, threads and no processes, and one exec: the one that names a secret which is gone with the memory of who
-knew it. A filter sees all six arguments of a call, also those that the call does not have.
+A call that is not named does not exist for it (ENOSYS): no sockets, no signals, no processes, no namespaces, no mounts,
+no change of identity or of files. Arguments of calls that serve one end only are looked at (EPERM): the memory of its
+target and of nobody else, threads and no processes, and one exec: the one that names a secret which is gone with the
+memory of who knew it. A filter sees all six arguments of a call, also those that the call does not have.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _OBJECT: Final = re.compile(r" at (0x[0-9a-f]{1,16})>\Z")
 
 @dataclass(frozen=True, slots=True)
 class Selves:
-    """What `self` is in the frames of one thread, as py-spy writes it; "" where there is none. Innermost first."""
+    """The `self` in the frames of one thread, as py-spy writes it; "" where there is none. Innermost first."""
 
     thread: int
     frames: tuple[tuple[Frame, str], ...]

@@ -2,10 +2,9 @@
 
 Arguments: PARENT MEMORY_BYTES TARGET UID GID LISTENER py-spy …
 
-The daemon has threads, so nothing may run in its child between fork and exec;
-what must be set there is set here. Whatever kills the daemon, the kernel then
-interrupts py-spy, which lets go of the target and ends by itself. A kill could
-leave a target stopped that py-spy was just attaching to.
+The daemon has threads, so nothing may run in its child between fork and exec; what must be set there is set here. The
+kernel interrupts py-spy when the daemon is killed, by whatever means; py-spy lets go of the target and ends by itself.
+A kill could leave a target stopped that py-spy was just attaching to.
 
 py-spy takes hostile memory apart, so nothing of the daemon's rights is left to
 it: docs/security.md, "Samplers". UID and GID are -1 where the daemon has no

@@ -32,7 +32,7 @@ _AS_ROOT: Final = "Run profd as root, or give it CAP_SYS_PTRACE (deploy/systemd/
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What the daemon holds: its user, CAP_SYS_PTRACE, and Yama's scope (0 where there is no Yama).
+    """The rights of the daemon: its user, CAP_SYS_PTRACE, and Yama's scope (0 where there is no Yama).
 
     `missing`: what a daemon that is root lacks to run a sampler that is not.
     """
@@ -44,7 +44,7 @@ class Rights:
 
     @classmethod
     def mine(cls) -> Rights:
-        """Those of this process now."""
+        """The rights of this process now."""
         held = effective(Path("/proc/self/status").read_text("ascii", "replace")) or 0
         uid = os.geteuid()
         missing = tuple(name for name, number in _CHANGING.items() if uid == 0 and not held >> number & 1)

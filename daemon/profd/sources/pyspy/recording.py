@@ -238,7 +238,7 @@ class PySpyRecorder:
         return standing
 
     def _moved_on(self) -> Recording:
-        """What was read of another program is nobody's to see."""
+        """Data that was read of another program is nobody's to see."""
         self._file.unlink(missing_ok=True)
         return Recording(State.FAILED, Reason.TARGET_ENDED, f"{self._accepted.moved_on()}. No sample is kept.")
 
@@ -266,7 +266,7 @@ class PySpyRecorder:
             pyspy.kill()
 
     def _judge(self, status: int, asked: bool, in_time: bool) -> Recording:
-        """What came of it, from py-spy's end, its words and its file."""
+        """The outcome, from py-spy's end, its words and its file."""
         recording = Recording(start_ns=self._began_ns or None, end_ns=self._ended_ns or None)
         standing = self._look()  # py-spy has ended, and reads no more
         if standing is Standing.CHANGED:
@@ -298,7 +298,7 @@ class PySpyRecorder:
         return recording
 
     def _shortfall(self, status: int, size: int, asked: bool) -> tuple[Reason, str]:
-        """What is missing of a recording that has samples; NONE when it is whole."""
+        """The shortfall of a recording that has samples; NONE when it is whole."""
         if size >= FILE_BYTES_MAX:
             return Reason.TRUNCATED, (
                 f"The samples of {self._name} exceed {FILE_BYTES_MAX >> 20} MiB; the rest is missing. "
@@ -408,7 +408,7 @@ class PySpyRecorder:
         recording.cost = self._cost()
 
     def _cost(self) -> Cost:
-        """CPU time that py-spy took from the host. What its pauses took from the job cannot be seen from outside."""
+        """CPU time that py-spy took from the host. The cost of its pauses for the job cannot be seen from outside."""
         pauses = "it paused the process for each" if self._sampling.native else "it never paused the process"
         how = f"{self._sampling.hz} samples a second; {pauses}"
         if self._cpu_seconds is None:

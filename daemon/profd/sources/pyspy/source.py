@@ -128,7 +128,7 @@ class PySpySource(Source):
         return allowed
 
     def plan(self, process: Process, options: Options) -> Plan:
-        """What sampling would give and cost; the estimate of bytes is the worst case seen."""
+        """Yield and cost of sampling; the estimate of bytes is the worst case seen."""
         hz = options.sample_hz if options.sample_hz is not None else float(HZ_DEFAULT)
         if not math.isfinite(hz) or hz <= 0:
             return Plan(False, f"samples must be a number above 0, not {hz}.", Reason.NOT_HONOURED)

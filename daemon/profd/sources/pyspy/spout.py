@@ -22,8 +22,8 @@ _LOOK_SECONDS: Final = 0.005
 class Spout:
     """Give `writing` to the sampler, then `start`; `finish` once it has ended, whoever else holds the pipe by then.
 
-    Who holds the pipe could write into it from memory that does not come, and nobody else gets at it until then, or
-    could be killed: so a thread pours, and is waited for no longer than a disk may take.
+    A process that holds the pipe could write into it from memory that does not come, and nobody else gets at it until
+    then, or could be killed: so a thread pours, and is waited for no longer than a disk may take.
     """
 
     def __init__(self, path: Path, bytes_max: int) -> None:

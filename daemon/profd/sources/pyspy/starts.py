@@ -55,8 +55,8 @@ class Starts:
     async def turn(self, uid: int, session: Session) -> Callable[[], None] | None:
         """The turn to begin; None: the capture was stopped meanwhile, or it did not come in PYSPY_TURN_SECONDS.
 
-        What is returned ends the turn: to be called when the sampler has begun or ended, as often as you like. It ends
-        by itself after PYSPY_START_HELD_SECONDS.
+        The returned function ends the turn: to be called when the sampler has begun or ended, as often as you like. It
+        ends by itself after PYSPY_START_HELD_SECONDS.
         """
         if not self._turns.free:
             session.report(State.ARMED, "waiting for other samplers to begin")

@@ -129,7 +129,7 @@ async def version(program: Path) -> str:
 
 
 def explain(said: Iterable[str]) -> tuple[Reason, str]:
-    """What py-spy's last words mean: a reason, and a sentence with them and with what to do."""
+    """The meaning of py-spy's last words: a reason, and a sentence with the words and the next action."""
     lines = [line for line in said if line]
     # `Error: …`, then `Caused by:` with the innermost cause last.
     start = next((place for place, line in enumerate(lines) if line.startswith("Error:")), max(0, len(lines) - 1))
@@ -262,7 +262,7 @@ _threads: weakref.WeakKeyDictionary[asyncio.subprocess.Process, Threads] = weakr
 
 
 def _take_no_descriptors(stream: asyncio.StreamReader | None) -> None:
-    """Those of uvloop are sockets: who drops the last descriptor of one that lingers waits for it."""
+    """Pipes of uvloop are sockets: the process that drops the last descriptor of one that lingers waits for it."""
     transport = getattr(stream, "_transport", None)
     there = None if transport is None else transport.get_extra_info("socket")
     if there is not None:

@@ -2,14 +2,14 @@
 
 Arguments: PARENT TARGET CONVERSATION. Three questions are asked, by seccomp (seccomp_unotify(2)):
 
-- to open a file for reading, or whether it is there: what the sampler may open it opens itself. What its target has
-  mapped and the sampler's identity cannot reach (Python in a home directory of mode 0700) is opened here, and given to
-  it as a descriptor, or what stat(2) says of it.
+- to open a file for reading, or whether it is there: the sampler opens itself what it may open. A file that its target
+  has mapped and the sampler's identity cannot reach (Python in a home directory of mode 0700) is opened here, and given
+  to it as a descriptor, or as the answer of stat(2).
 - to trace a thread: yes if it is its target's;
 - to start a thread: as often as samplers do, and some more; then nothing is answered any more.
 
-What is asked is a sampler's, so a hostile program's word: a path serves only to find among the target's mappings the
-inode that it stands for, and nothing else is ever handed over.
+A question is a sampler's, so a hostile program's word: a path serves only to find among the target's mappings the inode
+that it stands for, and nothing else is ever handed over.
 """
 
 # It has to be there before the sampler is: nothing here needs typing or contextlib.
@@ -175,7 +175,7 @@ class Warden:
 
 
 def _mappings(maps: bytes) -> list[tuple[bytes, tuple[int, int]]]:
-    """What is mapped from files, from lines as `start-end r-xp offset 08:01 1234   /path`."""
+    """Mappings of files, from lines as `start-end r-xp offset 08:01 1234 /path`."""
     found = []
     for line in maps.split(b"\n"):  # of all line ends the kernel escapes this one in names
         words = line.split(None, 5)

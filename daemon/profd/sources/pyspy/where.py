@@ -90,7 +90,7 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
 
 
 async def _look_again(target: Target, threads: list[ThreadStack], accepted: Accepted) -> list[ThreadStack]:
-    """The same threads, with whole stacks where another look has them. What cannot be seen again stays as it is."""
+    """The same threads, with whole stacks where another look has them. Stacks that it lacks stay as they are."""
     with contextlib.suppress(TimeoutError, ProfdError):
         async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
             for _ in range(_LOOKS_AGAIN):
@@ -117,7 +117,7 @@ async def _with_joins(target: Target, threads: list[ThreadStack], accepted: Acce
 
 
 async def _look(target: Target, accepted: Accepted, *how: str) -> list[_RawThread]:
-    """What py-spy saw; a look that fails is repeated, since what it reads may change meanwhile."""
+    """The stacks that py-spy saw; a look that fails is repeated, since its data may change meanwhile."""
     for attempt in range(_ATTEMPTS):
         try:
             said = await _dump(target, accepted, *how)
@@ -129,7 +129,7 @@ async def _look(target: Target, accepted: Accepted, *how: str) -> list[_RawThrea
 
 
 async def _dump(target: Target, accepted: Accepted, *how: str) -> bytes:
-    """What `py-spy dump` says; ProfdError if it fails, and if what it read was not what was accepted."""
+    """The output of `py-spy dump`; ProfdError if it fails, and if the process was not the accepted one."""
     _check(accepted)
     program = tool.find()
     if program is None:

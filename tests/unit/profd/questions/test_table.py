@@ -6,15 +6,17 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from profclient.cli.commands.export import OPENS_WITH
 from profd.derive.timeline.lines import What
 from profd.errors import BadInput
-from profd.export.jobs import FORMATS
 from profd.export.redact import NAMES, PATHS, VALUES
 from profd.limits import QUESTION_LIST_MAX, QUESTION_TEXT_BYTES_MAX
 from profd.model.arguments import INT64_MAX, INT64_MIN, Flag, Integer, Text, Texts, Trace
+from profd.model.formats import FORMATS
 from profd.model.question import AnswerKind, Cost
 from profd.query.averages import SORT_DEFAULT, SORT_KEYS
 from profd.query.diff import BY
@@ -48,13 +50,18 @@ def test_nobody_names_a_directory() -> None:
 def test_choices_are_those_that_the_functions_know() -> None:
     choices = {(name, one.name): one.choices for name, question in QUESTIONS.items() for one in question.arguments}
     assert choices["top", "sort_by"] == SORT_KEYS
-    assert choices["export", "format"] == tuple(FORMATS)
     assert choices["export", "redact"] == (PATHS, VALUES, NAMES)
     assert choices["timeline", "lines"] == tuple(what.value for what in What)
     assert choices["timeline", "rules"] == (CURRENT, CLASSIC)
     assert choices["diff", "by"] == BY
     defaults = {(name, one.name): one.default for name, question in QUESTIONS.items() for one in question.arguments}
     assert defaults["top", "sort_by"] == SORT_DEFAULT
+
+
+def test_profctl_and_its_page_know_every_format_of_an_export() -> None:
+    assert sorted(OPENS_WITH) == sorted(FORMATS)
+    page = (Path(__file__).parents[4] / "docs" / "export.md").read_text()
+    assert [name for name in FORMATS if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize(
@@ -142,5 +149,5 @@ def test_the_daemon_reads_it_without_the_engine() -> None:
     ours = {name for name in json.loads(done.stdout) if name.startswith("profd.")}
     assert ours == {
         *("profd.errors", "profd.limits", "profd.model", "profd.questions", "profd.questions.table"),
-        *(f"profd.model.{name}" for name in ("arguments", "question")),
+        *(f"profd.model.{name}" for name in ("arguments", "formats", "question")),
     }

@@ -23,9 +23,9 @@ from profd.errors import BadInput, Exhausted
 from profd.journal.journal import Journal
 from profd.limits import JOURNAL_BYTES_MAX
 from profd.model.capture import Loss, Reason, State
-from profd.rpc.translate import Stack
 from profd.service.disk_gauges import DiskGauges
 from profd.service.observe import LiveCollector, ObservedAudit, Reading
+from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.process import Process, ProcessId
 from profd.telemetry import metrics as metrics_module
 from profd.telemetry.metrics import Metrics
@@ -119,7 +119,7 @@ def test_ended_captures_are_counted_when_the_audit_hears_of_them() -> None:
 async def test_who_looks_at_a_process_is_written_down_before_it_is_looked_at(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "audit.jsonl", now_ns=lambda: 7)
 
-    async def stacks(process: Process, native: bool) -> Sequence[Stack]:
+    async def stacks(process: Process, native: bool) -> Sequence[ThreadStack]:
         assert '"process.where"' in audit.path.read_text()
         return []
 

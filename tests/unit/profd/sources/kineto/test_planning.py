@@ -17,7 +17,7 @@ from profd.targets.process import Process, ProcessId
 TEN = Options(duration_ns=10 * SECOND)
 ME = os.geteuid()  # whose files an unprivileged daemon may take
 PROCESS = Process(ProcessId(4_000_000, 7), 1, ME, 0, "me", "python train.py", framework="torch", python=True)
-KNOWN = Registered(KinetoPeer(PROCESS.id, 0, 0, "/d/dynoconfigclient1", "directory"), 0, 0, 100 * SECOND)
+KNOWN = Registered(KinetoPeer(PROCESS.id, 0, 0, "/d/dynoconfigclient1", "directory"), 0, 100 * SECOND)
 NOW = 101 * SECOND
 
 

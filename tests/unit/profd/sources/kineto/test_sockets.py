@@ -31,7 +31,7 @@ from profd.targets.errands import names
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 
-from tests.support.kineto_client import KinetoClient
+from tests.support.kineto_client import KinetoClient, config_of
 from tests.support.locked_inode import locked_names, why_not
 from tests.support.waiting import comes, eventually
 
@@ -393,7 +393,7 @@ async def test_abstract_client(folder) -> None:
             return None
 
         reply = await comes(asked)
-        assert wire.config_of(reply) == ""
+        assert config_of(reply) == ""
         known = thread.get(me())
         assert known is not None
         assert known.peer.mode == "abstract"

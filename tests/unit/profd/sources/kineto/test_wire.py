@@ -11,6 +11,8 @@ from profd import limits
 from profd.sources.kineto import wire
 from profd.sources.kineto.wire import Context, Malformed, Poll
 
+from tests.support.kineto_client import config_of
+
 # As torch 2.13 sent it: three pids, no job.
 REAL = struct.pack("=Q32s", 28, b"req") + struct.pack("=iiqiii", 3, 3, 0, 15, 13, 12)
 
@@ -90,7 +92,7 @@ def test_reply_is_exact_and_never_empty(text: str) -> None:
     datagram = wire.reply(text)
     assert len(datagram) == 40 + len(text)
     assert struct.unpack_from("=Q32s", datagram) == (len(text), b"req".ljust(32, b"\0"))
-    assert wire.config_of(datagram) == text
+    assert config_of(datagram) == text
 
 
 @pytest.mark.parametrize("text", ["ü", "x" * (limits.KINETO_CONFIG_BYTES_MAX + 1)])

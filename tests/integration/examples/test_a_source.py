@@ -1,4 +1,4 @@
-"""A source that somebody adds (`docs/adding-a-source.md`), in a real daemon: all that a source owes, and is given."""
+"""docs/adding-a-source.md, done: its patch is applied to a copy of the tree, and a real daemon there has the source."""
 
 from __future__ import annotations
 
@@ -11,19 +11,33 @@ from profproto.v1 import capture_pb2 as pb
 
 from tests.support.attached import Captures, lost, sql
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
-from tests.support.ticks_source import FULL
+from tests.support.patched import Patched, patched, shown
 from tests.support.waiting import until
 
-MODULE = "tests.support.ticks_daemon"
-MOST = 40  # readings of one recording
+BOUND, MOST = "READINGS_MAX: Final = 10_000", 40  # readings of one recording
+FULL = "its file is full: readings are counted and not kept"
 COUNTED = "select count(*) from events where name = 'ticks'"
 
 pytestmark = pytest.mark.slow
 
 
+OUTSIDE_MAX = 1  # files of code that are not the source's own
+
+
+@pytest.fixture(scope="module")
+def patch(tmp_path_factory: pytest.TempPathFactory) -> Patched:
+    """With a bound that a test reaches soon."""
+    patch = patched("a-source", tmp_path_factory.mktemp("tree"))
+    source = patch.tree / "daemon/profd/sources/ticks/source.py"
+    text = source.read_text()
+    assert BOUND in text
+    source.write_text(text.replace(BOUND, f"READINGS_MAX: Final = {MOST}"))
+    return patch
+
+
 @pytest.fixture
-def daemon() -> Iterator[RunningDaemon]:
-    with running_daemon(environ={"TICKS_READINGS_MAX": str(MOST)}, program=("-m", MODULE)) as running:
+def daemon(patch: Patched) -> Iterator[RunningDaemon]:
+    with running_daemon(environ=patch.environ) as running:
         yield running
 
 
@@ -49,6 +63,14 @@ def reads(daemon: RunningDaemon) -> bool:
     """It has read something of a process, which is on the disk."""
     file = file_of(daemon)
     return file is not None and "args" in file.read_text().partition("\n")[2].partition("\n")[2]
+
+
+def test_it_touches_few_files(patch: Patched) -> None:
+    own = ("daemon/profd/sources/ticks/", "tests/")
+    others = {file for file in patch.files if not file.startswith(own)}
+    pages = {"CHANGELOG.md", "docs/captures.md"}
+    assert pages < others
+    assert len(others - pages) <= OUTSIDE_MAX
 
 
 def test_it_is_taken_where_no_better_one_can_and_says_what_it_leaves_out(daemon: RunningDaemon, program: int) -> None:
@@ -90,11 +112,13 @@ def test_it_is_stopped_and_lets_go(daemon: RunningDaemon, program: int) -> None:
     assert target.state == pb.STATE_STORED, target.message
 
 
-def test_a_daemon_that_is_killed_in_a_capture_leaves_what_had_been_read(daemon: RunningDaemon, program: int) -> None:
+def test_a_daemon_that_is_killed_in_a_capture_leaves_what_had_been_read(
+    daemon: RunningDaemon, program: int, patch: Patched
+) -> None:
     capture = Captures(daemon).recording(program)
     until(lambda: reads(daemon), "it reads")
     daemon.kill()
-    daemon.process = start_daemon(daemon.directory, program=("-m", MODULE)).process
+    daemon.process = start_daemon(daemon.directory, environ=patch.environ).process
     captures = Captures(daemon)
     [target] = captures.ended(capture).targets
     assert (target.state, target.reason) == (pb.STATE_FAILED, pb.REASON_DAEMON_RESTARTED)
@@ -104,3 +128,7 @@ def test_a_daemon_that_is_killed_in_a_capture_leaves_what_had_been_read(daemon: 
     assert sql(daemon, target.trace, COUNTED)[0][0] > 0
     [target] = captures.record(program).targets
     assert target.state == pb.STATE_STORED, target.message
+
+
+def test_its_page_shows_lines_of_it(patch: Patched) -> None:
+    assert shown(patch, "adding-a-source.md") == []
