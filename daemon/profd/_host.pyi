@@ -184,8 +184,8 @@ class Reception:
     def signal(self) -> int:
         """A descriptor that is readable when there is something to take, or something new in `counts`."""
 
-    def take(self, most: int) -> list[tuple[int, int, int]]:
-        """Those who came first: descriptor, pid and uid."""
+    def take(self, most: int) -> list[tuple[int, int, int, int]]:
+        """Those who came first: descriptor, pid, uid and gid."""
 
     def counts(self) -> tuple[int, int, int, int]:
         """Refused since the beginning, the uid of the last; dropped; how often nobody took what was to be dropped.

@@ -11,5 +11,5 @@ from typing import Final
 from profd.fairness.thread_by_turns import ThreadByTurns
 from profd.targets import guarded
 
-looks: Final = ThreadByTurns("profd-looks", prepare=guarded.others_wait)
+looks: Final = ThreadByTurns("profd-repeated", prepare=guarded.others_wait)
 """Waits no longer for a process that does not answer than the event loop would."""
