@@ -1,5 +1,6 @@
 """What the daemon asks of the kernel, where Python would wait or be too slow (native/host)."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 class Shares:
@@ -62,6 +63,12 @@ def ask(requests: list[tuple[int, str, int]], seconds: float) -> tuple[int, list
 
     A request is (kind, path, limit): targets/guarded.py has the kinds. An answer is what was read, a descriptor, or
     -errno (-EINPROGRESS: it was not reached). First comes 0 (answered), 1 (given up) or 2 (no process could be made).
+    """
+
+def mapped_names(maps: bytes, names: Sequence[bytes], most: int) -> list[bytes]:
+    """Paths in the text of /proc/PID/maps whose last part begins with one of `names`: each once, at most `most`.
+
+    The GIL is free meanwhile.
     """
 
 class _Rates(Protocol):
@@ -184,8 +191,8 @@ class Reception:
     def signal(self) -> int:
         """A descriptor that is readable when there is something to take, or something new in `counts`."""
 
-    def take(self, most: int) -> list[tuple[int, int, int]]:
-        """Those who came first: descriptor, pid and uid."""
+    def take(self, most: int) -> list[tuple[int, int, int, int]]:
+        """Those who came first: descriptor, pid, uid and gid."""
 
     def counts(self) -> tuple[int, int, int, int]:
         """Refused since the beginning, the uid of the last; dropped; how often nobody took what was to be dropped.

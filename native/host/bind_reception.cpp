@@ -50,7 +50,7 @@ void open(Reception* self, double per_second, double burst, int waiting, int use
 nb::list take(Reception& self, std::size_t most) {
   nb::list taken;
   for (const Arrival& arrival : self.take(most)) {
-    taken.append(nb::make_tuple(arrival.fd, arrival.peer.pid, arrival.peer.uid));
+    taken.append(nb::make_tuple(arrival.fd, arrival.peer.pid, arrival.peer.uid, arrival.peer.gid));
   }
   return taken;
 }

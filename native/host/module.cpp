@@ -8,6 +8,7 @@ NB_MODULE(_host, m) {
   m.doc() = "What the daemon asks of the kernel.";
   profd::host::bind_datagrams(m);
   profd::host::bind_guarded(m);
+  profd::host::bind_mapped_names(m);
   profd::host::bind_door(m);
   profd::host::bind_reception(m);
 }

@@ -43,7 +43,7 @@ Peer Peers::of(int connection) const {
   const gid_t admins = admins_;
   const bool may_be_admin = !runs_it && peer.uid != streamers_ && admins != NO_GROUP;
   const bool is_admin = may_be_admin && (peer.gid == admins || is_member(connection, admins));
-  return {peer.pid, peer.uid, runs_it || is_admin};
+  return {peer.pid, peer.uid, peer.gid, runs_it || is_admin};
 }
 
 }  // namespace profd::host

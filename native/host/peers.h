@@ -12,6 +12,7 @@ inline constexpr gid_t NO_GROUP = static_cast<gid_t>(-1);
 struct Peer {
   pid_t pid;
   uid_t uid;
+  gid_t gid;
   bool free;  // who runs the host, or this daemon
 };
 

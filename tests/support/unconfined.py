@@ -6,4 +6,4 @@ import sys
 if __name__ == "__main__":
     with open(0, "rb") as told:
         told.read()
-    os.execv(sys.argv[7], sys.argv[7:])
+    os.execv(sys.argv[8], sys.argv[8:])

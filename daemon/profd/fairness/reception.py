@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from profd import _host
 from profd.fairness.rates import Rate
 from profd.kernel import nobody
+from profd.kernel.peer import Peer
 from profd.limits import RATES_USERS_MAX, RECEPTION_WAITING_MAX
 
 NO_GROUP: Final = 2**32 - 1
@@ -45,14 +46,14 @@ class Reception:
     def __init__(
         self,
         rate: Rate,
-        admit: Callable[[socket.socket, int, int], object],
+        admit: Callable[[socket.socket, Peer], object],
         *,
         closing: Closing | None = None,
         answer: bytes = b"",
         refused: Callable[[int, int], object] = lambda count, uid: None,
         admins: int = NO_GROUP,
     ) -> None:
-        """`admit`: gets connections, with pid and uid as the kernel says them, on the loop.
+        """`admit`: gets connections, and whose they are, on the loop.
 
         `closing`: None where nobody can pass anything. `answer`: sent to who connects too often, of whom `refused` is
         told how many and the last uid. Root, who runs the daemon, members of the group `admins` and streamers, which
@@ -120,8 +121,8 @@ class Reception:
             self._resume = loop.call_later(_PAUSE_SECONDS, self._hear)  # then those who come wait in the kernel's queue
             return
         arrived = self._native.take(_BATCH)
-        for fd, pid, uid in arrived:
-            self._admit(socket.socket(socket.AF_UNIX, self._kind, 0, fd), pid, uid)
+        for fd, *peer in arrived:
+            self._admit(socket.socket(socket.AF_UNIX, self._kind, 0, fd), Peer(*peer))
         if len(arrived) == _BATCH:
             self._resume = loop.call_soon(self._hear)
 

@@ -12,13 +12,10 @@ import fcntl
 import os
 import socket
 import stat
-import struct
 from pathlib import Path
-from typing import Final
 
 from profd.errors import BadInput, Unavailable
-
-_UCRED: Final = struct.Struct("=iII")
+from profd.kernel.peer import peer_of
 
 
 class Lock:
@@ -102,5 +99,5 @@ def listener(path: Path) -> int | None:
                 return None
             except OSError:
                 continue
-            return int(_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0])
+            return peer_of(sock).pid
     return 0

@@ -17,7 +17,7 @@ from profd.events import NO_END, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.model.run_times import RunTimes, ThreadTimes
 from profd.query import rules
-from profd.query.devices import union
+from profd.query.covered import Covered
 from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
 
@@ -42,7 +42,7 @@ class Coverage:
     def __init__(self, meta: TraceMeta) -> None:
         self._window = window_of(meta)
         self._beside = beside_of(meta.tracks)
-        self._layers: list[dict[int, tuple[int, int]]] = [{} for _ in range(_LAYERS)]  # thread -> (ns, until)
+        self._layers = [Covered(0 if self._window is None else self._window[0]) for _ in range(_LAYERS)]
 
     def add(self, table: EventTable) -> None:
         """Take in the next stretch of the trace."""
@@ -66,20 +66,17 @@ class Coverage:
         for number, of_layer in enumerate(KNOWN):
             layer[rules.is_kind(kinds[rows], *of_layer)] = number
         for number, covered in enumerate(self._layers):
-            for on, rows in by_thread(thread, np.flatnonzero(layer <= number)):
-                covered[on] = union(start[rows], end[rows], covered.get(on))
+            rows = np.flatnonzero(layer <= number)
+            covered.add(thread[rows], start[rows], end[rows])
 
-    def of(self, thread: int) -> list[int]:
-        """Nanoseconds of one thread within each layer and no earlier one, then in none."""
-        reached = [layer.get(thread, (0, 0))[0] for layer in self._layers]
-        lasted = 0 if self._window is None else self._window[1] - self._window[0]
-        alone = [now - before for before, now in zip([0, *reached], reached, strict=False)]
-        return [*alone, max(0, lasted - reached[-1])]
-
-    @property
-    def threads(self) -> list[int]:
-        """The tracks that have something."""
-        return sorted(self._layers[-1])
+    def by_thread(self) -> Iterator[tuple[int, list[int]]]:
+        """The tracks that have something, ascending: ns within each layer and no earlier one, then in none."""
+        threads = self._layers[-1].threads
+        reached = np.zeros((_LAYERS + 2, len(threads)), dtype=np.int64)
+        for number, covered in enumerate(self._layers, start=1):
+            reached[number, np.searchsorted(threads, covered.threads)] = covered.spent
+        reached[-1] = 0 if self._window is None else self._window[1] - self._window[0]
+        yield from zip(threads.tolist(), np.maximum(np.diff(reached, axis=0), 0).T.tolist(), strict=True)
 
 
 def by_thread(thread: Array, rows: Array) -> Iterator[tuple[int, Array]]:
@@ -199,11 +196,11 @@ def _hint(thread: ThreadAccount, lasted: int, meta: TraceMeta) -> str | None:
 def _threads(coverage: Coverage, meta: TraceMeta, times: RunTimes, lasted: int) -> list[ThreadAccount]:
     counted = {str(thread.id): thread for thread in times.threads}
     found = []
-    for number in coverage.threads:
+    for number, spent in coverage.by_thread():
         track = meta.tracks.threads[number] if number < len(meta.tracks.threads) else {}
         kernel = counted.pop(str(track.get("id")), None)
         name = track.get("name") or (kernel.name if kernel else None)
-        found.append(_thread(track.get("id"), name, coverage.of(number), kernel, lasted))
+        found.append(_thread(track.get("id"), name, spent, kernel, lasted))
     unrecorded = [0] * _LAYERS
     found += [_thread(each.id, each.name, [*unrecorded, lasted], each, lasted) for each in counted.values()]
     return found

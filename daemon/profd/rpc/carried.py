@@ -16,6 +16,7 @@ from profd.attached.agents.porters import NotCarried, Porters
 from profd.fairness.rare_line import RareLine
 from profd.fairness.rates import Rate
 from profd.fairness.reception import Reception
+from profd.kernel.peer import Peer
 from profd.limits import CARRIED_CONNECTIONS_BURST, CARRIED_CONNECTIONS_PER_SECOND
 
 # Each costs the event loop a pair of sockets and some words to a porter; the door, which counts them, comes after that.
@@ -48,7 +49,7 @@ class CarriedAccept:
         """Accept no more."""
         self._reception.close()
 
-    def _come(self, connection: socket.socket, _pid: int, _uid: int) -> None:
+    def _come(self, connection: socket.socket, _peer: Peer) -> None:
         try:
             uid, free = self._door.who(connection.fileno())
             ours = connection if uid in (0, os.geteuid()) else self._porters.stream(uid, connection)

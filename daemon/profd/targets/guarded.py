@@ -144,7 +144,7 @@ sight: Final = Sight()
 def ask(pid: int, requests: Sequence[Request]) -> list[bytes | int]:
     """An answer for each: what was read, a descriptor, or -errno; -EINPROGRESS where the process did not answer."""
     uid = _uid(pid)
-    seconds = patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS if _on_a_loop() else PROC_WAIT_SECONDS)
+    seconds = patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS)
     if not seconds:
         return [-errno.EINPROGRESS] * len(requests)
     began = time.monotonic()
@@ -165,8 +165,16 @@ def _uid(pid: int) -> int:
         return -1
 
 
-def _on_a_loop() -> bool:
-    return asyncio._get_running_loop() is not None
+def others_wait() -> None:
+    """Whoever is asked by this thread, others wait for it meanwhile: it waits as an event loop does."""
+    _thread.others_wait = True
+
+
+_thread: Final = threading.local()
+
+
+def _others_do() -> bool:
+    return asyncio._get_running_loop() is not None or getattr(_thread, "others_wait", False)
 
 
 def _why(answers: Sequence[bytes | int]) -> str:

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
+from profd import _host
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
 
-_PATHS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
 _VERSION: Final = re.compile(rb"^__version__ = '([0-9A-Za-z.+_-]{1,64})'", re.MULTILINE)
 _VERSION_BYTES: Final = 4096
 
@@ -25,7 +25,12 @@ _TENSORFLOW: Final = (
     b"libtensorflow_cc.so",
     b"_pywrap_tensorflow_internal.so",
 )
-_DELETED: Final = b" (deleted)"  # the file was replaced under the process, by pip for one
+_TORCH: Final = (b"libtorch_cpu.so", b"libtorch_python.so")
+_NAMES: Final = (
+    *(b"libpython3", b"libpypy3", b"python", b"pypy", b"libcuda.so", b"ld-musl-"),
+    *(*_TORCH, *_JAX, *_TENSORFLOW),
+)
+_NAMES_MAX: Final = 1024  # of one process; a real one has ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,7 @@ def parse_maps(raw: bytes) -> Mapped:
     """Look through the text of /proc/PID/maps, which may be cut anywhere."""
     python = cuda = musl = jax = tensorflow = False
     torch = b""
-    for path in set(_PATHS.findall(raw)):
-        path = path.removesuffix(_DELETED)
+    for path in _host.mapped_names(raw, _NAMES, _NAMES_MAX):
         folder, _, name = path.rpartition(b"/")
         python = python or bool(_PYTHON.match(name))
         cuda = cuda or name.startswith(b"libcuda.so")

@@ -1,8 +1,8 @@
 """How long the threads of a process ran, and waited for a CPU: two looks at what the kernel counts of each.
 
 Read from task/TID/schedstat and comm, which never wait (docs/decisions/0010-processes-that-do-not-answer.md) and cost
-the process nothing: 8 µs a thread of the daemon's time. Whoever calls `look` does so in a thread; a `Watch` does in one
-that is there for nothing else.
+the process nothing: 8 µs a thread of the daemon's time. Whoever calls `look` does so in a thread; a `Watch` does in the
+one of all looks that are repeated (targets/looks.py).
 """
 
 from __future__ import annotations
@@ -10,21 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, TypeVar, TypeVarTuple
 
 from profd.limits import RUN_TIMES_THREADS_MAX
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.targets import procfs
+from profd.targets.looks import looks
 from profd.targets.process import Process
-
-Answer = TypeVar("Answer")
-Given = TypeVarTuple("Given")
-
-# Looks wait for one another: in the event loop's threads lists of other users would wait for them.
-_looks: Final = ThreadPoolExecutor(1, "profd-run-times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +79,25 @@ class Watch:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._looks: list[asyncio.Future[Look]] = []
+        self._looks: list[Future[Look]] = []
 
     def begin(self) -> None:
         """Its window is open. Only the first call counts."""
         if not self._looks:
-            self._looks.append(_later(look, self._process))
+            self._looks.append(looks.submit(self._process.uid, look, self._process))
 
     def end(self) -> None:
         """It is over."""
         if len(self._looks) == 1:
-            self._looks.append(_later(look, self._process))
+            self._looks.append(looks.submit(self._process.uid, look, self._process))
 
     async def times(self) -> RunTimes:
         """What happened in between; of a window that never was open, nothing."""
         self.end()
         if not self._looks:
             return RunTimes()
-        first, last = await asyncio.gather(*self._looks)
-        return await _later(between, self._process, first, last)
-
-
-def _later(work: Callable[[*Given], Answer], *given: *Given) -> asyncio.Future[Answer]:
-    return asyncio.get_running_loop().run_in_executor(_looks, work, *given)
+        first, last = await asyncio.gather(*map(asyncio.wrap_future, self._looks))
+        return await asyncio.wrap_future(looks.submit(self._process.uid, between, self._process, first, last))
 
 
 def _inner(process: Process, tasks: list[int]) -> list[int]:

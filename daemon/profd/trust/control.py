@@ -23,6 +23,7 @@ from profd.fairness.rates import Rate, Rates
 from profd.fairness.reception import Closing, Reception
 from profd.fairness.shares import Holder, Refused, Share, Shares
 from profd.kernel import nobody
+from profd.kernel.peer import Peer
 from profd.limits import (
     CONTROL_CONNECTIONS_BURST,
     CONTROL_CONNECTIONS_MAX,
@@ -31,7 +32,7 @@ from profd.limits import (
     CONTROL_CONNECTIONS_RESERVED,
 )
 from profd.trust.caller import Caller
-from profd.trust.identify import Silent, peer
+from profd.trust.identify import Silent, caller_of
 from profd.trust.token import Tokens
 
 _CONNECTIONS: Final = Share(
@@ -110,20 +111,20 @@ class ControlServer:
         else:
             sock.close()
 
-    def _come(self, connection: socket.socket, pid: int, uid: int) -> None:
+    def _come(self, connection: socket.socket, peer: Peer) -> None:
         try:
-            self._admit(connection, pid, uid)
+            self._admit(connection, peer)
         except Refused as error:
             self._refuse(connection, error)
 
-    def _admit(self, connection: socket.socket, pid: int, uid: int) -> None:
+    def _admit(self, connection: socket.socket, peer: Peer) -> None:
         """Have the peer identified. Raises Refused where too many of its user wait for that."""
-        held, payer = ExitStack(), self._payer(uid, pid)
-        holder = Holder(payer, uid in (0, os.geteuid()))
-        if uid == nobody.STREAMER:  # the reception does not know for whom it comes
+        held, payer = ExitStack(), self._payer(peer.uid, peer.pid)
+        holder = Holder(payer, peer.uid in (0, os.geteuid()))
+        if peer.uid == nobody.STREAMER:  # the reception does not know for whom it comes
             self._rate.take(holder)
         held.enter_context(self._waiting.take(holder))
-        future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection)
+        future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection, peer)
         held.callback(self._close, connection)
         future.add_done_callback(lambda _done: held.close())
 
@@ -133,10 +134,10 @@ class ControlServer:
             _send(connection, _refusal(error))
         self._close(connection)
 
-    def _identify(self, connection: socket.socket) -> None:
+    def _identify(self, connection: socket.socket, peer: Peer) -> None:
         """In the names thread: one answer. The loop ends the connection."""
         try:
-            _tell(connection, self._answer(peer(connection, self._admin_group)))
+            _tell(connection, self._answer(caller_of(connection, peer, self._admin_group)))
         except Silent as error:
             with suppress(OSError):
                 _tell(connection, {"error": str(error), "version": __version__})

@@ -11,10 +11,10 @@ import ctypes
 import grp
 import pwd
 import socket
-import struct
 from typing import Final
 
 from profd.kernel import nobody
+from profd.kernel.peer import Peer
 from profd.targets import procfs
 from profd.targets.starts import starts
 from profd.trust.caller import Caller
@@ -22,7 +22,6 @@ from profd.trust.namespaces import shares_pids
 
 _SO_PEERGROUPS: Final = 59
 _GROUPS_MAX: Final = 65_536  # NGROUPS_MAX of Linux
-_UCRED: Final = struct.Struct("=iII")
 
 _libc = ctypes.CDLL(None)
 
@@ -31,9 +30,9 @@ class Silent(Exception):
     """The process does not answer; str() says so to whoever asks for it."""
 
 
-def peer(sock: socket.socket, admin_group: str) -> Caller:
-    """The process at the other end. Raises OSError when the kernel does not say, Silent where it cannot."""
-    pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+def caller_of(sock: socket.socket, peer: Peer, admin_group: str) -> Caller:
+    """The process at the other end, which `peer` names. Raises Silent where it does not answer."""
+    pid, uid, gid = peer
     started = start_ticks(pid)
     if not started and procfs.unanswering(pid):
         raise Silent(procfs.silence(pid))
@@ -41,17 +40,6 @@ def peer(sock: socket.socket, admin_group: str) -> Caller:
     # A streamer is in the group that may connect, which may be the admins'.
     admin = uid == 0 or (uid != nobody.STREAMER and _is_member(uid, gid, groups, admin_group))
     return Caller(uid, gid, user_name(uid), admin, pid, groups, started, shares_pids(pid))
-
-
-def peer_uid(sock: socket.socket) -> int:
-    """Only whose it is: cheap, and a connected socket has it always."""
-    return peer_process(sock)[1]
-
-
-def peer_process(sock: socket.socket) -> tuple[int, int]:
-    """Pid and uid, as cheap."""
-    pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return pid, uid
 
 
 def user_name(uid: int) -> str:

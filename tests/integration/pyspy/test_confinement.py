@@ -229,6 +229,42 @@ async def test_a_sampler_is_at_no_moment_its_target_s_user_s_to_get_into(
     assert [one for one in found["through"] if one[0] in pids] == []
 
 
+WIDEN: Final = """
+import os, sys
+for pid in map(int, sys.argv[1:]):
+    try:
+        os.sched_setaffinity(pid, range(os.cpu_count()))
+    except OSError as error:
+        print(error.errno)
+    else:
+        print("done")
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two cores")
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_sampler_and_its_warden_stay_on_their_cores_whatever_their_user_does(python: str, native: bool) -> None:
+    waits = "import sys; print('ready', flush=True); import time; time.sleep(600)"
+    with job_of(NOBODY, python, "-c", SPIN) as job:
+        confinement = await asyncio.to_thread(confine, process_of(job), native)
+        cores = frozenset({max(os.sched_getaffinity(0))})
+        confinement = dataclasses.replace(confinement, cores=cores)
+        sampler = await tool.spawn(Path(python), ["-I", "-S", "-c", waits], confinement)
+        try:
+            assert sampler.stdout is not None
+            assert await sampler.stdout.readline() == b"ready\n"
+            both = [sampler.pid, *(warden.pid for warden in tool._wardens.values())]
+            assert len(both) == 1 + native
+            assert [frozenset(os.sched_getaffinity(pid)) for pid in both] == [cores] * len(both)
+            tried = subprocess.run(
+                [python, "-c", WIDEN, str(sampler.pid)], stdout=subprocess.PIPE, check=True, **ANOTHER
+            )
+            assert tried.stdout == b"1\n"
+            assert os.sched_getaffinity(sampler.pid) == cores
+        finally:
+            await tool.reap(sampler)
+
+
 async def sampled(process: Process, folder: Path, options: Options = SHORT) -> Recording:
     source = PySpySource()
     await source.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -19,6 +20,7 @@ from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import recording as recording_module
 from profd.sources.pyspy import tool
+from profd.sources.pyspy.confinement import Confinement
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.target import Target
 from profd.targets.process import Process
@@ -142,6 +144,32 @@ async def test_busy_process(source: PySpySource, tmp_path: Path) -> None:
     assert decoder.tracks.processes[0]["name"] == process.command
     assert not decoder.findings.truncated
     assert not decoder.findings.lost
+
+
+@pytest.mark.parametrize("more", [False, True])
+async def test_further_samplers_of_a_user_run_on_their_lane(
+    source: PySpySource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
+) -> None:
+    lanes, spawns, spawned = source.starts.lanes, tool.spawn, list[asyncio.subprocess.Process]()
+
+    async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
+        spawned.append(await spawns(program, arguments, confinement))
+        return spawned[-1]
+
+    monkeypatch.setattr(tool, "spawn", spawn)
+    with running(SPIN) as job, contextlib.ExitStack() as others:
+        process = process_of(job)
+        for _ in range(lanes.width - (not more)):
+            others.enter_context(lanes.one_more(process.uid))
+        watch = Watch(tmp_path)
+        recording = asyncio.create_task(source.record(process, LONG, watch.session))
+        await watch.reaches(State.RECORDING)
+        cores = os.sched_getaffinity(spawned[0].pid)
+        watch.session.stop.set()
+        await recording
+    everywhere = os.sched_getaffinity(0)
+    assert len(cores) == (lanes.width if more else len(everywhere))
+    assert cores <= everywhere
 
 
 async def test_two_threads_have_their_names(source: PySpySource, tmp_path: Path) -> None:

@@ -105,12 +105,11 @@ class Agent:
     Small: hundreds of them idle in one daemon.
     """
 
-    __slots__ = ("_arm", "_link", "_missed", "_owner", "gid", "hello", "process", "uid")
+    __slots__ = ("_arm", "_link", "_missed", "_owner", "hello", "process", "uid")
 
-    def __init__(self, process: ProcessId, uid: int, gid: int, hello: Hello, link: Link, owner: Owner) -> None:
+    def __init__(self, process: ProcessId, uid: int, hello: Hello, link: Link, owner: Owner) -> None:
         self.process = process
         self.uid = uid
-        self.gid = gid
         self.hello = hello
         self._link = link
         self._owner = owner

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import socket
-import struct
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from profd.attached.agents.protocol import (
 from profd.errors import BadInput
 from profd.fairness.rare_line import RareLine
 from profd.fairness.shares import Holder, Refused, Share, Shares
+from profd.kernel.peer import Peer
 from profd.limits import (
     AGENT_HELLO_SECONDS,
     AGENT_LINES_BURST,
@@ -43,9 +43,8 @@ from profd.limits import (
 )
 from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
-from profd.trust.identify import peer_uid, start_ticks
+from profd.trust.identify import start_ticks
 
-_UCRED: Final = struct.Struct("=iII")
 _SO_PEERPIDFD: Final = 77  # Linux 6.5
 ATTACHED: Final = Share(
     *("attached", "attached processes", AGENTS_PER_UID_MAX, AGENTS_MAX, AGENTS_RESERVED, AGENT_TRY_AGAIN_SECONDS)
@@ -58,12 +57,11 @@ Orphan = Callable[[Agent, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class Identified:
     """The process at the other end, by the kernel and never by its own word."""
 
     process: ProcessId
     uid: int
-    gid: int
 
 
 Disarmed = Callable[[ProcessId, int], None]
@@ -133,14 +131,14 @@ class AgentRegistry:
             return process
         return replace(process, rank=rank, job=job)
 
-    def accept(self, connection: socket.socket) -> None:
+    def accept(self, connection: socket.socket, peer: Peer) -> None:
         """A new connection; it is the registry's from here on. A thread asks for its identity: that may wait."""
-        uid = peer_uid(connection)
+        uid = peer.uid
         if self._closed or self._identifying[uid] >= AGENT_PEERS_WAITING_MAX:
             self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
             return
         try:
-            whose, pidfd = _peer(connection)
+            pidfd = _pidfd(connection, peer)
             relay = self.porters.relay(uid, connection)
         except NotCarried as error:
             os.close(pidfd)
@@ -150,7 +148,7 @@ class AgentRegistry:
             self._refuse(connection, _unseen(error))
             return
         self._identifying[uid] += 1
-        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, *whose)
+        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, peer)
         future.add_done_callback(lambda done: self._identified(uid, relay, pidfd, done))
 
     def refuse_silently(self, connection: socket.socket) -> None:
@@ -158,7 +156,7 @@ class AgentRegistry:
         self.counts["refused"] += 1
         self.porters.drop(connection)
 
-    def _identified(self, uid: int, relay: Relay, pidfd: int, done: asyncio.Future[Peer]) -> None:
+    def _identified(self, uid: int, relay: Relay, pidfd: int, done: asyncio.Future[Identified]) -> None:
         self._identifying[uid] -= 1
         if not self._identifying[uid]:
             del self._identifying[uid]
@@ -173,7 +171,7 @@ class AgentRegistry:
             return
         self._admit(relay, done.result(), pidfd)
 
-    def _admit(self, relay: Relay, peer: Peer, pidfd: int) -> None:
+    def _admit(self, relay: Relay, peer: Identified, pidfd: int) -> None:
         try:
             self._require_served(peer)
             self._share.hold(_holder(peer.uid))
@@ -195,7 +193,7 @@ class AgentRegistry:
         if self._owns_porters:
             self.porters.close()
 
-    def _require_served(self, peer: Peer) -> None:
+    def _require_served(self, peer: Identified) -> None:
         if self._only_uid is not None and peer.uid != self._only_uid:
             raise BadInput(f"this profd serves uid {self._only_uid} only (it was started with --user)")
 
@@ -248,7 +246,7 @@ class AgentRegistry:
         known.tell_again()
         return True
 
-    def _cannot_greet(self, peer: Peer, hello: Hello) -> str:
+    def _cannot_greet(self, peer: Identified, hello: Hello) -> str:
         if not hello.versions[0] <= VERSION <= hello.versions[1]:
             low, high = hello.versions
             return f"this daemon speaks version {VERSION} of the agent protocol, you {low} to {high}: upgrade one of us"
@@ -263,7 +261,7 @@ class AgentRegistry:
 
     def _register(self, greeting: _Greeting, hello: Hello) -> Agent:
         peer = greeting.peer
-        agent = Agent(peer.process, peer.uid, peer.gid, hello, greeting.link, self)
+        agent = Agent(peer.process, peer.uid, hello, greeting.link, self)
         self.on_greeted(peer.process, hello.incarnation)
         self.on_changed(peer.process)
         greeting.link.receiver = agent
@@ -309,7 +307,7 @@ class AgentRegistry:
 class _Greeting:
     """A connection until its HELLO."""
 
-    def __init__(self, registry: AgentRegistry, relay: Relay, peer: Peer, pidfd: int) -> None:
+    def __init__(self, registry: AgentRegistry, relay: Relay, peer: Identified, pidfd: int) -> None:
         self.peer = peer
         self._registry = registry
         self._pidfd = pidfd
@@ -357,24 +355,22 @@ class _Greeting:
         self.close(f"no HELLO within {AGENT_HELLO_SECONDS:g} s")
 
 
-def _peer(connection: socket.socket) -> tuple[tuple[int, int, int], int]:
-    """pid, uid and gid of the peer as it was when it connected, and a pidfd of it. OSError if it cannot be seen."""
-    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    if pid <= 0:
+def _pidfd(connection: socket.socket, peer: Peer) -> int:
+    """A pidfd of who connected. OSError if it cannot be seen."""
+    if peer.pid <= 0:
         raise OSError(0, "it is in another pid namespace")
     try:
-        pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError:
-        pidfd = os.pidfd_open(pid)
-    return (pid, uid, gid), pidfd
+        return os.pidfd_open(peer.pid)
 
 
-def _identify(pid: int, uid: int, gid: int) -> Peer:
+def _identify(peer: Peer) -> Identified:
     """The process whose pidfd we have. OSError if it cannot be seen, or has ended."""
-    start = start_ticks(pid)
+    start = start_ticks(peer.pid)
     if not start:
-        raise OSError(0, "it does not answer" if procfs.unanswering(pid) else "it has ended")
-    return Peer(ProcessId(pid, start), uid, gid)
+        raise OSError(0, "it does not answer" if procfs.unanswering(peer.pid) else "it has ended")
+    return Identified(ProcessId(peer.pid, start), peer.uid)
 
 
 def _unseen(error: OSError) -> str:

@@ -10,6 +10,7 @@ from profd.attached.agents.registry import AgentRegistry
 from profd.fairness.rare_line import RareLine
 from profd.fairness.rates import Rate
 from profd.fairness.reception import Reception
+from profd.kernel.peer import Peer
 from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_CONNECTIONS_PER_SECOND
 
 _RATE: Final = Rate("agent_rate", "connections of agents", AGENT_CONNECTIONS_PER_SECOND, AGENT_CONNECTIONS_BURST)
@@ -40,8 +41,8 @@ class AgentServer:
         """Accept on another bound, listening socket from now on: the file of the one before is gone."""
         self._reception.listen(listener)
 
-    def _come(self, connection: socket.socket, _pid: int, _uid: int) -> None:
-        self._registry.accept(connection)
+    def _come(self, connection: socket.socket, peer: Peer) -> None:
+        self._registry.accept(connection, peer)
 
     def _refused(self, count: int, uid: int) -> None:
         self._registry.counts["refused"] += count

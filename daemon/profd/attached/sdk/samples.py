@@ -150,6 +150,7 @@ class Samples:
             self.sample_seconds = _sample_seconds(found, self._wanted.hz)
             _fill(recording)
             recording.files += found.files
+            (recording.not_honoured if self._wanted.asked else recording.warnings).extend(found.not_honoured)
             recording.warnings += found.warnings
             recording.cost = replace(recording.cost, detail=f"{recording.cost.detail}; samples: {found.cost.detail}")
             recording.versions |= found.versions

@@ -32,6 +32,7 @@ class Confinement:
     native: bool
     warden: bool
     output: int | None = None  # a descriptor that it keeps, for its file; the one way for it to write any
+    cores: frozenset[int] = frozenset()  # that it may run on, its warden, too; none: any
 
 
 def confine(process: Process, native: bool, output: int | None = None) -> Confinement:

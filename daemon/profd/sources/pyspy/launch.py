@@ -1,6 +1,6 @@
 """Becomes py-spy, confined and tied to the daemon. Run by `tool.spawn` in an interpreter without site-packages.
 
-Arguments: PARENT MEMORY_BYTES TARGET UID GID LISTENER py-spy …
+Arguments: PARENT MEMORY_BYTES TARGET UID GID LISTENER CORES py-spy …
 
 The daemon has threads, so nothing may run in its child between fork and exec; what must be set there is set here. The
 kernel interrupts py-spy when the daemon is killed, by whatever means; py-spy lets go of the target and ends by itself.
@@ -11,7 +11,7 @@ it: docs/security.md, "Samplers". UID and GID are -1 where the daemon has no
 other to give. Standard input brings the secret of the one exec, then the filter
 and one that asks nothing, if that would do, each after its length. LISTENER is the
 descriptor that tells where the filter's questions are, to the warden or to the
-daemon; -1 for none.
+daemon; -1 for none. CORES has the numbers of those that it may run on, with commas; empty for any.
 """
 
 # Every import is time before the first sample: nothing here needs typing or contextlib.
@@ -41,7 +41,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main(arguments: list[str]) -> None:
     """Give up what a sampler may not have and become the command; ends with status 1 and a reason if it cannot."""
     parent, memory_bytes, target, uid, gid, listener = (int(value) for value in arguments[:6])
-    command = arguments[6:]
+    command = arguments[7:]
+    if arguments[6]:
+        os.sched_setaffinity(0, map(int, arguments[6].split(",")))
     secret, filters = _told()
     _limit(memory_bytes)
     program = _opened(command[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 import os
 import re
@@ -20,11 +21,13 @@ from profd.limits import PYSPY_TURN_SECONDS, SAMPLER_WORDS_BYTES_MAX
 from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
-from profd.sources.pyspy.confinement import confine
+from profd.sources.pyspy.confinement import Confinement, confine
+from profd.sources.pyspy.lanes import ANY
 from profd.sources.pyspy.spout import Spout
 from profd.sources.pyspy.starts import Starts
 from profd.sources.pyspy.target import Target
 from profd.targets.identity import Accepted, Standing
+from profd.targets.looks import looks
 from profd.targets.process import Process
 
 START_SECONDS: Final = 60.0  # py-spy reads the symbols of the interpreter first
@@ -34,6 +37,9 @@ _KILL_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.1
 _SPARE_SECONDS: Final = 5  # py-spy ends by itself so long after the window, should nobody end it
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
+_LATE: Final = re.compile(r"([\d.]+)s behind in sampling")  # a line a second, from one second on
+_LATE_HEARD_SECONDS: Final = 3.0  # one that has caught up says it no more
+_RATE_WORTH_SAYING: Final = 0.9  # of what was to be
 _ERRORS_WORTH_SAYING: Final = 0.01
 _SPENT_MIN: Final = 0.25  # seconds of CPU time that one takes before it is ended for that: a sample of 1,000 threads
 _TOO_MUCH: Final = f"py-spy printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
@@ -48,6 +54,17 @@ class Sampling:
     native: bool
     start_at_ns: int | None = None
     bounded: bool = True  # its length is asked for
+    asked: bool = False  # how often, too
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look found, of the process and of its sampler."""
+
+    at_ns: int  # before the look
+    standing: Standing
+    full: bool = False
+    cpu_seconds: float | None = None
 
 
 class PySpyRecorder:
@@ -61,8 +78,12 @@ class PySpyRecorder:
         session: Session,
         accepted: Accepted,
         starts: Starts | None = None,
+        cores: frozenset[int] = ANY,
     ) -> None:
-        """`accepted`: held, and the caller's to close. `starts`: whose turn this waits for; none where it is alone."""
+        """`accepted`: held, and the caller's to close. `starts`: whose turn this waits for; none where it is alone.
+
+        `cores`: that py-spy may run on.
+        """
         self._program = program
         self._starts = starts or Starts()
         self._begun: Callable[[], None] = _nothing  # lets the next sampler begin
@@ -70,6 +91,8 @@ class PySpyRecorder:
         self._session = session
         self._target = Target(process)
         self._accepted = accepted
+        self._cores = cores
+        self._standing = Standing.SAME  # as the last look found it
         self._same_ns = 0  # until when all that was read of it was the accepted program's
         self._name = f"process {process.id.pid}"
         self._file = session.directory / "samples.json"
@@ -82,6 +105,7 @@ class PySpyRecorder:
         self._too_much = False  # so that it was killed
         self._full = False  # so that it was ended early
         self._costly = False  # the same: it has taken what it may of the host's cores
+        self._late = (0, 0.0)  # when it last said that it is behind, in Unix ns, and how many seconds
         self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
@@ -110,15 +134,14 @@ class PySpyRecorder:
         )
 
     async def _run(self) -> Recording:
-        refusal = self._refusal()
+        refusal = await asyncio.wrap_future(looks.submit(self._target.process.uid, self._refusal))
         if refusal is not None:
             return refusal
         self._session.report(State.ARMED, "starting py-spy")
         started_ns = time.time_ns()
         async with Spout(self._file, FILE_BYTES_MAX) as spout:
             try:
-                process, native = self._target.process, self._sampling.native
-                confinement = await asyncio.to_thread(confine, process, native, spout.writing)
+                confinement = await asyncio.to_thread(self._confinement, spout.writing)
                 pyspy = await tool.spawn(self._program, self._arguments(spout), confinement)
             except OSError as error:
                 return Recording(State.FAILED, Reason.SOURCE_FAILED, f"py-spy could not be started: {error}.")
@@ -163,6 +186,10 @@ class PySpyRecorder:
             )
         return None
 
+    def _confinement(self, output: int) -> Confinement:
+        confined = confine(self._target.process, self._sampling.native, output)
+        return dataclasses.replace(confined, cores=self._cores)
+
     def _arguments(self, spout: Spout) -> list[str]:
         seconds = math.ceil(self._sampling.window_ns / 1e9) + _SPARE_SECONDS
         return [
@@ -195,6 +222,7 @@ class PySpyRecorder:
             self._gone_ns = time.time_ns()
             await asyncio.wait(readers, timeout=tool.HELD_SECONDS)  # others may hold its pipes
             await spout.finish()
+            await self._look(pyspy)  # it has ended, and reads no more
             recording = self._judge(pyspy.returncode or 0, asked, in_time)
             if spout.failure:
                 recording.warnings.append(f"The samples of {self._name} could not all be stored: {spout.failure}.")
@@ -209,33 +237,42 @@ class PySpyRecorder:
         until = time.monotonic() + self._sampling.window_ns / 1e9
         before = self._start_cpu_seconds = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
-            left = until - time.monotonic()
-            if self._look() is Standing.CHANGED:
+            seen = await self._look(pyspy)
+            if seen.standing is Standing.CHANGED:
                 return False
-            self._full = tool.full(pyspy.pid, self._sampling.native)
-            self._costly = self._has_taken_its_share(pyspy, before)
+            self._full = seen.full
+            self._costly = self._has_taken_its_share(seen.cpu_seconds, before)
+            left = until - time.monotonic()
             if left <= 0 or self._full or self._costly or self._session.stop.is_set():
-                after = tool.sampler_cpu_seconds(pyspy)
+                after = seen.cpu_seconds
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
-            self._target.look_at_threads()
             await _first_of(min(left, _LOOK_SECONDS), tool.gone(pyspy), self._session.stop.wait())
         return False
 
-    def _has_taken_its_share(self, pyspy: asyncio.subprocess.Process, before: float | None) -> bool:
+    def _has_taken_its_share(self, spent: float | None, before: float | None) -> bool:
         """Of the whole window, where its length is known, else of what has passed of it."""
-        spent = tool.sampler_cpu_seconds(pyspy) if self._session.cores_max else None
-        if spent is None or before is None:
+        if not self._session.cores_max or spent is None or before is None:
             return False
         window_ns = self._sampling.window_ns if self._sampling.bounded else time.time_ns() - self._began_ns
         return spent - before > max(_SPENT_MIN, self._session.cores_max * window_ns / 1e9)
 
-    def _look(self) -> Standing:
+    async def _look(self, pyspy: asyncio.subprocess.Process) -> Seen:
         """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
-        now_ns, standing = time.time_ns(), self._accepted.standing()
-        if standing is Standing.SAME:
-            self._same_ns = now_ns
-        return standing
+        seen = await asyncio.wrap_future(looks.submit(self._target.process.uid, self._see, pyspy))
+        self._standing = seen.standing
+        if seen.standing is Standing.SAME:
+            self._same_ns = seen.at_ns
+        return seen
+
+    def _see(self, pyspy: asyncio.subprocess.Process) -> Seen:
+        """In the thread that looks."""
+        at_ns, standing = time.time_ns(), self._accepted.standing()
+        if standing is not Standing.SAME:
+            return Seen(at_ns, standing)
+        self._target.note_ended()
+        full = tool.full(pyspy.pid, self._sampling.native)
+        return Seen(at_ns, standing, full, tool.sampler_cpu_seconds(pyspy))
 
     def _moved_on(self) -> Recording:
         """Data that was read of another program is nobody's to see."""
@@ -255,6 +292,8 @@ class PySpyRecorder:
 
     def _heard(self, line: str) -> None:
         self._said.append(line)
+        if late := _LATE.match(line):
+            self._late = (time.time_ns(), float(late[1]))
         if line.startswith("Sampling process") and not self._began.is_set():
             self._began_ns = time.time_ns()
             self._began.set()
@@ -268,8 +307,7 @@ class PySpyRecorder:
     def _judge(self, status: int, asked: bool, in_time: bool) -> Recording:
         """The outcome, from py-spy's end, its words and its file."""
         recording = Recording(start_ns=self._began_ns or None, end_ns=self._ended_ns or None)
-        standing = self._look()  # py-spy has ended, and reads no more
-        if standing is Standing.CHANGED:
+        if self._standing is Standing.CHANGED:
             return self._moved_on()
         if not self._began.is_set():
             return self._never_began(recording, status)
@@ -282,9 +320,11 @@ class PySpyRecorder:
             recording.state = State.FAILED
             recording.reason, recording.message = self._why_nothing(status, in_time)
             return recording
-        self._append_anchor(0 if standing is Standing.SAME else self._same_ns)
+        self._append_anchor(0 if self._standing is Standing.SAME else self._same_ns)
         recording.files = [RawFile(str(self._file), "pyspy")]
         recording.reason, recording.message = self._shortfall(status, size, asked)
+        late = self._rate_not_kept()
+        (recording.not_honoured if self._sampling.asked else recording.warnings).extend(late)
         if self._costly:
             recording.warnings.append(
                 f"The sampler of {self._name} was ended after {self._seconds():.1f} s of samples: it had taken as much "
@@ -296,6 +336,21 @@ class PySpyRecorder:
                 f"and were dropped; {samples} were kept."
             )
         return recording
+
+    def _rate_not_kept(self) -> list[str]:
+        """A sentence where py-spy could not keep up; it goes on as fast as it can then."""
+        (heard_ns, late), hz = self._late, self._sampling.hz
+        lasted = (heard_ns - self._began_ns) / 1e9
+        if not late or self._ended_ns - heard_ns > _LATE_HEARD_SECONDS * 1e9:
+            return []
+        rate = hz * max(0.0, 1 - late / max(lasted, late))
+        if rate > hz * _RATE_WORTH_SAYING:
+            return []
+        where = f", on the {len(self._cores)} of this host's cores that its user's samplers share," * bool(self._cores)
+        return [
+            f"samples: {self._name} was sampled {rate:.2g} times a second, not {hz}: its sampler{where} could not keep "
+            "up. Sample fewer threads or processes at once, or less often."
+        ]
 
     def _shortfall(self, status: int, size: int, asked: bool) -> tuple[Reason, str]:
         """The shortfall of a recording that has samples; NONE when it is whole."""
@@ -316,7 +371,7 @@ class PySpyRecorder:
             )
         if asked:
             return Reason.NONE, ""
-        if not self._accepted.same:
+        if self._standing is not Standing.SAME:
             return Reason.TARGET_ENDED, (
                 f"{self._name} ended {self._seconds():.1f} s into the window; the samples up to then are kept."
             )
@@ -327,7 +382,7 @@ class PySpyRecorder:
     def _never_began(self, recording: Recording, status: int) -> Recording:
         recording.start_ns = recording.end_ns = None
         recording.state = State.FAILED
-        if not self._accepted.same:
+        if self._standing is not Standing.SAME:
             recording.reason = Reason.TARGET_ENDED
             recording.message = f"{self._name} ended before its first sample."
         elif self._session.stop.is_set():
@@ -365,7 +420,7 @@ class PySpyRecorder:
             )
         if status < 0:
             return Reason.SOURCE_FAILED, f"py-spy was ended by {_end(status)}; its samples are lost."
-        if not self._accepted.same:
+        if self._standing is not Standing.SAME:
             return Reason.TARGET_ENDED, f"{self._name} ended before its first sample."
         if status > 0:
             return tool.explain(self._said)

@@ -159,7 +159,7 @@ class PySpySource(Source):
             return _refused(offer, plan)
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(self.starts.one_more(process.uid))
+                cores = held.enter_context(self.starts.one_more(process.uid))
             except Refused as error:
                 return Recording(State.BUSY, Reason.OVER_LIMIT, f"Process {process.id.pid} is not sampled: {error}.")
             accepted = held.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
@@ -167,7 +167,8 @@ class PySpySource(Source):
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
             sampling = _sampling(options)
-            recording = await PySpyRecorder(self._program, process, sampling, session, accepted, self.starts).run()
+            recorder = PySpyRecorder(self._program, process, sampling, session, accepted, self.starts, cores)
+            recording = await recorder.run()
         recording.versions["py-spy"] = self._version
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:
             recording.message = recording.message or _without_operators(process)
@@ -196,7 +197,10 @@ def _sampling(options: Options) -> Sampling:
     """The request in py-spy's terms; an open-ended one gets the longest window that is bearable."""
     hz = max(1, min(HZ_MAX, round(options.sample_hz if options.sample_hz is not None else HZ_DEFAULT)))
     longest = min(CAPTURE_WINDOW_MAX_NS, SAMPLES_MAX * 1_000_000_000 // hz)
-    return Sampling(options.duration_ns or longest, hz, options.native, options.start_at_ns, bool(options.duration_ns))
+    return Sampling(
+        options.duration_ns or longest,
+        *(hz, options.native, options.start_at_ns, bool(options.duration_ns), options.sample_hz is not None),
+    )
 
 
 def _unserved(hz: float) -> dict[str, str]:

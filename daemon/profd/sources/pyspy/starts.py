@@ -1,4 +1,4 @@
-"""How many samplers there are, and which of them begins next.
+"""How many samplers there are, where they run, and which of them begins next.
 
 Each start forks the daemon twice on its event loop, and makes a process that reads the symbols of an interpreter, on a
 core of its own. So few begin at once, users in turn, however many processes a capture names. All sources that sample
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from profd.fairness.by_turns import ByTurns
@@ -28,6 +28,7 @@ from profd.limits import (
 )
 from profd.model.capture import State
 from profd.sources.base import Session
+from profd.sources.pyspy.lanes import Lanes
 
 _CORES: Final = os.cpu_count() or 1
 SAMPLERS: Final = Share(
@@ -46,11 +47,17 @@ class Starts:
         """`places`: samplers that begin at once; 0: as many as the host's cores bear."""
         self.on_waited: Callable[[float], None] = lambda seconds: None  # one had to, for its turn
         self._share = Shares(share)
+        self.lanes = Lanes()
         self._turns = ByTurns(places or min(PYSPY_STARTS_MAX, max(2, _CORES)), pause_seconds=PYSPY_STARTS_PAUSE_SECONDS)
 
-    def one_more(self, uid: int) -> AbstractContextManager[None]:
-        """A process of this user is sampled for the block, and before it waits for its turn. Raises Refused."""
-        return self._share.take(Holder(uid, uid in (0, os.geteuid())))
+    @contextmanager
+    def one_more(self, uid: int) -> Iterator[frozenset[int]]:
+        """A process of this user is sampled for the block, on these cores, and before it waits for its turn.
+
+        Raises Refused.
+        """
+        with self._share.take(Holder(uid, uid in (0, os.geteuid()))), self.lanes.one_more(uid) as cores:
+            yield cores
 
     async def turn(self, uid: int, session: Session) -> Callable[[], None] | None:
         """The turn to begin; None: the capture was stopped meanwhile, or it did not come in PYSPY_TURN_SECONDS.

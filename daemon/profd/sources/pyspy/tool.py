@@ -174,7 +174,7 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
             threads = Threads(ours)
             introduced = theirs.fileno()
             kept.append(introduced)
-        who = (confinement.target, confinement.uid, confinement.gid, introduced)
+        who = (confinement.target, confinement.uid, confinement.gid, introduced, _numbers(confinement.cores))
         try:
             pyspy = await asyncio.create_subprocess_exec(
                 *_alone("launch"),
@@ -236,11 +236,15 @@ def _filters(machine: str, confinement: Confinement, secret: bytes) -> bytes:
     return b"".join(len(steps).to_bytes(4, "little") + steps for steps in told)
 
 
+def _numbers(cores: frozenset[int]) -> str:
+    return ",".join(map(str, sorted(cores)))
+
+
 async def _start_warden(confinement: Confinement, conversation: int) -> asyncio.subprocess.Process:
     """It ends with the sampler that introduces itself, or when nobody can any more."""
     return await asyncio.create_subprocess_exec(
         *_alone("warden"),
-        *(str(value) for value in (os.getpid(), confinement.target, conversation)),
+        *(str(value) for value in (os.getpid(), confinement.target, conversation, _numbers(confinement.cores))),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,  # the daemon's own is its log

@@ -1,6 +1,7 @@
 """Answers what a sampler's filter does not decide. Run by `tool.spawn`, in a process of its own, where one is needed.
 
-Arguments: PARENT TARGET CONVERSATION. Three questions are asked, by seccomp (seccomp_unotify(2)):
+Arguments: PARENT TARGET CONVERSATION CORES, as those of `launch`. Three questions are asked, by seccomp
+(seccomp_unotify(2)):
 
 - to open a file for reading, or whether it is there: the sampler opens itself what it may open. A file that its target
   has mapped and the sampler's identity cannot reach (Python in a home directory of mode 0700) is opened here, and given
@@ -60,7 +61,9 @@ class Question:
 
 def main(arguments: list[str]) -> None:
     """Take over the listener of the sampler that introduces itself, and answer until that has ended."""
-    parent, target, conversation = (int(value) for value in arguments)
+    parent, target, conversation = (int(value) for value in arguments[:3])
+    if arguments[3]:
+        os.sched_setaffinity(0, map(int, arguments[3].split(",")))
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     held = capabilities.permitted() & _RIGHTS
     capabilities.hold(held, held)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from profd import _host
+from profd.targets import mapped
 from profd.targets.errands.work import read_without_links
 from profd.targets.mapped import parse_maps, torch_version
 
@@ -45,6 +49,43 @@ def test_frameworks(paths: list[str], framework: str, python: bool, cuda: bool) 
 def test_garbage_does_not_raise(raw: bytes) -> None:
     parse_maps(raw)
     parse_maps(maps("/usr/bin/python3") + raw)
+
+
+PARTS = st.sampled_from(["python3", "libcuda.so", "/", "(deleted)", " ", "x", "[anon:", "\n", "\xff"])
+PATHS = st.lists(PARTS, max_size=8).map("".join)
+# As the kernel writes them, and cut anywhere.
+MAPS = st.tuples(st.lists(st.tuples(st.sampled_from(["", " ", "      "]), PATHS), max_size=5), st.integers(0, 20))
+
+
+@given(MAPS)
+def test_names_are_found_as_by_a_slow_twin(drawn: tuple[list[tuple[str, str]], int]) -> None:
+    lines, cut = drawn
+    raw = "".join(f"7f0-7f1 r-xp 00000000 08:01 4242{gap}{path}\n" for gap, path in lines).encode("latin-1")
+    raw = raw[: len(raw) - cut] if cut else raw
+    every = re.findall(rb"^\S+ \S+ \S+ \S+ \S+ +(/[^\n]+)$", raw, re.MULTILINE)
+    paths = (path.removesuffix(b" (deleted)") for path in every)
+    names = (b"python3", b"libcuda.so")
+    twin = list(dict.fromkeys(path for path in paths if path.rpartition(b"/")[2].startswith(names)))
+    assert _host.mapped_names(raw, names, 1000) == twin
+    assert _host.mapped_names(raw, names, 1) == twin[:1]
+
+
+def test_of_many_mapped_files_those_alone_reach_python_that_say_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[bytes] = []
+
+    class Host:
+        @staticmethod
+        def mapped_names(*asked: Any) -> list[bytes]:
+            reached.extend(_host.mapped_names(*asked))
+            return reached
+
+    monkeypatch.setattr(mapped, "_host", Host)
+    many = maps(*(f"/tmp/{number}" for number in range(52_000)), "/usr/bin/python3")
+    assert parse_maps(many).python
+    assert reached == [b"/usr/bin/python3"]
+    reached.clear()
+    parse_maps(maps(*(f"/tmp/{number}/python3" for number in range(52_000))))
+    assert len(reached) == 1024
 
 
 def library(root: Path, version: bytes = b"__version__ = '2.13.0+cu130'\ndebug = False\n") -> str:

@@ -11,6 +11,7 @@ import pytest
 from profd import limits
 from profd.model.run_times import THREADS_KEPT, RunTimes
 from profd.targets import run_times
+from profd.targets.looks import looks
 from profd.targets.process import Process, ProcessId
 from profd.targets.run_times import Counted, Look, Watch, between, look
 from profd.targets.table import ProcessTable
@@ -100,7 +101,7 @@ async def test_a_watch_waits_for_others_and_keeps_nobody_else_waiting() -> None:
     me = ProcessTable().get(threading.main_thread().native_id or 0)
     assert me is not None
     held = threading.Event()
-    run_times._looks.submit(held.wait)  # a look at a process of many threads
+    looks.submit(me.uid, held.wait)  # a look at a process of many threads
     try:
         watches = [Watch(me) for _ in range(100)]
         for watch in watches:

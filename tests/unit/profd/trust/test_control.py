@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 from profd.fairness.rates import Rate
 from profd.kernel import nobody
+from profd.kernel.peer import peer_of
 from profd.limits import CONTROL_CONNECTIONS_BURST, CONTROL_CONNECTIONS_PER_UID_MAX
 from profd.trust import control as module
 from profd.trust.caller import Caller
 from profd.trust.control import ControlServer
-from profd.trust.identify import peer, start_ticks
+from profd.trust.identify import caller_of, start_ticks
 from profd.trust.token import Tokens, Unidentified
 
 from tests.support.waiting import eventually
@@ -273,7 +274,7 @@ def test_admin_group_by_the_kernels_word(uid: int, admin: bool) -> None:
     member_of = grp.getgrgid(7).gr_name
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        assert peer(ours, member_of).admin  # root anyway
+        assert caller_of(ours, peer_of(ours), member_of).admin  # root anyway
     with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
         Path(name).chmod(0o755)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -287,7 +288,9 @@ def test_admin_group_by_the_kernels_word(uid: int, admin: bool) -> None:
             )
             connection, _ = listener.accept()
             with connection:
-                found: list[Caller] = [peer(connection, group) for group in (member_of, "", "no-such-group")]
+                found: list[Caller] = [
+                    caller_of(connection, peer_of(connection), group) for group in (member_of, "", "no-such-group")
+                ]
                 connection.send(b"x")
             process.communicate()
     assert [caller.admin for caller in found] == [admin, False, False]

@@ -63,6 +63,41 @@ async def stopped_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, samples
         return await PySpyRecorder(program, process, sampling, session, accepted).run()
 
 
+LATE = """#!{python}
+import os, signal, sys
+from pathlib import Path
+stopped = []
+signal.signal(signal.SIGINT, lambda *_: stopped.append(1))
+print("py-spy> Sampling process 100 times a second for 10 seconds. Press Control-C to exit.", flush=True)
+while not stopped: signal.sigtimedwait([], 0.01)
+print("py-spy> {late}s behind in sampling, results may be inaccurate. Try reducing the sampling rate", flush=True)
+Path(sys.argv[sys.argv.index("--output") + 1]).write_text("[]")
+print("py-spy> Wrote raw flamegraph data. Samples: 1 Errors: 0", flush=True)
+"""
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_rate_that_was_not_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
+    (tmp_path / "py-spy").write_text(LATE.format(python=sys.executable, late=1e9))
+    (tmp_path / "py-spy").chmod(0o755)
+    let_scripts_play_py_spy(monkeypatch)
+    process = ProcessTable().get(os.getpid())
+    assert process is not None
+    session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
+    sampling = Sampling(window_ns=1, hz=100, native=False, asked=asked)
+    mine = frozenset(os.sched_getaffinity(0))
+    with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+        recorder = PySpyRecorder(tmp_path / "py-spy", process, sampling, session, accepted, cores=mine)
+        recording = await recorder.run()
+    assert recording.reason is Reason.NONE, recording.message
+    told, other = recording.warnings, recording.not_honoured
+    if asked:
+        told, other = other, told
+    (sentence,) = told
+    assert f"sampled 0 times a second, not 100: its sampler, on the {len(mine)} of this host's cores" in sentence
+    assert other == []
+
+
 async def test_py_spy_that_does_not_catch_the_signal_yet_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
