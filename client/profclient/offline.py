@@ -22,7 +22,7 @@ from profclient.errors import (
     NotFoundError,
     UsageError,
 )
-from profclient.traces import Answer, readable
+from profclient.traces import Answer, is_capture, readable
 
 PIECE_BYTES = 512 * 1024
 
@@ -51,7 +51,8 @@ class OfflineTraces:
 
     def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
         """A question with its arguments by name."""
-        return Answer(self._pieces(question, id=trace, **arguments))
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return Answer(self._pieces(question, **{"capture" if is_capture(trace) else "id": trace}, **given))
 
     def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""

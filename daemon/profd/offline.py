@@ -9,7 +9,8 @@ an object with the fields of `profproto/v1/trace.proto`, absent is null.
     list      {"limit"}                                         [trace, …], newest first
     get       {"id"}                                            trace
     QUESTION  {"id", argument: value, …}                        as of `profctl QUESTION --json`; the names, arguments
-                                                                and limits are in `questions/table.py`
+                                                                and limits are in `questions/table.py`. "capture" in
+                                                                the place of "id": all traces of it
     evictions {"bytes"}                                         JSON as of `profctl store evictions --json`
     import    {"path", "format", "dialect"}                     trace
     rm        {"id"}                                            {"id"}
@@ -39,6 +40,7 @@ from profd.errors import BadInput, JobFailed, NotFound, ProfdError
 from profd.importing.ingest import OnProgress, format_of, open_raw
 from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.model.arguments import Integer, Text, Texts
+from profd.model.question import Scope
 from profd.questions.jobs import find
 from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
@@ -68,6 +70,10 @@ class Request:
     def text(self, key: str) -> str:
         """A string; empty when absent."""
         return Text(key, "", most=None).checked(self._values.get(key, ""))
+
+    def maybe(self, key: str) -> str | None:
+        """A string; None when absent."""
+        return self.text(key) if self._values.get(key) is not None else None
 
     def number(self, key: str) -> int:
         """An integer; 0 when absent."""
@@ -113,8 +119,10 @@ async def _get(library: Library, me: Caller, request: Request) -> object:
 
 def _asking(question: str) -> Verb:
     async def ask(library: Library, me: Caller, request: Request) -> object:
-        values = QUESTIONS[question].checked(request.others("id"))  # what is no request needs no trace to be refused
-        asked = await library.asked(me, question, request.text("id"), values)
+        # What is no request needs no trace to be refused.
+        capture, others = request.maybe("capture"), request.others("id", "capture")
+        values = QUESTIONS[question].checked(others, Scope.TRACE if capture is None else Scope.CAPTURE)
+        asked = await library.asked(me, question, request.text("id"), values, capture)
         return await library.answer(asked, _STDOUT)
 
     return ask

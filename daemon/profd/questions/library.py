@@ -7,15 +7,17 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from profd.disk.eviction import Preview
 from profd.disk.space import Claim
-from profd.errors import BadInput, Denied, NotFound
+from profd.errors import BadInput, Denied, Exhausted, NotFound
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
+from profd.limits import CAPTURE_TRACES_MAX
 from profd.model.capture import Loss
-from profd.model.question import Cost, Question
+from profd.model.question import Cost, Question, Scope
 from profd.model.trace_ids import is_id
 from profd.questions.table import directory, find
 from profd.segments.meta import TraceMeta
@@ -34,11 +36,15 @@ _SHARED_PART: Final = 5  # of a list that is full, one in so many is somebody el
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that may be asked: of `traces`, the one in its scope first, with arguments as its job takes them."""
+    """A question that may be asked: of `traces`, the one in its scope first, with arguments as its job takes them.
+
+    Where a capture is asked, `traces` are those of it that the asker may read, and then those of the other.
+    """
 
     question: Question
     traces: tuple[TraceRecord, ...]
     arguments: Mapping[str, Any]
+    capture: str = ""  # the whole id; empty: a trace is asked
 
 
 class Library:
@@ -99,19 +105,37 @@ class Library:
         await asyncio.to_thread(self.store.delete, record.id)
         return record.id
 
-    async def asked(self, caller: Caller, name: str, trace: str, values: Mapping[str, object]) -> Asked:
-        """A question of the table to a trace, authorised, told to the audit log, and its arguments checked.
+    async def asked(
+        self, caller: Caller, name: str, trace: str, values: Mapping[str, object], capture: str | None = None
+    ) -> Asked:
+        """A question of the table to a trace, or a capture, authorised, told to the audit log, its arguments checked.
 
-        Also raises BadInput for a question or an argument that there is not, or that is beyond its limits.
+        `capture`: an id or a prefix; None: the trace is asked. Also raises BadInput for a question or an argument
+        that there is not, or that is beyond its limits.
         """
         question = find(name)
         others = {argument.name: argument.checked(values.get(argument.name) or "") for argument in question.others}
+        if capture is not None:
+            return await self._capture_asked(caller, question, {"trace": capture, **others}, values)
         traces = {}
         for argument, which in {"trace": trace, **others}.items():
             record = traces[argument] = await self.get(caller, which)
             self._on_use(f"trace.{question.verb}", caller, record)
         directories = {directory(argument): str(self.store.directory(one.id)) for argument, one in traces.items()}
         return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
+
+    async def _capture_asked(
+        self, caller: Caller, question: Question, captures: Mapping[str, str], values: Mapping[str, object]
+    ) -> Asked:
+        checked = question.checked(values, Scope.CAPTURE)
+        traces: dict[str, Sequence[TraceRecord]] = {}
+        for argument, which in captures.items():
+            found = await asyncio.to_thread(self._traces_of, caller, which)
+            for record in found:
+                self._on_use(f"trace.{question.verb}", caller, record)
+            checked[directory(argument)] = [str(self.store.directory(record.id)) for record in found]
+            traces[argument] = found
+        return Asked(question, tuple(chain(*traces.values())), checked, traces["trace"][0].capture)
 
     async def answer(self, asked: Asked, fd: int = -1) -> Any:
         """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned.
@@ -174,6 +198,27 @@ class Library:
         of_others = min(len(others), max(limit - len(own), limit // _SHARED_PART))
         chosen = {record.id for record in [*own[: limit - of_others], *others[:of_others]]}
         return [record for record in readable if record.id in chosen]
+
+    def _traces_of(self, caller: Caller, capture: str) -> Sequence[TraceRecord]:
+        """Those that the caller may read of one capture; of others' there is nothing, as of a capture that is none."""
+        if not capture:
+            raise BadInput("Say which capture: `profctl captures` lists them.")
+        readable = [one for one in self.store.with_capture_prefix(capture) if may_read(caller, one) and not one.damaged]
+        found = [one for one in readable if one.capture == capture] or readable
+        captures = list(dict.fromkeys(one.capture for one in found))
+        if not captures:
+            raise NotFound(
+                f"You have no traces of a capture {capture[:100]!r}; `profctl captures` lists captures, and what was "
+                "stored of each."
+            )
+        if len(captures) > 1:
+            some = ", ".join(captures[:_CANDIDATES_SHOWN])
+            raise BadInput(f"{capture!r} is the beginning of {len(captures)} captures ({some}): give more of it.")
+        if len(found) > CAPTURE_TRACES_MAX:
+            raise Exhausted(
+                f"The capture {captures[0]} has {len(found)} traces, {CAPTURE_TRACES_MAX} can be asked at once."
+            )
+        return found
 
     def _resolve(self, caller: Caller, trace: str) -> TraceRecord:
         if not trace:

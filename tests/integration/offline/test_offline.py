@@ -13,6 +13,8 @@ from profd.errors import Unavailable
 from profd.store.lock import StoreLock
 from profd.store.store import Store, StoreLimits
 
+from tests.unit.profd.store.stored import add
+
 
 def event(name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
     return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 2, "ts": ts, "dur": dur, "args": args}
@@ -144,3 +146,49 @@ def test_an_offline_writer_is_waited_for_and_named(tmp_path):
         StoreLock(tmp_path / "state", "offline", wait_seconds=0.05)
     lock.release()
     StoreLock(Path(tmp_path / "state"), "offline").release()
+
+
+@pytest.fixture
+def capture(tmp_path):
+    """A store with two ranks of one capture, and a trace of none."""
+    store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
+    for rank in range(2):
+        add(store, capture="c0123456789ab", rank=rank, source="sdk")
+    add(store)
+    store.close()
+    return "c0123456789ab"
+
+
+def test_a_capture_is_asked_without_a_daemon(ask, capture):
+    answer = ask("top", capture=capture, by="rank")
+    assert [one["rank"] for one in answer["traces"]] == [0, 1]
+    assert {row["rank"] for row in answer["rows"]} == {0, 1}
+    assert ask("steps", capture="c01")["n"] == 0
+    assert ask("gpu", capture=capture)["capture"] == capture
+    assert ask("diff", capture=capture, other=capture)["per"] == "trace"
+    assert ask("sql", capture=capture, sql="select count(*) from events")["rows"] == [[100]]
+    assert "cannot be asked of a capture" in ask("summary", 2, capture=capture)["error"]
+    assert "for a capture, not for a trace" in ask("top", 2, id="1", by="rank")["error"]
+    assert ask("top", 3, capture="c9")["kind"] == "not_found"
+
+
+def test_profctl_asks_a_capture_by_its_id(tmp_path, capture):
+    def profctl(*words: str) -> str:
+        command = [
+            sys.executable,
+            "-c",
+            "from profclient.cli import main; main()",
+            "--store",
+            str(tmp_path / "state"),
+            *words,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    assert "2 traces, ranks 0-1 on 1 host" in profctl("top", capture)
+    assert "RANK" in profctl("top", "c01", "--by", "rank")
+    assert json.loads(profctl("gpu", capture, "--json"))["capture"] == capture
+    assert profctl("diff", capture, capture).count("2 traces") == 2
+    assert "100" in profctl("sql", capture, "select count(*) from events")
+    assert "none found" in profctl("steps", capture)
