@@ -74,6 +74,10 @@ class OfflineTraces:
         """What would go were a trace of this many bytes stored now."""
         return dict(self._answered("evictions", bytes=size))
 
+    def files(self, trace: str, check: bool) -> list[dict[str, Any]]:
+        """The files with the events of a trace or a capture: rank, host, trace, path. `check`: compare their sums."""
+        return list(self._answered("files", **{"capture" if is_capture(trace) else "id": trace}, check=check))
+
     def rebuild(self) -> dict[str, Any]:
         """Make the catalog anew: {"traces": count, "damaged": [sentence, …]}."""
         return dict(self._answered("rebuild"))

@@ -139,6 +139,16 @@ def where_there_is(look: Callable[[Member], Found]) -> Callable[[Member], Found 
     return looked
 
 
+def traces_of_trace(trace: TraceReader) -> dict[str, Any]:
+    """As of a capture that has this one trace."""
+    return Captured([trace.directory]).described()
+
+
+def traces_of_capture(capture: Captured) -> dict[str, Any]:
+    """Which traces answer, and of which ranks there are none or several."""
+    return capture.described()
+
+
 def _gaps(ranks: list[int]) -> list[list[int]]:
     """The ranks from 0 on that are not there, as [first, last]: a job may have more than there are, at its end."""
     edges = [-1, *ranks]

@@ -171,6 +171,11 @@ _TABLE: Final = (
                 refusal='there is no redaction "{value}"; known are {known}',
             ),
         ),
+        of_capture="profd.export.jobs:export_of_capture",
+    ),
+    Question(
+        *("traces", "Which traces a capture has, and of which ranks.", "profd.query.captured:traces_of_trace", VALUE),
+        of_capture="profd.query.captured:traces_of_capture",
     ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )

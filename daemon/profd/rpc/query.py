@@ -15,7 +15,8 @@ from profd.errors import BadInput
 from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX
 from profd.model.arguments import Argument
 from profd.model.question import Question
-from profd.questions.library import Asked, Library
+from profd.questions.library import Library
+from profd.questions.reading import Asked
 from profd.questions.table import QUESTIONS
 from profd.rpc.answers import Crowded, pieces
 from profd.rpc.traces import trace_message

@@ -275,6 +275,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "timeline",
         "sql",
         "window",
+        "traces",
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
@@ -353,7 +354,7 @@ async def test_what_cannot_be_asked_of_a_capture_or_of_a_trace(library):
 
 
 async def test_a_capture_of_too_many_traces_is_refused(library, monkeypatch):
-    monkeypatch.setattr("profd.questions.library.CAPTURE_TRACES_MAX", 2)
+    monkeypatch.setattr("profd.questions.reading.CAPTURE_TRACES_MAX", 2)
     for rank in range(3):
         add(library.store, ANN, capture=CAPTURE, rank=rank)
     with pytest.raises(Exhausted, match="has 3 traces, 2 can be asked at once"):
