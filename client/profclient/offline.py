@@ -22,7 +22,7 @@ from profclient.errors import (
     NotFoundError,
     UsageError,
 )
-from profclient.traces import Answer, readable
+from profclient.traces import Answer, is_capture, readable
 
 PIECE_BYTES = 512 * 1024
 
@@ -51,7 +51,8 @@ class OfflineTraces:
 
     def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
         """A question with its arguments by name."""
-        return Answer(self._pieces(question, id=trace, **arguments))
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return Answer(self._pieces(question, **{"capture" if is_capture(trace) else "id": trace}, **given))
 
     def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
@@ -72,6 +73,10 @@ class OfflineTraces:
     def evictions(self, size: int) -> dict[str, Any]:
         """Traces that would go if a trace of this many bytes were stored now."""
         return dict(self._answered("evictions", bytes=size))
+
+    def files(self, trace: str, check: bool) -> list[dict[str, Any]]:
+        """The files with the events of a trace or a capture: rank, host, trace, path. `check`: compare their sums."""
+        return list(self._answered("files", **{"capture" if is_capture(trace) else "id": trace}, check=check))
 
     def rebuild(self) -> dict[str, Any]:
         """Make the catalog anew: {"traces": count, "damaged": [sentence, …]}."""

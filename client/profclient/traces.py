@@ -6,6 +6,7 @@ Traces are dicts with the fields of `profproto/v1/trace.proto`; absent is None.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,8 +42,16 @@ class Answer:
         return json.loads(b"".join(self._pieces))
 
 
+_CAPTURE = re.compile(r"c[0-9a-f]{0,12}")
+
+
+def is_capture(name: str) -> bool:
+    """Whether a name is an id of a capture, or begins one: those of traces begin with a digit."""
+    return _CAPTURE.fullmatch(name) is not None
+
+
 class Traces(Protocol):
-    """The operations that reading commands need. Every id may be a prefix; empty means the latest."""
+    """The operations that reading commands need. Every id may be a prefix; empty means the latest trace."""
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest traces first."""
@@ -53,7 +62,10 @@ class Traces(Protocol):
         ...
 
     def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
-        """A question of docs/questions.md, with its arguments by name; None is as good as absent."""
+        """A question of docs/questions.md, with its arguments by name; None is as good as absent.
+
+        `trace` may be a capture (`is_capture`), where the question can be asked of one.
+        """
         ...
 
     def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
@@ -109,10 +121,10 @@ class RemoteTraces:
 
     def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
         """A question with its arguments by name."""
-        request = query_pb2.QueryRequest(name=question, scope=query_pb2.Scope(trace=trace))
+        scope = query_pb2.Scope(**{"capture" if is_capture(trace) else "trace": trace})
+        request = query_pb2.QueryRequest(name=question, scope=scope)
         request.arguments.update({name: _sent(value) for name, value in arguments.items() if value is not None})
-        parts = self._daemon.stream(self._daemon.questions.Query, request)
-        return Answer(part.data for part in parts if part.WhichOneof("part") == "data")
+        return Answer(_about(self._daemon.stream(self._daemon.questions.Query, request), scope))
 
     def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
@@ -140,6 +152,17 @@ class RemoteTraces:
 
     def _call(self, method: Any, request: Any) -> Any:
         return self._daemon.call(method, request, timeout=LONG_TIMEOUT_SECONDS)
+
+
+def _about(parts: Iterable[query_pb2.QueryResponse], scope: query_pb2.Scope) -> Iterator[bytes]:
+    """The data of an answer about what was asked: a daemon that knows no captures would answer about a trace."""
+    for part in parts:
+        if part.WhichOneof("part") == "data":
+            yield part.data
+        elif scope.capture and not part.header.capture:
+            raise UsageError(
+                "this daemon can be asked about traces only, not about a capture: name a trace, or upgrade it."
+            )
 
 
 def readable(path: Path) -> Path:

@@ -9,7 +9,10 @@ an object with the fields of `profproto/v1/trace.proto`, absent is null.
     list      {"limit"}                                         [trace, …], newest first
     get       {"id"}                                            trace
     QUESTION  {"id", argument: value, …}                        as of `profctl QUESTION --json`; the names, arguments
-                                                                and limits are in `questions/table.py`
+                                                                and limits are in `questions/table.py`. "capture" in
+                                                                the place of "id": all traces of it
+    files     {"id" or "capture", "check"}                      [{"rank", "host", "trace", "path"}, …] with the events;
+                                                                check: an exported capture is read and compared
     evictions {"bytes"}                                         JSON as of `profctl store evictions --json`
     import    {"path", "format", "dialect"}                     trace
     rm        {"id"}                                            {"id"}
@@ -38,10 +41,13 @@ from typing import Any, Final
 from profd.errors import BadInput, JobFailed, NotFound, ProfdError
 from profd.importing.ingest import OnProgress, format_of, open_raw
 from profd.limits import RPC_MESSAGE_BYTES_MAX
-from profd.model.arguments import Integer, Text, Texts
+from profd.model.arguments import Flag, Integer, Text, Texts
+from profd.model.question import Scope
 from profd.questions.jobs import find
 from profd.questions.library import Library
+from profd.questions.reading import ReadLibrary
 from profd.questions.table import QUESTIONS
+from profd.store.exported import ExportedStore
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
 from profd.store.store import Store, StoreLimits
 from profd.trust.caller import Caller
@@ -50,6 +56,7 @@ _KINDS: Final = {1: "failure", 2: "usage", 3: "not_found", 4: "denied", 5: "busy
 _STDOUT: Final = 1
 
 Verb = Callable[[Library, Caller, "Request"], Coroutine[Any, Any, object]]
+ReadVerb = Callable[[ReadLibrary, Caller, "Request"], Coroutine[Any, Any, object]]
 
 
 class Request:
@@ -68,6 +75,14 @@ class Request:
     def text(self, key: str) -> str:
         """A string; empty when absent."""
         return Text(key, "", most=None).checked(self._values.get(key, ""))
+
+    def flag(self, key: str) -> bool:
+        """True or false; false when absent."""
+        return Flag(key, "").checked(self._values.get(key) or False)
+
+    def maybe(self, key: str) -> str | None:
+        """A string; None when absent."""
+        return self.text(key) if self._values.get(key) is not None else None
 
     def number(self, key: str) -> int:
         """An integer; 0 when absent."""
@@ -102,22 +117,34 @@ def _told(what: str, share: float) -> None:
     print(json.dumps({"progress": what, "share": share}), file=sys.stderr, flush=True)
 
 
-async def _list(library: Library, me: Caller, request: Request) -> object:
+async def _list(library: ReadLibrary, me: Caller, request: Request) -> object:
     return [record.as_json() for record in await library.list(me, request.number("limit"))]
 
 
-async def _get(library: Library, me: Caller, request: Request) -> object:
+async def _get(library: ReadLibrary, me: Caller, request: Request) -> object:
     record = await library.get(me, request.text("id"))
     return record.as_json()
 
 
-def _asking(question: str) -> Verb:
-    async def ask(library: Library, me: Caller, request: Request) -> object:
-        values = QUESTIONS[question].checked(request.others("id"))  # what is no request needs no trace to be refused
-        asked = await library.asked(me, question, request.text("id"), values)
+def _asking(question: str) -> ReadVerb:
+    async def ask(library: ReadLibrary, me: Caller, request: Request) -> object:
+        # What is no request needs no trace to be refused.
+        capture, others = request.maybe("capture"), request.others("id", "capture")
+        values = QUESTIONS[question].checked(others, Scope.TRACE if capture is None else Scope.CAPTURE)
+        asked = await library.asked(me, question, request.text("id"), values, capture)
         return await library.answer(asked, _STDOUT)
 
     return ask
+
+
+async def _files(library: ReadLibrary, me: Caller, request: Request) -> object:
+    files = await library.files(me, request.text("id"), request.maybe("capture"))
+    if request.flag("check"):
+        library.check(dict.fromkeys(record.id for record, _ in files))
+    return [
+        {"rank": one.rank, "host": one.host or None, "trace": one.id, "path": str(path.absolute())}
+        for one, path in files
+    ]
 
 
 async def _evictions(library: Library, me: Caller, request: Request) -> object:
@@ -169,13 +196,14 @@ async def _rebuild(library: Library, me: Caller, request: Request) -> object:
     return {"traces": traces, "damaged": damaged}
 
 
-# Those that only read let go of the store once it is open: several may run at a time.
-_READING: Final[dict[str, Verb]] = {
+_ASKING: Final[dict[str, ReadVerb]] = {
     "list": _list,
     "get": _get,
+    "files": _files,
     **{question.name: _asking(question.name) for question in QUESTIONS.values() if question.offline},
-    "evictions": _evictions,
 }
+# Those that only read let go of the store once it is open: several may run at a time.
+_READING: Final[dict[str, Verb]] = {**_ASKING, "evictions": _evictions}
 _WRITING: Final[dict[str, Verb]] = {
     "import": _import,
     "rm": _rm,
@@ -197,14 +225,26 @@ def _caller() -> Caller:
 
 
 def _open(root: Path, verb: str) -> Store:
-    if verb != "import" and not (root / "traces").is_dir():
+    if verb != "import" and not _is_store(root):
         raise NotFound(f"There is no store in {root}: name the daemon's state directory, or import a file first.")
     root.mkdir(mode=0o750, parents=True, exist_ok=True)
     return Store(root, StoreLimits(free_share_min=0.0, uid_share=1.0), StoreLock(root, "offline", OFFLINE_WAIT_SECONDS))
 
 
+def _is_store(root: Path) -> bool:
+    return (root / "traces").is_dir()
+
+
+def _run_on_exported(verb: str, root: Path, request: Request) -> object:
+    if verb not in _ASKING:
+        raise BadInput(f"{root} has exported captures, which are only read: `{verb}` needs a store.")
+    return asyncio.run(_ASKING[verb](ReadLibrary(ExportedStore(root), run_here), _caller(), request))
+
+
 def run(verb: str, root: Path, request: Request) -> object:
     """Do it; the answer, or None where it went to stdout. Raises ProfdError."""
+    if not _is_store(root) and ExportedStore.is_one(root):
+        return _run_on_exported(verb, root, request)
     store = _open(root, verb)
     try:
         if verb in _READING:

@@ -52,7 +52,13 @@ def _no_color() -> bool:
 
 def emit_json(value: Any) -> None:
     """One JSON document on stdout."""
-    click.echo(json.dumps(value, indent=None if not sys.stdout.isatty() else 2, ensure_ascii=False))
+    indent = None if not sys.stdout.isatty() else 2
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # halves of letters, of foreign traces: no UTF-8 has them
+        text = json.dumps(value, indent=indent)
+    click.echo(text)
 
 
 def table(

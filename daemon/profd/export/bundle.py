@@ -22,6 +22,7 @@ from profd.disk.files import disk
 from profd.events import NO_ROW, EventTable, Flows
 from profd.export.redact import RedactedReader
 from profd.export.rows import tables
+from profd.query.captured import Captured
 from profd.query.part import numbers_of
 from profd.segments.bundle import BLOCK_BYTES, DERIVED, MANIFEST, VERSION, VERSION_FILE
 from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_struct
@@ -51,6 +52,16 @@ def write(
     return meta.events
 
 
+def write_all(capture: Captured, out: BinaryIO, progress: Progress) -> int:
+    """Write all traces of a capture, each with its id and `/` before the names of its files; returns the events."""
+    archive = _Archive(out, progress)
+    archive.add_bytes(VERSION_FILE, f"{VERSION}\n".encode())
+    for member in capture.members:
+        archive.add_trace(member.directory, member.open().meta, f"{member.trace}/")
+    archive.finish()
+    return sum(member.events for member in capture.members)
+
+
 class _Archive:
     """Members one after another, into a file that need not be seekable."""
 
@@ -59,16 +70,16 @@ class _Archive:
         self._progress = progress
         self._files: dict[str, dict[str, int | str]] = {}
 
-    def add_trace(self, directory: Path, meta: TraceMeta) -> None:
-        """The files of a trace directory that `meta` names, and `meta` itself."""
-        self.add_bytes(META_FILE, encode_struct(meta))
+    def add_trace(self, directory: Path, meta: TraceMeta, before: str = "") -> None:
+        """The files of a trace directory that `meta` names, and `meta` itself. `before`: the names."""
+        self.add_bytes(before + META_FILE, encode_struct(meta))
         names = [info.file for info in meta.segments]
         names += [FLOWS_FILE] * bool(meta.flows) + [LATE_FILE] * bool(meta.late)
         for number, name in enumerate(names):
             self._progress("packing", number / len(names))
             path = directory / name
             with reading(path), path.open("rb") as file:
-                self._add(name, path.stat().st_size, file)
+                self._add(before + name, path.stat().st_size, file)
 
     def add_bytes(self, name: str, data: bytes) -> None:
         """A small member."""

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from gzip import GzipFile
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from profd.errors import BadInput
+from profd.export.bundle import write_all
 from profd.export.redact import RedactedReader
 from profd.model.formats import FORMATS, Format
+from profd.query.captured import Captured
 from profd.query.part import window_of
 from profd.segments.reader import TraceReader
 from profd.workers.jobs import Progress, imported
@@ -58,6 +60,20 @@ def export(
     # No name and no time in the header: the same trace gives the same bytes.
     with GzipFile("", "wb", compresslevel=3, fileobj=out, mtime=0) as file:
         return int(write(reader, cast(BinaryIO, file), window, progress, min_duration_ns=min_duration_ns))
+
+
+def export_of_capture(
+    capture: Captured,
+    out: BinaryIO,
+    progress: Progress,
+    *,
+    format: str,  # noqa: A002 - what askers call it
+    **part: Any,
+) -> int:
+    """Write all traces of a capture, whole, as one archive; how many events they have. BadInput for anything else."""
+    if format != "bundle" or any(value not in (None, 0, False, []) for value in part.values()):
+        raise BadInput("a capture is exported whole, in the format bundle; for anything else name one of its traces")
+    return write_all(capture, out, progress)
 
 
 def _packed(name: str, form: Format, wanted: bool) -> bool:

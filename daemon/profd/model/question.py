@@ -25,6 +25,7 @@ class Scope(StrEnum):
     """What a question is about: a field of query.proto's Scope."""
 
     TRACE = "trace"  # a stored one
+    CAPTURE = "capture"  # the stored traces of one, of which the asker may read any
 
 
 class Cost(Enum):
@@ -44,7 +45,8 @@ class Question:
     answer: AnswerKind
     arguments: tuple[Argument, ...] = ()
     cost: Cost = Cost.LONG
-    scope: Scope = Scope.TRACE
+    of_capture: str = ""  # as `function`, of a capture (query/captured.py); empty: only a trace can be asked
+    capture_arguments: tuple[Argument, ...] = ()  # further ones, of a capture alone
     offline: bool = True  # answered on a store without a daemon, too
     audited: str = ""  # its verb in the audit log, `trace.<verb>`; empty: its name
     with_record: bool = False  # the answer is an object, and `trace` in it is what `profctl list` says of the trace
@@ -56,19 +58,30 @@ class Question:
         return self.audited or self.name
 
     @property
+    def scopes(self) -> list[Scope]:
+        """What it may be asked of."""
+        return [Scope.TRACE, *([Scope.CAPTURE] if self.of_capture else [])]
+
+    @property
     def others(self) -> list[Argument]:
         """The arguments that name another trace."""
         return [argument for argument in self.arguments if argument.kind is ArgumentKind.TRACE]
 
-    def checked(self, values: Mapping[str, object]) -> dict[str, Any]:
-        """All arguments, those that are absent or None by their defaults. Raises BadInput."""
-        known = [argument.name for argument in self.arguments]
+    def checked(self, values: Mapping[str, object], scope: Scope = Scope.TRACE) -> dict[str, Any]:
+        """All arguments, those that are absent or None by their defaults. Raises BadInput, also for another scope."""
+        if scope not in self.scopes:
+            raise BadInput(f"{self.name} cannot be asked of a {scope}: ask one of its traces (`profctl list`)")
+        of_capture = self.capture_arguments if scope is Scope.CAPTURE else ()
+        arguments = (*self.arguments, *of_capture)
+        known = [argument.name for argument in arguments]
         for name in values:
             if name not in known:
+                if any(name == argument.name for argument in self.capture_arguments):
+                    raise BadInput(f"{self.name} has the argument {name!r} for a capture, not for a trace")
                 has = f"it has: {', '.join(known)}" if known else "it has none"
                 raise BadInput(f"{self.name} has no argument {name[:_SHOWN_CHARS]!r}; {has}")
         given = {name: value for name, value in values.items() if value is not None}
         return {
             argument.name: argument.checked(given[argument.name]) if argument.name in given else argument.default
-            for argument in self.arguments
+            for argument in arguments
         }

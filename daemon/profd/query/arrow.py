@@ -7,7 +7,7 @@ Absent is null. Kinds and device types are words.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import numpy as np
@@ -29,24 +29,53 @@ _WORDS: Final[dict[str, list[str]]] = {
     "device_type": [device.label for device in DeviceType],
 }
 _PHASES: Final = [chr(code) for code in range(128)]
+_CODED: Final = pa.dictionary(pa.int32(), pa.string())
 
 
-def events_arrow(reader: TraceReader) -> pa.Table:
-    """One row per event in start order: `row`, the columns of the trace, `duration_ns`, `op`.
+def arrow_type(name: str) -> pa.DataType:
+    """Of a column of a trace, by its name there, or of one that is made: those are numbers."""
+    if _is_coded(name):
+        return _CODED
+    return pa.from_numpy_dtype(COLUMNS[name].dtype) if name in COLUMNS else pa.int64()
 
-    A column that no event has is there and null. Exhausted for a trace too large to be held at once.
+
+def _is_coded(name: str) -> bool:
+    return name in COLUMNS and (COLUMNS[name].dictionary is not None or name in _WORDS or name == "phase")
+
+
+# Columns of `events` that are none of the trace, and what they are made from.
+_MADE: Final = {"row": (), "duration_ns": ("end",), "op": ("parent", "kind")}
+EVENTS_SCHEMA: Final = pa.schema(
+    [
+        ("row", pa.int64()),
+        *((RENAMED.get(name, name), arrow_type(name)) for name in COLUMNS),
+        ("duration_ns", pa.int64()),
+        ("op", pa.int64()),
+    ]
+)
+
+
+def events_arrow(reader: TraceReader, wanted: Collection[str] = EVENTS_SCHEMA.names) -> pa.Table:
+    """One row per event in start order: `row`, the columns of the trace, `duration_ns`, `op`; or some of these.
+
+    `wanted`: names of EVENTS_SCHEMA. A column that no event has is there and null. Exhausted for a trace too large to
+    be held at once.
     """
     check_size(len(reader), "export a --window of the trace, import that, and ask it")
-    chunks: dict[str, list[Any]] = {name: [] for name in ("row", *COLUMNS, "duration_ns")}
-    for table in reader.iterate(args=False):
+    made = {source for name, sources in _MADE.items() if name in wanted for source in sources}
+    stored = [name for name in COLUMNS if RENAMED.get(name, name) in wanted or name in made]
+    chunks: dict[str, list[Any]] = {name: [] for name in ("row", *stored, "duration_ns")}
+    for table in reader.iterate(stored, args=False):
         chunks["row"].append(pa.array(np.arange(len(table), dtype=np.int64) + table.first_row))
-        for name in COLUMNS:
+        for name in stored:
             chunks[name].append(_column(table, name))
-        unended = table.column("end") == NO_END
-        chunks["duration_ns"].append(pa.array(durations(table), mask=unended))
+        if "duration_ns" in wanted:
+            unended = table.column("end") == NO_END
+            chunks["duration_ns"].append(pa.array(durations(table), mask=unended))
     columns = {RENAMED.get(name, name): _whole(reader, name, parts) for name, parts in chunks.items()}
-    columns["op"] = _operators(columns["parent"], columns["kind"])
-    return pa.table(columns)
+    if "op" in wanted:
+        columns["op"] = _operators(columns["parent"], columns["kind"])
+    return pa.table({name: columns[name] for name in EVENTS_SCHEMA.names if name in wanted})
 
 
 def _operators(parent: pa.ChunkedArray, kind: pa.ChunkedArray) -> pa.Array:
@@ -75,17 +104,13 @@ def _column(table: EventTable, name: str) -> pa.Array:
     return encode_column(spec, values, {}, pa.from_numpy_dtype(spec.dtype))
 
 
-def _is_coded(name: str) -> bool:
-    return name in COLUMNS and (COLUMNS[name].dictionary is not None or name in _WORDS or name == "phase")
-
-
 def _whole(reader: TraceReader, name: str, parts: list[Any]) -> pa.ChunkedArray:
+    kind = arrow_type(name)
     if not _is_coded(name):
-        kind = pa.from_numpy_dtype(COLUMNS[name].dtype) if name in COLUMNS else pa.int64()
         return pa.chunked_array(parts, kind)
     words = _words_of(reader, name)
     coded = [pa.DictionaryArray.from_arrays(part, words, safe=False) for part in parts]
-    return pa.chunked_array(coded, pa.dictionary(pa.int32(), pa.string()))
+    return pa.chunked_array(coded, kind)
 
 
 def _words_of(reader: TraceReader, name: str) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
@@ -64,14 +64,21 @@ class Average:
     self_device_memory_usage: int | None = None
     node_id: int | None = None  # of a distributed job, where the trace tells nodes apart
     shadow: bool = False  # a device's range for an annotation: it spans work that has rows of its own
+    annotation: bool = False  # torch keeps one apart from an op of its name
     top_level: bool = True  # no other event called the first of these calls
 
     def as_json(self) -> dict[str, Any]:
         """The row of `profctl top --json`."""
         return {field: getattr(self, field) for field in _JSON_FIELDS}
 
+    @classmethod
+    def json_fields(cls) -> tuple[str, ...]:
+        """The keys of `as_json`."""
+        return _JSON_FIELDS
 
-_JSON_FIELDS: Final = tuple(field.name for field in fields(Average) if field.name not in ("shadow", "top_level"))
+
+_INTERNAL: Final = ("shadow", "annotation", "top_level")
+_JSON_FIELDS: Final = tuple(field.name for field in fields(Average) if field.name not in _INTERNAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +229,8 @@ def _group(
     _count_recursion_once(table, calls, labelled, values)
     group, first, count, summed = _engine.sum_groups(keys, calls.counted.view(np.uint8), list(values.values()))
     sums = dict(zip(values, summed, strict=True))
-    device = calls.device_type[first]
-    shadow = table.column("kind")[first] == Kind.GPU_USER_ANNOTATION
+    device, kind = calls.device_type[first], table.column("kind")[first]
+    shadow, annotation = kind == Kind.GPU_USER_ANNOTATION, rules.is_annotation(kind)
     flops = _flops(table, calls, group, len(first))
     return [
         Average(
@@ -236,6 +243,7 @@ def _group(
             node_id=int(node) if (node := _label(nodes, at)) else None,
             flops=None if flops is None else min(int(flops[number]), _INT64_MAX),
             shadow=bool(shadow[number]),
+            annotation=not raw and bool(annotation[number]),
             top_level=bool(calls.parent[at] == NO_ROW),
             **{field: int(values[number]) for field, values in sums.items()},
         )
@@ -354,10 +362,10 @@ def sort_averages(rows: list[Average], key: str) -> list[Average]:
         raise BadInput(f"cannot sort by {key!r}; sort by one of: {', '.join(SORT_KEYS)}")
     if key == "name":
         return sorted(rows, key=lambda row: (row.name, row.device_type))
-    value = _value(key)
-    return sorted(rows, key=lambda row: (-value(row), row.name, row.device_type))
+    field = sort_field(key)
+    return sorted(rows, key=lambda row: (-(getattr(row, field) or 0), row.name, row.device_type))
 
 
-def _value(key: str) -> Callable[[Average], int]:
-    field = f"{key}_ns" if key.endswith("_time_total") else key
-    return lambda row: getattr(row, field) or 0
+def sort_field(key: str) -> str:
+    """The field of Average that a key of SORT_KEYS sorts by."""
+    return f"{key}_ns" if key.endswith("_time_total") else key

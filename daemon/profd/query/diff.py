@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
+from profd.derive.steps import Steps
 from profd.errors import BadInput
 from profd.events import NO_CODE, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.limits import DIFF_FRAMES_MAX, DIFF_ROWS_MAX
 from profd.query import rules
+from profd.query.captured import Captured, Member
 from profd.query.grouping import by_module
 from profd.query.recorded import recorded_calls
 from profd.query.steps import StepMarks
@@ -72,6 +75,13 @@ class Paths:
             self._entries.append(entry)
         return number
 
+    def take_up(self, others: Paths) -> Array:
+        """The numbers here of all paths there, by their numbers there."""
+        places = np.empty(len(others._entries), dtype=np.int64)
+        for number, (below, name) in enumerate(others._entries):  # a path comes after the one below it
+            places[number] = self.on(_ROOT if below == _ROOT else int(places[below]), name)
+        return places
+
     def frames(self, path: int) -> list[str]:
         """Its names, outermost first."""
         frames = []
@@ -90,48 +100,105 @@ class Measured:
     count: float = 0.0  # calls per step, or in all
 
 
-class Side:
-    """One of the two traces: times and counts per (path, device type)."""
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Times and counts per key, a path and a device type, and step; -1: in no step. Arrays of one length."""
 
-    def __init__(self, reader: TraceReader, paths: Paths, by: str) -> None:
-        """Read it. Exhausted for a trace too large to be held at once."""
+    key: Array
+    step: Array
+    ns: Array
+    count: Array
+
+
+class Side:
+    """One of the two that are compared, a trace or several: times and counts per key and step.
+
+    Of several each step of each is one: what is compared is a step as a rank takes it, or a rank where there are none.
+    """
+
+    def __init__(self, cells: Cells, step_ns: Array, traces: int, recorded_ns: int) -> None:
+        """`step_ns`: how long the steps took, those of all traces one after the other, as `cells` counts them."""
+        self._cells = cells
+        self._step_ns = step_ns
+        self._traces = traces
+        self.steps = len(step_ns)
+        self.recorded_ns = recorded_ns
+
+    @classmethod
+    def of(cls, reader: TraceReader, paths: Paths, by: str) -> Side:
+        """Read a trace. Exhausted for one too large to be held at once."""
         check_size(len(reader), "compare exports of a --window of each")
         table = reader.read(_MODULE_COLUMNS if by == "module" else _COLUMNS, args=False)
         marks = StepMarks()
         marks.add(table)
-        self.steps = marks.steps(reader)
+        steps = marks.steps(reader)
         rows = _compared(table)
-        self._start = table.columns["start"][rows]
-        self._value = _times(table)[rows]
         path = _modules_of(table, reader, paths) if by == "module" else _paths_of(table, paths, by == "path")
-        path = path[rows]
-        self._key = path * _PLACES + table.column("device_type")[rows]
-        self.recorded_ns = (reader.meta.end_ns or 0) - (reader.meta.start_ns or 0)
+        # A damaged file may name any type: those beyond are one, "other".
+        key = path[rows] * _PLACES + np.minimum(table.column("device_type")[rows], _PLACES - 1)
+        cells = _cells(key, _steps_of(steps, table.columns["start"][rows]), _times(table)[rows])
+        return cls(cells, steps.durations, 1, (reader.meta.end_ns or 0) - (reader.meta.start_ns or 0))
+
+    @classmethod
+    def of_several(cls, sides: Sequence[Side]) -> Side:
+        """All of them as one; their keys are of the same paths."""
+        before = np.cumsum([0, *(side.steps for side in sides)])
+        steps = [
+            np.where(side._cells.step < 0, -1, side._cells.step + at) for side, at in zip(sides, before, strict=False)
+        ]
+        key, ns, count = (
+            np.concatenate([getattr(side._cells, name) for side in sides]) for name in ("key", "ns", "count")
+        )
+        lasting = np.concatenate([side._step_ns for side in sides])
+        recorded = max(side.recorded_ns for side in sides)
+        return cls(Cells(key, np.concatenate(steps), ns, count), lasting, len(sides), recorded)
+
+    def renumbered(self, own: Paths, paths: Paths) -> Side:
+        """The same with keys of other paths, which take up those that they lack."""
+        places = paths.take_up(own)
+        key = places[self._cells.key // _PLACES] * _PLACES + self._cells.key % _PLACES
+        return Side(replace(self._cells, key=key), self._step_ns, self._traces, self.recorded_ns)
 
     def measure(self, per_step: bool) -> dict[int, Measured]:
         """Each key with its times; the keys of `total` besides."""
-        rows, step, steps = self._place(per_step)
+        cells = self._cells
+        inside = np.flatnonzero(cells.step >= 0) if per_step else np.arange(len(cells.key))
+        step = cells.step[inside] if per_step else np.zeros(len(inside), dtype=np.int64)
         found: dict[int, Measured] = {}
-        for key in (self._key[rows], -1 - self._key[rows] % _PLACES):
-            found |= _measured(key, step, self._value[rows], steps)
-        return found
+        for key in (cells.key[inside], -1 - cells.key[inside] % _PLACES):
+            found |= _measured(key, step, (cells.ns[inside], cells.count[inside]), self.steps if per_step else 1)
+        return (
+            found
+            if per_step or self._traces == 1
+            else {key: _share_of(one, self._traces) for key, one in found.items()}
+        )
 
     def step_time(self) -> Measured:
         """The length of a step."""
-        return _of(self.steps.durations.astype(np.float64), len(self.steps), len(self.steps))
+        return _of(self._step_ns.astype(np.float64), self.steps, self.steps)
 
     def outside_ns(self) -> int:
         """Time in no step."""
-        rows, _, _ = self._place(True)
-        return int(self._value.sum()) - int(self._value[rows].sum())
+        return int(self._cells.ns[self._cells.step < 0].sum())
 
-    def _place(self, per_step: bool) -> tuple[Array, Array, int]:
-        """(rows that count, the step of each, number of steps)."""
-        if not per_step:
-            return np.arange(len(self._start)), np.zeros(len(self._start), dtype=np.int64), 1
-        step = np.searchsorted(self.steps.start, self._start, side="right") - 1
-        rows = np.flatnonzero((step >= 0) & (self._start < self.steps.end[np.maximum(step, 0)]))
-        return rows, step[rows], len(self.steps)
+
+def _steps_of(steps: Steps, start: Array) -> Array:
+    """The step in which each row begins; -1: in none."""
+    if not len(steps):
+        return np.full(len(start), -1, dtype=np.int64)
+    step = np.searchsorted(steps.start, start, side="right") - 1
+    found: Array = np.where((step >= 0) & (start < steps.end[np.maximum(step, 0)]), step, -1)
+    return found
+
+
+def _share_of(all_of_it: Measured, traces: int) -> Measured:
+    return Measured(all_of_it.median / traces, 0.0, all_of_it.count / traces)
+
+
+def _cells(key: Array, step: Array, ns: Array) -> Cells:
+    group, first = _engine.group_rows([np.ascontiguousarray(key), np.ascontiguousarray(step)])
+    sums = _engine.sum_by(group, len(first), np.ascontiguousarray(ns))
+    return Cells(key[first], step[first], sums, np.bincount(group, minlength=len(first)))
 
 
 def total(device_type: int) -> int:
@@ -144,12 +211,45 @@ def diff(first: TraceReader, second: TraceReader, by: str = "name") -> dict[str,
 
     BadInput unless `by` is one of BY.
     """
+    _check(by)
+    paths = Paths()
+    sides = [Side.of(reader, paths, by) for reader in (first, second)]
+    return _answer(sides, paths, by, [reader.meta.source for reader in (first, second)])
+
+
+def diff_of_captures(first: Captured, second: Captured, by: str = "name") -> dict[str, Any]:
+    """The same of all traces of each: a step of any rank is one of the capture's. Without steps: a trace's share."""
+    _check(by)
+    paths = Paths()
+    sides = [_side_of(capture, paths, by) for capture in (first, second)]
+    return {
+        "captures": [capture.described() for capture in (first, second)],
+        **_answer([side for side, _ in sides], paths, by, [source for _, source in sides]),
+    }
+
+
+def _side_of(capture: Captured, paths: Paths, by: str) -> tuple[Side, str]:
+    """All traces of a capture, and their source; empty where they have several."""
+
+    def look(member: Member) -> tuple[Side, Paths, str]:
+        reader, own = member.open(), Paths()  # threads share none
+        return Side.of(reader, own, by), own, reader.meta.source
+
+    sides, sources = [], set()
+    for _, (side, own, source) in capture.each(look):
+        sides.append(side.renumbered(own, paths))
+        sources.add(source)
+    return Side.of_several(sides), sources.pop() if len(sources) == 1 else ""
+
+
+def _check(by: str) -> None:
     if by not in BY:
         raise BadInput(f"cannot compare by {by!r}; compare by one of: {', '.join(BY)}")
-    paths = Paths()
-    sides = [Side(reader, paths, by) for reader in (first, second)]
-    per_step = all(len(side.steps) for side in sides)
-    steps = [len(side.steps) for side in sides]
+
+
+def _answer(sides: list[Side], paths: Paths, by: str, sources: list[str]) -> dict[str, Any]:
+    per_step = all(side.steps for side in sides)
+    steps = [side.steps for side in sides]
     noisy = per_step and min(steps) >= STEPS_FOR_NOISE
     known = steps if noisy else None
     before, after = (side.measure(per_step) for side in sides)
@@ -165,7 +265,7 @@ def diff(first: TraceReader, second: TraceReader, by: str = "name") -> dict[str,
             "share": _ratio(new.median - old.median, whole),
         }
 
-    unlike = _unlike(first.meta.source, second.meta.source)
+    unlike = _unlike(*sources)
     keys = sorted({*before, *after})
     totals = [{"name": "total", **line(key)} for key in reversed(keys) if key < 0]
     if per_step:
@@ -186,7 +286,7 @@ def diff(first: TraceReader, second: TraceReader, by: str = "name") -> dict[str,
         "recorded_ns": [side.recorded_ns for side in sides],
         "outside_steps_ns": [side.outside_ns() for side in sides] if per_step else None,
         "message": " ".join(text for text in (_message(per_step, noisy), unlike) if text) or None,
-        "sources": [reader.meta.source or None for reader in (first, second)],
+        "sources": [source or None for source in sources],
         "totals": totals,
         "rows": rows[:DIFF_ROWS_MAX],
         "truncated": len(rows) > DIFF_ROWS_MAX,
@@ -300,12 +400,13 @@ def _climb(table: EventTable, names: list[str], code: Array, paths: Paths) -> Ar
     return path
 
 
-def _measured(key: Array, step: Array, value: Array, steps: int) -> dict[int, Measured]:
+def _measured(key: Array, step: Array, values: tuple[Array, Array], steps: int) -> dict[int, Measured]:
+    """`values`: ns and calls."""
     if not len(key):
         return {}
     group, first = _engine.group_rows([np.ascontiguousarray(key), np.ascontiguousarray(step)])
-    sums = _engine.sum_by(group, len(first), np.ascontiguousarray(value)).astype(np.float64)
-    counts = np.bincount(group, minlength=len(first))
+    sums, counts = (_engine.sum_by(group, len(first), np.ascontiguousarray(value)) for value in values)
+    sums = sums.astype(np.float64)
     cell = key[first]
     order = np.argsort(cell, kind="stable")
     found = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -63,6 +63,23 @@ def part_of(
     return Part(window, _threads(reader.tracks, thread) if thread else None)
 
 
+def part_of_member(reader: TraceReader, edges: Window, **part: Any) -> Part:
+    """The part of one trace of a capture: as `part_of`, but windows are counted from the first event of all traces.
+
+    `edges`: of all traces, in Unix ns.
+    """
+    from_ns, to_ns = part.pop("from_ns", None), part.pop("to_ns", None)
+    if part.get("first_step") is not None or (from_ns is None and to_ns is None):
+        return part_of(reader, from_ns=from_ns, to_ns=to_ns, **part)
+    first, last = edges
+    if (from_ns or 0) > last - first:
+        raise BadInput(
+            f"the window begins {(from_ns or 0) / 1e9:g} s after the first event, and the capture lasts "
+            f"{(last - first) / 1e9:g} s: name a window within that"
+        )
+    return Part(_counted_from(first, from_ns, to_ns), part_of(reader, **part).threads)
+
+
 def window_of(
     reader: TraceReader, from_ns: int | None, to_ns: int | None, first_step: int | None, last_step: int | None
 ) -> Window | None:
@@ -78,12 +95,13 @@ def window_of(
 
 
 def _relative(reader: TraceReader, from_ns: int | None, to_ns: int | None) -> Window | None:
-    if from_ns is None and to_ns is None:
-        return None
+    return None if from_ns is None and to_ns is None else _counted_from(reader.meta.start_ns or 0, from_ns, to_ns)
+
+
+def _counted_from(first: int, from_ns: int | None, to_ns: int | None) -> Window:
     low, high = from_ns or 0, to_ns
     if high is not None and high <= low:
         raise BadInput(f"the window {low}..{high} ns is empty; its end must be after its start")
-    first = reader.meta.start_ns or 0
     return _sum(first, low), FAR_FUTURE_NS if high is None else _sum(first, high)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -52,12 +52,19 @@ def sql(trace: TraceReader, *, sql: str, limit: int = 0, seconds: float = SQL_SE
     Raises BadInput for what is no single question or is wrong, Denied for what
     reaches beyond the trace, Exhausted for what needs too much memory, time or room.
     """
+    yield from answered(
+        sql, limit, seconds, lambda _: {name: table(trace) for name, table in (TABLES | named_in(sql)).items()}
+    )
+
+
+def answered(sql: str, limit: int, seconds: float, tables: Callable[[Any], Mapping[str, Any]]) -> Iterator[bytes]:
+    """The same of any tables, by name: Arrow's, or streams of it. `tables` is called with DuckDB's connection."""
     if not sql.strip():
         raise BadInput('say what to ask, like "select name, count(*) from events group by name"')
     with _errors(seconds), duckdb.connect(":memory:", config=_CONFIG) as connection:
         _check_question(connection, sql)
-        for name, table in (TABLES | named_in(sql)).items():
-            connection.register(name, table(trace))
+        for name, table in tables(connection).items():
+            connection.register(name, table)
         connection.execute("SET lock_configuration = true")
         with _time_limit(connection, seconds):
             yield from _answer(connection.execute(sql), limit or SQL_ROWS_MAX)

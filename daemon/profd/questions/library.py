@@ -5,73 +5,32 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from profd.disk.eviction import Preview
 from profd.disk.space import Claim
-from profd.errors import BadInput, Denied, NotFound
+from profd.errors import BadInput
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
 from profd.model.capture import Loss
-from profd.model.question import Cost, Question
-from profd.model.trace_ids import is_id
-from profd.questions.table import directory, find
+from profd.questions.reading import OnUse, ReadLibrary
 from profd.segments.meta import TraceMeta
-from profd.store.access import may_read, require_owner
+from profd.store.access import require_owner
 from profd.store.catalog import TraceRecord
 from profd.store.store import Store
 from profd.trust.caller import Caller
 
-OnUse = Callable[[str, Caller, TraceRecord], None]
-"""(action, caller, trace): somebody who may has begun to read a trace, or has imported one."""
 
-LIST_DEFAULT: Final = 50
-_CANDIDATES_SHOWN: Final = 5
-_SHARED_PART: Final = 5  # of a list that is full, one in so many is somebody else's where there are enough
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question that may be asked: of `traces`, the one in its scope first, with arguments as its job takes them."""
-
-    question: Question
-    traces: tuple[TraceRecord, ...]
-    arguments: Mapping[str, Any]
-
-
-class Library:
-    """All verbs on stored traces. `trace` is an id, a prefix, or empty for the caller's latest
-    (an admin's without traces of its own: the latest of all).
-
-    Every method raises NotFound, Denied or BadInput (an ambiguous prefix) for
-    the id, and what its job raises.
-    """
+class Library(ReadLibrary):
+    """All verbs on the traces of a store."""
 
     def __init__(
         self, store: Store, run_job: RunJob, host: str = "", on_use: OnUse = lambda action, caller, record: None
     ) -> None:
+        super().__init__(store, run_job, on_use)
         self.store = store
-        self._on_use = on_use
-        self._run_job = run_job
         self._host = host or os.uname().nodename
-
-    async def list(self, caller: Caller, limit: int = 0) -> Sequence[TraceRecord]:
-        """What the caller may read, newest first; 0 = LIST_DEFAULT.
-
-        Where that is more, their own: of others' a fifth, since anybody may share as many with them as they like.
-        """
-        return await asyncio.to_thread(self._visible, caller, limit or LIST_DEFAULT)
-
-    async def get(self, caller: Caller, trace: str) -> TraceRecord:
-        """One trace."""
-        return await asyncio.to_thread(self._resolve, caller, trace)
-
-    async def meta(self, caller: Caller, trace: str) -> TraceMeta:
-        """Everything a trace says of itself."""
-        record = await self.get(caller, trace)
-        return await asyncio.to_thread(self.store.meta, record.id)
 
     async def pin(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
         """Keep it from being evicted, or not any more. Owner, within limits, and admins."""
@@ -98,32 +57,6 @@ class Library:
         record = await self._owned(caller, trace, "remove")
         await asyncio.to_thread(self.store.delete, record.id)
         return record.id
-
-    async def asked(self, caller: Caller, name: str, trace: str, values: Mapping[str, object]) -> Asked:
-        """A question of the table to a trace, authorised, told to the audit log, and its arguments checked.
-
-        Also raises BadInput for a question or an argument that there is not, or that is beyond its limits.
-        """
-        question = find(name)
-        others = {argument.name: argument.checked(values.get(argument.name) or "") for argument in question.others}
-        traces = {}
-        for argument, which in {"trace": trace, **others}.items():
-            record = traces[argument] = await self.get(caller, which)
-            self._on_use(f"trace.{question.verb}", caller, record)
-        directories = {directory(argument): str(self.store.directory(one.id)) for argument, one in traces.items()}
-        return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
-
-    async def answer(self, asked: Asked, fd: int = -1) -> Any:
-        """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned.
-
-        So is a short one where there is such a descriptor: as bytes, which the daemon need not parse.
-        """
-        question = asked.question
-        if question.cost is Cost.LONG or (fd >= 0 and not question.with_record):
-            await self._run_job(question.name, dict(asked.arguments), [fd])
-            return None
-        value = (await self._run_job(question.name, dict(asked.arguments)))["value"]
-        return {**value, "trace": asked.traces[0].as_json()} if question.with_record else value
 
     async def import_file(
         self, caller: Caller, fd: int, label: str, form: str = "", on_progress: OnProgress | None = None
@@ -164,38 +97,3 @@ class Library:
         record = await self.get(caller, trace)
         require_owner(caller, record, what)
         return record
-
-    def _visible(self, caller: Caller, limit: int) -> Sequence[TraceRecord]:
-        readable = [record for record in self.store.newest_first() if may_read(caller, record)]
-        if caller.admin or len(readable) <= limit:
-            return readable[:limit]
-        own = [record for record in readable if record.owner_uid == caller.uid]
-        others = [record for record in readable if record.owner_uid != caller.uid]
-        of_others = min(len(others), max(limit - len(own), limit // _SHARED_PART))
-        chosen = {record.id for record in [*own[: limit - of_others], *others[:of_others]]}
-        return [record for record in readable if record.id in chosen]
-
-    def _resolve(self, caller: Caller, trace: str) -> TraceRecord:
-        if not trace:
-            latest = self.store.latest_of(caller.uid)
-            if latest is None and caller.admin:
-                latest = next(iter(self.store.newest_first(1)), None)
-            if latest is None:
-                raise NotFound("You have no traces yet: `profctl start --pid PID` records one.")
-            return latest
-        if is_id(trace):
-            record = self.store.get(trace)
-            if not may_read(caller, record):
-                raise Denied(
-                    f"Trace {trace} belongs to {record.owner or record.owner_uid} and is not shared with "
-                    f"{caller.user}. Its owner can: `profctl share {trace} --with {caller.user}`."
-                )
-            return record
-        found = [record for record in self.store.with_prefix(trace) if may_read(caller, record)]
-        if not found:
-            raise NotFound(f"You have no trace {trace!r}; `profctl list` shows those you may read.")
-        if len(found) > 1:
-            some = ", ".join(record.id for record in found[:_CANDIDATES_SHOWN])
-            more = ", …" if len(found) > _CANDIDATES_SHOWN else ""
-            raise BadInput(f"{trace!r} is the beginning of {len(found)} traces ({some}{more}): give more of it.")
-        return found[0]

@@ -60,6 +60,14 @@ _TABLE: Final = (
             Flag("raw", "Every event as it was recorded, instead of torch.profiler's view."),
             *_PART_OF_THREADS,
         ),
+        of_capture="profd.query.top:top_of_capture",
+        capture_arguments=(
+            Text(
+                *("by", "A row for each of these; empty: the traces are added up."),
+                choices=("rank", "host", "trace"),
+                refusal="cannot tell rows apart by {value!r}, but by one of: {known}",
+            ),
+        ),
     ),
     Question(
         *("tree", "The call tree of a trace.", "profd.query.tree:tree_lines", ROWS),
@@ -76,7 +84,10 @@ _TABLE: Final = (
             *_PART_OF_THREADS,
         ),
     ),
-    Question("steps", "The training steps of a trace, one by one.", "profd.query.steps:steps_of_trace", VALUE),
+    Question(
+        *("steps", "The training steps of a trace, one by one.", "profd.query.steps:steps_of_trace", VALUE),
+        of_capture="profd.query.steps_of_capture:steps_of_capture",
+    ),
     Question(
         *("memory", "What was allocated, freed, and is alive, by stack.", "profd.query.memory:memory_of_trace", VALUE),
         arguments=(
@@ -89,6 +100,7 @@ _TABLE: Final = (
         "What the GPUs of a trace did: streams, idle time, launches, copies.",
         "profd.query.gpu:gpu_of_trace",
         VALUE,
+        of_capture="profd.query.gpu_of_capture:gpu_of_capture",
     ),
     Question(
         "timeline",
@@ -121,6 +133,7 @@ _TABLE: Final = (
                 refusal="cannot compare by {value!r}; compare by one of: {known}",
             ),
         ),
+        of_capture="profd.query.diff:diff_of_captures",
     ),
     Question(
         *("sql", "Ask a trace in SQL (DuckDB's), read-only.", "profd.query.sql:sql", VALUE),
@@ -135,6 +148,7 @@ _TABLE: Final = (
                 refusal="limit must be a number from 0 (meaning {most}) to {most}, not {value!r}",
             ),
         ),
+        of_capture="profd.query.sql_of_capture:sql_of_capture",
     ),
     Question(
         *("export", "The trace as a file for another tool.", "profd.export.jobs:export", BYTES),
@@ -157,6 +171,11 @@ _TABLE: Final = (
                 refusal='there is no redaction "{value}"; known are {known}',
             ),
         ),
+        of_capture="profd.export.jobs:export_of_capture",
+    ),
+    Question(
+        *("traces", "Which traces a capture has, and of which ranks.", "profd.query.captured:traces_of_trace", VALUE),
+        of_capture="profd.query.captured:traces_of_capture",
     ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )

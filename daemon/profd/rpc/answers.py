@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Callable
 from profd.errors import BadInput
 from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES
 from profd.model.question import Cost
-from profd.questions.library import Asked, Library
+from profd.questions.library import Library
+from profd.questions.reading import Asked
 from profd.rpc.stream import streamed
 from profd.trust import caller as callers
 

@@ -15,7 +15,8 @@ from profd.errors import BadInput
 from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX
 from profd.model.arguments import Argument
 from profd.model.question import Question
-from profd.questions.library import Asked, Library
+from profd.questions.library import Library
+from profd.questions.reading import Asked
 from profd.questions.table import QUESTIONS
 from profd.rpc.answers import Crowded, pieces
 from profd.rpc.traces import trace_message
@@ -31,7 +32,9 @@ class QueryServicer(query_pb2_grpc.QueryServiceServicer):
 
     async def Query(self, request: pb.QueryRequest, context: object) -> AsyncIterator[pb.QueryResponse]:
         values = plain(request.arguments)
-        asked = await self._library.asked(callers.current(), request.name, request.scope.trace, values)
+        scope = request.scope
+        capture = scope.capture if scope.WhichOneof("of") == "capture" else None
+        asked = await self._library.asked(callers.current(), request.name, scope.trace, values, capture)
         yield pb.QueryResponse(header=_header(asked))
         async with contextlib.aclosing(pieces(self._library, asked, self._crowded)) as answer:
             async for piece in answer:
@@ -62,8 +65,10 @@ def _plain(name: str, value: struct_pb2.Value) -> object:
 
 def _header(asked: Asked) -> pb.QueryHeader:
     question = asked.question
-    traces = map(trace_message, asked.traces)
-    return pb.QueryHeader(name=question.name, kind=_kind(question), version=question.version, traces=traces)
+    traces = [] if asked.capture else map(trace_message, asked.traces)
+    return pb.QueryHeader(
+        name=question.name, kind=_kind(question), version=question.version, traces=traces, capture=asked.capture
+    )
 
 
 def _kind(question: Question) -> str:
@@ -76,7 +81,9 @@ def _row(question: Question) -> pb.QuestionRow:
         help=question.help,
         answer=_kind(question),
         arguments=map(_argument, question.arguments),
-        scope=question.scope,
+        scope=question.scopes[0],
+        scopes=question.scopes,
+        capture_arguments=map(_argument, question.capture_arguments),
         offline=question.offline,
         version=question.version,
     )

@@ -19,7 +19,8 @@ from profproto.v1 import trace_pb2 as pb
 from profd.errors import BadInput
 from profd.importing.ingest import format_of
 from profd.limits import KEY_AVERAGES_BYTES_MAX, KEY_AVERAGES_ROWS_MAX
-from profd.questions.library import Asked, Library
+from profd.questions.library import Library
+from profd.questions.reading import Asked
 from profd.rpc.answers import Crowded, pieces, whole
 from profd.rpc.imports import received
 from profd.rpc.in_turn import InTurn

@@ -166,6 +166,11 @@ class Catalog:
         """The traces of one capture."""
         return self._records("WHERE capture = ? ORDER BY id", (capture,))
 
+    def with_capture_prefix(self, prefix: str) -> list[TraceRecord]:
+        """The traces of all captures whose id begins so, by capture and id; imports are of none."""
+        clause = "WHERE capture != '' AND substr(capture, 1, ?) = ? ORDER BY capture, id"
+        return self._records(clause, (len(prefix), prefix))
+
     def newest_first(self, limit: int = -1) -> list[TraceRecord]:
         """The newest traces."""
         return self._records("ORDER BY created_ns DESC, id DESC LIMIT ?", (limit,))

@@ -254,6 +254,10 @@ class Store:
         """The traces of one capture."""
         return self._catalog.of_capture(capture)
 
+    def with_capture_prefix(self, prefix: str) -> list[TraceRecord]:
+        """The traces of all captures whose id begins so."""
+        return self._catalog.with_capture_prefix(prefix)
+
     def directory(self, trace: str) -> Path:
         """Where a trace lies, for a job's `trace_dir`."""
         return self.traces / trace

@@ -83,7 +83,7 @@ class Gate:
             admitted = dict(args)
             for name in self._directories:
                 if name in args:
-                    admitted[name] = str(self._link(Path(args[name]), self.incoming / name))
+                    admitted[name] = self._let_in(args[name], self.incoming / name)
             if _STAGING in args:
                 admitted[_STAGING] = str(self._open(Path(args[_STAGING])))
             return admitted
@@ -104,6 +104,14 @@ class Gate:
         """The worker is gone."""
         with self._changing:
             _remove(self.path)
+
+    def _let_in(self, traces: str | list[str], place: Path) -> str | list[str]:
+        """One directory in this place, or several below it."""
+        if isinstance(traces, str):
+            return str(self._link(Path(traces), place))
+        place.mkdir(mode=0o700)
+        _let_pass(place, self._who, 0o710)
+        return [str(self._link(Path(trace), place / str(number))) for number, trace in enumerate(traces)]
 
     def _link(self, trace: Path, link: Path) -> Path:
         link.mkdir(mode=0o700)

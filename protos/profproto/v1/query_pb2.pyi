@@ -35,10 +35,12 @@ ARGUMENT_TEXTS: ArgumentKind
 ARGUMENT_TRACE: ArgumentKind
 
 class Scope(_message.Message):
-    __slots__ = ("trace",)
+    __slots__ = ("trace", "capture")
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_FIELD_NUMBER: _ClassVar[int]
     trace: str
-    def __init__(self, trace: _Optional[str] = ...) -> None: ...
+    capture: str
+    def __init__(self, trace: _Optional[str] = ..., capture: _Optional[str] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
     __slots__ = ("scope", "name", "arguments")
@@ -51,16 +53,18 @@ class QueryRequest(_message.Message):
     def __init__(self, scope: _Optional[_Union[Scope, _Mapping]] = ..., name: _Optional[str] = ..., arguments: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class QueryHeader(_message.Message):
-    __slots__ = ("name", "kind", "version", "traces")
+    __slots__ = ("name", "kind", "version", "traces", "capture")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TRACES_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: AnswerKind
     version: int
     traces: _containers.RepeatedCompositeFieldContainer[_trace_pb2.Trace]
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[AnswerKind, str]] = ..., version: _Optional[int] = ..., traces: _Optional[_Iterable[_Union[_trace_pb2.Trace, _Mapping]]] = ...) -> None: ...
+    capture: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[AnswerKind, str]] = ..., version: _Optional[int] = ..., traces: _Optional[_Iterable[_Union[_trace_pb2.Trace, _Mapping]]] = ..., capture: _Optional[str] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
     __slots__ = ("header", "data")
@@ -89,7 +93,7 @@ class QuestionArgument(_message.Message):
     def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[ArgumentKind, str]] = ..., help: _Optional[str] = ..., default: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ..., least: _Optional[int] = ..., most: _Optional[int] = ..., choices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QuestionRow(_message.Message):
-    __slots__ = ("name", "help", "answer", "arguments", "scope", "offline", "version")
+    __slots__ = ("name", "help", "answer", "arguments", "scope", "offline", "version", "scopes", "capture_arguments")
     NAME_FIELD_NUMBER: _ClassVar[int]
     HELP_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +101,8 @@ class QuestionRow(_message.Message):
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCOPES_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     help: str
     answer: AnswerKind
@@ -104,7 +110,9 @@ class QuestionRow(_message.Message):
     scope: str
     offline: bool
     version: int
-    def __init__(self, name: _Optional[str] = ..., help: _Optional[str] = ..., answer: _Optional[_Union[AnswerKind, str]] = ..., arguments: _Optional[_Iterable[_Union[QuestionArgument, _Mapping]]] = ..., scope: _Optional[str] = ..., offline: bool = ..., version: _Optional[int] = ...) -> None: ...
+    scopes: _containers.RepeatedScalarFieldContainer[str]
+    capture_arguments: _containers.RepeatedCompositeFieldContainer[QuestionArgument]
+    def __init__(self, name: _Optional[str] = ..., help: _Optional[str] = ..., answer: _Optional[_Union[AnswerKind, str]] = ..., arguments: _Optional[_Iterable[_Union[QuestionArgument, _Mapping]]] = ..., scope: _Optional[str] = ..., offline: bool = ..., version: _Optional[int] = ..., scopes: _Optional[_Iterable[str]] = ..., capture_arguments: _Optional[_Iterable[_Union[QuestionArgument, _Mapping]]] = ...) -> None: ...
 
 class ListQuestionsRequest(_message.Message):
     __slots__ = ()

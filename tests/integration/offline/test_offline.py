@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from profd.errors import Unavailable
 from profd.store.lock import StoreLock
 from profd.store.store import Store, StoreLimits
+
+from tests.unit.profd.store.stored import add
 
 
 def event(name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
@@ -144,3 +148,92 @@ def test_an_offline_writer_is_waited_for_and_named(tmp_path):
         StoreLock(tmp_path / "state", "offline", wait_seconds=0.05)
     lock.release()
     StoreLock(Path(tmp_path / "state"), "offline").release()
+
+
+@pytest.fixture
+def capture(tmp_path):
+    """A store with two ranks of one capture, and a trace of none."""
+    store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
+    for rank in range(2):
+        add(store, capture="c0123456789ab", rank=rank, source="sdk")
+    add(store)
+    store.close()
+    return "c0123456789ab"
+
+
+def test_a_capture_is_asked_without_a_daemon(ask, capture):
+    answer = ask("top", capture=capture, by="rank")
+    assert [one["rank"] for one in answer["traces"]] == [0, 1]
+    assert {row["rank"] for row in answer["rows"]} == {0, 1}
+    assert ask("steps", capture="c01")["n"] == 0
+    assert ask("gpu", capture=capture)["capture"] == capture
+    assert ask("diff", capture=capture, other=capture)["per"] == "trace"
+    assert ask("sql", capture=capture, sql="select count(*) from events")["rows"] == [[100]]
+    assert "cannot be asked of a capture" in ask("summary", 2, capture=capture)["error"]
+    assert "for a capture, not for a trace" in ask("top", 2, id="1", by="rank")["error"]
+    assert ask("top", 3, capture="c9")["kind"] == "not_found"
+
+
+@pytest.fixture
+def profctl(tmp_path):
+    def run(*words: str, store: str = "state", code: int = 0) -> str:
+        whole = [
+            sys.executable,
+            "-c",
+            "from profclient.cli import main; main()",
+            "--store",
+            str(tmp_path / store),
+            *words,
+        ]
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        clean = not code and ("--json" in words or words[0] == "files")
+        return done.stdout if clean else done.stdout + done.stderr
+
+    return run
+
+
+def test_profctl_asks_a_capture_by_its_id(profctl, capture):
+    assert "2 traces, ranks 0-1 on 1 host" in profctl("top", capture)
+    assert "RANK" in profctl("top", "c01", "--by", "rank")
+    assert json.loads(profctl("gpu", capture, "--json"))["capture"] == capture
+    assert profctl("diff", capture, capture).count("2 traces") == 2
+    assert "100" in profctl("sql", capture, "select count(*) from events")
+    assert "none found" in profctl("steps", capture)
+
+
+def test_an_exported_capture_answers_as_the_store(profctl, capture, tmp_path):
+    said = profctl("export", capture, "-f", "parquet", "--to", str(tmp_path / "out"))
+    assert f"capture={capture}" in said
+    for question in (
+        ["top", capture, "--by", "trace"],
+        ["gpu", capture],
+        ["sql", capture, "select sum(start_ns) from events"],
+    ):
+        assert profctl(*question, "--json", store="out") == profctl(*question, "--json")
+    files = profctl("files", "c01", "--check", store="out").splitlines()
+    assert [Path(file).parent.parent.name for file in files] == ["rank=0", "rank=1"]
+    assert len(profctl("files", capture).splitlines()) == 2  # of a store, too
+    assert "no store" not in profctl("list", store="out")
+    assert "only read" in profctl("rm", "1", store="out", code=2)
+    # AND an engine reads it, as docs/store.md says
+    text = (Path(__file__).parents[3] / "docs" / "store.md").read_text()
+    (question,) = re.findall(r'duckdb -c "(select rank, .*)"\n', text)
+    asked = duckdb.connect().execute(
+        question.replace("DIR", str(tmp_path / "out")).replace("select rank,", "select rank, capture,")
+    )
+    assert {row[:2] for row in asked.fetchall()} == {(0, capture), (1, capture)}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["export", "c01", "-f", "parquet"], "--to DIR"),
+        (["export", "c01", "--to", "out"], "-f parquet --to DIR"),
+        (["export", "1", "-f", "parquet", "--to", "out"], "all traces of a capture"),
+        (["export", "c01", "-f", "parquet", "--to", "out", "--step", "3"], "whole traces"),
+        (["files", "c01", "--check"], "sums of their own"),
+    ],
+)
+def test_what_does_not_go_together(profctl, capture, words, says):
+    assert says in profctl(*words, code=2)

@@ -15,8 +15,8 @@ import pytest
 from google.protobuf import json_format
 from profclient import connection
 from profclient.connection import Daemon
-from profclient.errors import ClientError, DeniedError
-from profclient.traces import Answer, RemoteTraces
+from profclient.errors import ClientError, DeniedError, UsageError
+from profclient.traces import Answer, RemoteTraces, is_capture
 from profproto.v1 import query_pb2 as pb
 from profproto.v1 import query_pb2_grpc, trace_pb2_grpc
 
@@ -26,6 +26,7 @@ class Echo(query_pb2_grpc.QueryServiceServicer):
 
     known = "token2"
     after_header = False
+    knows = 99  # of a capture's id: 0 is a daemon of before there were any
     calls = 0
 
     def Query(self, request: pb.QueryRequest, context: Any) -> Iterator[pb.QueryResponse]:  # noqa: N802
@@ -33,10 +34,12 @@ class Echo(query_pb2_grpc.QueryServiceServicer):
         known = dict(context.invocation_metadata())["profd-token"] == self.known
         if not known and not self.after_header:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "who is that?")
-        yield pb.QueryResponse(header=pb.QueryHeader(name=request.name))
+        yield pb.QueryResponse(header=pb.QueryHeader(name=request.name, capture=request.scope.capture[: self.knows]))
         if not known:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "who was that?")
-        said = json.dumps([request.scope.trace, json_format.MessageToDict(request.arguments)]).encode()
+        said = json.dumps(
+            [request.scope.trace or request.scope.capture, json_format.MessageToDict(request.arguments)]
+        ).encode()
         yield pb.QueryResponse(data=said[:5])
         yield pb.QueryResponse(data=said[5:])
 
@@ -104,3 +107,21 @@ def test_lines_are_whole_wherever_they_were_cut(cuts: tuple[int, ...]) -> None:
     data, bounds = b"ab\ncd\n\nef", (0, *cuts, 9)
     pieces = [data[begin:end] for begin, end in pairwise(bounds)]
     assert list(Answer(iter(pieces)).lines()) == [b"ab", b"cd", b"", b"ef"]
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_capture_is_asked_as_one(served: Any) -> None:
+    echo = Echo()
+    traces = served(query_pb2_grpc.add_QueryServiceServicer_to_server, echo)
+    assert traces.ask("top", "c0123").value() == ["c0123", {}]
+    # AND a daemon that knows no captures does not answer about the latest trace in its place
+    echo.knows = 0
+    with pytest.raises(UsageError, match="about traces only"):
+        traces.ask("top", "c0123").value()
+
+
+@pytest.mark.parametrize(
+    ("name", "capture"), [("c0123456789ab", True), ("c", True), ("", False), ("1ngg8jm2p27wn", False)]
+)
+def test_ids_tell_what_they_are_of(name: str, capture: bool) -> None:
+    assert is_capture(name) == capture

@@ -7,10 +7,12 @@ from typing import Any
 import click
 
 from profclient.cli.backend import traces
+from profclient.cli.captured_view import heading
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, printable, say, table
 from profclient.cli.units import duration
 from profclient.errors import UsageError
+from profclient.traces import is_capture
 
 WORSE = ("slower", "new")
 NAME_CHARS = 100
@@ -37,9 +39,13 @@ def diff(a: str, b: str, by: str, limit: int, fail_above: str | None, as_json: b
     The table compares self time, per step where both traces mark steps. With several steps
     a change within the noise between steps counts as no change.
 
+    A and B may be captures. A step of any rank counts as a step then: what is compared is a step as a rank takes it.
+
     --fail-above 5% looks at the step, at the total time on the CPU and on each type of
     device, and at each row. The share is of that total in A.
     """
+    if is_capture(a) != is_capture(b):
+        raise UsageError("a capture is compared with a capture, a trace with a trace; `profctl list` lists traces.")
     most = None if fail_above is None else _share(fail_above)
     with traces() as source:
         answer = source.ask("diff", a, other=b, by=by).value()
@@ -76,6 +82,8 @@ def _share(text: str) -> float:
 def _print(answer: dict[str, Any], limit: int) -> None:
     changed = [row for row in answer["rows"] if row["change"] != "same"]
     same = len(answer["rows"]) - len(changed)
+    for side, capture in zip("AB", answer.get("captures", []), strict=False):
+        say(f"{side}  {heading(capture)}")
     shown = [*answer["totals"], *(changed[:limit] if limit else changed)]
     numbers = ["A", "B", "CHANGE", "NOISE", "CALLS"]
     columns = ["", *numbers, "WHERE", "WHAT"]

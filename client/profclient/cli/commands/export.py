@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
 from profclient.cli.backend import traces
+from profclient.cli.captured_view import say_of_traces
 from profclient.cli.options import part_options, part_query, warn_if_beyond
 from profclient.cli.output import say
 from profclient.cli.units import size
 from profclient.errors import UsageError
+from profclient.layout import write_capture
+from profclient.traces import is_capture
 
 OPENS_WITH = {
     "chrome": "open it at https://ui.perfetto.dev or chrome://tracing, or `profctl open`",
@@ -50,19 +54,33 @@ OPENS_WITH = {
     is_flag=True,
     help="Add arrows from forward to backward operators to a trace without recorded ones. For chrome.",
 )
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Of a capture, with -f parquet: write all of its traces into this directory.",
+)
 @part_options
 def export(
     trace: str,
     format_: str,
     output: Path | None,
     derived_flows: bool,
+    to: Path | None,
     window: str | None,
     step: str | None,
     min_duration: str | None,
     redact: str | None,
 ) -> None:
-    """Write a trace for another tool. A file name that ends in .gz makes a compressed file."""
+    """Write a trace for another tool. A file name that ends in .gz makes a compressed file.
+
+    A capture is written as the store has it, a directory for each trace: profctl export CAPTURE -f parquet --to DIR.
+    Any engine reads DIR/capture=ID/host=HOST/rank=RANK/trace=TRACE/, and so does profctl --store DIR.
+    """
     part = part_query(window, step, min_duration, redact)
+    if to is not None or is_capture(trace):
+        _write_capture(trace, _checked(trace, format_, to, output, derived_flows, part))
+        return
     to_file = output is not None and str(output) != "-"
     if not to_file and sys.stdout.isatty():
         raise UsageError("that would fill your terminal; name a file with -o FILE.")
@@ -78,6 +96,28 @@ def export(
             return
         written = into_file(pieces, output)
     say(f"{output}: {size(written)}; {OPENS_WITH[format_]}")
+
+
+def _checked(
+    trace: str, format_: str, to: Path | None, output: Path | None, derived_flows: bool, part: dict[str, Any]
+) -> Path:
+    """Where a capture is to be written. UsageError for what does not go together."""
+    if not is_capture(trace):
+        raise UsageError("--to writes all traces of a capture; name one (`profctl captures`).")
+    if to is None or format_ != "parquet" or output is not None:
+        raise UsageError("a capture is written by -f parquet --to DIR; for other formats name one of its traces.")
+    if derived_flows or any(part.values()):
+        raise UsageError("--to writes whole traces: leave out the options that choose a part, or change it.")
+    return to
+
+
+def _write_capture(capture: str, to: Path) -> None:
+    with traces() as source:
+        answer = source.ask("traces", capture).value()
+        bundle = source.ask("export", answer["capture"], format="bundle")
+        folder, written = write_capture(to, answer["capture"], answer["traces"], iter(bundle))
+    say_of_traces(answer)
+    say(f"{folder}: {size(written)}; profctl --store {shlex.quote(str(to))} top {answer['capture']} reads it")
 
 
 def into_file(pieces: Iterable[bytes], output: Path) -> int:

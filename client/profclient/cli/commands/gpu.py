@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from profclient.cli.backend import traces
+from profclient.cli.captured_view import place, say_of_traces
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, printable, say, table
 from profclient.cli.units import duration, size
@@ -25,13 +26,15 @@ def gpu(trace: str, as_json: bool) -> None:
     streams or more worked. An idle device was WAITING while launched work had not begun; otherwise
     it was UNFED: the host was late. DELAY (median and P95) is the time from a launch to the begin of
     its work. QUEUE is the largest number of launches whose work had not begun. COPY ALONE is copying
-    with no kernel beside it.
+    with no kernel beside it. TRACE may be a capture: each row then begins with its rank.
     """
     with traces() as source:
         answer = source.ask("gpu", trace).value()
     if as_json:
         emit_json(answer)
         return
+    if "capture" in answer:
+        say_of_traces(answer)
     if answer["devices"]:
         _print(answer)
     else:
@@ -104,7 +107,10 @@ def _copies(row: dict[str, Any]) -> list[str]:
 
 def _metric(row: dict[str, Any]) -> list[str]:
     name = str(row["name"])
-    return [f"{row['track']} {name}", *(_in_unit(name, row[key]) for key in ("mean", "min", "max"))]
+    return [
+        printable(f"{_origin(row)}{row['track']} {name}"),
+        *(_in_unit(name, row[key]) for key in ("mean", "min", "max")),
+    ]
 
 
 def _in_unit(name: str, value: float) -> str:
@@ -122,7 +128,7 @@ def _in_unit(name: str, value: float) -> str:
 
 def _op(row: dict[str, Any]) -> list[str]:
     times = (row["self_device_time_total_ns"], row["device_time_total_ns"])
-    return [row["name"], f"{row['count']:,}", *map(duration, times)]
+    return [_origin(row) + row["name"], f"{row['count']:,}", *map(duration, times)]
 
 
 def _links(links: dict[str, Any]) -> str:
@@ -145,7 +151,12 @@ def _delays(row: dict[str, Any]) -> tuple[str, str]:
 
 def _place(row: dict[str, Any]) -> str:
     number = "" if row["device"] is None else f" {row['device']}"
-    return printable(f"{row['device_type']}{number}")
+    return printable(f"{_origin(row)}{row['device_type']}{number}")
+
+
+def _origin(row: dict[str, Any]) -> str:
+    """Of a capture: which trace a row is of."""
+    return f"{place(row)} " if "trace" in row else ""
 
 
 def _percent(share: float | None) -> str:

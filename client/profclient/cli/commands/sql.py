@@ -28,6 +28,9 @@ LIMIT_DEFAULT = 1000
 def sql(trace: str, question: str, limit: int, as_json: bool) -> None:
     """Ask a trace in DuckDB's SQL, read-only. An empty TRACE means your latest trace.
 
+    TRACE may be a capture: the tables have the rows of all its traces, and rank, host and trace before the other
+    columns. Rows are numbered in each trace: join by trace and row.
+
     \b
     Tables: events, flows, backward, args, tensors, threads, processes; "describe events" lists columns.
       profctl sql "" "select name, count(*) n from events group by name order by n desc"

@@ -8,9 +8,12 @@ from typing import Any
 import click
 
 from profclient.cli.backend import traces
+from profclient.cli.captured_view import place, say_of_traces
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, say, table
 from profclient.cli.units import duration
+from profclient.errors import UsageError
+from profclient.traces import is_capture
 
 NAME_CHARS = 20  # of a step's name and its top operator: less does not tell them apart
 NOTHING = ("", "-", "0%")  # cells that say nothing: a column of these is left out
@@ -25,6 +28,9 @@ _SORTS = {
     "delay": lambda row: -(row["launch_delay_p50_ns"] or 0),
     "host": lambda row: -(row["host_share"] or 0),
 }
+
+
+_SORTS_OF_CAPTURE = {"number": lambda row: row["number"], "duration": lambda row: -row["duration_max_ns"]}
 
 
 @click.command()
@@ -48,7 +54,13 @@ def steps(trace: str, sort: str, limit: int, as_json: bool) -> None:
 
     SLOW marks outliers: steps longer than the median by more than 5 median deviations and by more than 5 %. It says
     how many times the median they took. Columns that this trace has nothing for are left out.
+
+    TRACE may be a capture: a row is then a step of all ranks, with the shortest, the median and the longest time, and
+    SLOWEST is the rank that took longest. --json has the steps of each.
     """
+    if is_capture(trace):
+        _steps_of_capture(trace, sort, limit, as_json)
+        return
     with traces() as source:
         answer = source.ask("steps", trace).value()
     rows = sorted(answer["steps"], key=_SORTS[sort])[: limit or None]
@@ -60,6 +72,30 @@ def steps(trace: str, sort: str, limit: int, as_json: bool) -> None:
         _remarks(answer, trace)
     else:
         say(str(answer["message"]))
+
+
+def _steps_of_capture(capture: str, sort: str, limit: int, as_json: bool) -> None:
+    if sort not in _SORTS_OF_CAPTURE:
+        raise UsageError(f"the steps of a capture are sorted by {' or '.join(_SORTS_OF_CAPTURE)}, not by {sort}.")
+    with traces() as source:
+        answer = source.ask("steps", capture).value()
+    rows = sorted(answer["by_number"], key=_SORTS_OF_CAPTURE[sort])[: limit or None]
+    if as_json:
+        emit_json({**answer, "by_number": rows})
+    elif rows:
+        say_of_traces(answer)
+        numbers = ["STEP", "TRACES", "MIN", "MEDIAN", "MAX"]
+        table([*numbers, "SLOWEST"], map(_cells_of_capture, rows), right=numbers, wide=["SLOWEST"])
+        slowest = max(rows, key=lambda row: row["duration_max_ns"])["slowest"]["trace"]
+        say(f"next: profctl steps {shlex.quote(slowest)}")
+    else:
+        say(str(answer["message"]))
+
+
+def _cells_of_capture(row: dict[str, Any]) -> list[str]:
+    times = [duration(row[f"duration_{which}_ns"]) for which in ("min", "p50", "max")]
+    host = row["slowest"]["host"]
+    return [str(row["number"]), str(row["traces"]), *times, place(row["slowest"]) + (f" on {host}" if host else "")]
 
 
 def _print(rows: list[dict[str, Any]], first: int = 0, median_ns: int | None = None) -> None:

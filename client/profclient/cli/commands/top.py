@@ -11,11 +11,12 @@ import click
 
 from profclient.cli.account_view import account_lines
 from profclient.cli.backend import traces
+from profclient.cli.captured_view import say_of_traces
 from profclient.cli.options import json_option, within_options, within_query, within_words
 from profclient.cli.output import emit_json, say, stack_text, table, wrapped
 from profclient.cli.units import duration, flops, size
-from profclient.errors import ClientError
-from profclient.traces import Traces
+from profclient.errors import ClientError, UsageError
+from profclient.traces import Traces, is_capture
 
 SORT_KEYS = (
     "self_cpu_time_total",
@@ -47,6 +48,11 @@ SORT_KEYS = (
     help="One row for each stack of this many innermost frames.",
 )
 @click.option("--group-by", type=click.Choice(("module",)), default=None, help="One row for each name and module.")
+@click.option(
+    "--by",
+    type=click.Choice(("rank", "host", "trace")),
+    help="Of a capture: one row for each name and rank, or host, or trace.",
+)
 @click.option("--with-backward", is_flag=True, help="Add the time of the backward ops of each op.")
 @click.option("--raw", is_flag=True, help="Count every event as recorded, not by torch.profiler's rules.")
 @within_options
@@ -58,12 +64,16 @@ def top(
     group_by_input_shape: bool,
     group_by_stack_n: int,
     group_by: str | None,
+    by: str | None,
     with_backward: bool,
     raw: bool,
     as_json: bool,
     **within: Any,
 ) -> None:
     """Print where the time went, by name: torch.profiler's key averages.
+
+    TRACE may be a capture: the rows of its traces are added up, RANKS says how many ranks have one, and --by rank
+    prints those of each. --window is then counted from the first event of all.
 
     Times are wall times: a function that waits takes as long as one that computes (`profctl show` tells a window's CPU
     time). A function that calls itself has its time once in WALL TOTAL; an operator has that of every call, as in
@@ -72,6 +82,8 @@ def top(
     WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
     A narrow terminal leaves out the columns that say least.
     """
+    if by and not is_capture(trace):
+        raise UsageError("--by tells the ranks of a capture apart; name one (`profctl captures`).")
     rows_wanted = limit if limit is not None else (0 if as_json else 20)
     with traces() as source:
         asked = source.ask(
@@ -84,19 +96,29 @@ def top(
             raw=raw,
             group_by=group_by,
             with_backward=with_backward,
+            by=by,
             **within_query(within),
         )
-        rows = asked.value()
-        if rows and not as_json and not within_words(within):
+        answer = asked.value()
+        rows = answer["rows"] if is_capture(trace) else answer
+        if rows and is_capture(trace) and not as_json:
+            say_of_traces(answer)
+        elif rows and not as_json and not within_words(within):
             print_window(source, trace)
     if as_json:
-        emit_json(rows)
+        emit_json(answer)
     elif rows:
-        print_rows(rows, sort_by)
-        if following := next_command(rows, trace, within_words(within)):
+        print_rows(rows, sort_by, _ORIGINS_SHOWN[by])
+        if is_capture(trace):
+            say(
+                f"next: profctl top {shlex.quote(trace)} --by rank"
+                if not by
+                else f"next: profctl steps {shlex.quote(trace)}"
+            )
+        elif following := next_command(rows, trace, within_words(within)):
             say(f"next: {following}")
     else:
-        say("The trace has no event with a duration.")
+        say("There is no event with a duration.")
 
 
 def next_command(rows: list[dict[str, Any]], trace: str, within: str = "") -> str:
@@ -136,6 +158,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("FLOPS", "flops", flops),
 )
 _TEXTS = {"STACK": "stack", "MODULE": "module", "SHAPES": "input_shapes", "NODE": "node_id"}
+_ORIGINS = {"RANK": "rank", "HOST": "host", "TRACE": "trace"}
+# Of rows of a capture, by what --by tells apart.
+_ORIGINS_SHOWN = {None: (), "rank": ("RANK", "HOST"), "host": ("HOST",), "trace": ("RANK", "HOST", "TRACE")}
 # What gives way where the texts have no room, the first one first.
 _SPARE = {
     "WALL AVG": "",
@@ -152,17 +177,21 @@ _FUNCTION = re.compile(r"\(\d+\): ")  # of Python, traced or sampled: `loop.py(1
 _STEP = re.compile(r"ProfilerStep\*|Optimizer\.step#")
 
 
-def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0]) -> None:
+def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0], origins: Sequence[str] = ()) -> None:
     """A table; columns of devices, memory and the backward pass only where there is something in them.
 
     The column that the rows are sorted by stays, however narrow the terminal is.
     """
     figures = [figure for figure in _FIGURES if any(row.get(figure[1]) for row in rows)]
-    texts = [heading for heading, field in _TEXTS.items() if any(row.get(field) not in (None, "") for row in rows)]
+    fields = {**{heading: _ORIGINS[heading] for heading in origins}, **_TEXTS}
+    texts = [heading for heading, field in fields.items() if any(row.get(field) not in (None, "") for row in rows)]
     spare = [heading for heading, key in _SPARE.items() if key != sort_by]
-    columns = ["SELF WALL", "WALL TOTAL", "WALL AVG", *(heading for heading, _, _ in figures), "CALLS"]
+    numbers = {"CALLS": "count", **_counts_of_traces(rows)}
+    columns = ["SELF WALL", "WALL TOTAL", "WALL AVG", *(heading for heading, _, _ in figures), *numbers]
     last = ["NAME", *texts]
-    cells = ([*_cells(row, figures), *(_text(row, _TEXTS[name]) for name in texts)] for row in rows)
+    cells = (
+        [*_cells(row, figures, list(numbers.values())), *(_text(row, fields[name]) for name in texts)] for row in rows
+    )
     least = STACK_CHARS if "STACK" in texts else TEXT_CHARS
     table(columns + last, cells, right=columns, wide=last, spare=spare, least=least, ends=["STACK"])
 
@@ -174,7 +203,17 @@ def _text(row: dict[str, Any], field: str) -> str:
     return "" if value is None else str(value)
 
 
-def _cells(row: dict[str, Any], figures: Sequence[tuple[str, str, Callable[[int], str]]]) -> list[str]:
+def _counts_of_traces(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """How many ranks have a row, where there are several; how many traces, where that is another number."""
+    several = any((row.get("ranks") or 0) > 1 for row in rows)
+    others = any(row.get("traces") not in (None, 1, row.get("ranks")) for row in rows)
+    return {**({"RANKS": "ranks"} if several else {}), **({"TRACES": "traces"} if others else {})}
+
+
+def _cells(
+    row: dict[str, Any], figures: Sequence[tuple[str, str, Callable[[int], str]]], counts: Sequence[str]
+) -> list[str]:
     total, count = row["cpu_time_total_ns"], row["count"]
     cells = [duration(row["self_cpu_time_total_ns"]), duration(total), duration(total / max(count, 1))]
-    return [*cells, *(write(row.get(field) or 0) for _, field, write in figures), f"{count:,}", row["name"]]
+    numbers = [f"{row[field]:,}" for field in counts]
+    return [*cells, *(write(row.get(field) or 0) for _, field, write in figures), *numbers, row["name"]]

@@ -16,7 +16,7 @@ from profclient.cli.summary_view import print_capture, print_summary
 from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
 from profclient.errors import ClientError, NotFoundError, UsageError
-from profclient.traces import RemoteTraces
+from profclient.traces import RemoteTraces, is_capture
 
 ALL = 1_000_000  # more than any store holds
 DAEMON_LISTS_MAX = 1000  # what a daemon lists at most
@@ -81,11 +81,15 @@ def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
 @json_option
 def show(trace: str, as_json: bool) -> None:
     """Summarise a trace or a capture."""
+    offline = click.get_current_context().find_root().obj is not None
+    if is_capture(trace) and not offline:
+        _show_capture(trace, as_json)
+        return
     try:
         with traces() as source:
             summary = source.ask("summary", trace).value()
     except NotFoundError:
-        if not trace or click.get_current_context().find_root().obj is not None:
+        if not trace or offline:
             raise
         _show_capture(trace, as_json)
         return

@@ -18,6 +18,7 @@ from profclient.cli.options import json_option, within_options, within_query, wi
 from profclient.cli.output import emit_json, printable, say
 from profclient.cli.units import duration
 from profclient.errors import UsageError
+from profclient.traces import is_capture
 
 PERSON_LINES = 2000  # nobody reads more; --json has all
 PATHS = 40  # of the merged tree
@@ -68,7 +69,7 @@ def _print_calls(trace: str, depth: int, row: int | None, within: dict[str, Any]
     limit = TERMINAL_LINES if sys.stdout.isatty() else PERSON_LINES
     with traces() as source:
         whole = not as_json and not depth and row is None and not within_words(within)
-        total = source.get(trace)["events"] if whole else None
+        total = source.get(trace)["events"] if whole and not is_capture(trace) else None
         answer = source.ask("tree", trace, max_depth=depth, from_row=row, **within_query(within))
         if as_json:
             copy(answer, sys.stdout.buffer)

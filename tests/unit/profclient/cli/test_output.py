@@ -1,6 +1,10 @@
 """Tables fit, and no name reaches the terminal as anything but text."""
 
+import json
+
+import pytest
 from profclient.cli import output
+from profclient.cli.output import emit_json
 from rich.cells import cell_len
 
 
@@ -112,3 +116,10 @@ def test_a_number_stays_with_its_unit(monkeypatch):
         "of the window as lead",
         "  6.77 ms",
     ]
+
+
+def test_json_of_names_that_are_no_unicode(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_json({"name": "ü\ud800"})
+    assert json.loads(capsys.readouterr().out) == {"name": "ü\ud800"}
+    emit_json({"name": "ü"})
+    assert capsys.readouterr().out == '{"name": "ü"}\n'

@@ -120,3 +120,13 @@ def test_what_helps_next_depends_on_what_takes_the_time() -> None:
     assert next_command([op, step], "t1", " --step 7") == "profctl tree t1 --merged --step 7"
     assert next_command([op], "") == "profctl tree --merged"
     assert next_command([row("idle", self_cpu_time_total_ns=0)], "") == ""
+
+
+def test_rows_of_a_capture_say_how_many_ranks_have_them(printed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    heading, *_ = printed(row("a", ranks=8, traces=8), row("b", ranks=1, traces=1))
+    assert heading[-3:] == ["CALLS", "RANKS", "NAME"]
+    heading, *lines = printed(row("a", ranks=2, traces=3), row("b", ranks=0, traces=1))
+    assert heading[-4:] == ["CALLS", "RANKS", "TRACES", "NAME"]
+    assert lines[0][-3:] == ["2", "3", "a"]
+    print_rows([row("a", ranks=1, traces=1, rank=3, host="n", trace="t")], origins=("RANK", "HOST"))
+    assert capsys.readouterr().out.split("\n")[1].split()[-3:] == ["a", "3", "n"]

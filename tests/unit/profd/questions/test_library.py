@@ -275,6 +275,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "timeline",
         "sql",
         "window",
+        "traces",
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
@@ -291,3 +292,70 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         ("trace.diff", "ann", mine.id),
         ("trace.diff", "ann", imported.id),
     ]
+
+
+CAPTURE, ANOTHER = "c0123456789ab", "c0123456789ff"
+
+
+async def test_of_a_capture_everybody_asks_what_they_may_read(library):
+    """Traces of others in the same capture are not asked, not told of, and no capture is known by them."""
+    told, jobs = [], []
+
+    async def answer(job, args, fds=(), on_progress=None):
+        jobs.append(args)
+        return {}
+
+    library._run_job, library._on_use = answer, lambda action, caller, one: told.append((action, caller.user, one.id))
+    mine = [add(library.store, ANN, capture=CAPTURE, rank=rank) for rank in range(2)]
+    his = add(library.store, BOB, capture=CAPTURE, rank=2)
+
+    async def ask(caller, capture, name="top", **arguments):
+        asked = await library.asked(caller, name, "", arguments, capture)
+        await library.answer(asked, 9)
+        return [one.id for one in asked.traces]
+
+    def directories(*traces):
+        return sorted(str(library.store.directory(one.id)) for one in traces)
+
+    assert sorted(await ask(ANN, "c01", by="rank")) == sorted(one.id for one in mine)
+    assert (sorted(jobs[0]["trace_dir"]), jobs[0]["by"]) == (directories(*mine), "rank")
+    assert sorted(told) == sorted(("trace.top", "ann", one.id) for one in mine)
+    assert await ask(BOB, CAPTURE) == [his.id]
+    assert len(await ask(ROOT, CAPTURE)) == 3
+    stranger = replace(BOB, uid=1003, user="eve")
+    with pytest.raises(NotFound, match="no traces of a capture"):
+        await ask(stranger, CAPTURE)
+    await library.share(ANN, mine[0].id, [str(stranger.uid)])
+    assert await ask(stranger, CAPTURE) == [mine[0].id]
+    assert (await library.asked(ANN, "top", "", {}, "c01")).capture == CAPTURE
+
+
+async def test_captures_are_named_by_prefixes_as_traces_are(library):
+    first, second = (add(library.store, ANN, capture=capture) for capture in (CAPTURE, ANOTHER))
+    add(library.store, BOB, capture="c0123ffffffff")  # decides nothing for others
+    add(library.store, ANN)  # of no capture
+    with pytest.raises(BadInput, match=f"{CAPTURE}, {ANOTHER}"):
+        await library.asked(ANN, "top", "", {}, "c0123")
+    both = await library.asked(ANN, "diff", "", {"other": ANOTHER}, CAPTURE)
+    assert [one.id for one in both.traces] == [first.id, second.id]
+    assert both.arguments["other_dir"] == [str(library.store.directory(second.id))]
+    with pytest.raises(BadInput, match="Say which capture"):
+        await library.asked(ANN, "diff", "", {}, CAPTURE)
+
+
+async def test_what_cannot_be_asked_of_a_capture_or_of_a_trace(library):
+    mine = add(library.store, ANN, capture=CAPTURE)
+    with pytest.raises(BadInput, match="tree cannot be asked of a capture: ask one of its traces"):
+        await library.asked(ANN, "tree", "", {}, CAPTURE)
+    with pytest.raises(BadInput, match="'by' for a capture, not for a trace"):
+        await library.asked(ANN, "top", mine.id, {"by": "rank"})
+    with pytest.raises(BadInput, match="rank, host, trace"):
+        await library.asked(ANN, "top", "", {"by": "colour"}, CAPTURE)
+
+
+async def test_a_capture_of_too_many_traces_is_refused(library, monkeypatch):
+    monkeypatch.setattr("profd.questions.reading.CAPTURE_TRACES_MAX", 2)
+    for rank in range(3):
+        add(library.store, ANN, capture=CAPTURE, rank=rank)
+    with pytest.raises(Exhausted, match="has 3 traces, 2 can be asked at once"):
+        await library.asked(ANN, "top", "", {}, CAPTURE)

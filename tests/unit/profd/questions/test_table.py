@@ -21,6 +21,7 @@ from profd.model.question import AnswerKind, Cost
 from profd.query.averages import SORT_DEFAULT, SORT_KEYS
 from profd.query.diff import BY
 from profd.query.timeline import CLASSIC, CURRENT
+from profd.query.top import BY as BY_OF_CAPTURE
 from profd.questions.jobs import DIRECTORIES
 from profd.questions.table import QUESTIONS, find
 from profd.workers.jobs import imported
@@ -36,6 +37,13 @@ def test_a_function_takes_what_its_row_says(name: str) -> None:
         assert argument.name in parameters or argument.name in others or rest, argument.name
         assert argument.help.endswith(".")
     assert question.help.endswith(".")
+    # AND so does the one for a capture
+    if question.of_capture:
+        parameters = inspect.signature(imported(question.of_capture)).parameters
+        rest = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        for argument in (*question.arguments, *question.capture_arguments):
+            assert argument.name in parameters or argument.name in others or rest, argument.name
+        assert question.answer is not AnswerKind.ROWS  # nothing of a capture is streamed by rows yet
     # AND nothing that streams comes back whole
     assert question.cost is Cost.LONG or question.answer is AnswerKind.VALUE
 
@@ -54,6 +62,7 @@ def test_choices_are_those_that_the_functions_know() -> None:
     assert choices["timeline", "lines"] == tuple(what.value for what in What)
     assert choices["timeline", "rules"] == (CURRENT, CLASSIC)
     assert choices["diff", "by"] == BY
+    assert QUESTIONS["top"].capture_arguments[0].choices == BY_OF_CAPTURE
     defaults = {(name, one.name): one.default for name, question in QUESTIONS.items() for one in question.arguments}
     assert defaults["top", "sort_by"] == SORT_DEFAULT
 

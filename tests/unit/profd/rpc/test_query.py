@@ -15,19 +15,25 @@ from google.protobuf import json_format, struct_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX, RPC_CHUNK_BYTES
 from profd.offline import run_here
+from profd.questions.jobs import DIRECTORIES, JOBS
 from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
+from profd.rpc.answers import pieces
 from profd.rpc.guard import Guard
 from profd.rpc.query import QueryServicer, plain
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
-from profd.store.store import Store
+from profd.store.store import Store, StoreLimits
 from profd.telemetry.metrics import Metrics
+from profd.trust import caller as callers
 from profd.trust.token import Tokens
+from profd.workers import gate
+from profd.workers.pool import WorkerPool
 from profproto.v1 import query_pb2 as pb
 from profproto.v1 import query_pb2_grpc, trace_pb2, trace_pb2_grpc
 
-from tests.support.old_answers import ANN, FIRST, SECOND, THEIRS, stored
+from tests.support.old_answers import ANN, BOB, FIRST, SECOND, THEIRS, stored
+from tests.unit.profd.store.stored import add
 
 INT64_MAX = (1 << 63) - 1
 
@@ -38,6 +44,7 @@ class Rig:
     def __init__(self, folder: Path, store: Store) -> None:
         self.denials: list[dict[str, object]] = []
         self.used: list[tuple[str, str]] = []
+        self.store = store
         self.jobs: list[dict[str, Any]] = []
         library = Library(
             store, self.run, "node7", lambda action, caller, record: self.used.append((action, record.id))
@@ -66,9 +73,12 @@ class Rig:
     def write(self, action: str, uid: int, **details: object) -> None:
         self.denials.append({"action": action, "uid": uid, **details})
 
-    async def ask(self, name: str, arguments: Mapping[str, Any] | struct_pb2.Struct, trace: str = FIRST) -> Any:
+    async def ask(
+        self, name: str, arguments: Mapping[str, Any] | struct_pb2.Struct, trace: str = FIRST, capture: str = ""
+    ) -> Any:
         """(header, bytes)."""
-        request = pb.QueryRequest(name=name, scope=pb.Scope(trace=trace))
+        scope = pb.Scope(capture=capture) if capture else pb.Scope(trace=trace)
+        request = pb.QueryRequest(name=name, scope=scope)
         if isinstance(arguments, struct_pb2.Struct):
             request.arguments.CopyFrom(arguments)
         else:
@@ -112,6 +122,44 @@ async def test_every_kind_of_answer(rig: Rig) -> None:
     assert json.loads((await rig.ask("summary", {}))[1])["trace"]["id"] == FIRST
     told = [("steps", FIRST), ("tree", FIRST), ("export", FIRST), ("diff", FIRST), ("diff", SECOND), ("top", SECOND)]
     assert rig.used == [(f"trace.{verb}", trace) for verb, trace in [*told, ("show", FIRST)]]
+
+
+CAPTURE = "c0123456789ab"
+
+
+async def test_a_capture_is_a_scope(rig: Rig) -> None:
+    mine = [add(rig.store, ANN, capture=CAPTURE, rank=rank) for rank in range(2)]
+    add(rig.store, BOB, capture=CAPTURE, rank=2)
+    header, value = await rig.ask("top", {"by": "rank"}, capture="c0123")
+    assert (header.capture, list(header.traces)) == (CAPTURE, [])
+    answer = json.loads(value)
+    assert [one["trace"] for one in answer["traces"]] == [one.id for one in mine]
+    assert {row["rank"] for row in answer["rows"]} == {0, 1}
+    assert sorted(rig.used) == sorted(("trace.top", one.id) for one in mine)
+    code, says = await rig.refusal("tree", {}, capture=CAPTURE)
+    assert (code, says.partition(":")[0]) == ("INVALID_ARGUMENT", "tree cannot be asked of a capture")
+    assert (await rig.refusal("top", {}, capture="c99"))[0] == "NOT_FOUND"
+
+
+async def test_a_capture_in_a_confined_worker(tmp_path: Path) -> None:
+    store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
+    for rank in range(3):
+        add(store, ANN, capture=CAPTURE, rank=rank)
+    pool = WorkerPool(1, gates=tmp_path / "state" / gate.FOLDER, known=JOBS, directories=DIRECTORIES)
+    await pool.open()
+    library = Library(store, pool.run)
+    callers.enter(ANN)
+
+    async def ask(name: str, **arguments: Any) -> Any:
+        asked = await library.asked(ANN, name, "", arguments, CAPTURE)
+        return json.loads(b"".join([piece async for piece in pieces(library, asked, lambda uid: False)]))
+
+    assert {row["rank"] for row in (await ask("top", by="rank"))["rows"]} == {0, 1, 2}
+    answer = await ask("sql", sql="select rank, count(*) from events group by 1 order by 1")
+    assert answer["rows"] == [[0, 50], [1, 50], [2, 50]]
+    assert len((await ask("diff", other=CAPTURE))["captures"][1]["traces"]) == 3
+    await pool.close()
+    store.close()
 
 
 async def test_no_scope_is_the_latest(rig: Rig) -> None:
@@ -256,6 +304,9 @@ async def test_the_table_is_served(rig: Rig) -> None:
     answer = await rig.stub.ListQuestions(pb.ListQuestionsRequest(), metadata=rig.metadata)
     rows = {row.name: row for row in answer.questions}
     assert [*rows] == [*QUESTIONS]
+    assert [*rows["tree"].scopes] == ["trace"]
+    assert [*rows["top"].scopes] == ["trace", "capture"]
+    assert [one.name for one in rows["top"].capture_arguments] == ["by"]
     assert (rows["tree"].answer, rows["tree"].scope, rows["tree"].offline) == (pb.ANSWER_ROWS, "trace", True)
     arguments = {(name, one.name): one for name, row in rows.items() for one in row.arguments}
     limit = arguments["sql", "limit"]

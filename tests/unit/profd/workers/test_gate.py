@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from profd.errors import BadInput, Exhausted
+from profd.errors import BadInput, Exhausted, NotFound
 from profd.kernel.identity import WorkerIdentity
 from profd.workers import gate
 
@@ -100,3 +100,18 @@ def test_more_files_than_a_trace_has_are_not_handed_over(
     with pytest.raises(Exhausted, match="more than 2 files"):
         own.dismiss(done=True)
     assert len([*staging.iterdir()]) == 2
+
+
+def test_several_traces_come_to_places_of_their_own(own: gate.Gate, tmp_path: Path) -> None:
+    traces = [tmp_path / "traces" / name for name in ("a", "b")]
+    for trace in traces:
+        trace.mkdir(parents=True)
+        (trace / "meta.json").write_text(trace.name)
+    several = gate.Gate(own.path.parent, SELF, ("trace_dir",))
+    admitted = several.admit({"trace_dir": [str(trace) for trace in traces]})["trace_dir"]
+    assert [(Path(one) / "meta.json").read_text() for one in admitted] == ["a", "b"]
+    assert all(Path(one).is_relative_to(several.incoming) for one in admitted)
+    several.dismiss(done=True)
+    assert not any(several.incoming.iterdir())
+    with pytest.raises(NotFound, match="Trace gone has just been removed"):
+        several.admit({"trace_dir": [str(traces[0]), str(tmp_path / "traces" / "gone")]})

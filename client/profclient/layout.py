@@ -1,0 +1,163 @@
+"""A capture as a directory of Parquet files that any engine reads (docs/store.md): written here, as the user.
+
+    DIR/capture=<id>/host=<h>/rank=<r>/trace=<t>/  the files of a trace, as the store has them
+    DIR/capture=<id>/_COMMIT.json                  names, bytes and SHA-256 of all of them, written last
+
+Nothing is seen of it before it is whole: it is written beside, and renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from profclient.errors import ClientError, UsageError
+
+COMMIT_FILE: Final = "_COMMIT.json"
+FORMAT: Final = 1
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
+NAME_BYTES_MAX: Final = 255  # of a directory
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MANIFEST: Final = "MANIFEST.json"
+_OF_BUNDLE: Final = ("profd-bundle", _MANIFEST)  # no files of a trace
+_COPY_BYTES: Final = 1 << 20
+
+
+def partition(name: str, value: object) -> str:
+    """`name=value` as the name of a directory: all but letters, digits and `_-.~` as %XX. UsageError: too long."""
+    text = f"{name}={NULL if value is None else quote(str(value), safe='', errors='surrogatepass')}"
+    if len(text) > NAME_BYTES_MAX:
+        raise UsageError(f"the {name} {str(value)[:60]!r}… is too long for the name of a directory.")
+    return text
+
+
+def write_capture(
+    into: Path, capture: str, traces: Sequence[Mapping[str, Any]], bundle: Iterator[bytes]
+) -> tuple[Path, int]:
+    """The directory of a capture, and its bytes. `bundle`: of all its traces (`export -f bundle`).
+
+    Raises UsageError where it is there already or cannot be written, ClientError for a bundle that is damaged.
+    """
+    final = into / partition("capture", capture)
+    if final.exists():
+        raise UsageError(f"{final} is there already: remove it, or name another directory.")
+    places = {str(trace["trace"]): _place(trace) for trace in traces}
+    partial = into / f".{final.name}.{os.getpid()}.part"
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        files = unpack(bundle, {trace: partial / place for trace, place in places.items()})
+        committed = [
+            {"host": one["host"], "rank": one["rank"], "trace": one["trace"]}
+            | {"path": places[one["trace"]], "files": files[one["trace"]]}
+            for one in traces
+        ]
+        _write_synced(partial / COMMIT_FILE, json.dumps({"format": FORMAT, "capture": capture, "traces": committed}))
+        partial.rename(final)
+        _sync(into)
+    except OSError as error:
+        raise UsageError(f"{error.filename or into} cannot be written: {error.strerror}.") from error
+    except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+        raise ClientError(f"the capture arrived damaged ({error}): export it again.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return final, sum(file["bytes"] for own in files.values() for file in own.values())
+
+
+def _place(trace: Mapping[str, Any]) -> str:
+    return "/".join(partition(name, trace[name]) for name in ("host", "rank", "trace"))
+
+
+def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The files of a bundle of these traces, each trace in its own new directory, synced: {trace: {name: what it has}}.
+
+    ValueError for what is no file of these traces, where one has none, and where its manifest says otherwise.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, dict[str, Any]]] = {trace: {} for trace in places}
+    for folder in places.values():
+        folder.mkdir(parents=True)
+    with tarfile.open(fileobj=_Stream(pieces), mode="r|", bufsize=_COPY_BYTES) as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            trace, _, name = member.name.rpartition("/")
+            known = name in _OF_BUNDLE if not trace else trace in places and _NAME.fullmatch(name)
+            if content is None or not known or member.name in found:
+                raise ValueError(f"{member.name[:100]!r} is no file of a trace")
+            if name == _MANIFEST:
+                _compare(json.load(content), found)
+                break
+            found[member.name] = _copied(content, places[trace] / name if trace else None)
+            if trace:
+                files[trace][name] = found[member.name]
+        else:
+            raise ValueError("it ends before its manifest")
+    for trace, folder in places.items():
+        if not files[trace]:
+            raise ValueError(f"it has no trace {trace}")
+        for place in (folder, *folder.parents[:3]):
+            _sync(place)
+    return files
+
+
+def _compare(manifest: Any, found: Mapping[str, Any]) -> None:
+    if manifest["files"] != found:
+        raise ValueError("it is not what its manifest says")
+
+
+def _copied(content: Any, path: Path | None) -> dict[str, Any]:
+    digest, size = hashlib.sha256(), 0
+    with open(os.devnull if path is None else path, "wb") as file:
+        while piece := content.read(_COPY_BYTES):
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
+        if path is not None:
+            file.flush()
+            os.fsync(file.fileno())
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+class _Stream(io.RawIOBase):
+    """Pieces as a file that is read from the front."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while size < 0 or len(self._rest) < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            self._rest += piece
+        size = len(self._rest) if size < 0 else size
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,156 @@
+"""The traces of a capture as one thing to ask: looked at side by side, a bounded number of events at a time.
+
+Nothing is read at once but what each trace says of itself, and of that only what is needed to tell them apart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from profd.errors import BadInput, ProfdError
+from profd.limits import CAPTURE_THREADS_MAX, QUERY_ROWS_MAX
+from profd.segments.meta import read_meta
+from profd.segments.reader import TraceReader
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One trace of a capture."""
+
+    directory: Path
+    trace: str
+    rank: int | None  # None: its process has none; several traces may have the same, a process's and its children's
+    host: str | None
+    events: int
+    start_ns: int | None
+    end_ns: int | None
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The columns that say which trace a row is of."""
+        return {"rank": self.rank, "host": self.host, "trace": self.trace}
+
+    def open(self) -> TraceReader:
+        """Its reader."""
+        return TraceReader(self.directory)
+
+
+class Captured:
+    """The traces of one capture that may be read, by rank, those without one last; host and id decide among equals."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        """Reads what each says of itself. NotFound for one that was removed, BadTrace for a damaged one."""
+        self.capture = ""
+        self.members: list[Member] = []
+        for directory in directories:
+            meta = read_meta(directory)
+            self.capture = self.capture or meta.capture
+            edges = (meta.events, meta.start_ns, meta.end_ns)
+            self.members.append(Member(directory, meta.trace, meta.rank, meta.host or None, *edges))
+        self.members.sort(key=lambda one: (one.rank is None, one.rank or 0, one.host or "", one.trace))
+
+    @property
+    def start_ns(self) -> int:
+        """Of the first event of all."""
+        return min((one.start_ns for one in self.members if one.start_ns is not None), default=0)
+
+    @property
+    def end_ns(self) -> int:
+        """Of the last event of all."""
+        return max((one.end_ns for one in self.members if one.end_ns is not None), default=0)
+
+    def described(self) -> dict[str, Any]:
+        """The keys that every answer about a capture begins with."""
+        ranks = Counter(one.rank for one in self.members if one.rank is not None)
+        return {
+            "capture": self.capture,
+            "traces": [{**one.origin, "events": one.events} for one in self.members],
+            "missing_ranks": _gaps(sorted(ranks)),
+            "shared_ranks": sorted(rank for rank, count in ranks.items() if count > 1),
+        }
+
+    def each(self, look: Callable[[Member], Found], most: int = QUERY_ROWS_MAX) -> Iterator[tuple[Member, Found]]:
+        """What `look` finds in each trace, in order; several are looked at side by side.
+
+        Those that are looked at, or whose findings wait, have `most` events together, or are one. What `look` raises
+        is raised, and names the trace.
+        """
+        threads = min(CAPTURE_THREADS_MAX, len(os.sched_getaffinity(0)), len(self.members))
+        pool = ThreadPoolExecutor(max(threads, 1), "trace")
+        waiting: deque[tuple[Member, Future[Found]]] = deque()
+        events = 0
+        try:
+            for member in self.members:
+                while waiting and (len(waiting) > threads or events + member.events > most):
+                    first, found = waiting.popleft()
+                    yield first, found.result()
+                    events -= first.events
+                waiting.append((member, pool.submit(_looked, look, member)))
+                events += member.events
+            while waiting:
+                first, found = waiting.popleft()
+                yield first, found.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _looked(look: Callable[[Member], Found], member: Member) -> Found:
+    """Errors name the trace that they are about."""
+    try:
+        return look(member)
+    except ProfdError as error:
+        if member.trace in str(error):
+            raise
+        rank = "" if member.rank is None else f" of rank {member.rank}"
+        raise type(error)(f"trace {member.trace}{rank}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A trace that has not what was asked for, and why."""
+
+    member: Member
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As in docs/json.md."""
+        return {**self.member.origin, "why": self.why}
+
+
+def where_there_is(look: Callable[[Member], Found]) -> Callable[[Member], Found | LeftOut]:
+    """`look`, but for traces that have no such step or thread: they are named, and the others answer."""
+
+    def looked(member: Member) -> Found | LeftOut:
+        try:
+            return look(member)
+        except ProfdError as error:
+            if type(error) is not BadInput:
+                raise
+            return LeftOut(member, str(error))
+
+    return looked
+
+
+def traces_of_trace(trace: TraceReader) -> dict[str, Any]:
+    """As of a capture that has this one trace."""
+    return Captured([trace.directory]).described()
+
+
+def traces_of_capture(capture: Captured) -> dict[str, Any]:
+    """Which traces answer, and of which ranks there are none or several."""
+    return capture.described()
+
+
+def _gaps(ranks: list[int]) -> list[list[int]]:
+    """The ranks from 0 on that are not there, as [first, last]: a job may have more than there are, at its end."""
+    edges = [-1, *ranks]
+    pairs = zip(edges, ranks, strict=False)
+    return [[before + 1, after - 1] for before, after in pairs if after - before > 1]

@@ -1,0 +1,226 @@
+"""Traces as a caller may read them: lists, and the questions of the table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from profd.errors import BadInput, Denied, Exhausted, NotFound
+from profd.importing.ingest import RunJob
+from profd.limits import CAPTURE_TRACES_MAX
+from profd.model.question import Cost, Question, Scope
+from profd.model.trace_ids import is_id
+from profd.questions.table import directory, find
+from profd.segments.meta import TraceMeta
+from profd.store.access import may_read
+from profd.store.catalog import TraceRecord
+from profd.store.exported import ExportedStore
+from profd.trust.caller import Caller
+
+OnUse = Callable[[str, Caller, TraceRecord], None]
+"""(action, caller, trace): somebody who may has begun to read a trace, or has imported one."""
+
+LIST_DEFAULT: Final = 50
+_CANDIDATES_SHOWN: Final = 5
+_SHARED_PART: Final = 5  # of a list that is full, one in so many is somebody else's where there are enough
+
+
+class Stored(Protocol):
+    """Where traces are kept: a `Store`, or captures that were exported. Every call blocks."""
+
+    def newest_first(self, limit: int = -1) -> Sequence[TraceRecord]:
+        """The newest traces; -1 = all."""
+        ...
+
+    def latest_of(self, uid: int) -> TraceRecord | None:
+        """The newest trace that a user owns."""
+        ...
+
+    def get(self, trace: str) -> TraceRecord:
+        """One trace by its whole id. NotFound."""
+        ...
+
+    def with_prefix(self, prefix: str) -> Sequence[TraceRecord]:
+        """All traces whose id begins so."""
+        ...
+
+    def with_capture_prefix(self, prefix: str) -> Sequence[TraceRecord]:
+        """The traces of all captures whose id begins so."""
+        ...
+
+    def directory(self, trace: str) -> Path:
+        """Where a trace lies."""
+        ...
+
+    def meta(self, trace: str) -> TraceMeta:
+        """Everything a trace says of itself. NotFound, BadTrace."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that may be asked: of `traces`, the one in its scope first, with arguments as its job takes them.
+
+    Where a capture is asked, `traces` are those of it that the asker may read, and then those of the other.
+    """
+
+    question: Question
+    traces: tuple[TraceRecord, ...]
+    arguments: Mapping[str, Any]
+    capture: str = ""  # the whole id; empty: a trace is asked
+
+
+class ReadLibrary:
+    """All verbs that read stored traces. `trace` is an id, a prefix, or empty for the caller's latest
+    (an admin's without traces of its own: the latest of all).
+
+    Every method raises NotFound, Denied or BadInput (an ambiguous prefix) for
+    the id, and what its job raises.
+    """
+
+    def __init__(self, stored: Stored, run_job: RunJob, on_use: OnUse = lambda action, caller, record: None) -> None:
+        self._stored = stored
+        self._on_use = on_use
+        self._run_job = run_job
+
+    async def list(self, caller: Caller, limit: int = 0) -> Sequence[TraceRecord]:
+        """What the caller may read, newest first; 0 = LIST_DEFAULT.
+
+        Where that is more, their own: of others' a fifth, since anybody may share as many with them as they like.
+        """
+        return await asyncio.to_thread(self._visible, caller, limit or LIST_DEFAULT)
+
+    async def get(self, caller: Caller, trace: str) -> TraceRecord:
+        """One trace."""
+        return await asyncio.to_thread(self._resolve, caller, trace)
+
+    async def meta(self, caller: Caller, trace: str) -> TraceMeta:
+        """Everything a trace says of itself."""
+        record = await self.get(caller, trace)
+        return await asyncio.to_thread(self._stored.meta, record.id)
+
+    async def asked(
+        self, caller: Caller, name: str, trace: str, values: Mapping[str, object], capture: str | None = None
+    ) -> Asked:
+        """A question of the table to a trace, or a capture, authorised, told to the audit log, its arguments checked.
+
+        `capture`: an id or a prefix; None: the trace is asked. Also raises BadInput for a question or an argument
+        that there is not, or that is beyond its limits.
+        """
+        question = find(name)
+        others = {argument.name: argument.checked(values.get(argument.name) or "") for argument in question.others}
+        if capture is not None:
+            return await self._capture_asked(caller, question, {"trace": capture, **others}, values)
+        traces = {}
+        for argument, which in {"trace": trace, **others}.items():
+            record = traces[argument] = await self.get(caller, which)
+            self._on_use(f"trace.{question.verb}", caller, record)
+        directories = {directory(argument): str(self._stored.directory(one.id)) for argument, one in traces.items()}
+        return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
+
+    async def _capture_asked(
+        self, caller: Caller, question: Question, captures: Mapping[str, str], values: Mapping[str, object]
+    ) -> Asked:
+        checked = question.checked(values, Scope.CAPTURE)
+        traces: dict[str, Sequence[TraceRecord]] = {}
+        for argument, which in captures.items():
+            found = await asyncio.to_thread(self._traces_of, caller, which)
+            for record in found:
+                self._on_use(f"trace.{question.verb}", caller, record)
+            checked[directory(argument)] = [str(self._stored.directory(record.id)) for record in found]
+            traces[argument] = found
+        return Asked(question, tuple(chain(*traces.values())), checked, traces["trace"][0].capture)
+
+    async def files(self, caller: Caller, trace: str, capture: str | None = None) -> Sequence[tuple[TraceRecord, Path]]:
+        """The files that have the events of a trace, or of all traces of a capture, in their order."""
+        found = [await self.get(caller, trace)] if capture is None else None
+        records = await asyncio.to_thread(self._traces_of, caller, capture or "") if found is None else found
+        return await asyncio.to_thread(self._files_of, records)
+
+    def check(self, traces: Iterable[str]) -> None:
+        """Compare all files of these with their sums. Blocking. BadTrace for what has changed, BadInput in a store."""
+        if not isinstance(self._stored, ExportedStore):
+            raise BadInput("pages of a store have sums of their own, which are looked at whenever they are read")
+        for trace in traces:
+            self._stored.check(trace)
+
+    def _files_of(self, records: Sequence[TraceRecord]) -> Sequence[tuple[TraceRecord, Path]]:
+        return [
+            (record, self._stored.directory(record.id) / info.file)
+            for record in sorted(records, key=lambda one: (one.rank is None, one.rank or 0, one.id))
+            for info in self._stored.meta(record.id).segments
+        ]
+
+    async def answer(self, asked: Asked, fd: int = -1) -> Any:
+        """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned.
+
+        So is a short one where there is such a descriptor: as bytes, which the daemon need not parse.
+        """
+        question = asked.question
+        if question.cost is Cost.LONG or (fd >= 0 and not question.with_record):
+            await self._run_job(question.name, dict(asked.arguments), [fd])
+            return None
+        value = (await self._run_job(question.name, dict(asked.arguments)))["value"]
+        return {**value, "trace": asked.traces[0].as_json()} if question.with_record else value
+
+    def _visible(self, caller: Caller, limit: int) -> Sequence[TraceRecord]:
+        readable = [record for record in self._stored.newest_first() if may_read(caller, record)]
+        if caller.admin or len(readable) <= limit:
+            return readable[:limit]
+        own = [record for record in readable if record.owner_uid == caller.uid]
+        others = [record for record in readable if record.owner_uid != caller.uid]
+        of_others = min(len(others), max(limit - len(own), limit // _SHARED_PART))
+        chosen = {record.id for record in [*own[: limit - of_others], *others[:of_others]]}
+        return [record for record in readable if record.id in chosen]
+
+    def _traces_of(self, caller: Caller, capture: str) -> Sequence[TraceRecord]:
+        """Those that the caller may read of one capture; of others' there is nothing, as of a capture that is none."""
+        if not capture:
+            raise BadInput("Say which capture: `profctl captures` lists them.")
+        readable = [
+            one for one in self._stored.with_capture_prefix(capture) if may_read(caller, one) and not one.damaged
+        ]
+        found = [one for one in readable if one.capture == capture] or readable
+        captures = list(dict.fromkeys(one.capture for one in found))
+        if not captures:
+            raise NotFound(
+                f"You have no traces of a capture {capture[:100]!r}; `profctl captures` lists captures, and what was "
+                "stored of each."
+            )
+        if len(captures) > 1:
+            some = ", ".join(captures[:_CANDIDATES_SHOWN])
+            raise BadInput(f"{capture!r} is the beginning of {len(captures)} captures ({some}): give more of it.")
+        if len(found) > CAPTURE_TRACES_MAX:
+            raise Exhausted(
+                f"The capture {captures[0]} has {len(found)} traces, {CAPTURE_TRACES_MAX} can be asked at once."
+            )
+        return found
+
+    def _resolve(self, caller: Caller, trace: str) -> TraceRecord:
+        if not trace:
+            latest = self._stored.latest_of(caller.uid)
+            if latest is None and caller.admin:
+                latest = next(iter(self._stored.newest_first(1)), None)
+            if latest is None:
+                raise NotFound("You have no traces yet: `profctl start --pid PID` records one.")
+            return latest
+        if is_id(trace):
+            record = self._stored.get(trace)
+            if not may_read(caller, record):
+                raise Denied(
+                    f"Trace {trace} belongs to {record.owner or record.owner_uid} and is not shared with "
+                    f"{caller.user}. Its owner can: `profctl share {trace} --with {caller.user}`."
+                )
+            return record
+        found = [record for record in self._stored.with_prefix(trace) if may_read(caller, record)]
+        if not found:
+            raise NotFound(f"You have no trace {trace!r}; `profctl list` shows those you may read.")
+        if len(found) > 1:
+            some = ", ".join(record.id for record in found[:_CANDIDATES_SHOWN])
+            more = ", …" if len(found) > _CANDIDATES_SHOWN else ""
+            raise BadInput(f"{trace!r} is the beginning of {len(found)} traces ({some}{more}): give more of it.")
+        return found[0]

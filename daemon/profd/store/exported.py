@@ -1,0 +1,234 @@
+"""Captures that `profctl export CAPTURE -f parquet --to DIR` wrote, read in the place of a store (docs/store.md).
+
+A capture counts once its `_COMMIT.json` is there, and as what that says: what lies beside it is not of it. Nothing here
+is trusted: it may have been copied in part, changed, or made up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from profd.errors import BadTrace, NotFound
+from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
+from profd.segments.meta import META_FILE, TraceMeta, decode_struct, read_meta
+from profd.store.catalog import TraceRecord
+
+COMMIT_FILE: Final = "_COMMIT.json"
+FORMAT: Final = 1
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
+_PREFIX: Final = "capture="
+_READ_BYTES: Final = 1 << 20
+
+
+class CommittedFile(msgspec.Struct, frozen=True):
+    """What a file of a trace must be."""
+
+    bytes: int
+    sha256: str
+
+
+class CommittedTrace(msgspec.Struct, frozen=True):
+    """A trace of a capture: its directory, from that of the capture on, and all of its files."""
+
+    trace: str
+    path: str
+    rank: int | None = None
+    host: str | None = None
+    files: dict[str, CommittedFile] = {}
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """`_COMMIT.json`: what a capture is. Written last."""
+
+    format: int
+    capture: str
+    traces: list[CommittedTrace]
+
+
+class ExportedStore:
+    """All captures in a directory; answers as `Store` does what questions and lists ask. Blocking."""
+
+    def __init__(self, root: Path) -> None:
+        """Reads the commits and looks at the files that they name. OSError where the directory cannot be read."""
+        self.root = root
+        self._records: dict[str, TraceRecord] = {}
+        self._directories: dict[str, Path] = {}
+        self._wrong: dict[str, BadTrace] = {}  # by what the directory says that it is
+        for folder in sorted(root.glob(f"{_PREFIX}*")):
+            try:
+                self._take(folder)
+            except BadTrace as error:
+                self._wrong[unquote(folder.name.removeprefix(_PREFIX))] = error
+
+    @staticmethod
+    def is_one(root: Path) -> bool:
+        """Whether a directory has exported captures in it."""
+        return next(root.glob(f"{_PREFIX}*"), None) is not None
+
+    def newest_first(self, limit: int = -1) -> list[TraceRecord]:
+        """The newest traces; -1 = all. BadTrace where a capture is not what it says: it would be missing."""
+        self._check_all()
+        found = sorted(self._records.values(), key=lambda one: (one.created_ns, one.id), reverse=True)
+        return found if limit < 0 else found[:limit]
+
+    def latest_of(self, uid: int) -> TraceRecord | None:
+        """The newest trace that a user owns."""
+        return next((one for one in self.newest_first() if one.owner_uid == uid), None)
+
+    def get(self, trace: str) -> TraceRecord:
+        """One trace by its whole id. NotFound, BadTrace."""
+        if trace not in self._records:
+            self._check_all()
+            raise NotFound(
+                f"There is no trace {trace!r} in {self.root}; `profctl --store {self.root} list` shows them."
+            )
+        return self._records[trace]
+
+    def with_prefix(self, prefix: str) -> list[TraceRecord]:
+        """All traces whose id begins so. BadTrace where there is none, and a capture is not what it says."""
+        found = [one for trace, one in sorted(self._records.items()) if trace.startswith(prefix)]
+        if not found:
+            self._check_all()
+        return found
+
+    def with_capture_prefix(self, prefix: str) -> list[TraceRecord]:
+        """The traces of all captures whose id begins so. BadTrace where one of these is not what it says."""
+        for capture, error in self._wrong.items():
+            if capture.startswith(prefix):
+                raise error
+        found = [one for one in self._records.values() if one.capture.startswith(prefix)]
+        return sorted(found, key=lambda one: (one.capture, one.id))
+
+    def directory(self, trace: str) -> Path:
+        """Where a trace lies."""
+        return self._directories[trace]
+
+    def meta(self, trace: str) -> TraceMeta:
+        """Everything a trace says of itself. NotFound, BadTrace."""
+        return read_meta(self._directories[self.get(trace).id])
+
+    def check(self, trace: str) -> None:
+        """Read all files of a trace. BadTrace for one whose bytes are not those that were written."""
+        record = self.get(trace)
+        folder = self._folder(record.capture)
+        (committed,) = (one for one in _commit(folder).traces if one.trace == trace)
+        for name, file in committed.files.items():
+            path = self._directories[trace] / name
+            if _sha256(path) != file.sha256:
+                raise BadTrace(f"{path} has changed since it was written: copy it again.")
+
+    def _folder(self, capture: str) -> Path:
+        return next(one for one in self.root.glob(f"{_PREFIX}*") if unquote(one.name) == _PREFIX + capture)
+
+    def _check_all(self) -> None:
+        for error in self._wrong.values():
+            raise error
+
+    def _take(self, folder: Path) -> None:
+        commit = _commit(folder)
+        if unquote(folder.name) != _PREFIX + commit.capture:
+            raise BadTrace(f"{folder / COMMIT_FILE} is of the capture {commit.capture[:100]!r}: copy that one anew.")
+        taken = {}
+        for one in commit.traces:
+            if one.trace in taken or one.trace in self._records:
+                raise BadTrace(
+                    f"{folder} has the trace {one.trace[:100]!r}, which is there already: remove one of them."
+                )
+            directory = _checked(folder, one)
+            taken[one.trace] = directory, _meta(directory, one, commit.capture)
+        for trace, (directory, meta) in taken.items():
+            self._directories[trace] = directory
+            self._records[trace] = TraceRecord.of(trace, meta)
+
+
+def _commit(folder: Path) -> Commit:
+    path = folder / COMMIT_FILE
+    try:
+        text = path.read_bytes() if path.lstat().st_size <= COMMIT_BYTES_MAX else b""
+        commit = decode_struct(text, Commit)
+    except FileNotFoundError as error:
+        raise BadTrace(
+            f"{folder} has no {COMMIT_FILE}: it was not written to its end; export the capture again."
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadTrace(f"{path} is damaged ({error}): export the capture again.") from error
+    if commit.format > FORMAT:
+        raise BadTrace(f"{path} has format {commit.format}, this profctl reads up to {FORMAT}: upgrade it.")
+    if not commit.traces or len(commit.traces) > CAPTURE_TRACES_MAX:
+        raise BadTrace(f"{path} names {len(commit.traces)} traces, 1 to {CAPTURE_TRACES_MAX} can be read.")
+    return commit
+
+
+def _checked(folder: Path, one: CommittedTrace) -> Path:
+    """The directory of a trace, if it is where one of these values lies, and has the files as they are named."""
+    parts = one.path.split("/")
+    values = {"host": one.host, "rank": one.rank, "trace": one.trace}
+    expected = [f"{name}={NULL if value is None else value}" for name, value in values.items()]
+    if [unquote(part) for part in parts] != expected or any(part in (".", "..") for part in parts):
+        raise BadTrace(
+            f"{folder / COMMIT_FILE} has the trace {one.trace[:100]!r} in {one.path[:200]!r}: no export does."
+        )
+    directory = folder
+    for part in parts:
+        directory /= part
+        _expect(directory, stat.S_ISDIR(_mode(directory)), "no directory")
+    if META_FILE not in one.files:
+        raise BadTrace(f"{folder / COMMIT_FILE} names no {META_FILE} of the trace {one.trace[:100]!r}: no export does.")
+    for name, file in one.files.items():
+        if "/" in name or name in (".", ".."):
+            raise BadTrace(f"{folder / COMMIT_FILE} names a file {name[:100]!r}: no trace has such a one.")
+        path = directory / name
+        _expect(path, stat.S_ISREG(_mode(path)), "no plain file")
+        size = path.lstat().st_size
+        _expect(path, size == file.bytes, f"{size} bytes large, and was written with {file.bytes}")
+    _expect(
+        directory / META_FILE, _sha256(directory / META_FILE) == one.files[META_FILE].sha256, "not what was written"
+    )
+    return directory
+
+
+def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
+    """What a trace says of itself, if it is what the commit says of it, and all its files are named."""
+    meta = read_meta(directory)
+    said = meta.trace, meta.capture, meta.rank, meta.host or None
+    if said != (one.trace, capture, one.rank, one.host):
+        raise BadTrace(f"{directory} is of trace, capture, rank, host {said}, and its {COMMIT_FILE} says otherwise.")
+    unnamed = {info.file for info in meta.segments} - one.files.keys()
+    if unnamed:
+        raise BadTrace(f"{directory} has events in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
+    return meta
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _expect(path: Path, holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise BadTrace(f"{path} is {otherwise if _mode(path) else 'missing'}: copy the capture again.")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    for piece in _pieces(path):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_READ_BYTES):
+                yield piece
+    except OSError as error:
+        raise BadTrace(f"{path} cannot be read: {error.strerror}.") from error

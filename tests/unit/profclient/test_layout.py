@@ -1,0 +1,120 @@
+"""A capture as a directory of files: names that are escaped, and bundles that are not what they should be."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from profclient.errors import ClientError, UsageError
+from profclient.layout import COMMIT_FILE, NULL, partition, write_capture
+
+CAPTURE = "c0123456789ab"
+TRACE = {"rank": 0, "host": "node0", "trace": "t1"}
+
+
+def bundle(files: dict[str, bytes], manifest: bytes | None = None, kind: bytes = tarfile.REGTYPE) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        stated = {
+            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
+        }
+        whole = json.dumps({"files": stated}).encode() if manifest is None else manifest
+        for name, data in {**files, **({"MANIFEST.json": whole} if whole else {})}.items():
+            header = tarfile.TarInfo(name)
+            header.size, header.type = len(data), kind if "/" in name else tarfile.REGTYPE
+            archive.addfile(header, io.BytesIO(data))
+    return out.getvalue()
+
+
+FILES = {"profd-bundle": b"1\n", "t1/meta.json": b"{}", "t1/segment-00000.parquet": bytes(range(256)) * 5000}
+
+
+def in_pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+def written(into: Path, data: bytes, *traces: dict[str, Any]) -> Path:
+    folder, _ = write_capture(into, CAPTURE, traces or [TRACE], in_pieces(data))
+    return folder
+
+
+def test_the_files_and_what_the_commit_says(tmp_path: Path) -> None:
+    folder, size = write_capture(tmp_path / "new", CAPTURE, [TRACE], in_pieces(bundle(FILES)))
+    place = folder / "host=node0/rank=0/trace=t1"
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == {
+        name.removeprefix("t1/"): data for name, data in FILES.items() if "/" in name
+    }
+    (committed,) = json.loads((folder / COMMIT_FILE).read_text())["traces"]
+    assert {**TRACE, "path": "host=node0/rank=0/trace=t1"}.items() <= committed.items()
+    assert committed["files"]["meta.json"] == {"bytes": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
+    assert size == 2 + 256 * 5000
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [f"capture={CAPTURE}"]
+    with pytest.raises(UsageError, match="is there already"):
+        written(tmp_path / "new", bundle(FILES))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["../../etc", "a/b", "..", "x=y", "ümlaut", "100%", " ", "\n", "\ud800", "a b*?", "node-1.example.org", 7, None],
+)
+def test_a_name_is_one_directory_and_comes_back(value: object) -> None:
+    text = partition("host", value)
+    assert "/" not in text
+    assert text.isascii()
+    assert text.isprintable()
+    assert unquote(text, errors="surrogatepass") == f"host={NULL if value is None else value}"
+
+
+def test_a_name_that_no_directory_can_have(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="too long for the name of a directory"):
+        written(tmp_path, bundle(FILES), {**TRACE, "host": "h" * 300})
+
+
+def test_two_traces_of_one_rank_and_one_of_none(tmp_path: Path) -> None:
+    both = {**FILES, "t2/meta.json": b"2", "t3/meta.json": b"3"}
+    folder = written(
+        tmp_path, bundle(both), TRACE, {**TRACE, "trace": "t2"}, {"rank": None, "host": None, "trace": "t3"}
+    )
+    found = sorted(str(path.parent.relative_to(folder)) for path in folder.glob("*/*/*/meta.json"))
+    assert found == [f"host={NULL}/rank={NULL}/trace=t3", "host=node0/rank=0/trace=t1", "host=node0/rank=0/trace=t2"]
+
+
+DAMAGED = {
+    "cut": bundle(FILES)[:5000],
+    "empty": b"",
+    "no archive": b"x" * 4096,
+    "without a manifest": bundle(FILES, b""),
+    "a manifest of another": bundle(FILES, json.dumps({"files": {}}).encode()),
+    "a manifest of nothing": bundle(FILES, b"[]"),
+    "a path": bundle({**FILES, "t1/../../x": b"x"}),
+    "an absolute path": bundle({**FILES, "/tmp/x": b"x"}),
+    "hidden": bundle({**FILES, "t1/.bashrc": b"x"}),
+    "a trace that nobody asked for": bundle({**FILES, "t9/meta.json": b"x"}),
+    "a file of no trace": bundle({**FILES, "meta.json": b"x"}),
+    "links": bundle(FILES, kind=tarfile.SYMTYPE),
+    "no file of the trace": bundle({"profd-bundle": b"1\n"}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_of_what_arrives_damaged_nothing_stays(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ClientError, match="arrived damaged"):
+        written(tmp_path, DAMAGED[name])
+    assert not [*tmp_path.rglob("*")]
+
+
+def test_of_what_ends_with_an_error_nothing_stays(tmp_path: Path) -> None:
+    def breaks() -> Iterator[bytes]:
+        yield bundle(FILES)[:3000]
+        raise ClientError("the daemon has gone")
+
+    with pytest.raises(ClientError, match="the daemon has gone"):
+        write_capture(tmp_path, CAPTURE, [TRACE], breaks())
+    assert not [*tmp_path.rglob("*")]

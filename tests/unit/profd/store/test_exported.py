@@ -1,0 +1,169 @@
+"""Exported captures in the place of a store: read as they say that they are, and refused where they are not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.errors import BadTrace, NotFound
+from profd.store.exported import COMMIT_FILE, NULL, ExportedStore
+
+from tests.support.many_ranks import CAPTURE, member, training
+
+RANKS = {"rank0": 0, "rank1": 1, "child": 1, "loader": None}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two ranks, a child of one, and a process without a rank, as `profctl export --to` writes them."""
+    folder = tmp_path / "out" / f"capture={CAPTURE}"
+    traces = []
+    for name, rank in RANKS.items():
+        path = f"host=node0/rank={NULL if rank is None else rank}/trace={name}"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        member(tmp_path, rank, training(rank or 0), name).rename(folder / path)
+        files = {file.name: _stated(file) for file in sorted((folder / path).iterdir())}
+        traces.append({"host": "node0", "rank": rank, "trace": name, "path": path, "files": files})
+    _commit(tmp_path / "out", {"format": 1, "capture": CAPTURE, "traces": traces})
+    return tmp_path / "out"
+
+
+def _stated(file: Path) -> dict[str, Any]:
+    return {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+def _commit(root: Path, commit: Any) -> None:
+    text = commit if isinstance(commit, str) else json.dumps(commit)
+    (root / f"capture={CAPTURE}" / COMMIT_FILE).write_text(text)
+
+
+def committed(root: Path) -> Any:
+    return json.loads((root / f"capture={CAPTURE}" / COMMIT_FILE).read_text())
+
+
+def segment(root: Path, name: str = "rank0") -> Path:
+    (path,) = root.glob(f"*/*/*/trace={name}/segment-00000.parquet")
+    return path
+
+
+def test_what_a_store_answers(root: Path) -> None:
+    store = ExportedStore(root)
+    assert ExportedStore.is_one(root)
+    assert sorted(one.id for one in store.newest_first()) == sorted(RANKS)
+    assert len(store.newest_first(1)) == 1
+    assert [one.id for one in store.with_prefix("rank")] == ["rank0", "rank1"]
+    assert {one.id: one.rank for one in store.with_capture_prefix("c01")} == RANKS
+    assert store.with_capture_prefix("c02") == []
+    assert store.directory("child") == segment(root, "child").parent
+    assert store.meta("rank1").events == store.get("rank1").events == 16
+    assert store.latest_of(12345) is None
+    with pytest.raises(NotFound, match="no trace 'rank9'"):
+        store.get("rank9")
+    for trace in RANKS:
+        store.check(trace)
+
+
+def test_what_lies_beside_is_not_of_it(root: Path) -> None:
+    (segment(root).parent / "segment-00001.parquet").write_text("of somebody else")
+    (root / "README").write_text("x")
+    (root / f"capture={CAPTURE}" / "host=node0" / "rank=7" / "trace=x").mkdir(parents=True)
+    assert {one.id for one in ExportedStore(root).with_capture_prefix(CAPTURE)} == RANKS.keys()
+
+
+def test_bytes_that_changed_are_found_when_they_are_looked_for(root: Path) -> None:
+    path = segment(root)
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    store = ExportedStore(root)
+    store.check("rank1")
+    with pytest.raises(BadTrace, match=r"trace=rank0/segment-00000\.parquet has changed since"):
+        store.check("rank0")
+
+
+def _first(commit: Any, **fields: Any) -> Any:
+    return {**commit, "traces": [{**commit["traces"][0], **fields}, *commit["traces"][1:]]}
+
+
+def _files(commit: Any, **files: Any) -> Any:
+    return _first(commit, files={**commit["traces"][0]["files"], **files})
+
+
+LIES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "no JSON": (lambda commit: "{", "is damaged"),
+    "another shape": (lambda commit: [1], "is damaged"),
+    "deep": (lambda commit: "[" * 100_000, "is damaged"),
+    "a later format": (lambda commit: {**commit, "format": 2}, "has format 2, this profctl reads up to 1"),
+    "no traces": (lambda commit: {**commit, "traces": []}, "names 0 traces"),
+    "another capture": (lambda commit: {**commit, "capture": "c99"}, "is of the capture 'c99'"),
+    "a trace twice": (lambda commit: {**commit, "traces": commit["traces"] * 2}, "which is there already"),
+    "another rank": (lambda commit: _first(commit, rank=5, path="host=node0/rank=5/trace=rank0"), "missing"),
+    "a rank that its path has not": (lambda commit: _first(commit, rank=5), "no export does"),
+    "a path that leads out": (lambda commit: _first(commit, path="../host=node0/rank=0/trace=rank0"), "no export does"),
+    "an absolute path": (lambda commit: _first(commit, path="/etc/rank=0/trace=rank0"), "no export does"),
+    "a trace that is a path": (
+        lambda commit: _first(commit, trace="../x", path="host=node0/rank=0/trace=../x"),
+        "no exp",
+    ),
+    "a file that is a path": (lambda commit: _files(commit, **{"../../x": {"bytes": 1, "sha256": ""}}), "no trace has"),
+    "a file that is not there": (lambda commit: _files(commit, x={"bytes": 1, "sha256": ""}), "is missing"),
+    "other bytes": (lambda commit: _files(commit, **{"meta.json": {"bytes": 3, "sha256": ""}}), "written with 3"),
+    "no description": (lambda commit: _first(commit, files={}), "names no meta.json"),
+    "no events": (
+        lambda commit: _first(commit, files={"meta.json": commit["traces"][0]["files"]["meta.json"]}),
+        "has events in segment-00000.parquet, which",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_commit_that_lies_is_refused(root: Path, name: str) -> None:
+    lie, says = LIES[name]
+    _commit(root, lie(committed(root)))
+    store = ExportedStore(root)  # others in it would be read
+    for ask in (lambda: store.with_capture_prefix("c01"), store.newest_first, lambda: store.with_prefix("rank0")):
+        with pytest.raises(BadTrace, match=says):
+            ask()
+
+
+def test_a_description_that_is_not_the_one_that_was_written(root: Path) -> None:
+    path = segment(root).with_name("meta.json")
+    text = path.read_text()
+    path.write_text(text.replace('"rank":0', '"rank":5'))
+    with pytest.raises(BadTrace, match=r"meta\.json is not what was written"):
+        ExportedStore(root).with_capture_prefix(CAPTURE)
+    # AND one whose sum was changed along with it
+    commit = committed(root)
+    _commit(root, _files(commit, **{"meta.json": _stated(path)}))
+    with pytest.raises(BadTrace, match="says otherwise"):
+        ExportedStore(root).with_capture_prefix(CAPTURE)
+
+
+@pytest.mark.parametrize("what", ["meta.json", "segment-00000.parquet", "."])
+def test_links_are_not_followed(root: Path, tmp_path: Path, what: str) -> None:
+    path = segment(root).parent / what
+    moved = (tmp_path / "elsewhere").resolve()
+    shutil.move(path, moved)
+    path.resolve().symlink_to(moved)
+    with pytest.raises(BadTrace, match="is no "):
+        ExportedStore(root).with_capture_prefix(CAPTURE)
+
+
+def test_a_capture_that_was_not_written_to_its_end(root: Path) -> None:
+    (root / f"capture={CAPTURE}" / COMMIT_FILE).unlink()
+    with pytest.raises(BadTrace, match=f"has no {COMMIT_FILE}: it was not written to its end"):
+        ExportedStore(root).with_capture_prefix(CAPTURE)
+
+
+def test_one_bad_capture_keeps_nobody_from_another(root: Path) -> None:
+    (root / "capture=c9").mkdir()
+    store = ExportedStore(root)
+    assert len(store.with_capture_prefix("c01")) == len(RANKS)
+    assert store.get("rank0").rank == 0
+    with pytest.raises(BadTrace, match="capture=c9"):
+        store.newest_first()  # a list without it would hide it
