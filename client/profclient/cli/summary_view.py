@@ -13,6 +13,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
 from profclient.cli.account_view import account_lines
+from profclient.cli.findings_view import AT_ONCE_EVENTS, leading_lines
 from profclient.cli.output import counted, fitted, printable, stack_text, wrapped
 from profclient.cli.units import ago, duration, signed_size, size
 from profclient.connection import Daemon
@@ -44,12 +45,23 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
 def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> None:
     click.echo(wrapped(printable(capture_view.target_line(target)), hang=2))
     try:
-        print_summary(traces.ask("summary", target.trace).value(), with_next=False)
+        summary = traces.ask("summary", target.trace).value()
+        at_once = summary["trace"]["events"] <= AT_ONCE_EVENTS
+        if at_once:
+            _findings(traces, target.trace)
+        print_summary(summary, with_next=False)
+        if not at_once:
+            _findings(traces, target.trace)
     except ClientError as error:
         # The trace is stored all the same: say so rather than fail the capture.
         click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not available: {error}", hang=4))
     if target.waterfall:
         _line("waterfall", capture_view.waterfall_line(target))
+
+
+def _findings(traces: RemoteTraces, trace: str) -> None:
+    for name, text in leading_lines(traces, trace):
+        _line(name, text)
 
 
 def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:

@@ -158,6 +158,10 @@ _TABLE: Final = (
             ),
         ),
     ),
+    Question(
+        *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
+        cost=Cost.SHORT,
+    ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )
 
