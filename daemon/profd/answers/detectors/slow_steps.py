@@ -45,7 +45,7 @@ class _Cause:
     name: str
     calls: float  # more a slow step; 0: as many
     explains: float  # of the difference, in the middle of the slow steps it is in
-    in_steps: int
+    others: int = 0  # names that are called more often, too, where it does not explain half by itself
 
 
 def look(facts: Facts) -> Verdict:
@@ -67,12 +67,13 @@ def look(facts: Facts) -> Verdict:
     if cause is None:
         return NOTHING
     numbers = [measured.numbers[at] for at in slow.tolist()]
-    often = f", called {cause.calls:.3g} times more in them," if cause.calls else ""
+    what = f"{cause.name} and {cause.others} other names" if cause.others else cause.name
+    often = f", called more often in them (by {cause.calls:.3g})," if cause.calls else ""
     return Finding(
         ID,
         f"{len(slow)} of {len(lasted)} steps{_rhythm(numbers)} take more than {TIMES_MEDIAN} times the median, "
         f"{percent(bound, measured.total)} of the time beyond it: "
-        f"{cause.name}{often} explains {100 * cause.explains:.0f} % of that.",
+        f"{what}{often} explain{'' if cause.others else 's'} {100 * cause.explains:.0f} % of that.",
         bound_ns=bound,
         numbers={
             "slow": len(slow),
@@ -98,7 +99,9 @@ def _by_calls(names: NamesInSteps) -> _Cause | None:
         return None
     best = int(extra[told].sum(axis=0).argmax())
     calls = float(np.median(names.count[told, best] - names.usual_count[best]))
-    return _Cause(names.name(best), calls, float(np.median(np.minimum(share[told], 1))), len(told))
+    alone = bool(np.median(extra[told, best] / names.beyond[told]) >= EXPLAINS_MIN)
+    others = 0 if alone else int((extra[told].sum(axis=0) > 0).sum()) - 1
+    return _Cause(names.name(best), calls, float(np.median(np.minimum(share[told], 1))), others)
 
 
 def _by_times(names: NamesInSteps, slow: Array, steps: int) -> _Cause | None:
@@ -111,7 +114,7 @@ def _by_times(names: NamesInSteps, slow: Array, steps: int) -> _Cause | None:
     chance = by_chance ** len(told) * rhythm_by_chance(slow, steps)
     if len(told) < max(REPEATS_MIN, 0.75 * len(most)) or chance >= CHANCE_MAX:
         return None
-    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(share[told, best], 1))), len(told))
+    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(share[told, best], 1))))
 
 
 def rhythm_by_chance(places: Array, steps: int) -> float:

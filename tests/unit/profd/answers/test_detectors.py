@@ -280,7 +280,15 @@ def test_steps_that_do_more_now_and_then(look: Look) -> None:
     finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
     assert finding.steps == [2, 6, 10, 14]
     assert finding.bound_ns == 4 * 600 * US
-    assert "aten::sort, called 1 times more in them, explains 83 % of that" in finding.sentence
+    assert "aten::sort, called more often in them (by 1), explains 83 % of that" in finding.sentence
+
+
+def test_steps_that_do_more_of_many_things(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        return [call(f"aten::{k}", n * STEP_US + 100 * k, 99, self_time=99 * US) for k in range(round(slow(n) / 100))]
+
+    finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
+    assert "and 5 other names, called more often in them (by 1), explain 99 % of that" in finding.sentence
 
 
 def test_steps_whose_time_lies_anywhere(look: Look) -> None:
