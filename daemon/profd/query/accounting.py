@@ -158,7 +158,7 @@ def account(coverage: Coverage, meta: TraceMeta) -> Account:
     if window is None:
         return Account(None)
     lasted, times = window[1] - window[0], meta.run_times
-    message = _why_no_times(times, lasted, imported=not meta.capture)
+    message = why_no_times(meta, lasted)
     found = _threads(coverage, meta, times if message is None else RunTimes(), lasted)
     found.sort(key=lambda thread: (-(thread.cpu_ns or 0), thread.nothing_ns, str(thread.id)))
     answer = Account(lasted, found[:THREADS_MAX], more_threads=max(0, len(found) - THREADS_MAX), message=message)
@@ -173,8 +173,10 @@ def account(coverage: Coverage, meta: TraceMeta) -> Account:
     return answer
 
 
-def _why_no_times(times: RunTimes, window_ns: int, *, imported: bool) -> str | None:
-    if imported and not times.lasted_ns:
+def why_no_times(meta: TraceMeta, window_ns: int) -> str | None:
+    """Why the kernel's counts say nothing of a window of this length; None: they do."""
+    times = meta.run_times
+    if not meta.capture and not times.lasted_ns:
         return "an imported trace has no run times of its threads"
     if window_ns < SHORT_NS:
         return "the window is too short for the kernel's counts of CPU time, which it keeps by ticks of 1 to 10 ms"

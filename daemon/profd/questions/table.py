@@ -177,6 +177,10 @@ _TABLE: Final = (
         *("traces", "Which traces a capture has, and of which ranks.", "profd.query.captured:traces_of_trace", VALUE),
         of_capture="profd.query.captured:traces_of_capture",
     ),
+    Question(
+        *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
+        cost=Cost.SHORT,
+    ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )
 

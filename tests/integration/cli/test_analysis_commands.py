@@ -109,6 +109,36 @@ def test_steps_that_are_slow(profctl, tmp_path):
     assert [row["name"] for row in rows] == ["aten::slow", "ProfilerStep*"]
 
 
+def test_explain(profctl, tmp_path):
+    """A loader takes 400 of 1000 us."""
+    document = training(200)
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    document["traceEvents"] += [event(loader, step * 1000 + 500, 400, "user_annotation") for step in range(4)]
+    path = tmp_path / "loading.json"
+    path.write_text(json.dumps(document))
+    trace = profctl("import", str(path), "--json").json["trace"]
+    answer = profctl("explain", trace, "--json").json
+    assert [(one["id"], one["bound_ns"]) for one in answer["findings"][:1]] == [("data-loading", 3 * 400_000)]
+    text = profctl("explain", trace)
+    assert text.code == 0
+    assert "1  data-loading  (at most 40 % less time)" in text.out
+    assert profctl("explain", trace, "--fail-on", "casts").code == 0
+    assert profctl("explain", trace, "--fail-on", "casts", "--fail-on", "data-loading").code == 1
+    refused = profctl("explain", trace, "--fail-on", "everything")
+    assert refused.code == 2
+    assert "there is no finding 'everything'; there are: data-loading," in refused.err
+
+
+def test_explain_has_too_little_to_look_at(profctl, tmp_path):
+    path = tmp_path / "empty.json"
+    path.write_text(json.dumps({"traceEvents": [event("aten::mm", 0, 5)]}))
+    trace = profctl("import", str(path), "--json").json["trace"]
+    done = profctl("explain", trace, "--fail-on", "data-loading")
+    assert done.code == 0
+    assert done.out.startswith("There is too little to look at. Steps: none found")
+    assert profctl("explain", trace, "--json").json["status"] == "not enough data"
+
+
 def test_parts_of_a_trace(profctl, traces):
     rows = {row["name"]: row for row in profctl("top", traces[0], "--step", "1-2", "--json").json}
     assert {name: row["count"] for name, row in rows.items()} == dict.fromkeys(rows, 2)

@@ -276,6 +276,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "sql",
         "window",
         "traces",
+        "explain",
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)

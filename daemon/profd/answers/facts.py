@@ -1,0 +1,139 @@
+"""What detectors look at: of one trace, read once, a segment at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from profd.answers.calls import Call, Calls, CallsGathered, joined
+from profd.answers.measured import Measured, measure
+from profd.answers.spans import Spans
+from profd.answers.work import Work, WorkGathered
+from profd.derive.memory import MEMORY_NAME
+from profd.derive.steps import STEP_COLUMNS
+from profd.events import NO_END, EventTable
+from profd.events.table import Array
+from profd.query import rules
+from profd.query.steps import StepMarks, why_none
+from profd.query.whole import check_size
+from profd.segments.reader import TraceReader
+
+DEVICES_MAX: Final = 64  # whose memory is looked at
+_COLUMNS: Final = tuple(dict.fromkeys((*STEP_COLUMNS, "device", "linked", "parent", "bytes")))
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Stretches in which no device worked and the host had not launched what came next, in order."""
+
+    start: Array  # the devices' last work ended
+    until: Array  # the launch of the next began
+
+    @property
+    def spans(self) -> Spans:
+        """All of them."""
+        return Spans.union(self.start, self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """What was allocated and freed on one device, in order of time."""
+
+    device_type: int
+    device: int  # NO_END: not numbered
+    time: Array
+    bytes: Array  # negative: freed
+
+
+class Facts:
+    """Of one trace. Raises Exhausted for one too large to be gathered."""
+
+    def __init__(self, reader: TraceReader) -> None:
+        check_size(len(reader), "export a --window of the trace, import that, and ask it")
+        marks, calls, work, memory = StepMarks(), CallsGathered(), WorkGathered(), _MemoryGathered()
+        for table in reader.iterate(_COLUMNS, args=False):
+            for gathering in (marks, calls, work, memory):
+                gathering.add(table)
+        self.reader = reader
+        self.measured: Measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta))
+        self.work: Work = work.work()
+        self.memory: list[Allocations] = memory.allocations()
+        self._calls = {call: calls.calls(call) for call in Call}
+
+    def calls(self, call: Call) -> Calls:
+        """Those that are in the measured part, at least with a part of theirs."""
+        found, spans = self._calls[call], self.measured.spans
+        return found.take(np.flatnonzero(spans.within(found.start, found.end) > 0))
+
+    def on_step_thread(self, call: Call) -> Calls:
+        """Of these, the ones on the thread of the steps; on all, where there are no steps."""
+        found, thread = self.calls(call), self.measured.thread
+        return found if thread < 0 else found.take(np.flatnonzero(found.thread == thread))
+
+    @cached_property
+    def busy(self) -> Spans:
+        """When at least one device worked."""
+        return Spans.union(self.work.start, self.work.end)
+
+    def measured_part(self, spans: Spans) -> Spans:
+        """What of them lies in the measured part."""
+        return spans.common(self.measured.spans)
+
+    def exposed(self, spans: Spans) -> Spans:
+        """What of the host's time in the measured part no device's work hides; without devices, all of it."""
+        mine = self.measured_part(spans)
+        return mine.without(self.busy) if len(self.work) else mine
+
+    @cached_property
+    def late(self) -> Idle:
+        """When devices stood still for the host."""
+        gap_start, gap_end = self.busy.end[:-1], self.busy.start[1:]
+        # The first work behind a gap is what the devices waited for.
+        launch = self.work.launch[np.searchsorted(self.work.start, gap_end)]
+        until = np.minimum(launch, gap_end)
+        at = np.flatnonzero((launch != NO_END) & (until > gap_start))
+        return Idle(gap_start[at], until[at])
+
+    @cached_property
+    def late_in_part(self) -> Spans:
+        """The same, in the measured part."""
+        return self.measured_part(self.late.spans)
+
+    @property
+    def idle_ns(self) -> int:
+        """How long no device worked in the measured part."""
+        return self.measured.spans.without(self.busy).total
+
+    @property
+    def has_launches(self) -> bool:
+        """Whether the trace says who launched device work."""
+        return bool((self.work.launch != NO_END).any())
+
+    def name(self, code: int) -> str:
+        """A name by its code; empty for NO_CODE."""
+        return self.reader.dictionaries["name"].values[code] if code >= 0 else ""
+
+
+class _MemoryGathered:
+    def __init__(self) -> None:
+        self._named = rules.Named(MEMORY_NAME.__eq__)
+        self._parts: list[tuple[Array, ...]] = []
+
+    def add(self, table: EventTable) -> None:
+        if "bytes" not in table.columns:
+            return
+        rows = np.flatnonzero(self._named.of(table))
+        rows = rows[table.columns["bytes"][rows] != NO_END]
+        self._parts.append(tuple(table.column(name)[rows] for name in ("device_type", "device", "start", "bytes")))
+
+    def allocations(self) -> list[Allocations]:
+        place, device, time, size = joined(self._parts, 4)
+        places = np.unique(np.stack([place.astype(np.int64), device]), axis=1)[:, :DEVICES_MAX]
+        found = []
+        for each, number in places.T.tolist():
+            at = np.flatnonzero((place == each) & (device == number))
+            found.append(Allocations(each, number, time[at], size[at]))
+        return found

@@ -1,0 +1,379 @@
+"""Each detector by hand: what it finds, by how much, and what lies just below its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.answers.detectors import (
+    allocator,
+    casts,
+    communication,
+    copies,
+    cpu_contention,
+    data_loading,
+    garbage,
+    host_bound,
+    memory_growth,
+    optimizer_loop,
+    recompilation,
+    slow_steps,
+    small_kernels,
+    synchronisation,
+)
+from profd.answers.finding import Finding, Silence, Verdict
+from profd.events import Kind, Tracks
+from profd.model.run_times import RunTimes, ThreadTimes
+
+from tests.support.stepped_traces import BACKWARD, DEVICE, STEP_US, US, call, facts, kernel, training
+from tests.support.tables import Event
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+COMPILE = "_compile.compile_inner (dynamo_timed)"
+COLLECT = "<built-in function collect>"
+TRACKS = Tracks(threads=[{"id": 7, "process": 0}])
+MEASURED = 5  # steps of the traces below, whose first one is left out
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Callable[..., Verdict]:
+    def ask(detector: Any, events: list[Event]) -> Verdict:
+        verdict: Verdict = detector.look(facts(events, tmp_path / str(len(list(tmp_path.iterdir())))))
+        return verdict
+
+    return ask
+
+
+Look = Callable[..., Verdict]
+
+
+def found(verdict: Verdict) -> Finding:
+    assert isinstance(verdict, Finding), verdict
+    return verdict
+
+
+def silent(verdict: Verdict) -> bool:
+    return isinstance(verdict, Silence) and not verdict.lacking
+
+
+@pytest.mark.parametrize(("lasts", "share"), [(100, 0.1), (99, None)])
+def test_data_loading_from_a_tenth_on(lasts: int, share: float | None, look: Look) -> None:
+    verdict = look(data_loading, training(lambda n: [call(LOADER, n * STEP_US, lasts)]))
+    if share is None:
+        assert silent(verdict)
+        return
+    finding = found(verdict)
+    assert finding.bound_ns == MEASURED * lasts * US
+    assert "10 % of the time (5 batches in 5 steps, 100 us each): give it workers" in finding.sentence
+    assert finding.rows == [3, 5, 7, 9, 11]  # the loader of step 0 is row 1: that step warms up
+
+
+def test_data_loading_that_device_work_hides(look: Look) -> None:
+    """The loader takes 300 us, and a kernel runs in the first 250 of them."""
+
+    def rows(n: int) -> Iterable[Event]:
+        return [call(LOADER, n * STEP_US, 300), *kernel(n * STEP_US, 250)]
+
+    assert silent(look(data_loading, training(rows)))
+
+
+def test_data_loading_of_another_thread(look: Look) -> None:
+    assert silent(look(data_loading, training(lambda n: [call(LOADER, n * STEP_US, 900, thread=BACKWARD)])))
+
+
+def waits(n: int, *, idle: float = 50, name: str = "cudaStreamSynchronize") -> list[Event]:
+    """A kernel up to 400, a wait from 300 to 410, and the next kernel `idle` us after the first one's end."""
+    at = n * STEP_US
+    item = call("aten::item", at + 290, 130)
+    inner = call("aten::_local_scalar_dense", at + 295, 120, parent=item)
+    return [
+        *kernel(at + 100, 300, launch=at + 10),
+        item,
+        inner,
+        call(name, at + 300, 110, Kind.RUNTIME, parent=inner),
+        *kernel(at + 400 + idle, 500, launch=at + 400 + idle - 1),
+    ]
+
+
+@pytest.mark.parametrize("name", ["cudaStreamSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize"])
+def test_devices_that_ran_dry_in_a_wait(name: str, look: Look) -> None:
+    finding = found(look(synchronisation, training(lambda n: waits(n, name=name))))
+    assert finding.bound_ns == MEASURED * 49 * US  # up to the launch
+    assert "5 % of the time" in finding.sentence
+    assert "(1 waits a step, 100 % in aten::item)" in finding.sentence
+    assert len(finding.rows) == 5
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda n: waits(n, idle=15),  # 1.4 % of the time
+        lambda n: waits(n) if n != 3 else [],  # not in each step
+        lambda n: waits(n, name="cudaEventQuery"),  # nobody stands still
+    ],
+)
+def test_waits_that_cost_little(rows: Any, look: Look) -> None:
+    assert silent(look(synchronisation, training(rows)))
+
+
+def idle(n: int, *, late: float, launched_before: bool = False) -> list[Event]:
+    """Devices are idle for 200 us, of which the next launch came `late` us after their begin."""
+    at = n * STEP_US
+    launch = at + 300 if launched_before else at + 400 + late
+    return [*kernel(at + 10, 390, launch=at + 5), *kernel(at + 600, 409, launch=launch)]
+
+
+def test_devices_wait_for_launches(look: Look) -> None:
+    finding = found(look(host_bound, training(lambda n: idle(n, late=150))))
+    # Within a step, and the microsecond between two of them is none: the launch came before.
+    assert finding.bound_ns == MEASURED * 150 * US
+    assert "15 % of the time: the host" in finding.sentence
+    assert finding.numbers["unexplained_ns"] == finding.bound_ns
+
+
+@pytest.mark.parametrize("rows", [lambda n: idle(n, late=99), lambda n: idle(n, late=0, launched_before=True)])
+def test_devices_that_do_not_wait_for_the_host(rows: Any, look: Look) -> None:
+    assert silent(look(host_bound, training(rows)))
+
+
+def test_what_a_loader_explains_is_said(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        return [*idle(n, late=150), call(LOADER, n * STEP_US + 400, 120)]
+
+    finding = found(look(host_bound, training(rows)))
+    assert finding.numbers["unexplained_ns"] == MEASURED * 30 * US
+    assert "3 % outside of data loading and waits" in finding.sentence
+
+
+def small(n: int, *, lasts: float, large: float = 0) -> list[Event]:
+    """20 kernels of so many us, each launched when the one before has ended 25 us ago; and a large one."""
+    at = n * STEP_US
+    rows = [row for k in range(20) for row in kernel(at + 30 * k + 26, lasts, launch=at + 30 * k + 25)]
+    return [*rows, *(kernel(at + 620, large, launch=at + 600) if large else [])]
+
+
+def test_kernels_too_small(look: Look) -> None:
+    finding = found(look(small_kernels, training(lambda n: small(n, lasts=4))))
+    assert "20 a step, half of them below 4 us" in finding.sentence
+    # Between the kernels of a step, before the first one of all, and from each step's last one to the next's first.
+    assert finding.bound_ns == (MEASURED * 19 * 25 + 25 + 4 * 425) * US
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda n: small(n, lasts=11),  # not small
+        lambda n: small(n, lasts=4, large=300),  # a quarter of the kernels' time is not in small ones
+    ],
+)
+def test_kernels_large_enough(rows: Any, look: Look) -> None:
+    assert silent(look(small_kernels, training(rows)))
+
+
+def talks(n: int, *, alone: float, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL") -> list[Event]:
+    at = n * STEP_US
+    return [*kernel(at, 500), *kernel(at + 400, 100 + alone, name=name)]
+
+
+def test_collectives_that_nothing_hides(look: Look) -> None:
+    finding = found(look(communication, training(lambda n: talks(n, alone=60))))
+    assert finding.bound_ns == MEASURED * 60 * US
+    assert "6 % of the time" in finding.sentence
+    assert "38 % of all communication is exposed" in finding.sentence
+
+
+@pytest.mark.parametrize("rows", [lambda n: talks(n, alone=49), lambda n: talks(n, alone=300, name="reduce")])
+def test_collectives_that_are_hidden_or_none(rows: Any, look: Look) -> None:
+    assert silent(look(communication, training(rows)))
+
+
+def copies_of(n: int, *, alone: float, name: str = "Memcpy HtoD (Pageable -> Device)") -> list[Event]:
+    at = n * STEP_US
+    return [*kernel(at, 500), call(name, at + 450, 50 + alone, Kind.MEMCPY, DEVICE)]
+
+
+def test_copies_that_no_kernel_hides(look: Look) -> None:
+    finding = found(look(copies, training(lambda n: copies_of(n, alone=30))))
+    assert finding.bound_ns == MEASURED * 30 * US
+    assert "most in Memcpy HtoD (Pageable -> Device) (pageable memory: pin it)" in finding.sentence
+
+
+@pytest.mark.parametrize("case", [{"alone": 19}, {"alone": 300, "name": "Memcpy DtoD (Device -> Device)"}])
+def test_copies_that_cost_little(case: Any, look: Look) -> None:
+    assert silent(look(copies, training(lambda n: copies_of(n, **case))))
+
+
+def test_compilations(look: Look) -> None:
+    rows = training(lambda n: [call(COMPILE, n * STEP_US, 200)] if n in (0, 2, 3) else [])
+    finding = found(look(recompilation, rows))
+    assert (finding.bound_ns, finding.steps) == (2 * 200 * US, [2, 3])
+    assert silent(look(recompilation, training(lambda n: [call(COMPILE, n * STEP_US, 900)][n:])))
+
+
+def test_collections_that_the_program_asks_for(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        within = [call(COMPILE, n * STEP_US + 500, 300), call(COLLECT, n * STEP_US + 600, 100, Kind.PYTHON_FUNCTION)]
+        return [call(COLLECT, n * STEP_US, 40, Kind.PYTHON_FUNCTION), *within]
+
+    finding = found(look(garbage, training(rows)))
+    assert finding.bound_ns == MEASURED * 40 * US  # what Dynamo collects is its own
+    assert finding.steps == [1, 2, 3, 4, 5]
+    rare = training(lambda n: [call(COLLECT, n * STEP_US, 9, Kind.PYTHON_FUNCTION)])
+    assert silent(look(garbage, rare))
+
+
+@pytest.mark.parametrize(("times", "lasts", "expected"), [(10, 20, True), (9, 90, False), (10, 19, False)])
+def test_conversions(times: int, lasts: float, expected: bool, look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        return [call("aten::_to_copy", n * STEP_US + 95 * k, lasts) for k in range(times)]
+
+    verdict = look(casts, training(rows))
+    assert isinstance(verdict, Finding) == expected
+    if expected:
+        assert found(verdict).bound_ns == MEASURED * times * lasts * US
+
+
+def updates(n: int, *, calls: int = 50, below: str = "") -> list[Event]:
+    at = n * STEP_US + 500
+    rows = [call("Optimizer.step#Adam.step", at, 400, Kind.USER_ANNOTATION)]
+    for k in range(calls):
+        one = call("aten::mul_", at + 5 + 7 * k, 2)
+        if below:
+            around = call(below, at + 4 + 7 * k, 4)
+            one.fields["parent"] = around
+            rows.append(around)
+        rows.append(one)
+    return rows
+
+
+def test_an_optimizer_that_loops(look: Look) -> None:
+    finding = found(look(optimizer_loop, training(updates)))
+    assert finding.bound_ns == MEASURED * 400 * US
+    assert "Adam.step updates parameters one by one: 50 calls a step, 40 % of the time" in finding.sentence
+
+
+@pytest.mark.parametrize("case", [{"calls": 49}, {"below": "aten::_foreach_mul_"}])
+def test_an_optimizer_that_does_not_loop(case: Any, look: Look) -> None:
+    assert silent(look(optimizer_loop, training(lambda n: updates(n, **case))))
+
+
+def test_memory_that_is_asked_of_the_driver(look: Look) -> None:
+    """Not counted: the first step, which is not measured, and the second."""
+    rows = training(lambda n: [call("cudaMalloc", n * STEP_US, 30, Kind.RUNTIME)])
+    finding = found(look(allocator, rows))
+    assert (finding.numbers["calls"], finding.bound_ns) == (4, 4 * 30 * US)
+    early = training(lambda n: [call("cudaMalloc", n * STEP_US, 300, Kind.RUNTIME)] if n < 2 else [])
+    assert silent(look(allocator, early))
+
+
+def slow(number: int) -> float:
+    return 900 if number % 4 == 2 else 300
+
+
+def test_steps_that_do_more_now_and_then(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        more = [call("aten::sort", n * STEP_US + 250, 500, self_time=500 * US)] if slow(n) > 300 else []
+        return [call("aten::mm", n * STEP_US + 10, 200, self_time=200 * US), *more]
+
+    finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
+    assert finding.steps == [2, 6, 10, 14]
+    assert finding.bound_ns == 4 * 600 * US
+    assert "aten::sort, called more often in them (by 1), explains 83 % of that" in finding.sentence
+
+
+def test_steps_that_do_more_of_many_things(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        return [call(f"aten::{k}", n * STEP_US + 100 * k, 99, self_time=99 * US) for k in range(round(slow(n) / 100))]
+
+    finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
+    assert "and 5 other names, called more often in them (by 1), explain 99 % of that" in finding.sentence
+
+
+def test_steps_whose_time_lies_anywhere(look: Look) -> None:
+    """GIVEN slow steps in which each call takes as much longer as it takes: preemption WHEN asked THEN no cause."""
+
+    def rows(n: int) -> list[Event]:
+        times = slow(n) / 300
+        return [
+            call(f"aten::{k}", n * STEP_US + 90 * k * times, 90 * times, self_time=round(90 * times * US))
+            for k in range(3)
+        ]
+
+    assert silent(look(slow_steps, training(rows, steps=16, lasts=slow)))
+
+
+def test_steps_that_are_slow_by_the_same_name(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        read = slow(n) - 290
+        return [
+            call("aten::mm", n * STEP_US, 280, self_time=280 * US),
+            call("read", n * STEP_US + 281, read, Kind.USER_ANNOTATION, self_time=round(read * US)),
+        ]
+
+    finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
+    assert "(every 4th)" in finding.sentence
+    assert "read explains 100 % of that" in finding.sentence
+
+
+def test_too_few_steps_to_call_one_slow(look: Look) -> None:
+    verdict = look(slow_steps, training(lambda n: [], steps=9, lasts=slow))
+    assert isinstance(verdict, Silence)
+    assert verdict.lacking == "10 steps or more"
+
+
+def memory(n: int, kept: int, *, at: float = 500) -> list[Event]:
+    """Each step allocates 8 MiB and frees all but `kept` bytes of it."""
+    size = 8 << 20
+    given = call("[memory]", n * STEP_US + at, 0, Kind.MEMORY, bytes=size)
+    back = call("[memory]", n * STEP_US + at + 200, 0, Kind.MEMORY, bytes=kept - size)
+    return [given, back]
+
+
+def test_memory_that_is_kept(look: Look) -> None:
+    finding = found(look(memory_growth, training(lambda n: memory(n, 1 << 20), steps=9)))
+    assert finding.numbers == {"grown_bytes": 7 << 20, "steps": 7}
+    assert finding.bound_ns is None
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda n: 0,
+        lambda n: 1000,  # less than a MiB in all
+        lambda n: (1 << 20) if n % 2 else -(1 << 20),  # comes and goes
+        lambda n: (4 << 20) if n < 4 else 0,  # a cache that is full
+    ],
+)
+def test_memory_that_does_not_grow(kept: Any, look: Look) -> None:
+    assert silent(look(memory_growth, training(lambda n: memory(n, kept(n)), steps=13)))
+
+
+def test_memory_that_nobody_recorded(look: Look) -> None:
+    verdict = look(memory_growth, training(lambda n: [], steps=9))
+    assert isinstance(verdict, Silence)
+    assert "--memory" in verdict.lacking
+
+
+def times(queued: int) -> RunTimes:
+    ms = 1_000_000
+    return RunTimes(1000 * ms, 4, [ThreadTimes(7, "python", 1000 * ms, 300 * ms, queued * ms)])
+
+
+@pytest.mark.parametrize(("queued", "expected"), [(100, True), (99, False)])
+def test_a_thread_that_waits_for_a_cpu(queued: int, expected: bool, tmp_path: Path) -> None:
+    trace = facts(training(lambda n: [], steps=100), tmp_path, capture="c1", run_times=times(queued), tracks=TRACKS)
+    verdict = cpu_contention.look(trace)
+    if not expected:
+        assert silent(verdict)
+        return
+    finding = found(verdict)
+    assert finding.bound_ns == 99 * STEP_US * US // 10
+    assert "waits for a CPU 10 % of the window: the program uses 0.3 of 4 cores" in finding.sentence
+
+
+def test_run_times_that_are_not_known(look: Look) -> None:
+    verdict = look(cpu_contention, training(lambda n: []))
+    assert isinstance(verdict, Silence)
+    assert "an imported trace has no run times" in verdict.lacking
