@@ -1,0 +1,43 @@
+"""One moment for many hosts, whose clocks may differ. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+SECOND: Final = 1_000_000_000
+TOLERANCE_NS: Final = 50_000_000  # of a clock beside the others, beyond what measuring it may be off by
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A host's clock, seen from here."""
+
+    offset_ns: int  # its Unix time less ours
+    uncertainty_ns: int  # of that: half the time that asking took
+    error_ns: int | None  # that its kernel allows for; None: not known
+    synchronised: bool | None  # whether somebody disciplines it
+
+
+def reference_ns(clocks: Mapping[str, Clock]) -> int:
+    """What most hosts' clocks are ahead of ours: the median."""
+    return round(statistics.median_low(clock.offset_ns for clock in clocks.values())) if clocks else 0
+
+
+def apart_ns(clock: Clock, reference: int) -> int:
+    """How far a clock is ahead of the others; 0 where that may be an error of the measurement."""
+    ahead = clock.offset_ns - reference
+    return ahead if abs(ahead) > clock.uncertainty_ns + TOLERANCE_NS else 0
+
+
+def boundary_ns(now_ns: int, ahead_ns: int, clocks: Mapping[str, Clock]) -> int:
+    """The first whole second, by the hosts' clocks, that is at least so far ahead."""
+    earliest = now_ns + reference_ns(clocks) + ahead_ns
+    return -(-earliest // SECOND) * SECOND
+
+
+def start_ns(boundary: int, clock: Clock, reference: int) -> int:
+    """The boundary as this host's clock will show it: a clock that is off by more than can be measured is followed."""
+    return boundary + apart_ns(clock, reference)
