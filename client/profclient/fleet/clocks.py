@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 SECOND: Final = 1_000_000_000
@@ -22,8 +22,22 @@ class Clock:
 
 
 def reference_ns(clocks: Mapping[str, Clock]) -> int:
-    """What most hosts' clocks are ahead of ours: the median."""
-    return round(statistics.median_low(clock.offset_ns for clock in clocks.values())) if clocks else 0
+    """What most hosts' clocks are ahead of ours: the middle of the stretch that most measurements allow for.
+
+    Not their median: a client that is busy reads answers late, and is then wrong of most hosts in the same direction.
+    """
+    ends = sorted(
+        edge
+        for clock in clocks.values()
+        for edge in ((clock.offset_ns - clock.uncertainty_ns, 0), (clock.offset_ns + clock.uncertainty_ns, 1))
+    )
+    open_now = most = 0
+    best = (0, 0)
+    for (at, closes), (following, _) in pairwise(ends):
+        open_now += -1 if closes else 1
+        if open_now > most:
+            most, best = open_now, (at, following)
+    return sum(best) // 2
 
 
 def apart_ns(clock: Clock, reference: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import shlex
 import sys
 import tempfile
@@ -20,6 +21,8 @@ RELAY_MODULE: Final = ("-P", "-m", "profclient.relay")
 FANOUT: Final = 64  # hosts that are spoken to at once
 FANOUT_MAX: Final = 512
 _SOCKET_PATH_MAX: Final = 107
+_DESCRIPTORS: Final = 8  # of a host: three pipes, a socket that listens, a connection's two ends, and room
+_DESCRIPTORS_OF_OURS: Final = 128
 T = TypeVar("T")
 
 
@@ -50,6 +53,7 @@ class Way:
 @asynccontextmanager
 async def reachable(way: Way) -> AsyncIterator[dict[str, Host]]:
     """The hosts, none of them reached yet; all are left at the end."""
+    _make_room(len(way.hosts))
     with tempfile.TemporaryDirectory(prefix="pf-") as folder:
         longest = Path(folder, str(len(way.hosts)))
         if len(str(longest).encode()) > _SOCKET_PATH_MAX:
@@ -81,3 +85,13 @@ async def each(
     async with reachable(way) as hosts:
         answers: Sequence[T | ClientError] = await asyncio.gather(*(one(host) for host in hosts.values()))
         return dict(zip(hosts, answers, strict=True))
+
+
+def _make_room(hosts: int) -> None:
+    """Let this process have the descriptors that so many hosts need. Raises UsageError where it may not."""
+    needed = _DESCRIPTORS_OF_OURS + _DESCRIPTORS * hosts
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise UsageError(f"{hosts:,} hosts need {needed:,} open files, and this shell allows {hard:,} (ulimit -Hn).")
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

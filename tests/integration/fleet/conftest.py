@@ -37,6 +37,17 @@ class Done:
         return json.loads(self.out)
 
 
+def stored(answer: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """Host, rank and beginning of what has a trace."""
+    return [
+        (one["host"], target["rank"], target["start_ns"])
+        for one in answer["hosts"]
+        if one["capture"] is not None
+        for target in one["capture"]["targets"]
+        if target["trace"]
+    ]
+
+
 @dataclass
 class TwoHosts:
     """`n1` and `n2`; rank 0 runs on one, rank 1 on the other, of a job that no other test has."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.dataset
 import pytest
 
-from tests.integration.fleet.conftest import TwoHosts
+from tests.integration.fleet.conftest import TwoHosts, stored
 from tests.support.attached import Captures
 from tests.support.waiting import until
 
@@ -19,17 +19,6 @@ from tests.support.waiting import until
 def targets(answer: dict, host: str) -> list[dict]:
     (found,) = [one["capture"]["targets"] for one in answer["hosts"] if one["host"] == host]
     return found
-
-
-def stored(answer: dict) -> list[tuple[str, int, int]]:
-    """Host, rank and beginning of what has a trace."""
-    return [
-        (one["host"], target["rank"], target["start_ns"])
-        for one in answer["hosts"]
-        if one["capture"] is not None
-        for target in one["capture"]["targets"]
-        if target["trace"]
-    ]
 
 
 def until_it_says(process: subprocess.Popen[str], words: str) -> None:
