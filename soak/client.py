@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from profclient import connection
+from profclient import connection, control
 from profclient.errors import ClientError
 from profproto.v1 import capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 
@@ -88,7 +88,7 @@ class Client:
     def _connected(self) -> tuple[grpc.Channel, list[tuple[str, str]]]:
         if self._channel is None or time.monotonic() > self._until:
             self.close()
-            self._token, lasts = connection.token(self._socket.with_name("control.sock"))
+            self._token, lasts = control.token(self._socket.with_name("control.sock"))
             self._until = time.monotonic() + lasts / 2
             options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
             options.append(("grpc.max_receive_message_length", connection.MESSAGE_BYTES_MAX))

@@ -6,10 +6,7 @@ our credentials and hands out a short-lived token that every call carries.
 
 from __future__ import annotations
 
-import errno
 import json
-import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ import grpc
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
 from profclient import address
+from profclient.control import token
 from profclient.errors import (
     BusyError,
     ClientError,
@@ -31,8 +29,6 @@ from profclient.errors import (
     UsageError,
 )
 
-CONTROL_TIMEOUT_SECONDS = 10.0
-TOKEN_SECONDS = 60.0  # where the daemon does not say how long a token lasts
 CALL_TIMEOUT_SECONDS = 60.0  # of a call that does no long work
 LONG_TIMEOUT_SECONDS = 3600.0  # of one that may: queries of large traces, imports
 MESSAGE_BYTES_MAX = 64 << 20
@@ -47,65 +43,6 @@ _BY_STATUS: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: TimeoutExpired,
     grpc.StatusCode.CANCELLED: Interrupted,
 }
-
-
-def token(control: Path) -> tuple[str, float]:
-    """A token for this process from the daemon's control socket, and the seconds that it lasts.
-
-    Raises UnreachableError, BusyError or DeniedError.
-    """
-    deadline = time.monotonic() + CONTROL_TIMEOUT_SECONDS
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        try:
-            _connect(sock, str(control), deadline)
-            sock.settimeout(_left(deadline))
-            answer = json.loads(sock.recv(65536) or b"{}")
-        except PermissionError as error:
-            raise DeniedError(
-                f"you may not connect to {control}; ask the operator which group may use profd."
-            ) from error
-        except BlockingIOError as error:
-            raise BusyError(
-                f"profd is busy: too many wait to connect to {control}, and none was let in for "
-                f"{CONTROL_TIMEOUT_SECONDS:g} s. Try again."
-            ) from error
-        except TimeoutError as error:
-            raise UnreachableError(
-                f"profd is there, but has said nothing at {control} for {CONTROL_TIMEOUT_SECONDS:g} s. "
-                "Try again; where it stays so it is stuck, and its operator can restart it."
-            ) from error
-        except (OSError, ValueError) as error:
-            raise UnreachableError(
-                f"no profd answers at {control} ({error}).\nIs it running? Start one with `profd --user`."
-            ) from error
-    if "token" not in answer:
-        kind = BusyError if "retry_s" in answer else DeniedError
-        raise kind(str(answer.get("error", f"{control} gave no token")))
-    return str(answer["token"]), float(answer.get("expires_s", TOKEN_SECONDS))
-
-
-def _connect(sock: socket.socket, path: str, deadline: float) -> None:
-    """Connect by the deadline. Raises OSError: BlockingIOError where the daemon's queue stayed full.
-
-    Where it is full the kernel lets in those who wait for it, in their order: who tries without waiting may never find
-    room beside one who does nothing else.
-    """
-    while True:
-        seconds = _left(deadline)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
-        try:
-            sock.connect(path)
-            sock.getpeername()  # of a wait that a signal ended, Python says that it is connected
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.ENOTCONN) or time.monotonic() >= deadline:
-                raise
-        else:
-            return
-
-
-def _left(deadline: float) -> float:
-    """Seconds; never 0, which stands for no limit."""
-    return max(0.001, deadline - time.monotonic())
 
 
 def translated(error: grpc.RpcError) -> ClientError:

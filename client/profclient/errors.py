@@ -71,3 +71,16 @@ class Interrupted(ClientError):
 
     exit_code = 130
     kind = "interrupted"
+
+
+KINDS: tuple[type[ClientError], ...] = (
+    ClientError,
+    UsageError,
+    NotFoundError,
+    DeniedError,
+    BusyError,
+    UnreachableError,
+    TimeoutExpired,
+    Interrupted,
+)
+"""All of them: `kind` names each in JSON."""

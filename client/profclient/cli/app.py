@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "captures": ("captures", "captures", "List captures."),
     "list": ("traces", "list_traces", "List stored traces."),
     "show": ("traces", "show", "Summarise a trace or a capture."),
+    "collect": ("collect", "collect", "Bring the traces of many hosts into one folder."),
     "export": ("export", "export", "Write a trace for another tool."),
     "open": ("open", "open_trace", "Show a trace in a browser, with Perfetto."),
     "import": ("imports", "import_files", "Store trace files of other tools."),

@@ -36,8 +36,14 @@ def capture_json(capture: capture_pb2.Capture) -> dict[str, Any]:
         "owner": capture.owner,
         "created_ns": capture.created_ns,
         "finished_ns": _optional(capture, "finished_ns"),
+        "fleet": fleet_json(capture.fleet) if capture.HasField("fleet") else None,
         "targets": [target_json(target) for target in capture.targets],
     }
+
+
+def fleet_json(fleet: capture_pb2.Fleet) -> dict[str, Any]:
+    """The capture of many hosts that one belongs to."""
+    return {"id": fleet.id, "host": fleet.host, "hosts": fleet.hosts, "found": fleet.found}
 
 
 def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:

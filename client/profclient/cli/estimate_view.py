@@ -36,12 +36,17 @@ def estimates_json(estimates: Sequence[capture_pb2.TargetEstimate]) -> list[dict
 
 
 def print_estimates(estimates: Sequence[capture_pb2.TargetEstimate]) -> None:
-    """For people: one block a process."""
+    """For people: one block a process, and that nothing has happened."""
+    print_blocks(estimates)
+    click.echo("\nNo process was touched. The same command without --dry-run records.")
+
+
+def print_blocks(estimates: Sequence[capture_pb2.TargetEstimate]) -> None:
+    """One block a process."""
     for number, estimate in enumerate(estimates):
         if number:
             click.echo()
         click.echo("\n".join(printable_lines(estimate)))
-    click.echo("\nNo process was touched. The same command without --dry-run records.")
 
 
 def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:

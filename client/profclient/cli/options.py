@@ -20,6 +20,7 @@ from profclient.cli.units import (
     seconds,
 )
 from profclient.errors import UsageError
+from profclient.fleet.hostlist import numbers
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 REDACTIONS = ("paths", "values", "names")
@@ -43,7 +44,7 @@ def selector_options(function: Function) -> Function:
             click.option(
                 "--gpu", "gpus", type=int, multiple=True, help="Processes on this GPU of the host. Repeatable."
             ),
-            click.option("--rank", "ranks", type=int, multiple=True, help="Processes of this rank. Repeatable."),
+            click.option("--rank", "ranks", multiple=True, help="Processes of these ranks: 0,8-15. Repeatable."),
             click.option("--children", is_flag=True, help="Also all descendants of the chosen processes."),
         ]
     ):
@@ -58,7 +59,7 @@ def selector(values: dict[str, Any], needed: bool = True) -> capture_pb2.Selecto
         users=values.pop("users"),
         jobs=values.pop("jobs"),
         gpus=values.pop("gpus"),
-        ranks=values.pop("ranks"),
+        ranks=[rank for text in values.pop("ranks") for rank in numbers(text)],
         children=values.pop("children"),
     )
     chosen = message.pids or message.users or message.jobs or message.gpus or message.ranks

@@ -18,6 +18,8 @@ import click
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
+from profclient.text import printable as printable
+
 GAP = 2  # between columns
 WIDE_MIN = 10  # of a column that gives way: less says nothing
 WRAPPED_MIN = 20  # columns for wrapped text, however narrow the terminal
@@ -25,11 +27,6 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B|%)(?!\w))")
 _FOLDER = re.compile(r"^.*/(?=[^/]*\.py\(\d+\): )")
 _TOLD_APART_BY_ITS_END = re.compile(r"\.py\(\d+\): |#\d+$|^[^\s/]*(?:/[^\s/]*){2,}$")  # Python functions, steps, paths
-
-
-def printable(text: str) -> str:
-    """Text from targets and files without control characters: terminals obey those."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def one_line(text: str) -> str:

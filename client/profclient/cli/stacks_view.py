@@ -26,20 +26,24 @@ _Key = tuple[bool, bool, tuple[str, ...]]  # waits, may be incomplete, frames
 @dataclass(slots=True)
 class _Group:
     threads: Counter[str] = field(default_factory=Counter)
-    processes: set[int] = field(default_factory=set)
+    processes: set[tuple[str, int]] = field(default_factory=set)
 
 
-def print_stacks(processes: Sequence[capture_pb2.ProcessStacks]) -> None:
-    """Busy threads, then those that wait; of each the stack first that most threads have: a hang is one large group."""
+def print_stacks(processes: Sequence[capture_pb2.ProcessStacks], hosts: Sequence[str] = ()) -> None:
+    """Busy threads, then those that wait; of each the stack first that most threads have: a hang is one large group.
+
+    `hosts`: of the processes, where they are of several.
+    """
     groups: dict[_Key, _Group] = {}
-    for process in processes:
+    for number, process in enumerate(processes):
+        on = f"{hosts[number]} " if hosts else ""
         if process.error:
-            click.echo(f"pid {process.pid}: {printable(process.error)}\n")
+            click.echo(f"{on}pid {process.pid}: {printable(process.error)}\n")
         names = {thread.thread: _name(thread) for thread in process.threads}
         for thread in process.threads:
             group = groups.setdefault(_key(thread), _Group())
-            group.threads[f"{_process(process)} {_name(thread)} ({_state(thread, names)})"] += 1
-            group.processes.add(process.pid)
+            group.threads[f"{on}{_process(process)} {_name(thread)} ({_state(thread, names)})"] += 1
+            group.processes.add((on, process.pid))
     busy_before = False
     for key, group in sorted(groups.items(), key=lambda item: (item[0][0], -item[1].threads.total())):
         if key[0] and busy_before:

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from profproto.v1 import ingest_pb2_grpc
 
-from profclient import connection
+from profclient import connection, control
 from profclient.errors import ClientError
 from profclient.streamer.arena import Arena, ArenaTaken
 from profclient.streamer.compress import compressor
@@ -200,7 +200,7 @@ class _Drain:
 
     async def _converse(self, arena: Arena, tending: asyncio.Task[None]) -> None:
         # The socket answers at once or not at all; a thread for the case that it does not.
-        token, _ = await asyncio.to_thread(connection.token, self._path.with_name("control.sock"))
+        token, _ = await asyncio.to_thread(control.token, self._path.with_name("control.sock"))
         call = self._stub.Stream(metadata=[("profd-token", token)])
 
         def looked() -> None:

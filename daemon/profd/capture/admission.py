@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 from profd.errors import BadInput
@@ -16,7 +17,7 @@ from profd.limits import (
     JAX_LAST_NS_MAX,
     REQUEST_ID_BYTES_MAX,
 )
-from profd.model.capture import Options
+from profd.model.capture import Fleet, Options
 from profd.trust.caller import Caller
 
 SAMPLE_HZ_MAX = 1000.0
@@ -26,6 +27,8 @@ PORT_MAX = (1 << 16) - 1
 COLLECT_MAX_NS = 3600 * 1_000_000_000
 LAST_MIN_NS = 100_000_000
 RETRY_SECONDS = 10.0
+FLEET_HOSTS_MAX = 1_000_000
+_FLEET_ID = re.compile(r"f[0-9a-f]{12}")
 START_AHEAD_MAX_NS = 3600 * 1_000_000_000
 """A window may begin this far ahead: its targets are held until then."""
 
@@ -94,3 +97,13 @@ def check_untrusted_request_id(request_id: str) -> None:
     """BadInput if it is too long."""
     if len(request_id.encode("utf-8", "surrogatepass")) > REQUEST_ID_BYTES_MAX:
         raise BadInput(f"the request id is longer than {REQUEST_ID_BYTES_MAX} bytes")
+
+
+def check_untrusted_fleet(fleet: Fleet | None) -> None:
+    """BadInput if it is none that a client of ours makes up."""
+    if fleet is None:
+        return
+    if not _FLEET_ID.fullmatch(fleet.id):
+        raise BadInput(f"the fleet id {fleet.id!r}: give f and twelve hex digits")
+    if not 0 < fleet.hosts <= FLEET_HOSTS_MAX:
+        raise BadInput(f"a fleet of {fleet.hosts} hosts: give a number from 1 to {FLEET_HOSTS_MAX}")

@@ -162,14 +162,21 @@ class Book:
         return [r for r in reversed(self._by_id.values()) if caller.admin or r.owner_uid == caller.uid]
 
     def find(self, caller: Caller, prefix: str) -> CaptureRecord:
-        """By id, by a prefix of it, or the caller's own latest. NotFound, BadInput."""
+        """By id, by a prefix of it, by the id of its fleet, or the caller's own latest. NotFound, BadInput."""
         if prefix:
+            if (of_fleet := self._of_fleet(caller, prefix)) is not None:
+                return of_fleet
             return self._by_id[resolve(prefix, [r.id for r in self.visible(caller)], "capture")]
         own = (r for r in self.visible(caller) if r.owner_uid == caller.uid)
         latest = next(own, None)
         if latest is None:
             raise NotFound("you have no captures yet; `profctl start --pid PID --duration 5s` makes one")
         return latest
+
+    def _of_fleet(self, caller: Identity, fleet: str) -> CaptureRecord | None:
+        """The latest with this fleet id, of the caller's own before others': ids of fleets are their clients'."""
+        found = [record for record in self.visible(caller) if record.fleet is not None and record.fleet.id == fleet]
+        return next((record for record in found if record.owner_uid == caller.uid), found[0] if found else None)
 
     def _remember(self, record: CaptureRecord) -> None:
         self._by_id[record.id] = record

@@ -128,6 +128,7 @@ class CaptureManager:
         Single targets have states for their refusals.
         """
         admission.check_untrusted_request_id(request.request_id)
+        admission.check_untrusted_fleet(request.fleet)
         key = (caller.uid, request.request_id or secrets.token_hex(16))
         task = self._starting.get(key)
         if task is None:
@@ -213,6 +214,7 @@ class CaptureManager:
             created_ns=self._settings.now_ns(),
             options=request.options,
             open_ended=request.open_ended,
+            fleet=request.fleet,
             targets=targets,
         )
 

@@ -17,7 +17,7 @@ from profd.capture.ports import Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, Exhausted, NotFound
 from profd.limits import CAPTURE_TARGETS_MAX, PROC_STUCK_SECONDS
-from profd.model.capture import Options, Reason, State
+from profd.model.capture import Fleet, Options, Reason, State
 from profd.sources.base import Offer, Source
 from profd.targets import procfs
 from profd.targets import selector as selectors
@@ -51,6 +51,7 @@ class Request:
     options: Options
     request_id: str = ""
     open_ended: bool = False
+    fleet: Fleet | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.errors import BadInput
-from profd.model.capture import Cost, Loss, Options, Phase, RawFile, Reason, State
+from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, State
 from profd.model.decodable import decodable
 from profd.model.run_times import RunTimes
 from profd.model.traits import Traits, of_older
@@ -129,6 +129,7 @@ class CaptureRecord:
     options: Options = field(default_factory=Options)
     open_ended: bool = False
     finished_ns: int | None = None
+    fleet: Fleet | None = None
     targets: list[TargetRecord] = field(default_factory=list)
 
     @property

@@ -76,6 +76,16 @@ class Reason(IntEnum):
 
 
 @dataclass(frozen=True)
+class Fleet:
+    """The capture of many hosts that one of a host belongs to."""
+
+    id: str
+    host: str  # as its client named it
+    hosts: int
+    found: str  # how the client found them
+
+
+@dataclass(frozen=True)
 class HandlingOptions:
     """What the daemon itself does about a request: no source has an answer to these."""
 

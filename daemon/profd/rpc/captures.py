@@ -56,6 +56,7 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             translate.options_from_untrusted(request.options),
             request.request_id,
             request.open_ended,
+            translate.fleet_from_untrusted(request),
         )
         return translate.capture_message(await self._manager.start(callers.current(), asked))
 

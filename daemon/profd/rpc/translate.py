@@ -11,7 +11,7 @@ from profd.capture.planner import Sighting, TargetPlan
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
 from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
-from profd.model.capture import Options
+from profd.model.capture import Fleet, Options
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.selector import Selector
 
@@ -44,6 +44,15 @@ def options_from_untrusted(message: pb.Options) -> Options:
         last_ns=message.last_ns,
         gpu_fallback=message.gpu_fallback,
     )
+
+
+def fleet_from_untrusted(message: pb.StartCaptureRequest) -> Fleet | None:
+    """The fleet that a request belongs to, if any; who admits it checks its numbers. BadInput for an oversized name."""
+    if not message.HasField("fleet"):
+        return None
+    fleet = message.fleet
+    name, host, found = (_word(word, "name of a fleet") for word in (fleet.id, fleet.host, fleet.found))
+    return Fleet(name, host, fleet.hosts, found)
 
 
 def selector_from_untrusted(message: pb.Selector, host_pids: Sequence[int]) -> Selector:
@@ -122,6 +131,8 @@ def capture_message(record: CaptureRecord) -> pb.Capture:
     )
     if record.finished_ns is not None:
         message.finished_ns = record.finished_ns
+    if (fleet := record.fleet) is not None:
+        message.fleet.CopyFrom(pb.Fleet(id=fleet.id, host=fleet.host, hosts=fleet.hosts, found=fleet.found))
     return message
 
 

@@ -20,7 +20,7 @@ from profd.targets.process import Process
 # Modules that daemons run as processes of their own.
 _HELPER: Final = re.compile(
     r" -m (?:profd\.(?:workers\.process|targets\.errands\.server|attached\.ingest\.streamer|gpu\.pm_sampler|offline)"
-    r"|profclient\.(?:drain|streamer|torch\.builder))(?: |$)"
+    r"|profclient\.(?:drain|relay|streamer|torch\.builder))(?: |$)"
 )
 
 

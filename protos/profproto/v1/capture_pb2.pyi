@@ -232,8 +232,20 @@ class TargetStatus(_message.Message):
     uid: int
     def __init__(self, host: _Optional[str] = ..., pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., job: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ..., trace: _Optional[str] = ..., start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., events: _Optional[int] = ..., gpu_events: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., waterfall: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., doing: _Optional[str] = ..., uid: _Optional[int] = ...) -> None: ...
 
+class Fleet(_message.Message):
+    __slots__ = ("id", "host", "hosts", "found")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    host: str
+    hosts: int
+    found: str
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., hosts: _Optional[int] = ..., found: _Optional[str] = ...) -> None: ...
+
 class Capture(_message.Message):
-    __slots__ = ("id", "request_id", "owner", "owner_uid", "options", "state", "targets", "created_ns", "finished_ns", "open_ended")
+    __slots__ = ("id", "request_id", "owner", "owner_uid", "options", "state", "targets", "created_ns", "finished_ns", "open_ended", "fleet")
     ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +256,7 @@ class Capture(_message.Message):
     CREATED_NS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_NS_FIELD_NUMBER: _ClassVar[int]
     OPEN_ENDED_FIELD_NUMBER: _ClassVar[int]
+    FLEET_FIELD_NUMBER: _ClassVar[int]
     id: str
     request_id: str
     owner: str
@@ -254,19 +267,22 @@ class Capture(_message.Message):
     created_ns: int
     finished_ns: int
     open_ended: bool
-    def __init__(self, id: _Optional[str] = ..., request_id: _Optional[str] = ..., owner: _Optional[str] = ..., owner_uid: _Optional[int] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., state: _Optional[_Union[State, str]] = ..., targets: _Optional[_Iterable[_Union[TargetStatus, _Mapping]]] = ..., created_ns: _Optional[int] = ..., finished_ns: _Optional[int] = ..., open_ended: bool = ...) -> None: ...
+    fleet: Fleet
+    def __init__(self, id: _Optional[str] = ..., request_id: _Optional[str] = ..., owner: _Optional[str] = ..., owner_uid: _Optional[int] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., state: _Optional[_Union[State, str]] = ..., targets: _Optional[_Iterable[_Union[TargetStatus, _Mapping]]] = ..., created_ns: _Optional[int] = ..., finished_ns: _Optional[int] = ..., open_ended: bool = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ...) -> None: ...
 
 class StartCaptureRequest(_message.Message):
-    __slots__ = ("request_id", "selector", "options", "open_ended")
+    __slots__ = ("request_id", "selector", "options", "open_ended", "fleet")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     OPEN_ENDED_FIELD_NUMBER: _ClassVar[int]
+    FLEET_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     selector: Selector
     options: Options
     open_ended: bool
-    def __init__(self, request_id: _Optional[str] = ..., selector: _Optional[_Union[Selector, _Mapping]] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., open_ended: bool = ...) -> None: ...
+    fleet: Fleet
+    def __init__(self, request_id: _Optional[str] = ..., selector: _Optional[_Union[Selector, _Mapping]] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., open_ended: bool = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ...) -> None: ...
 
 class EstimateCaptureRequest(_message.Message):
     __slots__ = ("selector", "options")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from profclient import connection
+from profclient import connection, control
 from profclient.errors import BusyError, DeniedError, UnreachableError
 
 
@@ -37,7 +37,7 @@ def test_a_token_is_renewed_in_good_time(monkeypatch, clock):
 
 def test_nobody_there(tmp_path):
     with pytest.raises(UnreachableError, match="profd --user"):
-        connection.token(tmp_path / "control.sock")
+        control.token(tmp_path / "control.sock")
 
 
 def test_a_refusal_is_told(monkeypatch, tmp_path):
@@ -54,9 +54,9 @@ def test_a_refusal_is_told(monkeypatch, tmp_path):
         def recv(self, _):
             return b'{"error": "too many connections; try again in a moment"}'
 
-    monkeypatch.setattr("profclient.connection.socket.socket", Refusing)
+    monkeypatch.setattr("profclient.control.socket.socket", Refusing)
     with pytest.raises(DeniedError, match="try again"):
-        connection.token(tmp_path / "control.sock")
+        control.token(tmp_path / "control.sock")
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def full_queue():
 def test_a_full_queue_is_waited_for(full_queue, monkeypatch):
     listener, path = full_queue
     tries = threading.Event()
-    connect = connection._connect
+    connect = control.connect
 
     def trying(*arguments):
         tries.set()
         connect(*arguments)
 
-    monkeypatch.setattr(connection, "_connect", trying)
+    monkeypatch.setattr(control, "connect", trying)
 
     def let_in():
         tries.wait()
@@ -117,22 +117,22 @@ def test_a_full_queue_is_waited_for(full_queue, monkeypatch):
     thread = threading.Thread(target=let_in)
     thread.start()
     try:
-        assert connection.token(path) == ("t", 300.0)
+        assert control.token(path) == ("t", 300.0)
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
 
 
 def test_a_queue_that_stays_full_is_told_from_a_daemon_that_is_not_there(full_queue, monkeypatch):
-    monkeypatch.setattr(connection, "CONTROL_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(control, "CONTROL_TIMEOUT_SECONDS", 0.05)
     with pytest.raises(BusyError, match="busy"):
-        connection.token(full_queue[1])
+        control.token(full_queue[1])
 
 
 def test_a_daemon_that_says_nothing_is_told_from_one_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(connection, "CONTROL_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(control, "CONTROL_TIMEOUT_SECONDS", 0.05)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(tmp_path / "control.sock"))
         listener.listen()
         with pytest.raises(UnreachableError, match="is there"):
-            connection.token(tmp_path / "control.sock")
+            control.token(tmp_path / "control.sock")

@@ -23,6 +23,11 @@ def test_the_package_itself_imports_neither_grpc_nor_protobuf():
     assert loaded_by("import profclient") & {"grpc", "google", "click", "rich", "asyncio"} == set()
 
 
+def test_a_relay_imports_no_more_than_it_needs():
+    heavy = {"grpc", "google", "click", "rich", "asyncio", "ctypes"}
+    assert loaded_by("import profclient.relay.__main__") & heavy == set()
+
+
 @pytest.mark.parametrize("order", ["torch, profclient.connection", "profclient.connection, torch"])
 def test_it_imports_beside_torch(order):
     pytest.importorskip("torch")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view, follow
+from profclient.cli.fleet_options import fleet_options, of_fleet, way
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, table
 from profclient.cli.summary_view import print_capture
@@ -44,13 +47,18 @@ def captures(limit: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("capture", default="")
+@fleet_options
 @json_option
 @click.pass_context
-def stop(ctx: click.Context, capture: str, as_json: bool) -> None:
+def stop(ctx: click.Context, /, capture: str, as_json: bool, **values: Any) -> None:
     """End a capture and keep what it recorded.
 
     One source cannot be stopped: kineto, once it has accepted a window. Its capture then runs to its end.
     """
+    if (record := of_fleet(capture, way(values))) is not None:
+        from profclient.cli import fleet_commands
+
+        ctx.exit(fleet_commands.follow(record, stop=True, timeout=None, as_json=as_json))
     with Daemon() as daemon:
         stopped = daemon.call(daemon.captures.StopCapture, capture_pb2.CaptureRef(id=capture))
         _end(ctx, daemon, stopped, as_json, None)
@@ -59,13 +67,19 @@ def stop(ctx: click.Context, capture: str, as_json: bool) -> None:
 @click.command()
 @click.argument("capture", default="")
 @click.option("--timeout", help="Stop waiting after this time; the capture goes on.")
+@fleet_options
 @json_option
 @click.pass_context
-def wait(ctx: click.Context, capture: str, timeout: str | None, as_json: bool) -> None:
+def wait(ctx: click.Context, /, capture: str, timeout: str | None, as_json: bool, **values: Any) -> None:
     """Wait for a capture to end, then print its result."""
+    seconds = parse_duration_ns(timeout) / 1e9 if timeout else None
+    if (record := of_fleet(capture, way(values))) is not None:
+        from profclient.cli import fleet_commands
+
+        ctx.exit(fleet_commands.follow(record, stop=False, timeout=seconds, as_json=as_json))
     with Daemon() as daemon:
         found = daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=capture))
-        _end(ctx, daemon, found, as_json, parse_duration_ns(timeout) / 1e9 if timeout else None)
+        _end(ctx, daemon, found, as_json, seconds)
 
 
 @click.command()

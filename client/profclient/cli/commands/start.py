@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view, follow
 from profclient.cli.estimate_view import estimates_json, print_estimates
+from profclient.cli.fleet_options import fleet_options, way
 from profclient.cli.interrupts import interrupts
 from profclient.cli.options import capture_options, json_option, options, selector, selector_options
 from profclient.cli.output import emit_json, say
@@ -18,9 +19,13 @@ from profclient.cli.units import parse_duration_ns
 from profclient.connection import Daemon
 from profclient.errors import Interrupted, UsageError
 
+if TYPE_CHECKING:
+    from profclient.fleet.way import Way
+
 
 @click.command()
 @selector_options
+@fleet_options
 @capture_options
 @click.option("--start-in", help="Begin the windows of all processes together, after this time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the expected cost; touch no process.")
@@ -48,18 +53,22 @@ def start(
       profctl start --pid 1234 --duration 10s
       profctl start --pid 1234 --iterations 5 --shapes --stacks
       profctl start --job 77 --duration 2s --dry-run
+      profctl start --hosts 'node[001-064]' --job 77 --duration 2s
     """
+    hosts = way(values)
     chosen = selector(values)
     asked = options(values)
     if asked.duration_ns and asked.iterations:
         raise UsageError("give --duration or --iterations, not both.")
-    if start_in:
+    if start_in and hosts is None:
         import time
 
         asked.start_at_ns = time.time_ns() + parse_duration_ns(start_in)
     if asked.force and (asked.torch == "profiler" or asked.source == "kineto") and not dry_run:
         say("warning: torch's own profiler can crash the job (SIGSEGV in torch); the observer cannot")
     waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
+    if hosts is not None:
+        ctx.exit(_on_hosts(hosts, chosen, asked, start_in, dry_run, detach, waiting, request_id, as_json))
     with Daemon() as daemon:
         if dry_run:
             _dry_run(daemon, chosen, asked, as_json)
@@ -77,6 +86,27 @@ def start(
             capture = record(daemon, request, as_json, waiting)
         _answer(daemon, capture, as_json)
     ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
+
+
+def _on_hosts(
+    hosts: Way,
+    chosen: capture_pb2.Selector,
+    asked: capture_pb2.Options,
+    start_in: str | None,
+    dry_run: bool,
+    detach: bool,
+    timeout: float | None,
+    request_id: str | None,
+    as_json: bool,
+) -> int:
+    """The same on many hosts; the exit code."""
+    from profclient.cli import fleet_commands
+    from profclient.fleet.drive import Order
+
+    order = Order(fleet_commands.order_id(request_id), chosen, asked, parse_duration_ns(start_in) if start_in else 0)
+    if dry_run:
+        return fleet_commands.dry_run(hosts, order, as_json)
+    return fleet_commands.start(hosts, order, detach=detach, timeout=timeout, as_json=as_json)
 
 
 def _dry_run(daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Options, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.cli import capture_view
 from profclient.cli.backend import traces
+from profclient.cli.fleet_options import fleet_options, of_fleet, way
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, table
 from profclient.cli.summary_view import print_capture, print_summary
@@ -78,9 +79,15 @@ def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
 
 @click.command()
 @click.argument("trace", default="")
+@fleet_options
 @json_option
-def show(trace: str, as_json: bool) -> None:
+def show(trace: str, as_json: bool, **values: Any) -> None:
     """Summarise a trace or a capture."""
+    if (record := of_fleet(trace, way(values))) is not None:
+        from profclient.cli import fleet_commands
+
+        fleet_commands.show(record, as_json)
+        return
     offline = click.get_current_context().find_root().obj is not None
     if is_capture(trace) and not offline:
         _show_capture(trace, as_json)

@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from profproto.v1 import capture_pb2
 
+from profclient.cli.fleet_options import fleet_options, way
 from profclient.cli.options import json_option, selector, selector_options
-from profclient.cli.output import emit_json
+from profclient.cli.output import emit_json, one_line, say
 from profclient.cli.stacks_view import print_stacks
 from profclient.connection import Daemon
+from profclient.errors import ClientError, UsageError
+
+if TYPE_CHECKING:
+    from profclient.fleet.way import Way
 
 
 @click.command()
 @selector_options
+@fleet_options
 @click.option("--native", is_flag=True, help="Print native frames, too: pauses each process while it is read.")
 @json_option
 @click.pass_context
 def where(ctx: click.Context, /, native: bool, as_json: bool, **values: Any) -> None:
     """Show the stacks of processes right now, identical stacks as one group, threads that wait last."""
+    hosts = way(values)
     request = capture_pb2.WhereRequest(selector=selector(values), native=native)
+    if hosts is not None:
+        ctx.exit(_on_hosts(hosts, request, as_json))
     with Daemon() as daemon:
         processes = daemon.call(daemon.captures.Where, request).processes
     if as_json:
         emit_json([_process_json(process) for process in processes])
     else:
         print_stacks(processes)
-    failed = sum(bool(process.error) for process in processes)
-    ctx.exit(0 if not failed else 1 if failed == len(processes) else 6)
+    ctx.exit(_code([bool(process.error) for process in processes]))
+
+
+def _code(failed: list[bool]) -> int:
+    return 0 if not any(failed) else 1 if all(failed) else 6
+
+
+def _on_hosts(hosts: Way, request: capture_pb2.WhereRequest, as_json: bool) -> int:
+    """The same on many hosts; a host that does not answer is in the answer, too."""
+    from profclient.cli import fleet_commands
+
+    if request.selector.pids:
+        raise UsageError("a pid means one process of one host: with --hosts give --user, --job, --gpu or --rank.")
+    answers = fleet_commands.where(hosts, request)
+    found = [
+        (host, process)
+        for host, answer in answers.items()
+        for process in ([] if isinstance(answer, ClientError) else answer)
+    ]
+    silent = {host: str(answer) for host, answer in answers.items() if isinstance(answer, ClientError)}
+    if as_json:
+        of_hosts = [{"host": host, "pid": None, "error": why} for host, why in silent.items()]
+        emit_json([{"host": host, **_process_json(process)} for host, process in found] + of_hosts)
+    else:
+        print_stacks([process for _, process in found], [host for host, _ in found])
+        for host, why in silent.items():
+            say(f"{host}: {one_line(why)}")
+    return _code([*(bool(process.error) for _, process in found), *(True for _ in silent)])
 
 
 def _process_json(process: capture_pb2.ProcessStacks) -> dict[str, Any]:

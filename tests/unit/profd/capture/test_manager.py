@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.capture.machine import Graces
@@ -23,7 +24,7 @@ from profd.limits import (
     CAPTURES_ACTIVE_PER_UID_MAX,
     CAPTURES_ACTIVE_RESERVED,
 )
-from profd.model.capture import Options, Reason, Recording, State
+from profd.model.capture import Fleet, Options, Reason, Recording, State
 from profd.sources.base import Offer
 from profd.targets.selector import Selector
 
@@ -40,6 +41,7 @@ from tests.support.captures import (
     until,
 )
 
+FLEET = Fleet("f0123456789ab", "node1", 2, "hosts")
 SOON = Graces(stopping_ns=1_000_000, ended_ns=1_000_000, hearing_ns=0)
 
 
@@ -111,6 +113,28 @@ class TestStart:
         second = await manager.start(ALICE, request(100))
         assert first.id not in second.targets[0].message
         assert second.state is State.BUSY
+
+    async def test_a_capture_of_a_fleet_is_found_by_its_id(self, rig: Rig, manager: CaptureManager) -> None:
+        asked = replace(request(100, request_id="fleet:f0123456789ab"), fleet=FLEET)
+        record = await manager.start(ALICE, asked)
+        assert manager.get(ALICE, FLEET.id).id == record.id
+        assert (await manager.start(ALICE, asked)).id == record.id
+        with pytest.raises(NotFound):
+            manager.get(BOB, FLEET.id)
+
+    async def test_ids_of_fleets_are_their_clients_so_ones_own_comes_first(
+        self, rig: Rig, manager: CaptureManager
+    ) -> None:
+        own = await manager.start(ROOT, replace(request(100), fleet=FLEET))
+        await manager.start(BOB, replace(request(102), fleet=FLEET))
+        assert manager.get(ROOT, FLEET.id).id == own.id
+
+    @pytest.mark.parametrize(
+        "wrong", [{"id": "f"}, {"id": "c0123456789ab"}, {"id": "f0123456789AB"}, {"hosts": 0}, {"hosts": 1 << 30}]
+    )
+    async def test_a_fleet_that_no_client_makes_up(self, manager: CaptureManager, wrong: dict[str, Any]) -> None:
+        with pytest.raises(BadInput, match="fleet"):
+            await manager.start(ALICE, replace(request(100), fleet=replace(FLEET, **wrong)))
 
     async def test_a_released_process_can_be_captured_again(self, rig: Rig, manager: CaptureManager) -> None:
         for _ in range(2):

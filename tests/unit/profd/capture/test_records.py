@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.capture.records import CaptureRecord, TargetRecord, gravest
 from profd.errors import BadInput
-from profd.model.capture import Cost, Loss, Options, Phase, RawFile, Reason, State
+from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, State
 from profd.model.traits import SAMPLED, Traits
 from profproto.v1 import capture_pb2 as pb
 
@@ -26,6 +26,7 @@ def test_json_and_back() -> None:
     target.cost = Cost("measured", 1.2)
     target.files = [RawFile("/x", "chrome")]
     record = CaptureRecord("c1", "r", "alice", 3, 7, Options(duration_ns=5, sample_hz=0.5), targets=[target])
+    record.fleet = Fleet("f0123456789ab", "node1", 2, "hosts")
     value = json.loads(json.dumps(record.to_json()))
     assert CaptureRecord.from_json(value) == record
     value["newer"] = 1

@@ -116,6 +116,18 @@ async def test_a_capture_from_start_to_end(rig: Rig, servicer: CaptureServicer) 
     assert [c.id for c in listed.captures] == [capture.id]
 
 
+async def test_a_capture_says_of_which_fleet_it_is(servicer: CaptureServicer) -> None:
+    assert not (await servicer.StartCapture(started(100), None)).HasField("fleet")
+    fleet = pb.Fleet(id="f0123456789ab", host="node1", hosts=2, found="hosts")
+    asked = started(101)
+    asked.fleet.CopyFrom(fleet)
+    assert (await servicer.StartCapture(asked, None)).fleet == fleet
+    assert (await servicer.GetCapture(pb.CaptureRef(id=fleet.id), None)).fleet == fleet
+    asked.fleet.host = "bad\nname"
+    with pytest.raises(BadInput, match="printable"):
+        await servicer.StartCapture(asked, None)
+
+
 async def test_stop_and_retry(rig: Rig, servicer: CaptureServicer) -> None:
     capture = await servicer.StartCapture(started(100), None)
     await rig.source.started(100)

@@ -105,6 +105,7 @@ def test_descendants_end_even_in_loops(pairs: list[tuple[int, int]]) -> None:
         ("/v/bin/python3.12 -P -m profd.targets.errands.server 16", True),
         ("python -P -m profd.attached.ingest.streamer --link 5 --socket /run/profd/profd.sock", True),
         ("python -P -s -m profclient.torch.builder", True),
+        ("python -P -m profclient.relay", True),
         ("python -m profd.workers.process_of_mine", False),
         ("python -m profd.main --state-dir /tmp/x", False),
         ("python train.py --module=profd.workers.process", False),

@@ -1,0 +1,152 @@
+"""What `start`, `wait`, `stop`, `show` and `where` do with many hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+from profproto.v1 import capture_pb2 as pb
+
+from profclient.cli.estimate_view import estimates_json, print_blocks
+from profclient.cli.fleet_view import FleetProgress, print_outcome
+from profclient.cli.output import emit_json, one_line, say
+from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
+from profclient.fleet import records
+from profclient.fleet.drive import Drive, Order, new_id
+from profclient.fleet.host import Host
+from profclient.fleet.machine import Fleet, HostState, Stand
+from profclient.fleet.outcome import Outcome
+from profclient.fleet.records import Record
+from profclient.fleet.way import Way, each
+
+
+def start(way: Way, order: Order, *, detach: bool, timeout: float | None, as_json: bool) -> int:
+    """Record on all hosts and print what came of it; the exit code."""
+    if order.selector.pids:
+        raise UsageError("a pid means one process of one host: with --hosts give --user, --job, --gpu or --rank.")
+    if not (order.options.duration_ns or order.options.iterations):
+        raise UsageError(
+            "--hosts needs --duration or --iterations: the windows end by themselves, whatever becomes of us."
+        )
+    with FleetProgress(order.id, as_json) as progress:
+        drive = Drive(way, changed=progress.show, prepared=lambda fleet: _about_to_begin(drive, order, progress, fleet))
+        fleet = _run(drive.record(order, detach=detach), timeout, order.id)
+    outcome = Outcome.of(
+        order.id, fleet, clocks=drive.clocks, ranks=tuple(order.selector.ranks), start_ns=drive.boundary_ns
+    )
+    if detach and outcome.live and not as_json:
+        say(f"capture {order.id} is running; `profctl wait {order.id}` waits for it.")
+        return 0
+    _print(outcome, as_json)
+    return 0 if detach and outcome.live else outcome.exit_code
+
+
+def order_id(request_id: str | None) -> str:
+    """The fleet's id: a fresh one, or always the same for a request id."""
+    return "f" + hashlib.sha256(request_id.encode()).hexdigest()[:12] if request_id else new_id()
+
+
+def dry_run(way: Way, order: Order, as_json: bool) -> int:
+    """Print what each host would record; 0 where all have something to."""
+    answers = _run(Drive(way).prepare(order), None, order.id)
+    failed = {host: error for host, error in answers.items() if isinstance(error, ClientError)}
+    if as_json:
+        emit_json(
+            [
+                {"host": host, "error": str(answer)}
+                if isinstance(answer, ClientError)
+                else {"host": host, "error": None, "targets": estimates_json(answer.targets)}
+                for host, answer in answers.items()
+            ]
+        )
+    else:
+        for host, answer in answers.items():
+            if isinstance(answer, ClientError):
+                click.echo(f"host {host}: {one_line(str(answer))}\n")
+                continue
+            click.echo(f"host {host}:")
+            print_blocks(answer.targets)
+            click.echo()
+        click.echo("No process was touched. The same command without --dry-run records.")
+    return _code(len(failed), len(answers))
+
+
+def follow(record: Record, *, stop: bool, timeout: float | None, as_json: bool) -> int:
+    """Take a capture up until it is over, and print what came of it; the exit code."""
+    with FleetProgress(record.id, as_json) as progress:
+        drive = Drive(record.way, changed=progress.show)
+        fleet = _run(drive.follow(record.id, stop=stop), timeout, record.id)
+    outcome = Outcome(record.id, _with_left_out(fleet.hosts, record), drive.clocks)
+    _print(outcome, as_json)
+    return outcome.exit_code
+
+
+def show(record: Record, as_json: bool) -> None:
+    """Print how a capture stands on all hosts."""
+
+    async def get(host: Host) -> HostState:
+        capture = await host.call("GetCapture", pb.CaptureRef(id=record.id))
+        return HostState(Stand.RECORDING, capture=capture)
+
+    answers = _run(each(record.way, get), None, record.id)
+    hosts = {
+        name: HostState(Stand.OUT, str(answer), answer.kind) if isinstance(answer, ClientError) else answer
+        for name, answer in answers.items()
+    }
+    if all(isinstance(answer, NotFoundError) for answer in answers.values()):
+        raise NotFoundError(f"no host has a capture {record.id} of yours.")
+    _print(Outcome(record.id, _with_left_out(hosts, record)), as_json)
+
+
+def where(way: Way, request: pb.WhereRequest) -> dict[str, list[pb.ProcessStacks] | ClientError]:
+    """The stacks of all hosts' processes. A host without any of the ranks that were asked for is left out."""
+
+    async def look(host: Host) -> list[pb.ProcessStacks]:
+        return list((await host.call("Where", request)).processes)
+
+    answers: dict[str, list[pb.ProcessStacks] | ClientError] = _run(each(way, look), None, "")
+    if request.selector.ranks and any(not isinstance(answer, NotFoundError) for answer in answers.values()):
+        return {host: answer for host, answer in answers.items() if not isinstance(answer, NotFoundError)}
+    return answers
+
+
+def _about_to_begin(drive: Drive, order: Order, progress: FleetProgress, fleet: Fleet) -> None:
+    """Whatever becomes of us from here on, another command can take it up."""
+    taking = tuple(host for host, state in fleet.hosts.items() if state.stand is Stand.BEGINNING)
+    way = drive.way
+    left_out = {host: state.why for host, state in fleet.hosts.items() if state.stand is Stand.OUT}
+    if taking:
+        try:
+            records.write(Record(order.id, Way(taking, way.via, way.python, way.fanout), left_out))
+        except OSError as error:
+            say(f"warning: {records.folder()} cannot be written ({error.strerror}): `profctl wait` will need --hosts")
+    progress.prepared(fleet, drive.boundary_ns)
+
+
+def _with_left_out(hosts: dict[str, HostState], record: Record) -> dict[str, HostState]:
+    return {**hosts, **{host: HostState(Stand.OUT, why, "failure") for host, why in record.left_out.items()}}
+
+
+def _print(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        emit_json(outcome.to_json())
+    else:
+        print_outcome(outcome)
+
+
+def _run(work: Coroutine[Any, Any, Any], timeout: float | None, fleet_id: str) -> Any:
+    async def bounded() -> Any:
+        try:
+            async with asyncio.timeout(timeout):
+                return await work
+        except TimeoutError:
+            raise TimeoutExpired(f"capture {fleet_id} goes on. `profctl wait {fleet_id}` waits for its end.") from None
+
+    return asyncio.run(bounded())
+
+
+def _code(failed: int, all_of_them: int) -> int:
+    return 0 if not failed else 1 if failed == all_of_them else 6

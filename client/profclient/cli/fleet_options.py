@@ -1,0 +1,62 @@
+"""`--hosts --via`: which hosts a command speaks to, and how it reaches them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from profclient.cli.options import Function
+from profclient.errors import UsageError
+
+if TYPE_CHECKING:
+    from profclient.fleet.records import Record
+    from profclient.fleet.way import Way
+
+SSH = "ssh -o BatchMode=yes {host}"
+
+
+def fleet_options(function: Function) -> Function:
+    """--hosts --via --remote-python --fanout."""
+    for option in reversed(
+        [
+            click.option("--hosts", multiple=True, help="Do it on these hosts: 'node[001-064],login1'. Repeatable."),
+            click.option("--via", help=f"Command that reaches a host. [default: {SSH}]"),
+            click.option("--remote-python", help="Python on the hosts that has profclient. [default: this one's path]"),
+            click.option(
+                "--fanout", type=click.IntRange(1, 512), help="Number of hosts that are asked at once. [default: 64]"
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def way(values: dict[str, Any]) -> Way | None:
+    """The hosts that were named, if any; their options are taken out of `values`. Raises UsageError."""
+    named = values.pop("hosts")
+    given = {name: values.pop(name) for name in ("via", "remote_python", "fanout")}
+    if not named:
+        if wrong := next((name for name, value in given.items() if value), None):
+            raise UsageError(f"--{wrong.replace('_', '-')} needs --hosts: without it the command is about this host.")
+        return None
+    from profclient.fleet.hostlist import hosts
+    from profclient.fleet.way import FANOUT, Way
+
+    return Way(tuple(hosts(named)), given["via"] or SSH, given["remote_python"] or "", given["fanout"] or FANOUT)
+
+
+def of_fleet(capture: str, named: Way | None) -> Record | None:
+    """The capture of many hosts that is meant, if one is: by --hosts, or by its id, which begins with f.
+
+    Raises UsageError where --hosts names no id, NotFoundError where nothing says which hosts it has.
+    """
+    if named is None and not capture.startswith("f"):
+        return None
+    from profclient.fleet import records
+
+    if named is None:
+        return records.find(capture)
+    if not (capture.startswith("f") and len(capture) == 13):
+        raise UsageError("--hosts needs the whole id of the capture: f and twelve hex digits.")
+    return records.Record(capture, named)

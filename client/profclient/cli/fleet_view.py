@@ -1,0 +1,127 @@
+"""A capture of many hosts for people: counts by state, and those by name that are none of the many."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+from profproto.v1 import capture_pb2 as pb
+from rich.live import Live
+from rich.text import Text
+
+from profclient.cli import capture_view
+from profclient.cli.output import console, counted, one_line, say, wrapped
+from profclient.cli.units import duration
+from profclient.fleet.clocks import apart_ns, reference_ns
+from profclient.fleet.machine import Fleet, Stand
+from profclient.fleet.outcome import Outcome
+
+NAMED_MAX = 10  # hosts or processes, of each kind
+_SAID = {Stand.OUT: "takes no part", Stand.LOST: "is lost", Stand.NOTHING: "has none"}
+
+
+class FleetProgress:
+    """Says on stderr where a capture stands: in place on a terminal, else a line when the slowest host has come on."""
+
+    def __init__(self, fleet_id: str, quiet: bool) -> None:
+        self._id, self._quiet = fleet_id, quiet
+        self._console = console(err=True)
+        self._live: Live | None = None
+        self._said: Stand | None = None
+
+    def __enter__(self) -> FleetProgress:
+        if not self._quiet and self._console.is_terminal:
+            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+
+    def show(self, fleet: Fleet) -> None:
+        """After each change."""
+        if self._quiet:
+            return
+        line = "  ".join([f"capture {self._id}", *_counts(fleet)])
+        if self._live is not None:
+            self._live.update(Text(line))
+        elif (slowest := min(fleet.counts, key=list(Stand).index)) != self._said:
+            self._said = slowest
+            self._console.print(line, markup=False, soft_wrap=True)
+
+    def prepared(self, fleet: Fleet, start_ns: int | None) -> None:
+        """Before anything begins: who takes part, and who does not."""
+        if self._quiet:
+            return
+        taking = [state for state in fleet.hosts.values() if state.stand is Stand.BEGINNING]
+        able = sum(state.able for state in taking)
+        begins = time.strftime("%H:%M:%S", time.localtime(start_ns / 1e9)) if start_ns else ""
+        processes = "1 process" if able == 1 else f"{able:,} processes"
+        if taking:
+            said = f"{len(taking):,} of {counted(len(fleet.hosts), 'host')}, {processes}; "
+            say(f"{said}the windows begin together at {begins}")
+        without = [f"{host}: {state.why}" for host, state in fleet.hosts.items() if state.stand is Stand.OUT]
+        without += [f"{host}: {line}" for host, state in fleet.hosts.items() for line in state.unable if not state.why]
+        for line in _some(without, "more"):
+            say(wrapped(f"  not {one_line(line)}", hang=6))
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """The answer: how many ended how, exceptions by name, clocks."""
+    click.echo(f"capture {outcome.id}: {outcome.state}")
+    ended = Counter(capture_view.state_name(target.state) for _, target in outcome.targets)
+    hosts = sum(state.capture is not None for state in outcome.hosts.values())
+    processes = "  ".join(f"{number:,} {state}" for state, number in ended.most_common()) or "none"
+    click.echo(f"  hosts      {hosts:,} of {len(outcome.hosts):,} recorded")
+    click.echo(f"  processes  {processes}")
+    for line in _some(list(_exceptions(outcome)), "more; --json has all"):
+        click.echo(wrapped(f"  missing    {one_line(line)}", hang=13))
+    for line in _some(list(_clock_lines(outcome)), "more; --json has all"):
+        click.echo(wrapped(f"  clock      {one_line(line)}", hang=13))
+    if any(target.trace for _, target in outcome.targets):
+        click.echo(f"\nnext: profctl collect {outcome.id} --to DIR")
+
+
+def _counts(fleet: Fleet) -> list[str]:
+    """Hosts by where they stand, then processes by state."""
+    hosts = [f"{number} {stand.value}" for stand, number in sorted(fleet.counts.items())]
+    states = Counter(
+        capture_view.state_name(target.state)
+        for state in fleet.hosts.values()
+        if state.capture is not None
+        for target in state.capture.targets
+    )
+    processes = [f"{number} {state}" for state, number in sorted(states.items())]
+    return [f"hosts: {', '.join(hosts)}", *([f"processes: {', '.join(processes)}"] if processes else [])]
+
+
+def _exceptions(outcome: Outcome) -> Iterator[str]:
+    for host, why in outcome.missing.items():
+        yield f"{host} {_SAID[outcome.hosts[host].stand]}: {why}"
+    if outcome.missing_ranks:
+        yield f"ranks that no host has: {', '.join(map(str, outcome.missing_ranks[:NAMED_MAX]))}" + (
+            f" and {len(outcome.missing_ranks) - NAMED_MAX} more" if len(outcome.missing_ranks) > NAMED_MAX else ""
+        )
+    for host, target in outcome.targets:
+        if target.state > pb.STATE_STORED:
+            yield f"{host} {capture_view.target_line(target)}"
+
+
+def _clock_lines(outcome: Outcome) -> Iterator[str]:
+    reference = reference_ns(outcome.clocks)
+    for host, clock in outcome.clocks.items():
+        if apart := apart_ns(clock, reference):
+            ahead = "ahead of" if apart > 0 else "behind"
+            yield f"{host} is {duration(abs(apart))} {ahead} most others; its window was moved by that"
+    undisciplined = [host for host, clock in outcome.clocks.items() if clock.synchronised is False]
+    if undisciplined:
+        yield f"nothing keeps the time of {', '.join(undisciplined[:NAMED_MAX])}" + (
+            f" and {len(undisciplined) - NAMED_MAX} more" if len(undisciplined) > NAMED_MAX else ""
+        )
+
+
+def _some(lines: list[str], more: str) -> list[str]:
+    return lines[:NAMED_MAX] + ([f"… and {len(lines) - NAMED_MAX} {more}"] if len(lines) > NAMED_MAX else [])

@@ -1,0 +1,74 @@
+"""A token from the control socket of a daemon, which learns from the kernel who asks. Light: relays import it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import struct
+import time
+
+from profclient.errors import BusyError, DeniedError, UnreachableError
+
+CONTROL_TIMEOUT_SECONDS = 10.0
+TOKEN_SECONDS = 60.0  # where the daemon does not say how long a token lasts
+
+
+def token(control: str | os.PathLike[str]) -> tuple[str, float]:
+    """A token for this process from the daemon's control socket, and the seconds that it lasts.
+
+    Raises UnreachableError, BusyError or DeniedError.
+    """
+    deadline = time.monotonic() + CONTROL_TIMEOUT_SECONDS
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        try:
+            connect(sock, str(control), deadline)
+            sock.settimeout(_left(deadline))
+            answer = json.loads(sock.recv(65536) or b"{}")
+        except PermissionError as error:
+            raise DeniedError(
+                f"you may not connect to {control}; ask the operator which group may use profd."
+            ) from error
+        except BlockingIOError as error:
+            raise BusyError(
+                f"profd is busy: too many wait to connect to {control}, and none was let in for "
+                f"{CONTROL_TIMEOUT_SECONDS:g} s. Try again."
+            ) from error
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"profd is there, but has said nothing at {control} for {CONTROL_TIMEOUT_SECONDS:g} s. "
+                "Try again; where it stays so it is stuck, and its operator can restart it."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise UnreachableError(
+                f"no profd answers at {control} ({error}).\nIs it running? Start one with `profd --user`."
+            ) from error
+    if "token" not in answer:
+        kind = BusyError if "retry_s" in answer else DeniedError
+        raise kind(str(answer.get("error", f"{control} gave no token")))
+    return str(answer["token"]), float(answer.get("expires_s", TOKEN_SECONDS))
+
+
+def connect(sock: socket.socket, path: str, deadline: float) -> None:
+    """Connect by the deadline. Raises OSError: BlockingIOError where the daemon's queue stayed full.
+
+    Where it is full the kernel lets in those who wait for it, in their order: who tries without waiting may never find
+    room beside one who does nothing else.
+    """
+    while True:
+        seconds = _left(deadline)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
+        try:
+            sock.connect(path)
+            sock.getpeername()  # of a wait that a signal ended, Python says that it is connected
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.ENOTCONN) or time.monotonic() >= deadline:
+                raise
+        else:
+            return
+
+
+def _left(deadline: float) -> float:
+    """Seconds; never 0, which stands for no limit."""
+    return max(0.001, deadline - time.monotonic())

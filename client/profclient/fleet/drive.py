@@ -1,0 +1,262 @@
+"""Does what the machine says, on real hosts, and tells it what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from profproto.v1 import capture_pb2 as pb
+
+from profclient.errors import ClientError, Interrupted, NotFoundError, UnreachableError
+from profclient.fleet import clocks, machine
+from profclient.fleet.host import Disconnected, Host
+from profclient.fleet.way import Way, reachable
+
+LEAD_MIN_NS: Final = 1_000_000_000  # from the last answer of a host to the window
+PAUSE_SECONDS: Final = 1.0  # before a broken connection is made again
+STORED: Final = pb.STATE_STORED
+Work = Callable[[], Awaitable[machine.Event | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be recorded, everywhere."""
+
+    id: str
+    selector: pb.Selector
+    options: pb.Options
+    lead_ns: int = 0  # at least so far ahead
+
+
+def new_id() -> str:
+    """Of a fleet: f and twelve hex digits."""
+    return "f" + secrets.token_hex(6)
+
+
+def live(capture: pb.Capture) -> bool:
+    """Something of it may still change."""
+    return any(target.state < STORED for target in capture.targets)
+
+
+class Drive:
+    """One capture of many hosts: `record` makes it, `follow` takes it up."""
+
+    def __init__(
+        self,
+        way: Way,
+        changed: Callable[[machine.Fleet], None] = lambda fleet: None,
+        prepared: Callable[[machine.Fleet], None] = lambda fleet: None,
+    ) -> None:
+        """`changed` after each event; `prepared` once, before anything begins."""
+        self.way, self._changed, self._prepared = way, changed, prepared
+        self._turns = asyncio.Semaphore(way.fanout)
+        self._events: asyncio.Queue[machine.Event] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hosts: dict[str, Host] = {}
+        self._slowest_ns = 0
+        self._stop_asked = self._gone = False
+        self._order = Order("", pb.Selector(), pb.Options())
+        self.fleet = machine.Fleet(way.hosts)
+        self.boundary_ns: int | None = None
+
+    @property
+    def clocks(self) -> dict[str, clocks.Clock]:
+        """Of the hosts that were reached."""
+        return {name: host.clock for name, host in self._hosts.items() if host.clock is not None}
+
+    async def record(self, order: Order, *, detach: bool = False) -> machine.Fleet:
+        """From the first host to the last end; Ctrl-C ends it everywhere, a second one goes away (Interrupted).
+
+        With `detach` until all have begun that will.
+        """
+        self._order = order
+        return await self._run(self._all_have_begun if detach else self._all_are_over)
+
+    async def prepare(self, order: Order) -> dict[str, pb.EstimateCaptureResponse | ClientError]:
+        """What would be recorded on each host; nothing is."""
+        self._order = order
+        async with reachable(self.way) as self._hosts:
+            answers = await asyncio.gather(*(self._estimate_or_error(host) for host in self._hosts.values()))
+        return dict(zip(self._hosts, answers, strict=True))
+
+    async def follow(self, fleet_id: str, *, stop: bool = False) -> machine.Fleet:
+        """One that began earlier, until it is over; with `stop` it is told to end."""
+        self._order = Order(fleet_id, pb.Selector(), pb.Options())
+        self.fleet = machine.Fleet.resumed(self.way.hosts)
+        if stop:
+            self.fleet.handle(machine.Stop())
+        return await self._run(self._all_are_over, ctrl_c_ends=False)
+
+    def _all_are_over(self) -> bool:
+        return self.fleet.over
+
+    def _all_have_begun(self) -> bool:
+        return all(stand in machine.ENDED or stand is machine.Stand.RECORDING for stand in self.fleet.counts)
+
+    async def _run(self, done: Callable[[], bool], *, ctrl_c_ends: bool = True) -> machine.Fleet:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt, asyncio.current_task(), ctrl_c_ends)
+        try:
+            async with reachable(self.way) as self._hosts:
+                try:
+                    await self._until(done)
+                finally:
+                    for one in self._tasks:
+                        one.cancel()
+                    await asyncio.gather(*self._tasks, return_exceptions=True)
+        except asyncio.CancelledError:
+            if not self._gone:
+                raise
+            raise Interrupted(
+                f"capture {self._order.id} goes on; `profctl wait {self._order.id}` waits for it."
+            ) from None
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        return self.fleet
+
+    def _interrupt(self, task: asyncio.Task[Any] | None, ends: bool) -> None:
+        """The first one ends the capture, where this is its command; otherwise, and the second time, we go away."""
+        if task is not None and (self._stop_asked or not ends):
+            self._gone = True
+            task.cancel()
+        elif not self._stop_asked:
+            self._stop_asked = True
+            self._events.put_nowait(machine.Stop())
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        self._obey(self.fleet.begin())
+        while not done():
+            instructions = self.fleet.handle(await self._events.get())
+            self._obey(instructions)
+            self._changed(self.fleet)
+
+    def _obey(self, instructions: list[machine.Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, machine.Begin):
+                self._begin(instruction)
+                continue
+            self._run_task(instruction.host, partial(self._done, instruction))
+
+    def _run_task(self, host: str, work: Work) -> None:
+        task = asyncio.get_running_loop().create_task(self._told(host, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _told(self, host: str, work: Work) -> None:
+        """Every ending of the work is an event: a host that nobody hears of would be waited for without end."""
+        try:
+            event = await work()
+        except NotFoundError as error:
+            event = self._nothing(host, error)
+        except UnreachableError as error:
+            event = machine.Broke(host, str(error))
+        except ClientError as error:
+            event = machine.Out(host, str(error), error.kind)
+        except Exception as error:
+            event = machine.Out(host, f"profctl could not go on here: {error!r}", "failure")
+        if event is not None:
+            self._events.put_nowait(event)
+
+    def _nothing(self, host: str, error: NotFoundError) -> machine.Event:
+        """Ranks are on some hosts; of anything else each host that was named has some."""
+        if self._order.selector.ranks:
+            return machine.Nothing(host, str(error))
+        return machine.Out(host, str(error), error.kind)
+
+    async def _done(self, instruction: machine.Instruction) -> machine.Event | None:
+        match instruction:
+            case machine.Find(name):
+                async with self._turns:
+                    await self._hosts[name].reach()
+                return machine.Found(name)
+            case machine.Prepare(name):
+                async with self._turns:
+                    return self._judged(name, await self._estimate(self._hosts[name]))
+            case machine.Resume(name, began):
+                return await self._resume(name, began)
+            case machine.Watch(name):
+                return await self._watch(name)
+            case machine.End(name):
+                with suppress(UnreachableError):  # whoever follows the capture meets that, too
+                    await self._hosts[name].call("StopCapture", pb.CaptureRef(id=self._order.id))
+        return None
+
+    async def _estimate(self, host: Host) -> pb.EstimateCaptureResponse:
+        begun = time.monotonic_ns()
+        request = pb.EstimateCaptureRequest(selector=self._order.selector, options=self._order.options)
+        answer: pb.EstimateCaptureResponse = await host.call("EstimateCapture", request)
+        self._slowest_ns = max(self._slowest_ns, time.monotonic_ns() - begun)
+        return answer
+
+    async def _estimate_or_error(self, host: Host) -> pb.EstimateCaptureResponse | ClientError:
+        try:
+            async with self._turns:
+                await host.reach()
+                return await self._estimate(host)
+        except ClientError as error:
+            return error
+
+    def _judged(self, name: str, answer: pb.EstimateCaptureResponse) -> machine.Prepared:
+        unable = [f"{_who(one.target)}: {one.target.message}" for one in answer.targets if not one.source]
+        return machine.Prepared(name, len(answer.targets) - len(unable), unable)
+
+    def _begin(self, instruction: machine.Begin) -> None:
+        """One moment for all: far enough ahead for the slowest answer, once for each turn of hosts."""
+        turns = -(-len(instruction.hosts) // self.way.fanout)
+        ahead = max(self._order.lead_ns, LEAD_MIN_NS + 2 * turns * self._slowest_ns)
+        self.boundary_ns = clocks.boundary_ns(time.time_ns(), ahead, self.clocks)
+        self._prepared(self.fleet)
+        for name in instruction.hosts:
+            self._run_task(name, partial(self._start, name))
+
+    async def _start(self, name: str) -> machine.Event:
+        async with self._turns:
+            if self.fleet.stopping:
+                return machine.Out(name, "stopped before it began", Interrupted.kind)
+            host = self._hosts[name]
+            capture = await host.call("StartCapture", self._request(host))
+        return self._begun(name, capture)
+
+    def _request(self, host: Host) -> pb.StartCaptureRequest:
+        options = pb.Options()
+        options.CopyFrom(self._order.options)
+        if self.boundary_ns is not None and host.clock is not None:
+            options.start_at_ns = clocks.start_ns(self.boundary_ns, host.clock, clocks.reference_ns(self.clocks))
+        fleet = pb.Fleet(id=self._order.id, host=host.name, hosts=len(self.way.hosts), found="hosts")
+        return pb.StartCaptureRequest(
+            request_id=f"fleet:{self._order.id}", selector=self._order.selector, options=options, fleet=fleet
+        )
+
+    def _begun(self, name: str, capture: pb.Capture) -> machine.Event:
+        if capture.fleet.host != name:
+            return machine.Out(name, f"it is the host that is named {capture.fleet.host}, too", "usage")
+        return machine.Began(name, capture, live(capture))
+
+    async def _resume(self, name: str, began: bool) -> machine.Event:
+        host = self._hosts[name]
+        if host.clock is not None:
+            await asyncio.sleep(PAUSE_SECONDS)
+        async with self._turns:
+            await host.reach()
+            if not began:
+                return self._begun(name, await host.call("StartCapture", self._request(host)))
+            capture = await host.call("GetCapture", pb.CaptureRef(id=self._order.id))
+        return self._begun(name, capture)
+
+    async def _watch(self, name: str) -> machine.Event:
+        async for capture in self._hosts[name].watch(pb.WatchCaptureRequest(id=self._order.id)):
+            self._events.put_nowait(machine.Changed(name, capture, live(capture)))
+            if not live(capture):
+                return machine.Changed(name, capture, False)
+        raise Disconnected("profd ended the answer before the capture was over")
+
+
+def _who(target: pb.TargetStatus) -> str:
+    return f"pid {target.pid}" + (f" (rank {target.rank})" if target.HasField("rank") else "")

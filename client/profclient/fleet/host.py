@@ -1,0 +1,110 @@
+"""One host of many: its relay, and the daemon behind it. On one event loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from profproto.v1 import capture_pb2_grpc, query_pb2_grpc
+
+from profclient.connection import CALL_TIMEOUT_SECONDS, LONG_TIMEOUT_SECONDS, MESSAGE_BYTES_MAX, translated
+from profclient.errors import ClientError, UnreachableError
+from profclient.fleet.clocks import Clock
+from profclient.fleet.link import Link
+
+CLOCK_LOOKS: Final = 3  # the quickest answer is the least wrong
+
+
+class Disconnected(UnreachableError):
+    """The way to the host has ended, not its daemon: what runs there may go on."""
+
+
+class Host:
+    """A host that can be asked. `reach` first; `leave` at the end, however that went."""
+
+    def __init__(self, name: str, command: Sequence[str], socket: Path) -> None:
+        """`command`: what carries the relay; `socket`: where a local socket may be made that leads there."""
+        self.name = name
+        self.clock: Clock | None = None
+        self._command, self._socket = command, socket
+        self._link: Link | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._token, self._renew_at = "", 0.0
+
+    async def reach(self) -> None:
+        """Start the relay (anew, after a break), get a token and the time. Raises ClientError."""
+        await self.leave()
+        self._link = await Link.opened(self._command, self._socket)
+        self._renew_at = 0.0
+        await self._metadata()
+        looks = [await self._link.clock() for _ in range(CLOCK_LOOKS)]
+        self.clock = min(looks, key=lambda clock: clock.uncertainty_ns)
+        self._channel = grpc.aio.insecure_channel(
+            f"unix:{self._socket}",
+            options=[
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.default_authority", "localhost"),
+                ("grpc.use_local_subchannel_pool", 1),  # after a break a new relay is behind the same path
+                ("grpc.enable_http_proxy", 0),
+            ],
+        )
+        # The stubs take either kind of channel; what they are generated without says so of neither.
+        channel: Any = self._channel
+        self.captures: Any = capture_pb2_grpc.CaptureServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+        self.questions: Any = query_pb2_grpc.QueryServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+
+    async def leave(self) -> None:
+        """End the connection and the relay."""
+        if self._channel is not None:
+            await self._channel.close(None)
+            self._channel = None
+        if self._link is not None:
+            await self._link.close()
+            self._link = None
+
+    async def call(self, method: str, request: Any, seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
+        """A unary call of the capture service. Raises ClientError; Disconnected where the way there is broken."""
+        try:
+            return await getattr(self.captures, method)(request, timeout=seconds, metadata=await self._metadata())
+        except grpc.RpcError as error:
+            raise self._translated(error) from error
+
+    async def watch(self, request: Any) -> AsyncIterator[Any]:
+        """States of a capture, until it is over. Raises as `call` does."""
+        try:
+            async for state in self.captures.WatchCapture(request, metadata=await self._metadata()):
+                yield state
+        except grpc.RpcError as error:
+            raise self._translated(error) from error
+
+    async def ask(self, request: Any) -> AsyncIterator[bytes]:
+        """The pieces of an answer to a question. Raises as `call` does."""
+        try:
+            call = self.questions.Query(request, timeout=LONG_TIMEOUT_SECONDS, metadata=await self._metadata())
+            async for part in call:
+                if part.WhichOneof("part") == "data":
+                    yield part.data
+        except grpc.RpcError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: grpc.RpcError) -> ClientError:
+        if self._link is None or self._link.why_broken:
+            return Disconnected(self._link.why_broken if self._link else "it was closed here")
+        call: Any = error
+        if call.code() is grpc.StatusCode.UNAUTHENTICATED:
+            return Disconnected("profd was restarted there, and knows our token no more")
+        return translated(error)
+
+    async def _metadata(self) -> list[tuple[str, str]]:
+        if self._link is None:
+            raise Disconnected("it was closed here")
+        if time.monotonic() >= self._renew_at:
+            try:
+                self._token, lasts = await self._link.token()
+            except UnreachableError as error:
+                raise (Disconnected(str(error)) if self._link.why_broken else error) from error
+            self._renew_at = time.monotonic() + lasts / 2
+        return [("profd-token", self._token)]

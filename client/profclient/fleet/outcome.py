@@ -1,0 +1,111 @@
+"""What came of a capture of many hosts, as values: JSON (docs/json.md), an exit code, who is missing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from profproto.v1 import capture_pb2 as pb
+
+from profclient import errors
+from profclient.cli import capture_view
+from profclient.fleet.clocks import Clock, apart_ns, reference_ns
+from profclient.fleet.machine import Fleet, HostState, Stand
+
+_CODES: Final[dict[str, int]] = {kind.kind: kind.exit_code for kind in errors.KINDS}
+_TRACED: Final = frozenset((pb.STATE_STORED, pb.STATE_PARTIAL))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A capture by its id, and how each host stands; `ranks` are those that were asked for, if any were."""
+
+    id: str
+    hosts: Mapping[str, HostState]
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    ranks: Sequence[int] = ()
+    start_ns: int | None = None
+
+    @classmethod
+    def of(cls, fleet_id: str, fleet: Fleet, **more: Any) -> Outcome:
+        """Of a fleet as it stands."""
+        return cls(fleet_id, fleet.hosts, **more)
+
+    @property
+    def targets(self) -> list[tuple[str, pb.TargetStatus]]:
+        """All of them, with their hosts."""
+        return [
+            (host, target)
+            for host, state in self.hosts.items()
+            if state.capture is not None
+            for target in state.capture.targets
+        ]
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Hosts without an answer of their own, and why."""
+        return {host: state.why for host, state in self.hosts.items() if state.stand in (Stand.OUT, Stand.LOST)}
+
+    @property
+    def missing_ranks(self) -> list[int]:
+        """Ranks that were asked for and that no host has."""
+        there = {target.rank for _, target in self.targets if target.HasField("rank")}
+        return [rank for rank in self.ranks if rank not in there]
+
+    @property
+    def live(self) -> bool:
+        """Something may still change."""
+        return any(target.state < pb.STATE_STORED for _, target in self.targets)
+
+    @property
+    def state(self) -> str:
+        """One word for all."""
+        if self.live:
+            return "recording"
+        if {target.state for _, target in self.targets} == {pb.STATE_CANCELLED}:
+            return "cancelled"
+        return {0: "stored", 5: "busy", 6: "partial"}.get(self.exit_code, "failed")
+
+    @property
+    def exit_code(self) -> int:
+        """All stored, nobody missing: 0. Something stored: 6. Nothing: its reason's where all have the same, else 1."""
+        states = {target.state for _, target in self.targets}
+        if states & _TRACED:
+            whole = states == {pb.STATE_STORED} and not self.missing and not self.missing_ranks
+            return 0 if whole else 6
+        kinds = {state.kind for state in self.hosts.values() if state.kind}
+        if states == {pb.STATE_BUSY} and not kinds:
+            return errors.BusyError.exit_code
+        return _CODES.get(kinds.pop(), 1) if len(kinds) == 1 and not states else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract of docs/json.md."""
+        reference = reference_ns(self.clocks)
+        return {
+            "capture": self.id,
+            "state": self.state,
+            "start_ns": self.start_ns,
+            "missing_ranks": self.missing_ranks,
+            "hosts": [
+                {
+                    "host": host,
+                    "stand": state.stand.value,
+                    "message": state.why or None,
+                    "unable": state.unable,
+                    "clock": _clock_json(self.clocks[host], reference) if host in self.clocks else None,
+                    "capture": capture_view.capture_json(state.capture) if state.capture is not None else None,
+                }
+                for host, state in self.hosts.items()
+            ],
+        }
+
+
+def _clock_json(clock: Clock, reference: int) -> dict[str, Any]:
+    return {
+        "offset_ns": clock.offset_ns,
+        "uncertainty_ns": clock.uncertainty_ns,
+        "apart_ns": apart_ns(clock, reference),
+        "error_ns": clock.error_ns,
+        "synchronised": clock.synchronised,
+    }

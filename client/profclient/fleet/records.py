@@ -1,0 +1,70 @@
+"""What the user's own files say of captures of many hosts: where they are, so that another command can take one up."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from profclient.errors import NotFoundError, UsageError
+from profclient.fleet.hostlist import hosts
+from profclient.fleet.way import FANOUT, Way
+
+KEPT_MAX: Final = 200
+_RECORD_BYTES_MAX: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A capture, the way to its hosts, and those that took no part, with the reason."""
+
+    id: str
+    way: Way
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def folder() -> Path:
+    """Of the records."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base, "profd", "fleets")
+
+
+def write(record: Record) -> None:
+    """Whole or not at all; the oldest beyond `KEPT_MAX` go. Raises OSError."""
+    place = folder()
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    way = record.way
+    value = {
+        "id": record.id,
+        "hosts": list(way.hosts),
+        "via": way.via,
+        "python": way.python,
+        "fanout": way.fanout,
+        "left_out": dict(record.left_out),
+    }
+    partial = place / f".{record.id}.{os.getpid()}.part"
+    partial.write_text(json.dumps(value))
+    partial.replace(place / f"{record.id}.json")
+    for old in sorted(place.glob("f*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)[KEPT_MAX:]:
+        old.unlink(missing_ok=True)
+
+
+def find(prefix: str) -> Record:
+    """The one whose id begins so. Raises NotFoundError, UsageError where several do."""
+    named = sorted(path for path in folder().glob("f*.json") if path.stem.startswith(prefix))
+    if len(named) > 1:
+        raise UsageError(f"{prefix!r} is the beginning of {len(named)} captures; give more of it.")
+    if named:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return _record(json.loads(named[0].read_bytes()[:_RECORD_BYTES_MAX]))
+    raise NotFoundError(f"no file in {folder()} says where capture {prefix} is: name its hosts with --hosts and --via.")
+
+
+def _record(value: dict[str, Any]) -> Record:
+    named = tuple(hosts(tuple(value["hosts"])))
+    way = Way(named, value["via"], value.get("python", ""), int(value.get("fanout", FANOUT)))
+    return Record(value["id"], way, dict(value.get("left_out", {})))

@@ -1,0 +1,220 @@
+"""The relay's side of the conversation: lines on two descriptors, and connections to the daemon.
+
+Writes to the client block: one that does not read makes the daemon wait, and nothing is held here. What the client
+sends is held up to a window for each connection. An alarm ends a relay that hears nothing for `SILENCE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+
+from profclient import address, control
+from profclient.errors import ClientError
+from profclient.relay.clock import clock
+from profclient.relay.lines import DATA_BYTES_MAX, STREAM_MAX, VERSION, Garbled, Line, Reader, Writer
+
+WINDOW_BYTES = 256 * 1024  # on the way in one direction of one connection
+STREAMS_MAX = 8
+SILENCE_SECONDS = 90
+READ_BYTES = 64 * 1024
+
+
+class Connection:
+    """One of the client's, to the daemon."""
+
+    __slots__ = ("ending", "out", "sock", "stream", "unacked")
+
+    def __init__(self, stream: int, sock: socket.socket) -> None:
+        self.stream, self.sock = stream, sock
+        self.out = bytearray()  # the client's, for the daemon
+        self.unacked = 0  # bytes of the daemon's that the client has not acknowledged
+        self.ending = False  # the client has closed it: when `out` is empty it is over
+
+
+class Relay:
+    """See the module. `serve` returns at the end of the conversation."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+        self._reader, self._writer = Reader(), Writer()
+        self._selector = selectors.PollSelector()
+        self._connections: dict[int, Connection] = {}
+        self._greeted = False
+        self._over = False
+
+    def serve(self) -> None:
+        """Until the client goes, or says `bye`. Raises Garbled, having told the client."""
+        self._selector.register(self._incoming, selectors.EVENT_READ)
+        try:
+            while not self._over:
+                for key, events in self._selector.select():
+                    self._ready(key.data, events)
+        except Garbled as error:
+            self._say("error", 0, str(error).encode()[:DATA_BYTES_MAX])
+            raise
+        finally:
+            for connection in list(self._connections.values()):
+                self._drop(connection)
+            self._selector.close()
+
+    def _ready(self, connection: Connection | None, events: int) -> None:
+        if connection is None:
+            self._hear()
+            return
+        if self._connections.get(connection.stream) is not connection:
+            return  # closed by what was heard a moment ago
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._pass_on(connection)
+            if events & selectors.EVENT_READ and connection.stream in self._connections:
+                self._bring(connection)
+        except OSError as error:
+            self._close(connection, error.strerror or str(error))
+
+    def _hear(self) -> None:
+        data = os.read(self._incoming, READ_BYTES)
+        if not data:
+            self._over = True
+            return
+        for line in self._reader.feed(data):
+            signal.alarm(SILENCE_SECONDS)
+            if self._over:
+                return
+            self._obey(line)
+
+    def _obey(self, line: Line) -> None:
+        if line.stream >= STREAM_MAX:
+            raise Garbled(f"there is no stream {line.stream}")
+        if not self._greeted and line.kind != "hello":
+            raise Garbled(f"a conversation begins with hello, not with {line.kind}")
+        match line.kind:
+            case "hello":
+                self._greet(line.payload)
+            case "token":
+                self._say("token", 0, json.dumps(_token()).encode())
+            case "clock":
+                self._say("clock", 0, json.dumps(clock()).encode())
+            case "ping":
+                self._say("pong", 0, line.payload)
+            case "bye":
+                self._over = True
+            case "open":
+                self._open(line.stream)
+            case "data" | "ack" | "close":
+                self._carry(line)
+            case _:
+                raise Garbled(f"{line.kind} is nothing that a client says")
+
+    def _greet(self, untrusted: bytes) -> None:
+        try:
+            asked = json.loads(untrusted)["version"]
+        except (ValueError, KeyError, TypeError):
+            asked = None
+        if asked != VERSION:
+            raise Garbled(f"this relay speaks version {VERSION} of the protocol, and was asked for {asked!r}")
+        self._greeted = True
+        about = {"version": VERSION, "host": os.uname().nodename, "pid": os.getpid(), "uid": os.getuid()}
+        self._say("hello", 0, json.dumps(about).encode())
+
+    def _open(self, stream: int) -> None:
+        if stream in self._connections:
+            raise Garbled(f"stream {stream} is open already")
+        if len(self._connections) >= STREAMS_MAX:
+            self._say("close", stream, f"a relay has at most {STREAMS_MAX} connections".encode())
+            return
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            control.connect(sock, str(address.find()), time.monotonic() + control.CONTROL_TIMEOUT_SECONDS)
+        except (OSError, ClientError) as error:
+            sock.close()
+            self._say("close", stream, str(error).encode()[:DATA_BYTES_MAX])
+            return
+        sock.setblocking(False)
+        connection = self._connections[stream] = Connection(stream, sock)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _carry(self, line: Line) -> None:
+        connection = self._connections.get(line.stream)
+        if connection is None:
+            return  # closed here; the client may not have heard of it yet
+        if line.kind == "data":
+            if len(connection.out) + len(line.payload) > WINDOW_BYTES:
+                raise Garbled(f"stream {line.stream} has more on the way than its window of {WINDOW_BYTES} bytes")
+            connection.out += line.payload
+        elif line.kind == "ack":
+            connection.unacked -= acknowledged(line, connection.unacked)
+        else:
+            connection.ending = True
+            if not connection.out:
+                self._drop(connection)
+                return
+        self._watch(connection)
+
+    def _pass_on(self, connection: Connection) -> None:
+        """What the client sent, to the daemon. Raises OSError."""
+        sent = connection.sock.send(connection.out)
+        del connection.out[:sent]
+        self._say("ack", connection.stream, b"%d" % sent)
+        if connection.ending and not connection.out:
+            self._drop(connection)
+            return
+        self._watch(connection)
+
+    def _bring(self, connection: Connection) -> None:
+        """What the daemon sent, to the client. Raises OSError."""
+        data = connection.sock.recv(min(DATA_BYTES_MAX, WINDOW_BYTES - connection.unacked))
+        if not data:
+            self._close(connection, "profd has closed it")
+            return
+        connection.unacked += len(data)
+        self._say("data", connection.stream, data)
+        self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        events = selectors.EVENT_WRITE if connection.out else 0
+        if connection.unacked < WINDOW_BYTES and not connection.ending:
+            events |= selectors.EVENT_READ
+        watched = connection.sock in self._selector.get_map()
+        if watched and events:
+            self._selector.modify(connection.sock, events, connection)
+        elif watched:
+            self._selector.unregister(connection.sock)
+        elif events:
+            self._selector.register(connection.sock, events, connection)
+
+    def _close(self, connection: Connection, why: str) -> None:
+        self._drop(connection)
+        self._say("close", connection.stream, why.encode()[:DATA_BYTES_MAX])
+
+    def _drop(self, connection: Connection) -> None:
+        del self._connections[connection.stream]
+        if connection.sock in self._selector.get_map():
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+
+    def _say(self, kind: str, stream: int, payload: bytes) -> None:
+        """BrokenPipeError where the client has gone."""
+        left = memoryview(self._writer.line(kind, stream, payload))
+        while left:
+            left = left[os.write(self._outgoing, left) :]
+
+
+def acknowledged(line: Line, most: int) -> int:
+    """The bytes that an `ack` names. Garbled for more than were sent."""
+    if not line.payload.isdigit() or len(line.payload) > 9 or int(line.payload) > most:
+        raise Garbled(f"stream {line.stream} acknowledges what was not sent")
+    return int(line.payload)
+
+
+def _token() -> dict[str, object]:
+    """The token of this process and the seconds that it lasts, or what stands in the way."""
+    try:
+        token, lasts = control.token(address.find().with_name("control.sock"))
+    except ClientError as error:
+        return {"error": str(error)[: DATA_BYTES_MAX // 4], "kind": error.kind}
+    return {"token": token, "expires_s": lasts}

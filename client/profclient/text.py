@@ -1,0 +1,8 @@
+"""Text from targets, files and other hosts, made fit for a terminal."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """Text from targets and files without control characters: terminals obey those."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,87 @@
+"""A real sshd on the loopback, which lets this user in by a key of its own.
+
+with sshd(folder) as server:
+    ["ssh", "-F", server.config, "any-name", "command"]
+"""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.waiting import until
+
+STOP_SECONDS = 60.0
+_PROGRAM = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
+
+# What people's shells print before a command has its turn is part of the test.
+_SERVER = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/key.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin yes
+ForceCommand echo Welcome to this host; printf 'no end of line'; exec sh -c "$SSH_ORIGINAL_COMMAND"
+"""
+
+_CLIENT = """
+Host *
+    HostName 127.0.0.1
+    Port {port}
+    User {user}
+    IdentityFile {folder}/key
+    IdentitiesOnly yes
+    BatchMode yes
+    UserKnownHostsFile {folder}/known_hosts
+    StrictHostKeyChecking accept-new
+    LogLevel ERROR
+"""
+
+
+@dataclass
+class Server:
+    """A running sshd: `config` is what `ssh -F` wants; every name of a host leads to it."""
+
+    config: Path
+    process: subprocess.Popen[bytes]
+
+
+def missing() -> list[str]:
+    """Programs that this machine lacks."""
+    return [name for name, there in (("sshd", _PROGRAM), ("ssh", shutil.which("ssh"))) if there is None]
+
+
+@contextmanager
+def sshd(folder: Path) -> Iterator[Server]:
+    """One with keys in this folder, ended afterwards. Raises AssertionError with its log where it does not start."""
+    for name in ("host_key", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = {"folder": folder, "port": port, "user": getpass.getuser()}
+    (folder / "sshd_config").write_text(_SERVER.format(**words))
+    (folder / "ssh_config").write_text(_CLIENT.format(**words))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([str(_PROGRAM), "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log)
+    try:
+        until(lambda: process.poll() is not None or _listens(port), "sshd listens or has ended")
+        assert process.poll() is None, (folder / "log").read_text()
+        yield Server(folder / "ssh_config", process)
+    finally:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0

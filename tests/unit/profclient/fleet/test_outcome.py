@@ -1,0 +1,62 @@
+"""What a capture of many hosts is called, and its exit code."""
+
+from typing import Any
+
+import pytest
+from profclient.fleet.machine import HostState, Stand
+from profclient.fleet.outcome import Outcome
+from profproto.v1 import capture_pb2 as pb
+
+
+def over(*states: Any, rank: int = 0) -> HostState:
+    targets = [pb.TargetStatus(pid=at, state=state, rank=rank + at) for at, state in enumerate(states)]
+    return HostState(Stand.OVER, capture=pb.Capture(id="c1", targets=targets))
+
+
+def out(kind: str = "unreachable", stand: Stand = Stand.OUT) -> HostState:
+    return HostState(stand, "a reason", kind)
+
+
+def outcome(*hosts: HostState, **more: Any) -> Outcome:
+    return Outcome("f0123456789ab", {f"n{at}": host for at, host in enumerate(hosts)}, **more)
+
+
+STORED, PARTIAL, FAILED, BUSY = pb.STATE_STORED, pb.STATE_PARTIAL, pb.STATE_FAILED, pb.STATE_BUSY
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "code"),
+    [
+        (outcome(over(STORED), over(STORED, STORED)), "stored", 0),
+        (outcome(over(STORED), out("not_found", Stand.NOTHING)), "stored", 0),
+        (outcome(over(STORED), out()), "partial", 6),
+        (outcome(over(STORED), out(stand=Stand.LOST)), "partial", 6),
+        (outcome(over(STORED, FAILED)), "partial", 6),
+        (outcome(over(PARTIAL)), "partial", 6),
+        (outcome(over(STORED), ranks=(0, 7)), "partial", 6),
+        (outcome(over(STORED), ranks=(0,)), "stored", 0),
+        (outcome(over(BUSY), over(BUSY)), "busy", 5),
+        (outcome(over(FAILED)), "failed", 1),
+        (outcome(over(pb.STATE_CANCELLED)), "cancelled", 1),
+        (outcome(over(pb.STATE_RECORDING)), "recording", 1),
+        (outcome(out("unreachable"), out("unreachable")), "failed", 7),
+        (outcome(out("denied")), "failed", 4),
+        (outcome(out("not_found", Stand.NOTHING)), "failed", 3),
+        (outcome(out("denied"), out("unreachable")), "failed", 1),
+        (outcome(out("interrupted")), "failed", 130),
+    ],
+)
+def test_states_and_codes(found, state, code):
+    assert (found.state, found.exit_code) == (state, code)
+
+
+def test_what_is_missing_is_named():
+    found = outcome(over(STORED), out(), out("not_found", Stand.NOTHING), ranks=(0, 3))
+    assert (found.missing, found.missing_ranks) == ({"n1": "a reason"}, [3])
+    told = found.to_json()
+    assert [(host["host"], host["stand"], host["message"]) for host in told["hosts"]] == [
+        ("n0", "over", None),
+        ("n1", "out", "a reason"),
+        ("n2", "nothing", "a reason"),
+    ]
+    assert told["missing_ranks"] == [3]

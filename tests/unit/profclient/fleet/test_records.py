@@ -1,0 +1,50 @@
+"""The user's own files of captures of many hosts."""
+
+import json
+
+import pytest
+from profclient.errors import NotFoundError, UsageError
+from profclient.fleet import records
+from profclient.fleet.records import Record
+from profclient.fleet.way import Way
+
+WAY = Way(("n1", "n2"), "ssh {host}", "/opt/python", 8)
+
+
+@pytest.fixture(autouse=True)
+def _state(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_written_and_found_by_a_prefix():
+    record = Record("f0123456789ab", WAY, {"n3": "ssh: no route"})
+    records.write(record)
+    records.write(Record("f1123456789ab", WAY))
+    assert records.find("f01") == record
+    with pytest.raises(UsageError, match="2 captures"):
+        records.find("f")
+    with pytest.raises(NotFoundError, match="--hosts"):
+        records.find("f2")
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"id": "f1"}', '{"id": "f1", "hosts": ["x"], "via": 3}'])
+def test_a_damaged_file_is_as_good_as_none(damaged):
+    records.write(Record("f0123456789ab", WAY))
+    (records.folder() / "f0123456789ab.json").write_text(damaged)
+    with pytest.raises(NotFoundError, match="--hosts"):
+        records.find("f0")
+
+
+def test_hosts_in_a_file_are_names_of_hosts_too():
+    records.write(Record("f0123456789ab", WAY))
+    path = records.folder() / "f0123456789ab.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hosts": ["-oProxyCommand=x"]}))
+    with pytest.raises(UsageError, match="no name"):
+        records.find("f0")
+
+
+def test_the_oldest_go(monkeypatch):
+    monkeypatch.setattr(records, "KEPT_MAX", 2)
+    for number in range(4):
+        records.write(Record(f"f{number}123456789ab", WAY))
+    assert sorted(path.stem for path in records.folder().iterdir()) == ["f2123456789ab", "f3123456789ab"]
