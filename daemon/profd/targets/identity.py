@@ -103,6 +103,11 @@ class Accepted:
         """It is."""
         return self.standing() is Standing.SAME
 
+    @property
+    def private(self) -> bool:
+        """Its user's, and not dumpable: when it was accepted, which may be later than the process table saw it."""
+        return self._first is not None and self._first.owner == self.uid != self._first.files_of
+
     def moved_on(self) -> str:
         """A sentence for who is refused a process that is no longer the same."""
         pid = self.process.pid
