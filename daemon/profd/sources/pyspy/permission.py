@@ -68,8 +68,8 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
         )
     if rights.capable and process.private:
         return _denied(
-            f"{subject} is not dumpable (it has changed its identity, or asked for it), so that its user may not look "
-            "into it.",
+            f"{subject} is not dumpable (it has changed its identity, or asked for it) or has capabilities, so that "
+            "its user may not look into it.",
             "Ask root or a member of profd's admin group, or have it attach: profclient.attach().",
         )
     if rights.capable:
