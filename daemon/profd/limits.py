@@ -265,6 +265,7 @@ AGENT_PACKET_BYTES_MAX: Final = 16 * 1024
 AGENT_KEYS_MAX: Final = 64  # of one packet
 AGENT_VALUE_CHARACTERS_MAX: Final = 4096
 AGENT_LABEL_CHARACTERS_MAX: Final = 256  # of a name or version in HELLO and CHANGED: they are shown in lists
+RANK_MAX: Final = (1 << 24) - 1  # of a process, whoever says it: lists and records hold 32 bits
 AGENT_WORDS_MAX: Final = 64  # of `can`: an agent has about ten
 AGENT_PACKETS_PER_SECOND_MAX: Final = 50  # of one agent; it has five things to say a second, and only while armed
 AGENT_PACKETS_WAITING_MAX: Final = 512  # of one agent, read at once: more than a socket holds while nobody reads it

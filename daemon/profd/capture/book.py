@@ -173,7 +173,7 @@ class Book:
             raise NotFound("you have no captures yet; `profctl start --pid PID --duration 5s` makes one")
         return latest
 
-    def _of_fleet(self, caller: Identity, fleet: str) -> CaptureRecord | None:
+    def _of_fleet(self, caller: Caller, fleet: str) -> CaptureRecord | None:
         """The latest with this fleet id, of the caller's own before others': ids of fleets are their clients'."""
         found = [record for record in self.visible(caller) if record.fleet is not None and record.fleet.id == fleet]
         return next((record for record in found if record.owner_uid == caller.uid), found[0] if found else None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profd.limits import RANK_MAX
 from profd.targets.procfs import printable
 
 RANK_VARIABLES: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
@@ -29,7 +30,6 @@ KEPT: Final = frozenset(
     )
 )
 _VALUE_CHARACTERS: Final = 4096
-_RANK_MAX: Final = 1 << 24
 _GPUS_MAX: Final = 1024
 
 
@@ -48,7 +48,7 @@ def rank(environ: dict[str, str]) -> int | None:
     """The global rank that a launcher gave this process; None if no launcher did."""
     for name in RANK_VARIABLES:
         value = environ.get(name, "")
-        if value.isascii() and value.isdigit() and len(value) < 9 and int(value) < _RANK_MAX:
+        if value.isascii() and value.isdigit() and len(value) < 9 and int(value) <= RANK_MAX:
             return int(value)
     return None
 

@@ -11,7 +11,7 @@ import errno
 import os
 import select
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from profd.errors import Exhausted
@@ -38,6 +38,7 @@ class _Look:
     owner: int  # whose it is to us
     files_of: int  # who has its files in /proc: root, where it is not dumpable
     over: bool
+    surpassing: bool = field(compare=False)  # as Process.private: it may give its capabilities up
 
 
 class Accepted:
@@ -103,6 +104,12 @@ class Accepted:
         """It is."""
         return self.standing() is Standing.SAME
 
+    @property
+    def private(self) -> bool:
+        """As Process.private when it was accepted, which may be later than the process table saw it."""
+        first = self._first
+        return first is not None and first.owner == self.uid and (first.files_of != self.uid or first.surpassing)
+
     def moved_on(self) -> str:
         """A sentence for who is refused a process that is no longer the same."""
         pid = self.process.pid
@@ -146,7 +153,10 @@ def _look(pid: int) -> _Look | None:
     if stat is None or status is None:
         return None
     over = stat.exiting or stat.state in "ZXx"
-    return _Look(stat.start_ticks, stat.layout, status.uids[:3], status.gids[:3], status.uid, files_of, over)
+    surpassing = procfs.surpasses_its_user(pid, status)
+    return _Look(
+        stat.start_ticks, stat.layout, status.uids[:3], status.gids[:3], status.uid, files_of, over, surpassing
+    )
 
 
 def _in_use(pagemap: int) -> bool:

@@ -37,7 +37,8 @@ class Process:
     cuda: bool = False  # libcuda is mapped
     xla: bool = False  # libraries of JAX or TensorFlow are mapped, whatever else is
     namespace_pids: tuple[int, ...] = ()  # NSpid, outermost first
-    private: bool = False  # not dumpable: the kernel lets nobody but root look into it, not even its user
+    private: bool = False  # not dumpable, or with capabilities: the kernel keeps even its user from looking into it
+    unrestricted: bool = False  # asked for by root or an admin, from whom nothing is private
     unread: str = ""  # why what is said of its libraries and its environment may be less than there is
     stopped: bool = False  # T state
     zombie: bool = False

@@ -237,6 +237,7 @@ class Status:
     tracer: int  # pid of a ptrace tracer, 0 for none
     uids: tuple[int, ...]  # real, effective, saved, filesystem
     gids: tuple[int, ...]
+    capable: bool = False  # it may use capabilities
 
 
 def parse_status(raw: bytes) -> Status | None:
@@ -251,6 +252,7 @@ def parse_status(raw: bytes) -> Status | None:
             tracer=next(iter(_numbers(raw, b"TracerPid")), 0),
             uids=uids,
             gids=gids,
+            capable=bool(int(_words(raw, b"CapPrm") or b"0", 16)),
         )
     except ValueError:
         return None
@@ -300,6 +302,16 @@ def inner_id(pid: int, task: int) -> int:
     return status.namespace_pids[-1] if status and status.namespace_pids else task
 
 
+def surpasses_its_user(pid: int, status: Status, root: Path | str = "/proc") -> bool:
+    """It has capabilities that its user lacks (a service's), and so is not for its user to look into: ptrace(2).
+
+    Whoever has made a user namespace has them all in it.
+    """
+    if not status.capable or status.uid == 0:
+        return False
+    return link(f"{root}/{pid}/ns/user") in ("", link(f"{root}/self/ns/user"))
+
+
 def files_of(pid: int, root: Path | str = "/proc") -> int:
     """Whose the files of a process are: its user's, or root's where it is not dumpable. OSError if it has ended."""
     # Not of the directory above it, which is the user's in any case.
@@ -308,9 +320,12 @@ def files_of(pid: int, root: Path | str = "/proc") -> int:
 
 def _numbers(raw: bytes, name: bytes) -> tuple[int, ...]:
     """Of one line of status; none where there is no such line. ValueError where they are no numbers."""
+    return tuple(map(int, _words(raw, name).split()))
+
+
+def _words(raw: bytes, name: bytes) -> bytes:
     # The kernel escapes newlines in the command name, which is the process's own choice.
-    line = raw.partition(b"\n" + name + b":")[2].partition(b"\n")[0]
-    return tuple(map(int, line.split()))
+    return raw.partition(b"\n" + name + b":")[2].partition(b"\n")[0]
 
 
 def _owner(ids: tuple[int, ...]) -> int:

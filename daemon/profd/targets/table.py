@@ -202,7 +202,7 @@ class ProcessTable:
             cuda=facts.mapped.cuda,
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
-            private=self._private(identity.pid, status.uid),
+            private=self._private(identity.pid, status),
             unread=unread,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
@@ -285,9 +285,9 @@ class ProcessTable:
             or environ.elastic_run(variables)
         )
 
-    def _private(self, pid: int, uid: int) -> bool:
+    def _private(self, pid: int, status: procfs.Status) -> bool:
         try:
-            return procfs.files_of(pid, self._root) != uid
+            return procfs.files_of(pid, self._root) != status.uid or procfs.surpasses_its_user(pid, status, self._root)
         except OSError:
             return True
 

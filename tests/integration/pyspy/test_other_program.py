@@ -156,9 +156,27 @@ async def test_a_setuid_program_that_has_given_its_rights_up(source: PySpySource
         with pytest.raises(Denied, match="not dumpable"):
             await stacks(process)
         # A capture or a look of root's: capture/planner.py
-        seen = dataclasses.replace(process, private=False)
+        seen = dataclasses.replace(process, private=False, unrestricted=True)
         assert source.offer(seen).can
         assert any(frame.function == "secrets" for thread in await stacks(seen) for frame in thread.frames)
+
+
+async def test_one_that_becomes_private_before_it_is_accepted(source: PySpySource, tmp_path: Path) -> None:
+    """It is another program by the time that its sampler begins: beside a recording after a quarter of a second or
+    five, and of many that are looked at, when it is its turn.
+    """
+    dropping = f"import os; os.setresgid({NOBODY}, {NOBODY}, {NOBODY}); os.setresuid({NOBODY}, {NOBODY}, {NOBODY})"
+    with other_program.target(f"{dropping}\n{other_program.SECRET}") as target:
+        process = target.process()
+        assert not process.private
+        target.say("setuid")
+        session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
+        recording = await source.record(process, SHORT, session)
+        assert (recording.state, recording.reason) == (State.REFUSED, Reason.NOT_PERMITTED)
+        assert "not dumpable" in recording.message
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(Denied, match="not dumpable"):
+            await stacks(process)
 
 
 async def test_its_own_program_is_sampled(source: PySpySource, target: Target, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from profd.limits import (
     AGENT_PACKET_BYTES_MAX,
     AGENT_VALUE_CHARACTERS_MAX,
     AGENT_WORDS_MAX,
+    RANK_MAX,
 )
 
 VERSION: Final = 1
@@ -118,7 +119,7 @@ def parse_untrusted_packet(packet: bytes) -> Packet:
 
 
 def hello_from_untrusted(packet: Packet) -> Hello:
-    """The contents of a HELLO. Raises Hostile where a number is none; texts are cut."""
+    """The contents of a HELLO. Raises Hostile where a number is none; texts are cut, and an impossible rank is left out."""
     fields = packet.fields
     versions = _VERSIONS.fullmatch(fields.get("versions", ""))
     if versions is None:
@@ -134,7 +135,7 @@ def hello_from_untrusted(packet: Packet) -> Hello:
         python=_label(fields, "python"),
         framework=_label(fields, "framework"),
         can=_words(fields.get("can", "")),
-        rank=number(fields, "rank"),
+        rank=_rank(fields),
         job=_label(fields, "job"),
         pod=_label(fields, "pod"),
         armed=hexadecimal(fields, "armed") or 0,
@@ -213,6 +214,12 @@ def _seconds(fields: Mapping[str, str], key: str) -> float | None:
     if not _SECONDS.fullmatch(text):
         raise Hostile(f"{key}={text[:32]!r} is no time in seconds")
     return float(text)
+
+
+def _rank(fields: Mapping[str, str]) -> int | None:
+    """None also beyond RANK_MAX: one process must not break lists that it stands in."""
+    found = number(fields, "rank")
+    return None if found is None or found > RANK_MAX else found
 
 
 def _label(fields: Mapping[str, str], key: str) -> str:

@@ -10,7 +10,7 @@ py-spy's own words are explained then.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from profd.kernel.capabilities import effective
 from profd.model.capture import Reason
 from profd.sources.base import Offer
 from profd.targets import procfs
+from profd.targets.identity import Accepted
 from profd.targets.process import Process
 
 _CAP_SYS_PTRACE: Final = 19
@@ -67,8 +68,8 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
         )
     if rights.capable and process.private:
         return _denied(
-            f"{subject} is not dumpable (it has changed its identity, or asked for it), so that its user may not look "
-            "into it.",
+            f"{subject} is not dumpable (it has changed its identity, or asked for it) or has capabilities, so that "
+            "its user may not look into it.",
             "Ask root or a member of profd's admin group, or have it attach: profclient.attach().",
         )
     if rights.capable:
@@ -98,6 +99,12 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
             _AS_ROOT,
         )
     return Offer(True)
+
+
+def permission_now(process: Process, accepted: Accepted, rights: Rights) -> Offer:
+    """The same of a process as it was accepted: it may have become private since it was asked for."""
+    now = replace(process, private=accepted.private and not process.unrestricted)
+    return permission(now, rights, dumpable(process))
 
 
 def dumpable(process: Process) -> bool:

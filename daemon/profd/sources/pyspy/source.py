@@ -36,7 +36,7 @@ from profd.sources.declaration import (
     without_server,
 )
 from profd.sources.pyspy import tool
-from profd.sources.pyspy.permission import Rights, dumpable, permission
+from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, PySpyRecorder, Sampling
 from profd.sources.pyspy.starts import Starts
 from profd.targets.identity import Accepted
@@ -166,6 +166,9 @@ class PySpySource(Source):
             why = await asyncio.to_thread(accepted.hold)
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
+            now = permission_now(process, accepted, self._rights or Rights.mine())
+            if not now.can:
+                return _refused(now, plan)
             sampling = _sampling(options)
             recorder = PySpyRecorder(self._program, process, sampling, session, accepted, self.starts, cores)
             recording = await recorder.run()

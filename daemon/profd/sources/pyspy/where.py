@@ -17,7 +17,7 @@ from profd.model.decodable import decodable
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.joins import Selves, joined, waits_in_join
-from profd.sources.pyspy.permission import Rights, dumpable, permission
+from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.stack import Frame, ThreadStack, completed, marked
 from profd.sources.pyspy.target import Target
 from profd.targets.identity import Accepted
@@ -82,6 +82,9 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
     unable = await asyncio.to_thread(accepted.hold)
     if unable:
         raise Denied(unable)
+    now = permission_now(target.process, accepted, Rights.mine())
+    if not now.can:
+        raise Denied(f"{now.reason} {now.fix}")
     how = "--native" if native else _UNPAUSED
     threads = _in_order(await _look(target, accepted, how), target.process.id.pid)
     if not native:  # else it was paused while it was read, and begins in the C library

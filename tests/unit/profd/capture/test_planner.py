@@ -39,6 +39,7 @@ async def test_to_an_admin_nothing_is_private() -> None:
         found = await planner.processes(caller, Selector(pids=(100,)))
         assert plan.process is not None
         assert [p.private for p in (plan.process, sighting.process, *found.allowed)] == [private] * 3
+        assert plan.process.unrestricted is not private  # nor what it becomes until it is sampled
 
 
 async def test_one_that_was_not_looked_at_is_not_called_what_cannot_be_traced() -> None:

@@ -56,6 +56,32 @@ def target() -> Iterator[Target]:
         yield found
 
 
+AMBIENT = ("--inh-caps", "+net_raw", "--ambient-caps", "+net_raw")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="giving capabilities takes root")
+@pytest.mark.parametrize(
+    ("rights", "program", "private"),
+    [((), (), False), (AMBIENT, (), True), ((), ("unshare", "--user", "--map-root-user"), False)],
+    ids=["none", "a service's", "within its own user namespace"],
+)
+def test_capabilities_that_its_user_lacks(rights: tuple[str, ...], program: tuple[str, ...], private: bool) -> None:
+    """The kernel keeps its user from looking into it, though it has one user's ids and is dumpable."""
+    who = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups")
+    job = subprocess.Popen([*who, *rights, *program, "sleep", "1000"])
+    try:
+        until(lambda: procfs.name_of(job.pid, job.pid) == "sleep", "it sleeps")
+        process = process_of(job)
+        assert process.uid == NOBODY
+        assert process.private is private
+        with accepted(process) as found:
+            assert found.private is private
+            assert found.standing() is Standing.SAME
+    finally:
+        job.kill()
+        job.wait()
+
+
 def test_what_a_program_does_leaves_it_the_same() -> None:
     with running(TOLD) as job, accepted(process_of(job)) as found:
         for line in (

@@ -23,6 +23,7 @@ from profd.limits import (
     AGENT_PACKET_BYTES_MAX,
     AGENT_VALUE_CHARACTERS_MAX,
     AGENT_WORDS_MAX,
+    RANK_MAX,
 )
 
 HEADER = struct.pack("<IHHQ", 0x31474150, 1, 0, 0)
@@ -103,6 +104,15 @@ def test_hello_with_everything() -> None:
     assert said.versions == (1, 1)
     assert (said.incarnation, said.armed, said.rank, said.job) == (0xA1, 0xFF, 3, "77")
     assert said.can == {"ranges", "stacks", "torch"}
+
+
+@pytest.mark.parametrize("rank", [RANK_MAX + 1, 2**31, 2**62])
+def test_a_rank_that_none_can_have_is_left_out(rank: int) -> None:
+    """Lists of processes, captures and traces have 32 bits for it: one process would break those of everybody."""
+    assert hello_from_untrusted(hello(rank=str(RANK_MAX))).rank == RANK_MAX
+    assert hello_from_untrusted(hello(rank=str(rank))).rank is None
+    changed = changed_from_untrusted(hello_from_untrusted(hello()), Packet(Kind.CHANGED, 0, {"rank": str(rank)}))
+    assert changed.rank is None
 
 
 def test_labels_of_hello_are_short() -> None:
