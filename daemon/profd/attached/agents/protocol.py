@@ -119,7 +119,7 @@ def parse_untrusted_packet(packet: bytes) -> Packet:
 
 
 def hello_from_untrusted(packet: Packet) -> Hello:
-    """The contents of a HELLO. Raises Hostile where a number is none; texts are cut, and an impossible rank is left out."""
+    """The contents of a HELLO. Raises Hostile where a number is none; texts are cut, an impossible rank is left out."""
     fields = packet.fields
     versions = _VERSIONS.fullmatch(fields.get("versions", ""))
     if versions is None:
