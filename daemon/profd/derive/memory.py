@@ -82,7 +82,7 @@ def _saturating(start: Array, lasting: Array) -> Array:
 
 @dataclass(slots=True)
 class DeviceMemory:
-    """What happened to the memory of one device. Bytes; the host is device None."""
+    """The history of one device's memory. Bytes; the host is device None."""
 
     device_type: str
     device: int | None

@@ -44,7 +44,7 @@ class Steps:
 
     @property
     def numbers(self) -> list[int]:
-        """What `--step` calls them: the n of `ProfilerStep#n`, others from 1 on."""
+        """The numbers that `--step` takes: the n of `ProfilerStep#n`, others from 1 on."""
         found = [_STEP_NUMBER.match(name) for name in self.name]
         return [int(match[1]) if match else place for place, match in enumerate(found, start=1)]
 

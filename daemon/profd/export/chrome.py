@@ -1,9 +1,8 @@
 """Chrome trace JSON, as chrome://tracing and Perfetto open it.
 
-What was imported comes back: events in their phases with their arguments, flows,
-names of tracks and the keys beside `traceEvents`. Differences that remain: times
-have three decimals (whole ns), metadata is written once per track, and NaN, which
-is no JSON, has become a string. Argument columns: see profd.decode.chrome.
+The contents of an imported file come back: events in their phases with their arguments, flows, names of tracks and the
+keys beside `traceEvents`. Differences that remain: times have three decimals (whole ns), metadata is written once per
+track, and NaN, which is no JSON, has become a string. Argument columns: see profd.decode.chrome.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def write(
 
 
 class _Sink:
-    """What Arrow wants of a file: it asks for the position, which a pipe does not know."""
+    """A file as Arrow wants it: Arrow asks for the position, which a pipe does not know."""
 
     closed = False
 

@@ -1,4 +1,4 @@
-"""What is to stay at home when a trace leaves the house: `--redact paths,values,names`.
+"""Words that stay at home when a trace leaves the house: `--redact paths,values,names`.
 
 A reader of the trace that never shows it, so that every export made through it
 is redacted. Words are replaced by keyed hashes with a key that is thrown away:
@@ -114,7 +114,7 @@ class _Words:
         self._names = NAMES in redact
 
     def of(self, dictionary: str) -> Callable[[str], str]:
-        """What becomes of the words of a dictionary."""
+        """The words of a dictionary, redacted."""
         special: dict[str, Callable[[str], str]] = {
             "stack": self.stack,
             "module": self.module,
@@ -171,7 +171,7 @@ class _Words:
         return [self.deep(item) for item in value] if isinstance(value, list) else value
 
     def meta(self, meta: TraceMeta) -> TraceMeta:
-        """What a trace says of itself, without who and where."""
+        """A trace's word about itself, without users and places."""
         top_level = meta.top_level
         if self._values:
             top_level = {key: top_level[key] for key in _PUBLIC_TOP_LEVEL if key in top_level}

@@ -1,4 +1,4 @@
-"""What both stack formats draw: rows with a duration, cut to the window, and the tracks they lie on."""
+"""Spans, as both stack formats draw them: rows with a duration, cut to the window, and the tracks they lie on."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class _Values:
                 self.stats.setdefault(row, []).append(((key, kind), value if words is None else words[value]))
 
     def name(self, row: int) -> str:
-        """What an event is called."""
+        """The name of an event."""
         code = self._codes[row]
         return self._names[code] if code >= 0 else ""
 

@@ -33,7 +33,7 @@ def thread_titles(tracks: Tracks) -> list[str]:
 
 
 def stream_types(kinds: Iterable[int]) -> list[str]:
-    """What XProf writes into the name of a stream."""
+    """The words that XProf writes into the name of a stream."""
     return [_STREAM_TYPES[Kind(kind)] for kind in kinds if Kind(kind) in _STREAM_TYPES]
 
 

@@ -1,4 +1,4 @@
-"""What could keep CUDA's work out of a capture: looked for before one is asked for. Reads only; blocking."""
+"""Obstacles that could keep CUDA's work out of a capture: looked for before one is asked for. Reads only; blocking."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class GpuChecks:
         return Check("ok", f"{len(found)} processes use CUDA, nothing stands in the way that can be seen from outside")
 
     def counters(self, gpus: Sequence[Gpu]) -> Check:
-        """Who may read hardware counters (PM sampling); tracing kernels needs none of them."""
+        """The users who may read hardware counters (PM sampling); tracing kernels needs none of them."""
         parameters = procfs.read(self.proc / "driver/nvidia/params", 1 << 16)
         if parameters is None:
             return Check("ok", "no NVIDIA driver")

@@ -1,4 +1,4 @@
-"""Who holds CUPTI in a process, or the counters of a GPU."""
+"""Holders of CUPTI in a process, or of the counters of a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profd.limits import GPU_HOLDER_CHARS_MAX
 
 
 class HolderKind(StrEnum):
-    """A closed set: it is a label of metrics. What a tool calls itself goes into sentences only."""
+    """A closed set: it is a label of metrics. A tool's own name goes into sentences only."""
 
     PROFD = "profd"
     KINETO = "kineto"
@@ -42,7 +42,7 @@ class Holder:
 
     @property
     def fix(self) -> str:
-        """What whoever is refused can do."""
+        """The next action for a refused caller."""
         if self.capture:
             return f"wait for it: profctl wait {self.capture}"
         if self.kind is HolderKind.DCGM:

@@ -27,7 +27,7 @@ class LeaseKeeper:
         self._foreign: OrderedDict[ProcessId, Holder] = OrderedDict()
 
     def of(self, subject: Subject) -> Lease | None:
-        """Who has it, if anybody."""
+        """Its holder, if there is one."""
         return self._leases.get(subject)
 
     def held(self, subject: Subject) -> Held | None:

@@ -68,7 +68,7 @@ class Lease:
     image: int = 0  # incarnation of the program that was armed; 0: not known
 
     def sentence(self) -> str:
-        """Who has what, for a refusal."""
+        """A holder and the thing held, for a refusal."""
         if isinstance(self.subject, GpuId):
             return f"the counters of GPU {self.subject.device} are held by {self.holder}"
         said = f"CUPTI in pid {self.subject.pid} is held by {self.holder}"
@@ -101,7 +101,7 @@ class Leases:
         return iter(list(self._leases.values()))
 
     def get(self, subject: Subject) -> Lease | None:
-        """Who has it, if anybody."""
+        """Its holder, if there is one."""
         lease = self._leases.get(subject)
         if lease is not None:
             self._age(lease)

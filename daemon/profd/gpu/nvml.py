@@ -1,4 +1,4 @@
-"""What NVML says of the GPUs of this host, read through nvidia-ml-py.
+"""NVML's readings of the GPUs of this host, through nvidia-ml-py.
 
 A GPU may lack any single value (vGPU, MIG, an old driver): that value is
 absent, the others are not. A lost GPU loses all of its values and is named.
@@ -29,7 +29,7 @@ class Nvml:
         self._library: Any = None
 
     def read(self, gpm: Gpm | None = None) -> Reading:
-        """What the driver says now; with `gpm` what has gone on since it was last read with the same.
+        """The driver's readings now; with `gpm` the activity since the last reading with the same.
 
         Never raises for the lack of a driver, a GPU or a value.
         """

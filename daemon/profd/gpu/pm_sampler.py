@@ -75,7 +75,7 @@ def _code_of(text: str) -> str:
 
 
 def _maker(name: str) -> Any:
-    """What makes a collector of a device. Raises Unable where the package is not, or is too old."""
+    """The maker of a device's collector. Raises Unable where the package is not, or is too old."""
     module, _, attribute = name.partition(":")
     if module.partition(".")[0] == "cupti":
         _check_version()

@@ -71,7 +71,7 @@ _SENTENCES: Final = {
 
 @dataclass(slots=True)
 class Counters:
-    """What one sampler has said. Written by its reader's thread alone."""
+    """The words of one sampler. Written by its reader's thread alone."""
 
     samples: list[tuple[int, int, list[float]]] = field(default_factory=list)  # start, end by the GPU; values
     offset_ns: int | None = None  # of CLOCK_REALTIME from the GPU's clock: at most that
@@ -79,7 +79,7 @@ class Counters:
     why: str = ""  # there is nothing, as a sentence
 
     def take_untrusted(self, line: bytes) -> None:
-        """One line. What is none of the sampler's is the end of it: ValueError, TypeError, KeyError, RecursionError."""
+        """One line. A word that no sampler of ours says is its end: ValueError, TypeError, KeyError, RecursionError."""
         message = json.loads(line)
         if not isinstance(message, dict):
             raise ValueError("a line that is no object")
@@ -139,7 +139,7 @@ class PmSampling:
         self._collector = collector
 
     def risk(self, process: Process, options: Options) -> str:
-        """What `begin` would mean for everybody on its GPUs, as a sentence; empty where it would do nothing."""
+        """The meaning of `begin` for every user of its GPUs, as a sentence; empty where it would do nothing."""
         if options.no_gpu_metrics or not process.gpus:
             return ""
         gpus = ", ".join(map(str, sorted(process.gpus)))

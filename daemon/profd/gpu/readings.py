@@ -1,4 +1,4 @@
-"""What can be said of a GPU at one moment: names, units and meanings, the same in Prometheus and in traces."""
+"""Readings of a GPU at one moment: names, units and meanings, the same in Prometheus and in traces."""
 
 from __future__ import annotations
 

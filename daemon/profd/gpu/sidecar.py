@@ -1,4 +1,4 @@
-"""What is recorded beside a source, outside of the target: samples of its GPUs."""
+"""A recording beside a source, outside of the target: samples of its GPUs."""
 
 from __future__ import annotations
 

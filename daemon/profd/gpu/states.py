@@ -1,4 +1,4 @@
-"""What a collector says of CUPTI in its process: a state from a closed set, and facts for the trace. Pure.
+"""A collector's word about CUPTI in its process: a state from a closed set, and facts for the trace. Pure.
 
 The codes are those of native/gpu/state.h; its sentences reach traces as "not honoured".
 """
@@ -65,7 +65,7 @@ _DIGITS_MAX: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class GpuReport:
-    """What the last word of a collector said. `state` is None where no collector has spoken."""
+    """The contents of a collector's last word. `state` is None where no collector has spoken."""
 
     state: GpuState | None = None
     holder: str = ""  # as cuptiSubscribe_v2 names it; empty: it gave none
@@ -84,7 +84,7 @@ class GpuReport:
 
 
 def report_from_untrusted(fields: Mapping[str, str]) -> GpuReport:
-    """The keys `gpu.*` of a STATUS or STOPPED. What is not understood is left out."""
+    """The keys `gpu.*` of a STATUS or STOPPED. Words that are not understood are left out."""
     found = {key.removeprefix(_PREFIX): value for key, value in fields.items() if key.startswith(_PREFIX)}
     if not found:
         return GpuReport()
@@ -103,6 +103,6 @@ def report_from_untrusted(fields: Mapping[str, str]) -> GpuReport:
 
 
 def sentence(not_honoured: Sequence[str]) -> str:
-    """What the collector said about it, of a recording's sentences."""
+    """The collector's sentences, among those of a recording."""
     said = [each.removeprefix("cuda: ") for each in not_honoured if each.startswith("cuda: ")]
     return "; ".join(dict.fromkeys(said))

@@ -87,7 +87,7 @@ class Tracks:
 
 
 def track_of(gpu: Gpu) -> str:
-    """What its counters are of. Not `device 0`: kernels are of devices as CUDA numbers what the process may see."""
+    """The device of its counters. Not `device 0`: kernels are of devices as CUDA numbers what the process may see."""
     return f"GPU {gpu.index}" if gpu.mig is None else f"GPU {gpu.index} MIG {gpu.mig}"
 
 

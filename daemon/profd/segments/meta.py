@@ -90,7 +90,7 @@ class TraceMeta(msgspec.Struct, kw_only=True):
 
     @property
     def known_traits(self) -> Traits:
-        """What this trace is like, whoever wrote it."""
+        """The traits of this trace, whichever build wrote it."""
         return self.traits or of_older(self.source)
 
 

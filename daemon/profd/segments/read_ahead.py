@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
     """The same items; while the caller uses one, a thread makes the next. Two are in memory at a time.
 
-    What making an item raises is raised where it would have come.
+    An error in the making of an item is raised in the item's place.
     """
     with ThreadPoolExecutor(1, "read-ahead") as background:
         waiting = background.submit(_next, items)

@@ -174,7 +174,7 @@ class TraceReader:
         return self._late.patches.get("end", (_NO_ROWS, _NO_ROWS))[0]
 
     def _needed(self, columns: Collection[str] | None) -> Collection[str] | None:
-        """What must be read for `_shown` to work where these columns are asked for."""
+        """The columns that must be read for `_shown` to work where these columns are asked for."""
         return columns
 
     def _shown(self, table: EventTable) -> EventTable:

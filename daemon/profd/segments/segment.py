@@ -30,7 +30,7 @@ _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError)
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever a damaged file does becomes BadTrace; a trace that has gone meanwhile, NotFound."""
+    """Any failure of a damaged file becomes BadTrace; a trace that has gone meanwhile, NotFound."""
     try:
         yield
     except FileNotFoundError as error:

@@ -58,7 +58,7 @@ class TraceWriter:
         """Write the next segment; `table.first_row` must be `rows`, starts ascending. Empty: nothing.
 
         The table must not change any more: it is written while the caller goes
-        on. What goes wrong is raised by the next call.
+        on. The next call raises an error of this one.
         """
         if table.first_row != self._rows:
             raise ValueError(f"segment starts at row {table.first_row}, expected {self._rows}")

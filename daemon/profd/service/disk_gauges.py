@@ -1,4 +1,4 @@
-"""What a scrape sees of the disk: looked at in the scraper's thread, because a disk may be slow."""
+"""Gauges of the disk: looked at in the scraper's thread, because a disk may be slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of the daemon do, as metrics. Nothing here decides anything."""
+"""The work of the daemon's parts, as metrics. Nothing here decides anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may see and who may change a trace. Users are their uids: a name may be somebody else's tomorrow."""
+"""The users who may see, and who may change, a trace. Users are their uids: a name may be somebody else's tomorrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes between the store and the workers that write and read it."""
+"""Files that pass between the store and the workers that write and read it."""
 
 from __future__ import annotations
 

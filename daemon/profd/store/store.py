@@ -211,7 +211,7 @@ class Store:
             )
 
     def preview(self, uid: int, size: int) -> Preview:
-        """What would go were a trace of this user and size stored now; nothing does."""
+        """Traces that would go if a trace of this user and size were stored now; none does."""
         limit, held = self.limit_bytes(), self._catalog.held()
         refusal = ""
         try:

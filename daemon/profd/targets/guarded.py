@@ -1,4 +1,4 @@
-"""What the kernel may never answer: asked by a process that is given up when it waits for too long.
+"""Questions that the kernel may never answer: asked by a process that is given up when it waits for too long.
 
 While a process is within execve the kernel answers for none of its links and for few of its files, and who asks can be
 killed and not interrupted. execve closes files, and so ends when a FUSE or network file system answers. Why so, and
@@ -37,7 +37,7 @@ _NO_CHILD: Final = 2
 
 
 class Kind(IntEnum):
-    """What is to be done with a path (native/host/guarded.h)."""
+    """The operation on a path (native/host/guarded.h)."""
 
     READ = 0  # to the end, or so many bytes
     RECORD = 1  # one read

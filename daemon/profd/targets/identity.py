@@ -20,7 +20,7 @@ from profd.targets.process import ProcessId
 
 
 class Standing(Enum):
-    """What has become of a process since it was accepted."""
+    """The fate of a process since it was accepted."""
 
     SAME = auto()
     CHANGED = auto()  # it runs another program, or with other rights
@@ -29,7 +29,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the kernel tells of a process without waiting for it."""
+    """The facts that the kernel tells of a process without waiting for it."""
 
     start_ticks: int
     layout: tuple[int, ...]  # of its memory, which exec draws anew
@@ -44,8 +44,8 @@ class _Look:
 class Accepted:
     """A process as it is now, to be compared with what it is later. Close it: it holds two descriptors at most.
 
-    What has once changed or ended stays so. Every method but `hold` returns at once, or after a moment that has a limit
-    (targets/guarded.py) where the process does not answer, and may be called from any thread.
+    A process that has once changed or ended stays so. Every method but `hold` returns at once, or after a moment that
+    has a limit (targets/guarded.py) where the process does not answer, and may be called from any thread.
     """
 
     def __init__(self, process: ProcessId, uid: int) -> None:
@@ -93,7 +93,7 @@ class Accepted:
         return ""
 
     def standing(self) -> Standing:
-        """What it is now. SAME: all that has been read of it until this call was that program's."""
+        """Its standing now. SAME: all that has been read of it until this call was that program's."""
         with self._lock:
             if self._standing is Standing.SAME:
                 self._standing = self._now()

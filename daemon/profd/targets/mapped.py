@@ -1,4 +1,4 @@
-"""What the libraries that a process has mapped say about it."""
+"""Conclusions from the libraries that a process has mapped."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _PAGE: Final = resource.getpagesize()
 
 
 class Bound(Enum):
-    """What there is a room in."""
+    """A limit that leaves some room."""
 
     CGROUP = "memory cgroup"
     HOST = "host"
@@ -60,7 +60,7 @@ class Memory:
         self._mounts: list[_Mount] | None = None
 
     def rooms(self, pid: int) -> list[Room]:
-        """What bounds this process, as far as it can be read."""
+        """The limits of this process, as far as they can be read."""
         return [*self._host(), *self._cgroups(pid), *self._limits(pid)]
 
     def left(self, pid: int) -> int | None:

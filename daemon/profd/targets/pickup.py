@@ -68,7 +68,7 @@ class Inode:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What stands under a name now; not verified beyond that."""
+    """The file under a name now; not verified beyond that."""
 
     inode: Inode
     bytes: int
@@ -90,7 +90,7 @@ class Taken:
 
 
 class Ledger(Protocol):
-    """Who counts what is written: a store.space.Claim, or one that is asked from afar."""
+    """The counter of written bytes: a disk.space.Claim, or one that is asked from afar."""
 
     written: int
 
@@ -153,7 +153,7 @@ class TargetDirectory:
             self._descriptor = -1
 
     def free_bytes(self) -> int:
-        """What an ordinary user may still write on this filesystem. OSError if it is gone."""
+        """The bytes that an ordinary user may still write on this filesystem. OSError if it is gone."""
         info = os.fstatvfs(self._descriptor)
         return info.f_bavail * info.f_frsize
 
@@ -182,7 +182,7 @@ class TargetDirectory:
         return True
 
     def look(self, name: str) -> Seen | None:
-        """What stands under a name, links not followed. None if nothing does."""
+        """The file under a name, links not followed. None if nothing does."""
         try:
             info = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except OSError:

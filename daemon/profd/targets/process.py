@@ -18,7 +18,7 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What /proc says of one process at one moment. Its strings are hostile until printed safely."""
+    """A process at one moment, by /proc. Its strings are hostile until printed safely."""
 
     id: ProcessId
     ppid: int

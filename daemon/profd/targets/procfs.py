@@ -186,7 +186,7 @@ def printable(raw: bytes, limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is used of /proc/PID/stat. `cpu_ticks` is user plus system time, `vsize` is in bytes."""
+    """The used fields of /proc/PID/stat. `cpu_ticks` is user plus system time, `vsize` is in bytes."""
 
     state: str
     ppid: int
@@ -229,7 +229,7 @@ def stat_of(pid: int, root: Path | str = "/proc") -> Stat | None:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is used of /proc/PID/status."""
+    """The used fields of /proc/PID/status."""
 
     uid: int
     gid: int
@@ -313,7 +313,7 @@ def surpasses_its_user(pid: int, status: Status, root: Path | str = "/proc") -> 
 
 
 def files_of(pid: int, root: Path | str = "/proc") -> int:
-    """Whose the files of a process are: its user's, or root's where it is not dumpable. OSError if it has ended."""
+    """The owner of a process's files: its user, or root where it is not dumpable. OSError if it has ended."""
     # Not of the directory above it, which is the user's in any case.
     return os.stat(f"{root}/{pid}/stat").st_uid
 

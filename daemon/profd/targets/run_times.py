@@ -1,7 +1,7 @@
 """How long the threads of a process ran, and waited for a CPU: two looks at what the kernel counts of each.
 
 Read from task/TID/schedstat and comm, which never wait (docs/decisions/0010-processes-that-do-not-answer.md) and cost
-the process nothing: 8 µs a thread of the daemon's time. Whoever calls `look` does so in a thread; a `Watch` does in the
+the process nothing: 8 µs a thread of the daemon's time. `look` is called in a thread; a `Watch` looks in the
 one of all looks that are repeated (targets/looks.py).
 """
 
@@ -22,7 +22,7 @@ from profd.targets.process import Process
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the kernel had counted of one thread when it was looked at."""
+    """The kernel's counts of one thread when it was looked at."""
 
     at_ns: int  # CLOCK_MONOTONIC
     ran_ns: int
@@ -38,7 +38,7 @@ class Look:
     there: int
 
     def of(self, task: int) -> Counted | None:
-        """What it had counted; nothing of a thread that was not there yet. None: not looked at."""
+        """Its counts; none of a thread that was not there yet. None: not looked at."""
         whole = self.there <= RUN_TIMES_THREADS_MAX
         return self.threads.get(task) or (Counted(self.at_ns, 0, 0) if whole else None)
 
@@ -54,7 +54,7 @@ def look(process: Process) -> Look:
 
 
 def between(process: Process, first: Look, last: Look) -> RunTimes:
-    """What happened from one look to the next; names are asked for now."""
+    """The run times from one look to the next; names are asked for now."""
     both = [(task, before, now) for task, now in last.threads.items() if (before := first.of(task)) is not None]
     if not first.threads or not both:
         return RunTimes()
@@ -92,7 +92,7 @@ class Watch:
             self._looks.append(looks.submit(self._process.uid, look, self._process))
 
     async def times(self) -> RunTimes:
-        """What happened in between; of a window that never was open, nothing."""
+        """The run times in between; none of a window that never was open."""
         self.end()
         if not self._looks:
             return RunTimes()

@@ -55,7 +55,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What matched, in pid order: what the caller may have, what belongs to others, pids that name nothing."""
+    """The matches, in pid order: processes that the caller may have, processes of others, pids that name nothing."""
 
     allowed: list[Process]
     forbidden: list[Process]
@@ -121,7 +121,7 @@ def may_profile(process: Process, *, uid: int, admin: bool) -> bool:
 
 
 class Families:
-    """Who descends from whom in one snapshot."""
+    """Parents and children in one snapshot."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
         self._children: dict[int, list[Process]] = {}

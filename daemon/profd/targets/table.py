@@ -1,11 +1,9 @@
 """The process table: every process of the host with what /proc says of it.
 
-One pass reads two small files per process. What changes rarely (command line,
-environment, libraries, cgroup) is cached per process and read again only when
-the process has called exec or its address space has changed, so that an idle
-`profctl ps` is cheap. Reading the files of another process can wait on that
-process's memory lock or its exec, for a while that has a limit (targets/guarded.py) and
-under no lock of ours; callers on an event loop use a thread.
+One pass reads two small files per process. Facts that change rarely (command line, environment, libraries, cgroup) are
+cached per process and read again only when the process has called exec or its address space has changed, so that an
+idle `profctl ps` is cheap. Reading the files of another process can wait on that process's memory lock or its exec, for
+a while that has a limit (targets/guarded.py) and under no lock of ours; callers on an event loop use a thread.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _ENDED_STATES: Final = "ZXx"
 
 @dataclass(slots=True)
 class _Facts:
-    """What is remembered of one process between passes."""
+    """Facts that are remembered of one process between passes."""
 
     image: tuple[str, int]
     bytes: int  # that were read

@@ -65,6 +65,11 @@ def reads(daemon: RunningDaemon) -> bool:
     return file is not None and "args" in file.read_text().partition("\n")[2].partition("\n")[2]
 
 
+def kept(daemon: RunningDaemon, capture: str) -> bool:
+    """The capture's record on the disk names the file: a daemon that is killed from now on leaves it."""
+    return "ticks.json" in (daemon.state_dir / "records" / "captures" / f"{capture}.json").read_text()
+
+
 def test_it_touches_few_files(patch: Patched) -> None:
     own = ("daemon/profd/sources/ticks/", "tests/")
     others = {file for file in patch.files if not file.startswith(own)}
@@ -117,6 +122,7 @@ def test_a_daemon_that_is_killed_in_a_capture_leaves_what_had_been_read(
 ) -> None:
     capture = Captures(daemon).recording(program)
     until(lambda: reads(daemon), "it reads")
+    until(lambda: kept(daemon, capture), "its file is kept")
     daemon.kill()
     daemon.process = start_daemon(daemon.directory, environ=patch.environ).process
     captures = Captures(daemon)

@@ -42,7 +42,7 @@ class Groups:
 
 
 def find_groups(space: Space) -> Groups:
-    """Those that the trace came with, else iterations of TensorFlow's loops, else its roots by level and start."""
+    """The groups that the trace came with, else iterations of TensorFlow's loops, else its roots by level and start."""
     recorded = space.number("group_id")
     if (recorded != MISSING).any():
         return _recorded(space, recorded)
@@ -187,7 +187,7 @@ def _contexts(space: Space, kind: str, number: str) -> dict[tuple[int, int], lis
 
 
 def _inputs(space: Space) -> Array:
-    """What an iteration of an executor reads from its input pipeline, on whatever thread."""
+    """The input that an iteration of an executor reads from its pipeline, on whatever thread."""
     steps, numbers = space.number("id"), space.number("iter_num")
     words = {word: code for code, word in enumerate(space.words)}
     read = [words[name] for name in _INPUTS if name in words]

@@ -18,7 +18,7 @@ _ITERATOR: Final = "Iterator"  # of tf.data: stages of an input pipeline
 
 @dataclass(frozen=True, slots=True)
 class FrameworkOp:
-    """What a full name tells. `shown` is its type, or the full name where that is no operator's."""
+    """The parts of a full name. `shown` is its type, or the full name where that is no operator's."""
 
     full_name: str
     shown: str
@@ -26,7 +26,7 @@ class FrameworkOp:
 
     @property
     def long_name(self) -> str:
-        """What tells apart operators that are shown alike; empty where there is no type to show."""
+        """A name that tells apart operators that are shown alike; empty where there is no type to show."""
         _, colon, kind = self.full_name.partition(":")
         return "" if colon and not kind and self.shown == self.full_name else self.full_name
 

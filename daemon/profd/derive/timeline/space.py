@@ -1,4 +1,4 @@
-"""What the derivation reads: the events of all planes as arrays."""
+"""The input of the derivation: the events of all planes as arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of a stream, or the ops of a TPU, tell of modules, scopes, operators, graphs and sources."""
+"""Modules, scopes, operators, graphs and sources, from the kernels of a stream or the ops of a TPU."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Kernels:
         return {what: line.spans.in_order() for what, line in zip(kinds, merged, strict=True)}
 
     def _xla_op(self, row: int) -> tuple[Levels, Symbol]:
-        """What an XLA op is called on each level, known by its program or module, and where it comes from."""
+        """The name of an XLA op on each level, known by its program or module, and its origin."""
         words, module, program = self._space.words, int(self._module[row]), int(self._program[row])
         owner = str(program) if program != MISSING else "" if module == NO_TEXT else words[module]
         names = words[int(self._op[row])].split(_DELIMITER)[:XSPACE_LEVELS_MAX]

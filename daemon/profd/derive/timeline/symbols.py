@@ -1,4 +1,4 @@
-"""What XLA programs say of their instructions: the framework's operator and the source line each was compiled from.
+"""The instructions of XLA programs: the framework's operator and the source line that each was compiled from.
 
 Kernels of XLA carry the name of an instruction (`hlo_op`) and the number of its program; the program itself, an HLO
 proto, lies in the trace once. A program is read when the first kernel asks for it.
@@ -31,7 +31,7 @@ NOTHING: Final = Symbol()
 class Symbols:
     """Of all programs of a trace: number of the program -> its HLO proto, serialised and not trusted.
 
-    What is no HLO proto names nothing.
+    Bytes that are no HLO proto name nothing.
     """
 
     def __init__(self, programs: Mapping[int, bytes] | None = None) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from profd.model.capture import Reason, Recording, State
 from profd.rpc import translate
 from profd.rpc.captures import CaptureServicer
 from profd.sources.base import Offer, Plan
+from profd.sources.pyspy.stack import Frame, ThreadStack
 from profd.targets.process import Process
 from profd.trust import caller as callers
 from profd.trust.caller import Caller
@@ -31,28 +31,10 @@ ROOT = Caller(0, 0, "root", True, 52)
 ALL = -1
 
 
-@dataclass(frozen=True)
-class Frame:
-    function: str
-    file: str
-    line: int
-
-
-@dataclass(frozen=True)
-class Thread:
-    thread: int
-    name: str
-    active: bool
-    owns_gil: bool
-    frames: tuple[Frame, ...]
-    incomplete: bool = False
-    joins: int = 0
-
-
-async def stacks(process: Process, native: bool) -> list[Thread]:
+async def stacks(process: Process, native: bool) -> list[ThreadStack]:
     if process.id.pid == 101:
         raise Denied("ptrace is refused. Run profd as root.")
-    return [Thread(7, "main\udcff", True, native, (Frame("f", "a.py", 3), Frame("g", "a.py", -1)))]
+    return [ThreadStack(7, "main\udcff", True, native, (Frame("f", "a.py", 3), Frame("g", "a.py", -1)))]
 
 
 def same_pids(caller: Caller, pids: Sequence[int]) -> list[int]:
@@ -235,7 +217,7 @@ class Slow:
         self.now: Counter[int] = Counter()  # by uid
         self.most: Counter[int] = Counter()
 
-    async def __call__(self, process: Process, native: bool) -> list[Thread]:
+    async def __call__(self, process: Process, native: bool) -> list[ThreadStack]:
         self.now[process.uid] += 1
         self.most |= self.now
         self.most[ALL] = max(self.most[ALL], self.now.total())
