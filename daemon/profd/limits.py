@@ -314,6 +314,7 @@ PROC_MAPS_BYTES: Final = 4 * MiB  # of one process's mappings: some 40,000 of th
 PROC_LOOK_BYTES_PER_SECOND: Final = 4 * MiB  # of all files of one user's processes, that change: by all who look
 PROC_LOOK_BYTES_BURST: Final = 32 * MiB  # after a pause: a hundred processes of torch's that have just begun
 PROC_LOOK_BYTES: Final = 4096  # that one look counts as, besides what it reads
+THREADS_NOTED_MAX: Final = 4096  # of a process that is sampled, whose ends are noted: ten times a second
 RUN_TIMES_THREADS_MAX: Final = 4096  # threads of a process whose run times are looked at, 8 µs each
 AGENT_PEERS_WAITING_MAX: Final = 64  # connections of one user that wait to be identified
 

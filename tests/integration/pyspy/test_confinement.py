@@ -265,6 +265,14 @@ async def test_a_sampler_and_its_warden_stay_on_their_cores_whatever_their_user_
             await tool.reap(sampler)
 
 
+@pytest.mark.parametrize("native", [True, False])
+async def test_cores_that_are_gone_keep_no_sampler_from_its_work(python: str, native: bool) -> None:
+    with job_of(NOBODY, python, "-c", SPIN) as job:
+        confinement = await asyncio.to_thread(confine, process_of(job), native)
+        found = await probed(python, dataclasses.replace(confinement, cores=frozenset({8191})))
+    assert found["target's memory"] == "done"
+
+
 async def sampled(process: Process, folder: Path, options: Options = SHORT) -> Recording:
     source = PySpySource()
     await source.open()

@@ -42,8 +42,7 @@ def main(arguments: list[str]) -> None:
     """Give up what a sampler may not have and become the command; ends with status 1 and a reason if it cannot."""
     parent, memory_bytes, target, uid, gid, listener = (int(value) for value in arguments[:6])
     command = arguments[7:]
-    if arguments[6]:
-        os.sched_setaffinity(0, map(int, arguments[6].split(",")))
+    stay_on(arguments[6])
     secret, filters = _told()
     _limit(memory_bytes)
     program = _opened(command[0])
@@ -63,6 +62,14 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     _forbid(filters, listener)
     _execute(program, command, secret)
+
+
+def stay_on(cores: str) -> None:
+    """Run on these cores alone, by their numbers with commas; empty: on any."""
+    try:
+        os.sched_setaffinity(0, map(int, cores.split(",")) if cores else os.sched_getaffinity(0))
+    except OSError:
+        return  # all of them were taken from the daemon since it began: what is left is as good
 
 
 def _told() -> tuple[int, list[bytes]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.decode.anchor import ENDED_THREADS_MAX
+from profd.limits import THREADS_NOTED_MAX
 from profd.targets import procfs
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
@@ -44,10 +45,15 @@ class Target:
         return dict(self._ended)
 
     def note_ended(self) -> None:
-        """Note which threads have ended since the last time: py-spy does not say. For the thread that looks."""
+        """Note which threads have ended since the last time: py-spy does not say. For the thread that looks.
+
+        Nothing is noted of a process with more threads than THREADS_NOTED_MAX: others wait for this look.
+        """
         try:
             present = set(os.listdir(self._folder / "task"))
         except OSError:  # the process itself has ended
+            return
+        if len(present) > THREADS_NOTED_MAX:
             return
         for gone in self._threads.keys() - present:
             inner = self._threads.pop(gone)

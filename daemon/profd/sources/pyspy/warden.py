@@ -28,6 +28,7 @@ import struct
 from collections.abc import Callable
 
 from profd.kernel import capabilities
+from profd.sources.pyspy.launch import stay_on
 
 _RIGHTS = 1 << 19 | 1 << 2  # CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
 _PATH_BYTES_MAX = 4096
@@ -62,8 +63,7 @@ class Question:
 def main(arguments: list[str]) -> None:
     """Take over the listener of the sampler that introduces itself, and answer until that has ended."""
     parent, target, conversation = (int(value) for value in arguments[:3])
-    if arguments[3]:
-        os.sched_setaffinity(0, map(int, arguments[3].split(",")))
+    stay_on(arguments[3])
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     held = capabilities.permitted() & _RIGHTS
     capabilities.hold(held, held)

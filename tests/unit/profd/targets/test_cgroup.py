@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import pytest
 from profd.targets import cgroup
 
@@ -37,3 +40,28 @@ def test_kubernetes_pod(text: str) -> None:
 
 def test_no_pod() -> None:
     assert cgroup.kubernetes_pod("0::/podman/podcast\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("quotas", "cores"),
+    [
+        ({}, math.inf),
+        ({"": "max 100000"}, math.inf),
+        ({"system.slice/profd.service": "200000 100000\n"}, 2.0),
+        ({"system.slice/profd.service": "max 100000\n", "system.slice": "50000 100000\n"}, 0.5),
+        ({"system.slice/profd.service": "200000 100000\n", "": "150000 100000\n"}, 1.5),
+        ({"system.slice/profd.service": "a word of a later kernel"}, math.inf),
+    ],
+)
+def test_how_many_cores_are_allowed(tmp_path: Path, quotas: dict[str, str], cores: float) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("4:cpu:/v1\n0::/system.slice/profd.service\n")
+    mounted = tmp_path / "cgroup"
+    (mounted / "system.slice/profd.service").mkdir(parents=True)
+    for folder, text in quotas.items():
+        (mounted / folder / "cpu.max").write_text(text)
+    assert cgroup.cores_allowed(tmp_path / "proc", mounted) == cores
+
+
+def test_without_cgroups_of_v2_all_are(tmp_path: Path) -> None:
+    assert cgroup.cores_allowed(tmp_path, tmp_path) == math.inf

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
+import pytest
 from profd.sources.pyspy.lanes import ANY, Lanes
 
 ALICE, BOB, CAROL = 1001, 1002, 1003
@@ -15,7 +17,7 @@ def held(lanes: Lanes, uid: int, count: int, stack: contextlib.ExitStack) -> lis
 
 def test_few_run_anywhere_and_all_further_ones_share_a_lane() -> None:
     with contextlib.ExitStack() as stack:
-        cores = held(Lanes(range(16)), ALICE, 20, stack)
+        cores = held(Lanes(range(16), math.inf), ALICE, 20, stack)
     assert cores[:4] == [ANY] * 4
     assert len(set(cores[4:])) == 1
     assert len(cores[4]) == 4
@@ -23,11 +25,11 @@ def test_few_run_anywhere_and_all_further_ones_share_a_lane() -> None:
 
 def test_one_core_of_two_stays_for_everybody_else() -> None:
     with contextlib.ExitStack() as stack:
-        assert held(Lanes([3, 7]), ALICE, 3, stack) == [ANY, frozenset({7}), frozenset({7})]
+        assert held(Lanes([3, 7], math.inf), ALICE, 3, stack) == [ANY, frozenset({7}), frozenset({7})]
 
 
 def test_users_have_lanes_apart_while_there_is_room() -> None:
-    lanes = Lanes(range(8))
+    lanes = Lanes(range(8), math.inf)
     with contextlib.ExitStack() as stack:
         found = [held(lanes, uid, 3, stack)[-1] for uid in (ALICE, BOB, CAROL)]
         assert len(frozenset().union(*found)) == 6
@@ -35,9 +37,23 @@ def test_users_have_lanes_apart_while_there_is_room() -> None:
 
 
 def test_a_lane_is_let_go_with_its_last_sampler_and_the_first_runs_anywhere_again() -> None:
-    lanes = Lanes(range(4))
+    lanes = Lanes(range(4), math.inf)
     for _ in range(2):
         with contextlib.ExitStack() as stack:
             assert held(lanes, ALICE, 2, stack) == [ANY, frozenset({3})]
             assert held(lanes, BOB, 2, stack) == [ANY, frozenset({2})]
     assert (lanes._free, lanes._bound, lanes._lanes) == ({}, {}, {})
+
+
+@pytest.mark.parametrize(("allowed", "together", "each"), [(2.0, 1, 1), (0.5, 1, 1), (8.0, 4, 2)])
+def test_within_a_quota_all_run_on_half_of_what_is_allowed(allowed: float, together: int, each: int) -> None:
+    lanes = Lanes(range(64), allowed)
+    with contextlib.ExitStack() as stack:
+        found = [held(lanes, uid, 20, stack) for uid in (ALICE, BOB, CAROL)]
+        assert {len(lane) for user in found for lane in user} == {each}
+        assert len(frozenset().union(*(lane for user in found for lane in user))) == together
+
+
+def test_a_quota_that_allows_all_cores_is_none() -> None:
+    with contextlib.ExitStack() as stack:
+        assert held(Lanes(range(2), 2.0), ALICE, 1, stack) == [ANY]

@@ -76,25 +76,36 @@ print("py-spy> Wrote raw flamegraph data. Samples: 1 Errors: 0", flush=True)
 """
 
 
-@pytest.mark.parametrize("asked", [True, False])
-async def test_a_rate_that_was_not_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
-    (tmp_path / "py-spy").write_text(LATE.format(python=sys.executable, late=1e9))
-    (tmp_path / "py-spy").chmod(0o755)
+async def late_by(folder: Path, monkeypatch: pytest.MonkeyPatch, late: str, *, asked: bool) -> Recording:
+    (folder / "py-spy").write_text(LATE.format(python=sys.executable, late=late))
+    (folder / "py-spy").chmod(0o755)
     let_scripts_play_py_spy(monkeypatch)
     process = ProcessTable().get(os.getpid())
     assert process is not None
-    session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
+    session = Session("capture", folder, asyncio.Event(), lambda state, doing: None)
     sampling = Sampling(window_ns=1, hz=100, native=False, asked=asked)
-    mine = frozenset(os.sched_getaffinity(0))
     with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
-        recorder = PySpyRecorder(tmp_path / "py-spy", process, sampling, session, accepted, cores=mine)
-        recording = await recorder.run()
+        recorder = PySpyRecorder(folder / "py-spy", process, sampling, session, accepted, cores=frozenset({0}))
+        return await recorder.run()
+
+
+@pytest.mark.parametrize("late", ["1.2.3", "9" * 400, ".", ""])
+async def test_what_it_says_of_its_lateness_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    recording = await late_by(tmp_path, monkeypatch, late, asked=True)
+    assert (recording.reason, recording.not_honoured) == (Reason.NONE, [])
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_rate_that_was_not_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
+    recording = await late_by(tmp_path, monkeypatch, "100000000.00", asked=asked)
     assert recording.reason is Reason.NONE, recording.message
     told, other = recording.warnings, recording.not_honoured
     if asked:
         told, other = other, told
     (sentence,) = told
-    assert f"sampled 0 times a second, not 100: its sampler, on the {len(mine)} of this host's cores" in sentence
+    assert "sampled 0 times a second, not 100: its sampler, on the 1 of this host's cores" in sentence
     assert other == []
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
+import pytest
+from profd.sources.pyspy import target
 from profd.sources.pyspy.target import Target
 from profd.targets import procfs
 from profd.targets.table import ProcessTable
@@ -25,3 +28,16 @@ def test_the_end_of_a_thread_is_noted() -> None:
     until(lambda: task not in procfs.tasks_of(me.id.pid), "it has ended")
     watched.note_ended()
     assert list(watched.ended) == [str(task)]
+
+
+def test_of_a_process_with_too_many_threads_nothing_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = ProcessTable().get(os.getpid())
+    assert me is not None
+    looked_up: list[str] = []
+    monkeypatch.setattr(Target, "_inner_id", lambda self, thread: looked_up.append(thread) or thread)
+    monkeypatch.setattr(target, "THREADS_NOTED_MAX", 0)
+    Target(me).note_ended()
+    assert looked_up == []
+    monkeypatch.setattr(target, "THREADS_NOTED_MAX", 1000)
+    Target(me).note_ended()
+    assert str(os.getpid()) in looked_up
