@@ -387,6 +387,7 @@ SQL_MEMORY_BYTES: Final = 1 * GiB  # of DuckDB, beside the trace in Arrow
 SQL_ROWS_MAX: Final = 1_000_000
 SQL_ARGS_MAX: Final = 20_000_000  # arguments, where a question asks for them
 SQL_RESULT_BYTES_MAX: Final = 64 * MiB
+DIFF_CELLS_MAX: Final = 20_000_000  # of a capture: what is compared, times steps, over its traces; 32 bytes each
 DIFF_ROWS_MAX: Final = 10_000  # of an answer; the largest changes come first
 MERGED_PATHS_MAX: Final = 10_000  # of an answer; those with most time
 ALIVE_STACKS_MAX: Final = 1_000  # of an answer; those with most bytes

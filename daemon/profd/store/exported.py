@@ -25,6 +25,7 @@ FORMAT: Final = 1
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
 _PREFIX: Final = "capture="
 _READ_BYTES: Final = 1 << 20
+_RANKS_MAX: Final = 1 << 31
 
 
 class CommittedFile(msgspec.Struct, frozen=True):
@@ -171,6 +172,8 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
     parts = one.path.split("/")
     values = {"host": one.host, "rank": one.rank, "trace": one.trace}
     expected = [f"{name}={NULL if value is None else value}" for name, value in values.items()]
+    if one.rank is not None and not 0 <= one.rank < _RANKS_MAX:
+        raise BadTrace(f"{folder / COMMIT_FILE} has a trace of rank {one.rank}: no job has that one.")
     if [unquote(part) for part in parts] != expected or any(part in (".", "..") for part in parts):
         raise BadTrace(
             f"{folder / COMMIT_FILE} has the trace {one.trace[:100]!r} in {one.path[:200]!r}: no export does."
