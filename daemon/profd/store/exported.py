@@ -17,7 +17,7 @@ import msgspec
 
 from profd.errors import BadTrace, NotFound
 from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
-from profd.segments.meta import META_FILE, TraceMeta, decode_struct, read_meta
+from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, read_meta
 from profd.store.catalog import TraceRecord
 
 COMMIT_FILE: Final = "_COMMIT.json"
@@ -203,9 +203,9 @@ def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
     said = meta.trace, meta.capture, meta.rank, meta.host or None
     if said != (one.trace, capture, one.rank, one.host):
         raise BadTrace(f"{directory} is of trace, capture, rank, host {said}, and its {COMMIT_FILE} says otherwise.")
-    unnamed = {info.file for info in meta.segments} - one.files.keys()
+    unnamed = {*(info.file for info in meta.segments), *([FLOWS_FILE] if meta.flows else [])} - one.files.keys()
     if unnamed:
-        raise BadTrace(f"{directory} has events in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
+        raise BadTrace(f"{directory} has records in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
     return meta
 
 

@@ -122,7 +122,7 @@ LIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no description": (lambda commit: _first(commit, files={}), "names no meta.json"),
     "no events": (
         lambda commit: _first(commit, files={"meta.json": commit["traces"][0]["files"]["meta.json"]}),
-        "has events in segment-00000.parquet, which",
+        "has records in segment-00000.parquet, which",
     ),
 }
 
