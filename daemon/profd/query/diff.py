@@ -19,10 +19,10 @@ import numpy as np
 from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.derive.steps import Steps
-from profd.errors import BadInput
+from profd.errors import BadInput, Exhausted
 from profd.events import NO_CODE, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
-from profd.limits import DIFF_FRAMES_MAX, DIFF_ROWS_MAX
+from profd.limits import DIFF_CELLS_MAX, DIFF_FRAMES_MAX, DIFF_ROWS_MAX
 from profd.query import rules
 from profd.query.captured import Captured, Member
 from profd.query.grouping import by_module
@@ -123,6 +123,9 @@ class Side:
         self._traces = traces
         self.steps = len(step_ns)
         self.recorded_ns = recorded_ns
+
+    def __len__(self) -> int:
+        return len(self._cells.key)
 
     @classmethod
     def of(cls, reader: TraceReader, paths: Paths, by: str) -> Side:
@@ -235,8 +238,14 @@ def _side_of(capture: Captured, paths: Paths, by: str) -> tuple[Side, str]:
         reader, own = member.open(), Paths()  # threads share none
         return Side.of(reader, own, by), own, reader.meta.source
 
-    sides, sources = [], set()
+    sides, sources, cells = [], set(), 0
     for _, (side, own, source) in capture.each(look):
+        cells += len(side)
+        if cells > DIFF_CELLS_MAX:
+            raise Exhausted(
+                f"the capture {capture.capture} has more than {DIFF_CELLS_MAX:,} times to compare, one for each {by} "
+                "in each step of each trace: compare by name, or two of its traces"
+            )
         sides.append(side.renumbered(own, paths))
         sources.add(source)
     return Side.of_several(sides), sources.pop() if len(sources) == 1 else ""

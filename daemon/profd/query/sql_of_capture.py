@@ -6,6 +6,7 @@ A table is a stream: DuckDB reads it from the beginning whenever it needs it, an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from profd.query.sql import answered
 from profd.segments.reader import TraceReader
 
 _AHEAD: Final = (
-    QUERY_ROWS_MAX // 4
+    QUERY_ROWS_MAX // 10
 )  # events of traces that are read, or wait: a question may read a table several times
 _WORD: Final = pa.dictionary(pa.int32(), pa.string())
 _ORIGIN: Final = pa.schema([("rank", pa.int64()), ("host", _WORD), ("trace", _WORD)])
@@ -38,10 +39,16 @@ def sql_of_capture(
     def tables(connection: Any) -> Mapping[str, Any]:
         columns = _named(connection, sql)
         some = [name for name in EVENTS_SCHEMA.names if columns is None or name.lower() in columns] or ["row"]
-        streams = {name: _Stream(capture, table) for name, table in (TABLES | named_in(sql)).items()}
+        streams = {name: _Stream(capture, table) for name, table in _tables_of(sql).items() if name != "events"}
         return streams | {"events": _Stream(capture, lambda reader: events_arrow(reader, some), _events(some))}
 
     yield from answered(sql, limit, seconds, tables)
+
+
+def _tables_of(sql: str) -> dict[str, Callable[[TraceReader], pa.Table]]:
+    """Those that a question may name: each is made of the first trace, to know what it is like."""
+    words = set(re.findall(r"\w+", sql.lower()))
+    return {name: table for name, table in (TABLES | named_in(sql)).items() if name in words or "query" in words}
 
 
 def _events(columns: Collection[str]) -> pa.Schema:

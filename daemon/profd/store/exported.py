@@ -17,7 +17,7 @@ import msgspec
 
 from profd.errors import BadTrace, NotFound
 from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
-from profd.segments.meta import META_FILE, TraceMeta, decode_struct, read_meta
+from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, read_meta
 from profd.store.catalog import TraceRecord
 
 COMMIT_FILE: Final = "_COMMIT.json"
@@ -25,6 +25,7 @@ FORMAT: Final = 1
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
 _PREFIX: Final = "capture="
 _READ_BYTES: Final = 1 << 20
+_RANKS_MAX: Final = 1 << 31
 
 
 class CommittedFile(msgspec.Struct, frozen=True):
@@ -171,6 +172,8 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
     parts = one.path.split("/")
     values = {"host": one.host, "rank": one.rank, "trace": one.trace}
     expected = [f"{name}={NULL if value is None else value}" for name, value in values.items()]
+    if one.rank is not None and not 0 <= one.rank < _RANKS_MAX:
+        raise BadTrace(f"{folder / COMMIT_FILE} has a trace of rank {one.rank}: no job has that one.")
     if [unquote(part) for part in parts] != expected or any(part in (".", "..") for part in parts):
         raise BadTrace(
             f"{folder / COMMIT_FILE} has the trace {one.trace[:100]!r} in {one.path[:200]!r}: no export does."
@@ -200,9 +203,9 @@ def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
     said = meta.trace, meta.capture, meta.rank, meta.host or None
     if said != (one.trace, capture, one.rank, one.host):
         raise BadTrace(f"{directory} is of trace, capture, rank, host {said}, and its {COMMIT_FILE} says otherwise.")
-    unnamed = {info.file for info in meta.segments} - one.files.keys()
+    unnamed = {*(info.file for info in meta.segments), *([FLOWS_FILE] if meta.flows else [])} - one.files.keys()
     if unnamed:
-        raise BadTrace(f"{directory} has events in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
+        raise BadTrace(f"{directory} has records in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
     return meta
 
 

@@ -1,6 +1,7 @@
 """What one worker can reach of the store: two directories of its own.
 
-    gates/<random>/in/<argument>/  links to the files of the traces that its job is about, for as long as that runs
+    gates/<random>/in/<argument>/  links to the files of the traces that its job is about, for as long as that runs;
+                                   of several traces in 0/, 1/ …
     gates/<random>/out/<staging>/  what its job writes; linked into the staging directory of that name when it is done
     gates/<random>/out/tmp/        its temporary files
 

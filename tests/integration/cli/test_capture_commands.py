@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.integration.cli.conftest import sources_of
-from tests.support.python_jobs import JOINING, needs_ptrace, running
+from tests.support.python_jobs import JOINING, SPIN, needs_ptrace, running
 from tests.support.torch_jobs import needs_torch
 from tests.support.waiting import until
 
@@ -248,3 +248,28 @@ def test_show_of_a_capture_that_has_no_trace(host, program):
 
 def test_sources_of_the_program(host, program):
     assert sources_of(host, program) == ["pyspy"]
+
+
+@needs_ptrace
+def test_a_capture_of_two_ranks_is_asked_as_one(host, tmp_path):
+    with running(SPIN, env={"RANK": "0"}) as first, running(SPIN, env={"RANK": "2"}) as third:
+        pids = "--pid", str(first.pid), "--pid", str(third.pid)
+        started = host.profctl("start", *pids, "--duration", "300ms", "--json")
+    assert started.code == 0, started.err
+    capture, events = started.json["capture"], sum(target["events"] for target in started.json["targets"])
+    done = host.profctl("top", capture)
+    assert done.code == 0, done.err
+    assert f"{capture}: 2 traces, ranks 0, 2 on 1 host; no trace of rank 1" in done.err
+    rows = host.profctl("top", capture[:8], "--by", "rank", "--raw", "--json").json["rows"]
+    assert {row["rank"] for row in rows if "inner" in row["name"]} == {0, 2}
+    counted = host.profctl("sql", capture, "select rank, count(*) from events group by 1 order by 1", "--json").json
+    assert [rank for rank, _ in counted["rows"]] == [0, 2]
+    assert sum(count for _, count in counted["rows"]) == events
+    # AND what is exported answers as the daemon
+    out = str(tmp_path / "out")
+    assert host.profctl("export", capture, "-f", "parquet", "--to", out).code == 0
+    again = host.profctl("--store", out, "top", capture, "--by", "rank", "--raw", "--json").json["rows"]
+    assert again == rows
+    assert len(host.profctl("--store", out, "files", capture, "--check").out.splitlines()) == 2
+    refused = host.profctl("tree", capture)
+    assert (refused.code, "cannot be asked of a capture" in refused.err) == (2, True)

@@ -199,6 +199,12 @@ def test_without_steps_a_share_of_a_trace_is_compared(tmp_path: Path) -> None:
     assert (row["change"], row["a_ns"], row["b_ns"], row["a_count"]) == ("same", 10, 10, 1)
 
 
+def test_more_than_can_be_compared_is_refused(ranks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.query.diff.DIFF_CELLS_MAX", 20)
+    with pytest.raises(Exhausted, match=f"{CAPTURE} has more than 20 times to compare"):
+        ask("diff", ranks, ranks)
+
+
 def sql(directories: list[Path], question: str, **given: Any) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(b"".join(ask("sql", directories, sql=question, **given)))
     return answer
@@ -257,6 +263,6 @@ def test_only_named_columns_are_read(ranks: list[Path], monkeypatch: pytest.Monk
         return iterate(self, columns, **more)
 
     monkeypatch.setattr(TraceReader, "iterate", iterated)
-    monkeypatch.setattr("profd.query.sql_of_capture.TABLES", {})
     sql(ranks, "select name, sum(duration_ns) from events group by name")
     assert read == {"name", "end"}
+    assert sql(ranks, "select * from query('select count(*) from flo' || 'ws')")["rows"] == [[0]]  # found all the same

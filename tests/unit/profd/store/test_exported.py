@@ -104,6 +104,12 @@ LIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a trace twice": (lambda commit: {**commit, "traces": commit["traces"] * 2}, "which is there already"),
     "another rank": (lambda commit: _first(commit, rank=5, path="host=node0/rank=5/trace=rank0"), "missing"),
     "a rank that its path has not": (lambda commit: _first(commit, rank=5), "no export does"),
+    "a rank that no job has": (
+        lambda commit: _first(commit, rank=1 << 40, path=f"host=node0/rank={1 << 40}/trace=rank0"),
+        "no job has",
+    ),
+    "a rank beyond 64 bits": (lambda commit: _first(commit, rank=1 << 64), "no job has|is damaged"),
+    "a negative rank": (lambda commit: _first(commit, rank=-1, path="host=node0/rank=-1/trace=rank0"), "no job has"),
     "a path that leads out": (lambda commit: _first(commit, path="../host=node0/rank=0/trace=rank0"), "no export does"),
     "an absolute path": (lambda commit: _first(commit, path="/etc/rank=0/trace=rank0"), "no export does"),
     "a trace that is a path": (
@@ -116,7 +122,7 @@ LIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no description": (lambda commit: _first(commit, files={}), "names no meta.json"),
     "no events": (
         lambda commit: _first(commit, files={"meta.json": commit["traces"][0]["files"]["meta.json"]}),
-        "has events in segment-00000.parquet, which",
+        "has records in segment-00000.parquet, which",
     ),
 }
 
