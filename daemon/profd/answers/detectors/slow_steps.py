@@ -36,6 +36,7 @@ DEVIATIONS: Final = 5
 BOUND_MIN: Final = 0.01
 EXPLAINS_MIN: Final = 0.5
 SLOW_LOOKED_AT: Final = 32  # the longest
+CELLS_MAX: Final = 4_000_000  # names times steps that are looked at: 64 MB
 REPEATS_MIN: Final = 3
 CHANCE_MAX: Final = 0.001
 
@@ -61,7 +62,10 @@ def look(facts: Facts) -> Verdict:
     bound = int(lasted[slow].sum() - len(slow) * median)
     if not len(slow) or bound < BOUND_MIN * measured.total:
         return NOTHING
-    looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:SLOW_LOOKED_AT]])
+    most = min(SLOW_LOOKED_AT, CELLS_MAX // len(facts.reader.dictionaries["name"]))
+    if not most:
+        return Silence(f"the trace has more than {CELLS_MAX:,} different names")
+    looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:most]])
     usual = np.setdiff1d(np.arange(len(lasted)), slow)
     names = names_in_steps(facts.reader, measured, looked_at, usual)
     cause = _by_calls(names) or _by_times(names, slow, len(lasted))

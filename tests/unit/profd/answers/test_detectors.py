@@ -336,6 +336,17 @@ def test_steps_that_are_slow_by_the_same_name(look: Look) -> None:
     assert "read explains 100 % of that" in finding.sentence
 
 
+def test_more_names_than_fit(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN 18 names and room for one step of them THEN the longest is looked at; for none, it is said."""
+    rows = training(lambda n: [call("aten::mm", n * STEP_US, 100)], steps=17, lasts=slow)
+    monkeypatch.setattr(slow_steps, "CELLS_MAX", 18)
+    assert silent(look(slow_steps, rows))
+    monkeypatch.setattr(slow_steps, "CELLS_MAX", 17)
+    verdict = look(slow_steps, rows)
+    assert isinstance(verdict, Silence)
+    assert verdict.lacking == "the trace has more than 17 different names"
+
+
 def test_too_few_steps_to_call_one_slow(look: Look) -> None:
     verdict = look(slow_steps, training(lambda n: [], steps=9, lasts=slow))
     assert isinstance(verdict, Silence)
