@@ -16,7 +16,7 @@ from profd.events.table import Array
 from profd.query import rules
 from profd.query.view import durations
 
-CLIMB_MAX: Final = 256  # calls around a call that are looked at for whom it worked
+CLIMB_MAX: Final = 64  # calls around a call that are looked at for whom it worked
 CALLS: Final = (Kind.RUNTIME, Kind.DRIVER)
 _HOST: Final = (Kind.CPU_OP, Kind.USER_ANNOTATION, Kind.PYTHON_FUNCTION, *CALLS)
 

@@ -35,13 +35,16 @@ class NamesInSteps:
 
 
 def names_in_steps(reader: TraceReader, measured: Measured, chosen: Array, usual: Array) -> NamesInSteps:
-    """Look at these steps of the measured ones, by their places. Memory: 16 bytes for each name and chosen step."""
+    """Look at these steps of the measured ones, by their places. The reader has read the names of the whole trace.
+
+    Memory: 16 bytes for each name and chosen step.
+    """
     group_of = np.full(measured.steps + 1, -1, dtype=np.int64)  # the last answers for what lies in no step
     group_of[chosen] = np.arange(len(chosen))
     group_of[usual] = len(chosen)
-    groups = len(chosen) + 1
+    groups, names = len(chosen) + 1, len(reader.dictionaries["name"])
     step_named = rules.Named(lambda name: name.startswith(PROFILER_STEP))
-    count, time = np.zeros((groups, 0)), np.zeros((groups, 0))
+    count, time = np.zeros((groups, names)), np.zeros((groups, names))
     for table in reader.iterate(_COLUMNS, args=False):
         name, own, start = table.column("name"), table.column("self_time"), table.columns["start"]
         rows = np.flatnonzero((table.column("thread") == measured.thread) & (own != NO_END) & (name != NO_CODE))
@@ -50,9 +53,6 @@ def names_in_steps(reader: TraceReader, measured: Measured, chosen: Array, usual
         step = np.searchsorted(measured.start, start[rows], side="right") - 1
         group = group_of[np.where((step >= 0) & (start[rows] < measured.end[step]), step, -1)]
         rows, group = rows[group >= 0], group[group >= 0]
-        names = len(rules.names_of(table))
-        grown = ((0, 0), (0, names - count.shape[1]))
-        count, time = np.pad(count, grown), np.pad(time, grown)
         key = group * names + name[rows]
         count += np.bincount(key, minlength=groups * names).reshape(groups, names)
         time += np.bincount(key, weights=own[rows], minlength=groups * names).reshape(groups, names)

@@ -15,6 +15,7 @@ import numpy as np
 import profd.query
 import pytest
 from profd import _engine
+from profd.answers.explain import explain
 from profd.events import NO_END, NO_ROW, Kind
 from profd.export import chrome, folded
 from profd.limits import SEGMENT_ROWS
@@ -51,6 +52,7 @@ def ask_everything(trace: profd.query.Trace, tmp_path: Path) -> None:
     trace.summary()
     trace.steps()
     trace.gpu()
+    explain(trace.reader)
     for write in (chrome.write, folded.write):
         with (tmp_path / "out").open("wb") as out:
             write(trace.reader, out, None, lambda what, share: None)
@@ -187,6 +189,18 @@ def test_one_thread_with_ten_million_events() -> None:
         seen, deepest = seen + len(row), max(deepest, int(depth.max()))
     tree.finish()
     assert (seen, deepest, tree.partial_overlap, tree.no_end) == (total, levels - 1, 0, 0)
+
+
+def test_steps_that_no_program_has(imported: Import, tmp_path: Path) -> None:
+    """A step for each event, calls that wait within calls that wait, names that come once, kernels across all steps."""
+    records = [span(f"ProfilerStep#{n}", 2 * n, 2, cat="user_annotation") for n in range(MANY // 4)]
+    records += [span("cudaStreamSynchronize", n, MANY - 2 * n, cat="cuda_runtime", tid=2) for n in range(MANY // 4)]
+    records += [span(f"op {n}", 2 * n + 0.5, 1) for n in range(MANY // 4)]
+    records += [
+        {**span("k", n, MANY // 2, cat="kernel", tid=7, device=0, stream=n, correlation=n), "pid": 0}
+        for n in range(MANY // 4)
+    ]
+    ask_everything(imported(records), tmp_path)
 
 
 def test_the_extremes_of_an_int64(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def look(facts: Facts) -> Verdict:
     share = percent(thread.queued_ns, thread.lasted_ns)
     return Finding(
         ID,
-        f"Thread {thread.name or thread.id} waits for a CPU {share} of the window: "
+        f"{_name(facts, thread)} waits for a CPU {share} of the window: "
         f"the program uses {used:.2g}{of_cores} cores, and {whose}.",
         bound_ns=round(facts.measured.total * waited),
         numbers={
@@ -66,3 +66,9 @@ def _thread(facts: Facts) -> ThreadTimes | None:
         return max(threads, key=lambda thread: thread.ran_ns, default=None)
     known = str(tracks[number].get("id")) if number < len(tracks) else ""
     return next((thread for thread in threads if str(thread.id) == known), None)
+
+
+def _name(facts: Facts, thread: ThreadTimes) -> str:
+    """As Python knows it, where a track has that; the kernel's is the program's in most threads."""
+    known = (track.get("name") for track in facts.reader.tracks.threads if str(track.get("id")) == str(thread.id))
+    return next((str(name) for name in known if name), thread.name) or f"Thread {thread.id}"

@@ -3,12 +3,12 @@
 Rule: of eight steps or more, the first and the last left out, some last more than 1.5 times the median and more than
 5 median deviations beyond it, 1 % of the time or more together. A cause is named only where one of these holds; else
 the steps are slow, and no finding says so:
-- calls: what is called more often in the slow steps than in the others explains half of the difference or more, in
-  half of the slow steps or more;
+- calls: what is called more often in some of them than in the others explains half of the difference or more: the
+  finding is about these alone, and the rest may be preemption;
 - times: one name (or "nothing recorded") explains half of the difference in each of three slow steps or more, and
   such a run by chance, were the extra time spread as the step's time is (and, where the slow steps are equally far
   apart, were they anywhere), has a probability below 0.001.
-Bound: what the slow steps last beyond the median.
+Bound: what the steps that it is about last beyond the median.
 Wrong where: the steps are slow on purpose (an evaluation, a checkpoint): the sentence then says so by its name.
 Preemption is not told from work by time alone: it hits names as the step's time is spread, which the second rule
 refuses.
@@ -35,7 +35,8 @@ TIMES_MEDIAN: Final = 1.5
 DEVIATIONS: Final = 5
 BOUND_MIN: Final = 0.01
 EXPLAINS_MIN: Final = 0.5
-SLOW_LOOKED_AT: Final = 16  # the longest
+SLOW_LOOKED_AT: Final = 32  # the longest
+CELLS_MAX: Final = 4_000_000  # names times steps that are looked at: 64 MB
 REPEATS_MIN: Final = 3
 CHANCE_MAX: Final = 0.001
 
@@ -45,6 +46,7 @@ class _Cause:
     name: str
     calls: float  # more a slow step; 0: as many
     explains: float  # of the difference, in the middle of the slow steps it is in
+    steps: Array  # places of the slow steps that it explains, among those that are looked at
     others: int = 0  # names that are called more often, too, where it does not explain half by itself
 
 
@@ -60,11 +62,19 @@ def look(facts: Facts) -> Verdict:
     bound = int(lasted[slow].sum() - len(slow) * median)
     if not len(slow) or bound < BOUND_MIN * measured.total:
         return NOTHING
-    looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:SLOW_LOOKED_AT]])
+    most = min(SLOW_LOOKED_AT, CELLS_MAX // len(facts.reader.dictionaries["name"]))
+    if not most:
+        return Silence(f"the trace has more than {CELLS_MAX:,} different names")
+    looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:most]])
     usual = np.setdiff1d(np.arange(len(lasted)), slow)
     names = names_in_steps(facts.reader, measured, looked_at, usual)
     cause = _by_calls(names) or _by_times(names, slow, len(lasted))
     if cause is None:
+        return NOTHING
+    if cause.calls or len(looked_at) < len(slow):
+        slow = looked_at[cause.steps]
+        bound = int(lasted[slow].sum() - len(slow) * median)
+    if bound < BOUND_MIN * measured.total:
         return NOTHING
     numbers = [measured.numbers[at] for at in slow.tolist()]
     what = f"{cause.name} and {cause.others} other names" if cause.others else cause.name
@@ -95,13 +105,13 @@ def _by_calls(names: NamesInSteps) -> _Cause | None:
     extra = np.where(more, np.maximum(names.time - names.usual_time, 0), 0)
     share = extra.sum(axis=1) / names.beyond
     told = np.flatnonzero(share >= EXPLAINS_MIN)
-    if 2 * len(told) < len(share):
+    if not len(told):
         return None
     best = int(extra[told].sum(axis=0).argmax())
     calls = float(np.median(names.count[told, best] - names.usual_count[best]))
     alone = bool(np.median(extra[told, best] / names.beyond[told]) >= EXPLAINS_MIN)
     others = 0 if alone else int((extra[told].sum(axis=0) > 0).sum()) - 1
-    return _Cause(names.name(best), calls, float(np.median(np.minimum(share[told], 1))), others)
+    return _Cause(names.name(best), calls, float(np.median(np.minimum(share[told], 1))), told, others)
 
 
 def _by_times(names: NamesInSteps, slow: Array, steps: int) -> _Cause | None:
@@ -114,7 +124,7 @@ def _by_times(names: NamesInSteps, slow: Array, steps: int) -> _Cause | None:
     chance = by_chance ** len(told) * rhythm_by_chance(slow, steps)
     if len(told) < max(REPEATS_MIN, 0.75 * len(most)) or chance >= CHANCE_MAX:
         return None
-    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(share[told, best], 1))))
+    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(share[told, best], 1))), told)
 
 
 def rhythm_by_chance(places: Array, steps: int) -> float:

@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import pytest
 from profclient.cli.findings_view import leading_lines, print_findings
+from profclient.cli.summary_view import _print_with_findings
 from profclient.errors import UnreachableError
-from profclient.traces import Answer, Traces
+from profclient.traces import Answer, RemoteTraces, Traces
+from profproto.v1 import capture_pb2
 
 
 def finding(rank: int, name: str, **fields: Any) -> dict[str, Any]:
@@ -82,6 +84,17 @@ def test_an_answer_begins_with_three() -> None:
     lines = leading_lines(Said.of(answer(*(finding(n, f"f{n}") for n in range(1, 6)))), "t1")
     sentence = "The program waits\N{REPLACEMENT CHARACTER}[2J. (at most 30 % less time)"
     assert lines == [("finding", sentence)] * 3 + [("", "(2 more, and the evidence: profctl explain t1)")]
+
+
+@pytest.mark.parametrize(("events", "order"), [(250_000, ["finding", "trace"]), (250_001, ["trace", "finding"])])
+def test_findings_of_a_large_trace_follow_its_summary(
+    events: int, order: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = {"id": "t1", "title": "job", "source": "sdk", "pid": 7, "created_ns": 1, "events": events}
+    traces = Said.of({**answer(finding(1, "data-loading")), "trace": trace})
+    _print_with_findings(cast(RemoteTraces, traces), capture_pb2.TargetStatus(trace="t1", events=events))
+    words = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert [word for word in words if word in order] == order
 
 
 def test_an_answer_without_findings_says_nothing_of_them() -> None:

@@ -33,7 +33,7 @@ from tests.support.tables import Event
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 COMPILE = "_compile.compile_inner (dynamo_timed)"
 COLLECT = "<built-in function collect>"
-TRACKS = Tracks(threads=[{"id": 7, "process": 0}])
+TRACKS = Tracks(threads=[{"id": 7, "process": 0, "name": "MainThread"}])
 MEASURED = 5  # steps of the traces below, whose first one is left out
 
 
@@ -283,6 +283,25 @@ def test_steps_that_do_more_now_and_then(look: Look) -> None:
     assert "aten::sort, called more often in them (by 1), explains 83 % of that" in finding.sentence
 
 
+def test_steps_that_do_more_among_others_that_are_preempted(look: Look) -> None:
+    """GIVEN steps of which as many are preempted as do more WHEN asked THEN the finding is about the latter alone."""
+
+    def lasts(n: int) -> float:
+        return 950 if n % 5 in (2, 3) else 300
+
+    def rows(n: int) -> list[Event]:
+        more = [call("aten::sort", n * STEP_US + 250, 600, self_time=600 * US)] if n % 5 == 2 else []
+        times = lasts(n) / 300 if n % 5 == 3 else 1
+        return [
+            call(f"aten::{k}", n * STEP_US + 100 * k, 99, self_time=round(99 * times * US)) for k in range(3)
+        ] + more
+
+    finding = found(look(slow_steps, training(rows, steps=26, lasts=lasts)))
+    assert finding.steps == [2, 7, 12, 17, 22]
+    assert finding.bound_ns == 5 * 650 * US
+    assert "5 of 24 steps (every 5th) take" in finding.sentence
+
+
 def test_steps_that_do_more_of_many_things(look: Look) -> None:
     def rows(n: int) -> list[Event]:
         return [call(f"aten::{k}", n * STEP_US + 100 * k, 99, self_time=99 * US) for k in range(round(slow(n) / 100))]
@@ -315,6 +334,17 @@ def test_steps_that_are_slow_by_the_same_name(look: Look) -> None:
     finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
     assert "(every 4th)" in finding.sentence
     assert "read explains 100 % of that" in finding.sentence
+
+
+def test_more_names_than_fit(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN 18 names and room for one step of them THEN the longest is looked at; for none, it is said."""
+    rows = training(lambda n: [call("aten::mm", n * STEP_US, 100)], steps=17, lasts=slow)
+    monkeypatch.setattr(slow_steps, "CELLS_MAX", 18)
+    assert silent(look(slow_steps, rows))
+    monkeypatch.setattr(slow_steps, "CELLS_MAX", 17)
+    verdict = look(slow_steps, rows)
+    assert isinstance(verdict, Silence)
+    assert verdict.lacking == "the trace has more than 17 different names"
 
 
 def test_too_few_steps_to_call_one_slow(look: Look) -> None:
@@ -370,7 +400,7 @@ def test_a_thread_that_waits_for_a_cpu(queued: int, expected: bool, tmp_path: Pa
         return
     finding = found(verdict)
     assert finding.bound_ns == 99 * STEP_US * US // 10
-    assert "waits for a CPU 10 % of the window: the program uses 0.3 of 4 cores" in finding.sentence
+    assert "MainThread waits for a CPU 10 % of the window: the program uses 0.3 of 4 cores" in finding.sentence
 
 
 def test_run_times_that_are_not_known(look: Look) -> None:
