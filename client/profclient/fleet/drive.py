@@ -132,6 +132,7 @@ class Drive:
 
     async def _until(self, done: Callable[[], bool]) -> None:
         self._obey(self.fleet.begin())
+        self._changed(self.fleet)
         while not done():
             instructions = self.fleet.handle(await self._events.get())
             self._obey(instructions)
@@ -220,9 +221,15 @@ class Drive:
         async with self._turns:
             if self.fleet.stopping:
                 return machine.Out(name, "stopped before it began", Interrupted.kind)
-            host = self._hosts[name]
-            capture = await host.call("StartCapture", self._request(host))
-        return self._begun(name, capture)
+            return await self._started(self._hosts[name])
+
+    async def _started(self, host: Host) -> machine.Event:
+        capture = await host.call("StartCapture", self._request(host))
+        if capture.HasField("fleet"):
+            return self._begun(host.name, capture)
+        await host.call("StopCapture", pb.CaptureRef(id=capture.id))  # nobody would find it again
+        why = "the profd there is older than this profctl, and has no captures of many hosts"
+        return machine.Out(host.name, why, ClientError.kind)
 
     def _request(self, host: Host) -> pb.StartCaptureRequest:
         options = pb.Options()
@@ -246,7 +253,7 @@ class Drive:
         async with self._turns:
             await host.reach()
             if not began:
-                return self._begun(name, await host.call("StartCapture", self._request(host)))
+                return await self._started(host)
             capture = await host.call("GetCapture", pb.CaptureRef(id=self._order.id))
         return self._begun(name, capture)
 

@@ -97,6 +97,22 @@ def test_ctrl_c_ends_it_on_every_host(two: TwoHosts):
     assert [(host, rank) for host, rank, _ in stored(json.loads(out))] == [("n1", 0), ("n2", 1)]
 
 
+def test_ctrl_c_while_a_host_says_nothing(two: TwoHosts):
+    """GIVEN a host that takes the connection and never answers WHEN Ctrl-C comes THEN nothing begins or is left."""
+    hung = f"600.{int(two.job[:8], 16)}"
+    relay = f"exec env PROFD_ADDRESS=unix:{two.folder}/n1/profd.sock"
+    via = f"sh -c 'test {{host}} = hung && exec sleep {hung}; {relay} \"$@\"' sh"
+    asked = ("start", "--hosts", "n1,hung", "--via", via, "--job", two.job, "--rank", "0", "--duration", "1s", "--json")
+    process = two.begin(*asked)
+    until(lambda: two.relays() and _running(hung), "both carriers run")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, "Traceback" in err) == (130, False)
+    assert [host["message"] for host in json.loads(out)["hosts"]] == ["stopped before it began"] * 2
+    assert not _running(hung)
+    assert not two.relays()
+
+
 def test_a_client_that_dies_leaves_windows_that_end_and_another_takes_it_up(two: TwoHosts):
     process = two.begin(*two.start("--rank", "0", "--duration", "2s", hosts="n1"))
     until_it_says(process, "1 recording")
@@ -188,6 +204,17 @@ def _records(captures: Captures) -> bool:
 
     found = captures.call("ListCaptures", pb.ListCapturesRequest(limit=1)).captures
     return bool(found) and any(target.state == pb.STATE_RECORDING for target in found[0].targets)
+
+
+def _running(word: str) -> bool:
+    """Whether any process has this word on its command line."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _newest(two: TwoHosts) -> list[Path]:
