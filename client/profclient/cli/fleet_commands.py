@@ -15,7 +15,7 @@ from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
 from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
 from profclient.fleet import records
-from profclient.fleet.drive import Drive, Order, new_id
+from profclient.fleet.drive import Drive, Order, live, new_id
 from profclient.fleet.host import Host
 from profclient.fleet.machine import Fleet, HostState, Stand
 from profclient.fleet.outcome import Outcome
@@ -89,7 +89,7 @@ def show(record: Record, as_json: bool) -> None:
 
     async def get(host: Host) -> HostState:
         capture = await host.call("GetCapture", pb.CaptureRef(id=record.id))
-        return HostState(Stand.RECORDING, capture=capture)
+        return HostState(Stand.RECORDING if live(capture) else Stand.OVER, capture=capture)
 
     answers = _run(each(record.way, get), None, record.id)
     hosts = {

@@ -51,6 +51,8 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     assert f"capture {fleet}: stored" in done.out
     assert "1 of 1 host, 1 process; the windows begin together at" in done.err
     assert two.profctl("show", fleet[:8]).out.startswith(f"capture {fleet}: stored")
+    shown = two.profctl("show", fleet[:8], "--json").json
+    assert [(host["host"], host["stand"]) for host in shown["hosts"]] == [("n1", "over")]
     assert two.profctl("wait", fleet, "--json").json["state"] == "stored"
     # WHEN the file of the user's is gone THEN the hosts know it all the same.
     (two.folder / "xdg" / "profd" / "fleets" / f"{fleet}.json").unlink()
@@ -76,6 +78,7 @@ def test_half_of_the_hosts_are_down(two: TwoHosts):
     assert "1 of 3 hosts, 1 process" in done.err
     assert "not n3: no profd listens" in done.err
     assert "missing    n4 takes no part: no profd listens" in done.out
+    assert "n4/profd.sock. Start one with" in done.out  # sentences of two lines are one here
 
 
 def test_hosts_without_the_ranks_are_no_failure_and_ranks_that_nobody_has_are(two: TwoHosts):
