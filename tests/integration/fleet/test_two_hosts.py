@@ -153,6 +153,18 @@ def test_stop_from_another_command(two: TwoHosts):
     assert (done.code, f"capture {fleet}: stored" in done.out) == (0, True)
 
 
+def test_a_command_that_waits_no_longer(two: TwoHosts):
+    asked = two.start("--rank", "0", hosts="n1")
+    done = two.profctl(*asked, "--duration", "1s", "--timeout", "1ms")
+    assert (done.code, "nothing has begun on any" in done.err) == (124, True)
+    process = two.begin(*asked, "--duration", "100s")
+    until(lambda: _records(Captures(two.daemons[0])), "it records")
+    done = two.profctl("wait", _newest(two)[0].stem, "--timeout", "1ms")
+    assert (done.code, "goes on. `profctl wait" in done.err) == (124, True)
+    process.send_signal(signal.SIGINT)
+    assert "stored" in process.communicate(timeout=240)[0]
+
+
 def test_two_names_of_one_host(two: TwoHosts):
     via = f"sh -c 'shift; exec env PROFD_ADDRESS=unix:{two.folder}/n1/profd.sock \"$@\"' sh {{host}}"
     done = two.profctl(
