@@ -2,6 +2,8 @@
 
 with one_node_cluster() as cluster:
     cluster.srun("-n2", "python", "train.py")
+
+`cluster_of("n1", "n2")` has several nodes of other names, where Slurm was built for that (Debian's is).
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support.waiting import until
@@ -26,24 +28,24 @@ _TASKS = 4
 
 _CONFIGURATION = """
 ClusterName=test
-SlurmctldHost={node}(127.0.0.1)
+SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
 CredType=cred/munge
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/controller.pid
-SlurmdPidFile={folder}/node.pid
+SlurmdPidFile={folder}/node-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
-NodeName={node} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+SlurmdParameters=config_overrides
+{nodes}
 FirstJobId={first_job}
 PartitionName=main Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:{tasks}
 """
@@ -79,21 +81,27 @@ class Cluster:
         return subprocess.run(asked, env=self.environ, capture_output=True, text=True).stdout.strip() == "idle"
 
 
+def one_node_cluster() -> AbstractContextManager[Cluster]:
+    """One whose node has this machine's name."""
+    return cluster_of(_host())
+
+
 @contextmanager
-def one_node_cluster() -> Iterator[Cluster]:
-    """Started, with its node idle; all of it gone afterwards."""
+def cluster_of(*nodes: str) -> Iterator[Cluster]:
+    """Started, with its nodes idle; all of it gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))  # socket paths hold 107 bytes
     cluster = Cluster(folder)
     try:
-        _configure(folder)
+        _configure(folder, nodes)
         with ExitStack() as running:
             munge = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key"]
             munge += [f"--{name}={folder}/munge.{end}" for name, end in _MUNGE_FILES.items()]
-            for command in (munge, ["slurmctld", "-D", "-c"], ["slurmd", "-D"]):
-                running.enter_context(_running(command, cluster.environ, folder / f"{command[0]}.log"))
+            daemons = [["slurmd", "-D", *(["-N", node] if node != _host() else [])] for node in nodes]
+            for number, command in enumerate((munge, ["slurmctld", "-D", "-c"], *daemons)):
+                running.enter_context(_running(command, cluster.environ, folder / f"{command[0]}-{number}.log"))
                 if command is munge:
                     until((folder / "munge.sock").exists, "munged listens")
-            until(cluster.is_ready, f"Slurm's node is idle; its logs are in {folder}")
+            until(cluster.is_ready, f"Slurm's nodes are idle; its logs are in {folder}")
             yield cluster
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -102,23 +110,30 @@ def one_node_cluster() -> Iterator[Cluster]:
 _MUNGE_FILES = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
 
 
-def _configure(folder: Path) -> None:
+def _host() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _configure(folder: Path, nodes: Sequence[str]) -> None:
     folder.chmod(0o755)  # munge's socket has to be open to all
-    for name in ("state", "spool"):
+    for name in ("state", *(f"spool-{node}" for node in nodes)):
         (folder / name).mkdir()
     key = folder / "munge.key"
     key.touch(mode=0o600)
     key.write_bytes(os.urandom(1024))
-    controller_port, node_port = _free_ports(2)
+    controller_port, *ports = _free_ports(1 + len(nodes))
+    host = _host()
     text = _CONFIGURATION.format(
-        node=socket.gethostname().partition(".")[0],
+        host=host,
+        nodes="\n".join(
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} State=UNKNOWN"
+            for node, port in zip(nodes, ports, strict=True)
+        ),
         folder=folder,
         user=getpass.getuser(),
-        cpus=os.cpu_count(),
         tasks=_TASKS,
         first_job=os.getpid() * 100,  # daemons find jobs by their numbers, and see those of other clusters here
         controller_port=controller_port,
-        node_port=node_port,
     )
     (folder / "slurm.conf").write_text(text)
 

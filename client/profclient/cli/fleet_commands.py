@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import click
@@ -15,7 +15,7 @@ from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
 from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
 from profclient.fleet import records
-from profclient.fleet.drive import Drive, Order, new_id
+from profclient.fleet.drive import Drive, Order, live, new_id
 from profclient.fleet.host import Host
 from profclient.fleet.machine import Fleet, HostState, Stand
 from profclient.fleet.outcome import Outcome
@@ -33,7 +33,9 @@ def start(way: Way, order: Order, *, detach: bool, timeout: float | None, as_jso
         )
     with FleetProgress(order.id, as_json) as progress:
         drive = Drive(way, changed=progress.show, prepared=lambda fleet: _about_to_begin(drive, order, progress, fleet))
-        fleet = _run(drive.record(order, detach=detach), timeout, order.id)
+        fleet = _run(
+            drive.record(order, detach=detach), timeout, lambda: _goes_on(order.id, drive.boundary_ns is not None)
+        )
     outcome = Outcome.of(
         order.id, fleet, clocks=drive.clocks, ranks=tuple(order.selector.ranks), start_ns=drive.boundary_ns
     )
@@ -51,7 +53,7 @@ def order_id(request_id: str | None) -> str:
 
 def dry_run(way: Way, order: Order, as_json: bool) -> int:
     """Print what each host would record; 0 where all have something to."""
-    answers = _run(Drive(way).prepare(order), None, order.id)
+    answers = _run(Drive(way).prepare(order))
     failed = {host: error for host, error in answers.items() if isinstance(error, ClientError)}
     if as_json:
         emit_json(
@@ -78,7 +80,7 @@ def follow(record: Record, *, stop: bool, timeout: float | None, as_json: bool) 
     """Take a capture up until it is over, and print what came of it; the exit code."""
     with FleetProgress(record.id, as_json) as progress:
         drive = Drive(record.way, changed=progress.show)
-        fleet = _run(drive.follow(record.id, stop=stop), timeout, record.id)
+        fleet = _run(drive.follow(record.id, stop=stop), timeout, lambda: _goes_on(record.id))
     outcome = Outcome(record.id, _with_left_out(fleet.hosts, record), drive.clocks)
     _print(outcome, as_json)
     return outcome.exit_code
@@ -89,9 +91,9 @@ def show(record: Record, as_json: bool) -> None:
 
     async def get(host: Host) -> HostState:
         capture = await host.call("GetCapture", pb.CaptureRef(id=record.id))
-        return HostState(Stand.RECORDING, capture=capture)
+        return HostState(Stand.RECORDING if live(capture) else Stand.OVER, capture=capture)
 
-    answers = _run(each(record.way, get), None, record.id)
+    answers = _run(each(record.way, get))
     hosts = {
         name: HostState(Stand.OUT, str(answer), answer.kind) if isinstance(answer, ClientError) else answer
         for name, answer in answers.items()
@@ -107,7 +109,7 @@ def where(way: Way, request: pb.WhereRequest) -> dict[str, list[pb.ProcessStacks
     async def look(host: Host) -> list[pb.ProcessStacks]:
         return list((await host.call("Where", request)).processes)
 
-    answers: dict[str, list[pb.ProcessStacks] | ClientError] = _run(each(way, look), None, "")
+    answers: dict[str, list[pb.ProcessStacks] | ClientError] = _run(each(way, look))
     if request.selector.ranks and any(not isinstance(answer, NotFoundError) for answer in answers.values()):
         return {host: answer for host, answer in answers.items() if not isinstance(answer, NotFoundError)}
     return answers
@@ -137,13 +139,19 @@ def _print(outcome: Outcome, as_json: bool) -> None:
         print_outcome(outcome)
 
 
-def _run(work: Coroutine[Any, Any, Any], timeout: float | None, fleet_id: str) -> Any:
+def _goes_on(fleet_id: str, has_begun: bool = True) -> str:
+    if not has_begun:
+        return "the time was over before all hosts had answered, and nothing has begun on any."
+    return f"capture {fleet_id} goes on. `profctl wait {fleet_id}` waits for its end."
+
+
+def _run(work: Coroutine[Any, Any, Any], timeout: float | None = None, too_long: Callable[[], str] = lambda: "") -> Any:
     async def bounded() -> Any:
         try:
             async with asyncio.timeout(timeout):
                 return await work
         except TimeoutError:
-            raise TimeoutExpired(f"capture {fleet_id} goes on. `profctl wait {fleet_id}` waits for its end.") from None
+            raise TimeoutExpired(too_long()) from None
 
     return asyncio.run(bounded())
 

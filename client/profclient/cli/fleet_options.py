@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from profclient.fleet.records import Record
     from profclient.fleet.way import Way
 
+SLURM = "slurm"
 SSH = "ssh -o BatchMode=yes {host}"
 
 
@@ -21,7 +22,11 @@ def fleet_options(function: Function) -> Function:
     for option in reversed(
         [
             click.option("--hosts", multiple=True, help="Do it on these hosts: 'node[001-064],login1'. Repeatable."),
-            click.option("--via", help=f"Command that reaches a host. [default: {SSH}]"),
+            click.option(
+                "--via",
+                help=f"Command that reaches a host; slurm: srun, within the job of --job, whose nodes are the hosts. "
+                f"[default: {SSH}]",
+            ),
             click.option("--remote-python", help="Python on the hosts that has profclient. [default: this one's path]"),
             click.option(
                 "--fanout", type=click.IntRange(1, 512), help="Number of hosts that are asked at once. [default: 64]"
@@ -36,6 +41,8 @@ def way(values: dict[str, Any]) -> Way | None:
     """The hosts that were named, if any; their options are taken out of `values`. Raises UsageError."""
     named = values.pop("hosts")
     given = {name: values.pop(name) for name in ("via", "remote_python", "fanout")}
+    if given["via"] == SLURM:
+        named = _of_job(named, given, values)
     if not named:
         if wrong := next((name for name, value in given.items() if value), None):
             raise UsageError(f"--{wrong.replace('_', '-')} needs --hosts: without it the command is about this host.")
@@ -44,6 +51,24 @@ def way(values: dict[str, Any]) -> Way | None:
     from profclient.fleet.way import FANOUT, Way
 
     return Way(tuple(hosts(named)), given["via"] or SSH, given["remote_python"] or "", given["fanout"] or FANOUT)
+
+
+def _of_job(named: tuple[str, ...], given: dict[str, Any], values: dict[str, Any]) -> tuple[str, ...]:
+    """The job's nodes, unless some were named. The way to them goes into `given`, the raw id of the job into `values`.
+
+    Raises ClientError.
+    """
+    import os
+
+    from profclient.fleet import slurm
+
+    if len(jobs := values.get("jobs", ())) != 1:
+        raise UsageError("--via slurm needs one --job; a capture's id alone (profctl wait f…) knows its hosts again.")
+    job = slurm.job(jobs[0])
+    values["jobs"] = (job.id,)
+    given["via"] = slurm.via(job.id, os.environ)
+    given["fanout"] = given["fanout"] or slurm.FANOUT
+    return named or (job.nodes,)
 
 
 def of_fleet(capture: str, named: Way | None) -> Record | None:

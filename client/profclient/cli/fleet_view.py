@@ -18,6 +18,7 @@ from profclient.fleet.clocks import apart_ns, reference_ns
 from profclient.fleet.machine import Fleet, Stand
 from profclient.fleet.outcome import Outcome
 
+SHOWN_SECONDS = 0.1
 NAMED_MAX = 10  # hosts or processes, of each kind
 _SAID = {Stand.OUT: "takes no part", Stand.LOST: "is lost", Stand.NOTHING: "has none"}
 
@@ -30,6 +31,7 @@ class FleetProgress:
         self._console = console(err=True)
         self._live: Live | None = None
         self._said: Stand | None = None
+        self._again = 0.0
 
     def __enter__(self) -> FleetProgress:
         if not self._quiet and self._console.is_terminal:
@@ -45,12 +47,16 @@ class FleetProgress:
         """After each change."""
         if self._quiet:
             return
-        line = "  ".join([f"capture {self._id}", *_counts(fleet)])
         if self._live is not None:
-            self._live.update(Text(line))
+            if time.monotonic() >= self._again:  # an event of each of many processes: who could read that
+                self._again = time.monotonic() + SHOWN_SECONDS
+                self._live.update(Text(self._line(fleet)))
         elif (slowest := min(fleet.counts, key=list(Stand).index)) != self._said:
             self._said = slowest
-            self._console.print(line, markup=False, soft_wrap=True)
+            self._console.print(self._line(fleet), markup=False, soft_wrap=True)
+
+    def _line(self, fleet: Fleet) -> str:
+        return "  ".join([f"capture {self._id}", *_counts(fleet)])
 
     def prepared(self, fleet: Fleet, start_ns: int | None) -> None:
         """Before anything begins: who takes part, and who does not."""

@@ -46,9 +46,9 @@ def apart_ns(clock: Clock, reference: int) -> int:
     return ahead if abs(ahead) > clock.uncertainty_ns + TOLERANCE_NS else 0
 
 
-def boundary_ns(now_ns: int, ahead_ns: int, clocks: Mapping[str, Clock]) -> int:
+def boundary_ns(now_ns: int, ahead_ns: int, reference: int) -> int:
     """The first whole second, by the hosts' clocks, that is at least so far ahead."""
-    earliest = now_ns + reference_ns(clocks) + ahead_ns
+    earliest = now_ns + reference + ahead_ns
     return -(-earliest // SECOND) * SECOND
 
 

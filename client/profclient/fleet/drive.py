@@ -60,7 +60,7 @@ class Drive:
         self._events: asyncio.Queue[machine.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: dict[str, Host] = {}
-        self._slowest_ns = 0
+        self._slowest_ns = self._reference_ns = 0
         self._stop_asked = self._gone = False
         self._order = Order("", pb.Selector(), pb.Options())
         self.fleet = machine.Fleet(way.hosts)
@@ -132,6 +132,7 @@ class Drive:
 
     async def _until(self, done: Callable[[], bool]) -> None:
         self._obey(self.fleet.begin())
+        self._changed(self.fleet)
         while not done():
             instructions = self.fleet.handle(await self._events.get())
             self._obey(instructions)
@@ -184,7 +185,7 @@ class Drive:
             case machine.Watch(name):
                 return await self._watch(name)
             case machine.End(name):
-                with suppress(UnreachableError):  # whoever follows the capture meets that, too
+                with suppress(ClientError):  # whoever follows the capture hears what becomes of it
                     await self._hosts[name].call("StopCapture", pb.CaptureRef(id=self._order.id))
         return None
 
@@ -211,7 +212,8 @@ class Drive:
         """One moment for all: far enough ahead for the slowest answer, once for each turn of hosts."""
         turns = -(-len(instruction.hosts) // self.way.fanout)
         ahead = max(self._order.lead_ns, LEAD_MIN_NS + 2 * turns * self._slowest_ns)
-        self.boundary_ns = clocks.boundary_ns(time.time_ns(), ahead, self.clocks)
+        self._reference_ns = clocks.reference_ns(self.clocks)
+        self.boundary_ns = clocks.boundary_ns(time.time_ns(), ahead, self._reference_ns)
         self._prepared(self.fleet)
         for name in instruction.hosts:
             self._run_task(name, partial(self._start, name))
@@ -220,15 +222,21 @@ class Drive:
         async with self._turns:
             if self.fleet.stopping:
                 return machine.Out(name, "stopped before it began", Interrupted.kind)
-            host = self._hosts[name]
-            capture = await host.call("StartCapture", self._request(host))
-        return self._begun(name, capture)
+            return await self._started(self._hosts[name])
+
+    async def _started(self, host: Host) -> machine.Event:
+        capture = await host.call("StartCapture", self._request(host))
+        if capture.HasField("fleet"):
+            return self._begun(host.name, capture)
+        await host.call("StopCapture", pb.CaptureRef(id=capture.id))  # nobody would find it again
+        why = "the profd there is older than this profctl, and has no captures of many hosts"
+        return machine.Out(host.name, why, ClientError.kind)
 
     def _request(self, host: Host) -> pb.StartCaptureRequest:
         options = pb.Options()
         options.CopyFrom(self._order.options)
         if self.boundary_ns is not None and host.clock is not None:
-            options.start_at_ns = clocks.start_ns(self.boundary_ns, host.clock, clocks.reference_ns(self.clocks))
+            options.start_at_ns = clocks.start_ns(self.boundary_ns, host.clock, self._reference_ns)
         fleet = pb.Fleet(id=self._order.id, host=host.name, hosts=len(self.way.hosts), found="hosts")
         return pb.StartCaptureRequest(
             request_id=f"fleet:{self._order.id}", selector=self._order.selector, options=options, fleet=fleet
@@ -246,7 +254,7 @@ class Drive:
         async with self._turns:
             await host.reach()
             if not began:
-                return self._begun(name, await host.call("StartCapture", self._request(host)))
+                return await self._started(host)
             capture = await host.call("GetCapture", pb.CaptureRef(id=self._order.id))
         return self._begun(name, capture)
 

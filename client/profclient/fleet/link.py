@@ -94,7 +94,8 @@ class Link:
         answer = await self._ask("token")
         if isinstance(answer.get("token"), str):
             return answer["token"], float(answer.get("expires_s") or 60)
-        raise _KINDS.get(str(answer.get("kind")), UnreachableError)(printable(str(answer.get("error"))))
+        why = " ".join(str(answer.get("error")).split())
+        raise _KINDS.get(str(answer.get("kind")), UnreachableError)(printable(why))
 
     async def clock(self) -> Clock:
         """How the host's clock compares to ours. Raises ClientError."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd.errors import BadInput, Denied, NotFound
-from profd.limits import CAPTURE_TARGETS_MAX
+from profd.limits import CAPTURE_TARGETS_MAX, SELECTOR_WORDS_MAX
 from profd.targets.process import Process
 
 # Modules that daemons run as processes of their own.
@@ -68,8 +68,10 @@ def check_untrusted_selector(selector: Selector) -> None:
         raise BadInput("name at least one process: --pid, --user, --job, --gpu or --rank")
     for name in ("pids", "users", "jobs", "gpus", "ranks"):
         count = len(getattr(selector, name))
-        if count > CAPTURE_TARGETS_MAX:
-            raise BadInput(f"{count} {name} were named; a capture has at most {CAPTURE_TARGETS_MAX}")
+        # Ranks of a whole job are named on each of its hosts, which has a few of them.
+        most = SELECTOR_WORDS_MAX if name == "ranks" else CAPTURE_TARGETS_MAX
+        if count > most:
+            raise BadInput(f"{count} {name} were named; a capture has at most {most}")
 
 
 def select(

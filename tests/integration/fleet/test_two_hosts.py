@@ -51,6 +51,8 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     assert f"capture {fleet}: stored" in done.out
     assert "1 of 1 host, 1 process; the windows begin together at" in done.err
     assert two.profctl("show", fleet[:8]).out.startswith(f"capture {fleet}: stored")
+    shown = two.profctl("show", fleet[:8], "--json").json
+    assert [(host["host"], host["stand"]) for host in shown["hosts"]] == [("n1", "over")]
     assert two.profctl("wait", fleet, "--json").json["state"] == "stored"
     # WHEN the file of the user's is gone THEN the hosts know it all the same.
     (two.folder / "xdg" / "profd" / "fleets" / f"{fleet}.json").unlink()
@@ -76,6 +78,7 @@ def test_half_of_the_hosts_are_down(two: TwoHosts):
     assert "1 of 3 hosts, 1 process" in done.err
     assert "not n3: no profd listens" in done.err
     assert "missing    n4 takes no part: no profd listens" in done.out
+    assert "n4/profd.sock. Start one with" in done.out  # sentences of two lines are one here
 
 
 def test_hosts_without_the_ranks_are_no_failure_and_ranks_that_nobody_has_are(two: TwoHosts):
@@ -95,6 +98,22 @@ def test_ctrl_c_ends_it_on_every_host(two: TwoHosts):
     assert "Traceback" not in err
     assert process.returncode == 6
     assert [(host, rank) for host, rank, _ in stored(json.loads(out))] == [("n1", 0), ("n2", 1)]
+
+
+def test_ctrl_c_while_a_host_says_nothing(two: TwoHosts):
+    """GIVEN a host that takes the connection and never answers WHEN Ctrl-C comes THEN nothing begins or is left."""
+    hung = f"600.{int(two.job[:8], 16)}"
+    relay = f"exec env PROFD_ADDRESS=unix:{two.folder}/n1/profd.sock"
+    via = f"sh -c 'test {{host}} = hung && exec sleep {hung}; {relay} \"$@\"' sh"
+    asked = ("start", "--hosts", "n1,hung", "--via", via, "--job", two.job, "--rank", "0", "--duration", "1s", "--json")
+    process = two.begin(*asked)
+    until(lambda: two.relays() and _running(hung), "both carriers run")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, "Traceback" in err) == (130, False)
+    assert [host["message"] for host in json.loads(out)["hosts"]] == ["stopped before it began"] * 2
+    assert not _running(hung)
+    assert not two.relays()
 
 
 def test_a_client_that_dies_leaves_windows_that_end_and_another_takes_it_up(two: TwoHosts):
@@ -132,6 +151,18 @@ def test_stop_from_another_command(two: TwoHosts):
     until(lambda: _records(Captures(two.daemons[0])), "it records")
     done = two.profctl("stop", fleet)
     assert (done.code, f"capture {fleet}: stored" in done.out) == (0, True)
+
+
+def test_a_command_that_waits_no_longer(two: TwoHosts):
+    asked = two.start("--rank", "0", hosts="n1")
+    done = two.profctl(*asked, "--duration", "1s", "--timeout", "1ms")
+    assert (done.code, "nothing has begun on any" in done.err) == (124, True)
+    process = two.begin(*asked, "--duration", "100s")
+    until(lambda: _records(Captures(two.daemons[0])), "it records")
+    done = two.profctl("wait", _newest(two)[0].stem, "--timeout", "1ms")
+    assert (done.code, "goes on. `profctl wait" in done.err) == (124, True)
+    process.send_signal(signal.SIGINT)
+    assert "stored" in process.communicate(timeout=240)[0]
 
 
 def test_two_names_of_one_host(two: TwoHosts):
@@ -188,6 +219,17 @@ def _records(captures: Captures) -> bool:
 
     found = captures.call("ListCaptures", pb.ListCapturesRequest(limit=1)).captures
     return bool(found) and any(target.state == pb.STATE_RECORDING for target in found[0].targets)
+
+
+def _running(word: str) -> bool:
+    """Whether any process has this word on its command line."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _newest(two: TwoHosts) -> list[Path]:

@@ -12,8 +12,8 @@ def clock(offset_ns: int, uncertainty_ns: int = MS) -> Clock:
 
 
 def test_a_boundary_is_a_whole_second_far_enough_ahead():
-    assert boundary_ns(10 * SECOND + 1, SECOND, {}) == 12 * SECOND
-    assert boundary_ns(10 * SECOND, SECOND, {}) == 11 * SECOND
+    assert boundary_ns(10 * SECOND + 1, SECOND, 0) == 12 * SECOND
+    assert boundary_ns(10 * SECOND, SECOND, 0) == 11 * SECOND
 
 
 def test_what_may_be_an_error_of_the_measurement_moves_nothing():
@@ -53,6 +53,6 @@ def test_a_clock_that_is_off_by_minutes_is_followed():
 def test_it_is_ours_that_is_wrong_where_all_others_agree():
     """GIVEN a client whose clock is 10 s behind THEN hosts are not moved apart, and the moment is ahead of them."""
     clocks = {"a": clock(10 * SECOND), "b": clock(10 * SECOND + MS)}
-    boundary = boundary_ns(100 * SECOND, 2 * SECOND, clocks)
+    boundary = boundary_ns(100 * SECOND, 2 * SECOND, reference_ns(clocks))
     assert boundary >= 112 * SECOND
     assert {start_ns(boundary, one, reference_ns(clocks)) for one in clocks.values()} == {boundary}

@@ -81,10 +81,22 @@ def test_the_daemon_is_never_a_target() -> None:
         pids(own=(12,), pids=(12,))
 
 
-@pytest.mark.parametrize("selector", [Selector(), Selector(children=True), Selector(pids=tuple(range(1, 400)))])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        Selector(),
+        Selector(children=True),
+        Selector(pids=tuple(range(1, 400))),
+        Selector(ranks=tuple(range(1025))),
+    ],
+)
 def test_refused_selectors(selector: Selector) -> None:
     with pytest.raises(BadInput):
         check_untrusted_selector(selector)
+
+
+def test_the_ranks_of_a_whole_job_may_be_named() -> None:
+    check_untrusted_selector(Selector(ranks=tuple(range(1024))))
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=12, unique_by=lambda pair: pair[0]))
