@@ -76,6 +76,7 @@ class CaptureManager:
         self._recorded = RecordedSeconds()
         self._launching: dict[str, tuple[Reason, str] | None] = {}  # with the stop that came meanwhile
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
+        self._admins = 0  # how often their group has changed
         self._closing = False
         self._recovery = Recovery(settings.graces, ended)
         self._unstored: list[TargetRun] = []
@@ -143,7 +144,10 @@ class CaptureManager:
 
     async def _start(self, caller: Caller, request: Request) -> CaptureRecord:
         self._check_open()
+        admins = self._admins
         plans = await self.planner.estimate(caller, request)
+        if caller.admin and caller.uid and admins != self._admins:
+            raise Denied("profd's admin group has just been changed: ask again")
         self._check_limits(caller)
         record = self._record(caller, request, [plan.target for plan in plans])
         self._book.add(record)
@@ -320,6 +324,14 @@ class CaptureManager:
             record = self._book.get(capture)
             if record is not None:
                 self._stop_runs(record, reason, message)
+
+    def end_admins(self) -> None:
+        """The admin group is another one: what its members record of others' processes ends, keeping what it has."""
+        self._admins += 1
+        for record in self._live():
+            of_others = any(target.uid != record.owner_uid for target in record.targets if not target.state.terminal)
+            if of_others and record.owner_uid not in (0, self._settings.operator):
+                self._stop_runs(record, Reason.CANCELLED_BY_USER, "profd's admin group was changed")
 
     # --- what callers do with theirs ---
 

@@ -24,6 +24,7 @@ from profd.workers.listener import Listener, Question
 _ASKED: Final[dict[str, tuple[int | None, int | None]]] = {"fork": (57, None), "vfork": (58, None)}
 _CLONE: Final = (56, 220)
 _NAMESPACES: Final = 0x7E020000  # CLONE_NEW*
+_PARENT: Final = 0x8000  # CLONE_PARENT: a child of the daemon, which reaps none that it has not started
 # The group stays one; nothing that a namespace would bring.
 _REFUSED: Final = {"setsid": (112, 157), "setpgid": (109, 154), "unshare": (272, 97), "setns": (308, 268)}
 # The capability that keeps its user from tracing it (`kernel.capabilities`) is worth nothing without these.
@@ -43,7 +44,7 @@ def program(machine: str = "") -> bytes | None:
     asked = [numbers[column] for numbers in _ASKED.values()]
     refused = [numbers[column] for numbers in (*_REFUSED.values(), *_UNOWNED.values())]
     rules = [bpf.rule(number, (bpf.ASK,)) for number in asked]
-    rules.append(bpf.rule(_CLONE[column], (bpf.ASK, bpf.Test(0, (0,), _NAMESPACES))))
+    rules.append(bpf.rule(_CLONE[column], (bpf.ASK, bpf.Test(0, (0,), _NAMESPACES | _PARENT))))
     rules += [bpf.rule(number) for number in refused]
     again = [number | _X32 for number in (*asked, *refused, _CLONE[column], *_WITHOUT) if number is not None]
     return bpf.program(machine, [], rules, quiet=(*_WITHOUT, *again), unknown=bpf.ALLOW)

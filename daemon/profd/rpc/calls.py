@@ -16,6 +16,8 @@ from profd.fairness.rare_line import NOBODY
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.shares import Holder, Refused, Share, Shares
 from profd.rpc.messages import IMPORT, STREAM
+from profd.trust.caller import Caller
+from profd.trust.token import Unidentified
 
 _CALLS: Final = Share(
     "calls", "calls", limits.CALLS_PER_UID_MAX, limits.CALLS_MAX, limits.CALLS_RESERVED, retry_seconds=5
@@ -133,6 +135,38 @@ class Unproved:
         self._open.pop(task, None)
         self._ended.discard(task)
         self._messages.pop(task, None)
+
+
+class AdminCalls:
+    """Open calls of members of the admin group. They were admitted by that, however long they go on."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[Any]] = set()
+        self._ended: set[asyncio.Task[Any]] = set()
+
+    def enter(self, caller: Caller) -> None:
+        """The call of this task, until it has been answered. Root's are no business of any group."""
+        if caller.admin and caller.uid:
+            task = current_task()
+            self._open.add(task)
+            task.add_done_callback(self._left)
+
+    def end(self) -> None:
+        """Another group is the admins' from now on."""
+        for task in self._open - self._ended:
+            self._ended.add(task)
+            task.cancel()
+
+    def check(self) -> None:
+        """Where a call was cancelled. Raises Unidentified if that was for this."""
+        task = current_task()
+        if task in self._ended:
+            task.uncancel()
+            raise Unidentified("profd's admin group was changed while this call went on: call again with a new token")
+
+    def _left(self, task: asyncio.Task[Any]) -> None:
+        self._open.discard(task)
+        self._ended.discard(task)
 
 
 def current_task() -> asyncio.Task[Any]:

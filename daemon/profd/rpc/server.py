@@ -81,8 +81,9 @@ class RpcServer:
         self._entrance.listen(_listener(self.path, permit))
 
     def set_admin_group(self, group: str) -> None:
-        """The door limits members of another group no longer."""
+        """The door limits members of another group no longer, and calls of the former one's end."""
         self._admin_group = group
+        self.guard.admins.end()
         if self._entrance is not None:
             self._entrance.set_admin_group(group)
 

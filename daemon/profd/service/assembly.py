@@ -415,9 +415,10 @@ class Daemon:
         }
 
     def _use_admin_group(self, config: Config) -> None:
-        self._tokens.forget_admins()
         self._control.set_admin_group(config.admin_group)
+        self._tokens.forget_admins()  # behind it: whoever is asked about the new one is asked by it
         self._rpc.set_admin_group(config.admin_group)
+        self._manager.end_admins()
 
     def _use_socket_group(self, config: Config) -> None:
         for path in (config.socket, config.control, config.agents):

@@ -54,7 +54,7 @@ def look(process: Process) -> Look:
 
 
 def between(process: Process, first: Look, last: Look) -> RunTimes:
-    """The run times from one look to the next; names are asked for now."""
+    """The run times from one look to the next; names are asked for now. Nothing where the process is another user's."""
     both = [(task, before, now) for task, now in last.threads.items() if (before := first.of(task)) is not None]
     if not first.threads or not both:
         return RunTimes()
@@ -62,7 +62,7 @@ def between(process: Process, first: Look, last: Look) -> RunTimes:
     busy.sort(key=lambda each: each[1].ran_ns - each[2].ran_ns)
     others, ran = busy[THREADS_KEPT:], {task for task, _, _ in busy}
     idle = [task for task, _, _ in both if task not in ran]
-    return RunTimes(
+    found = RunTimes(
         lasted_ns=last.at_ns - first.at_ns,
         cores=os.cpu_count() or 1,
         threads=[_thread(process, *each) for each in busy[:THREADS_KEPT]],
@@ -72,6 +72,8 @@ def between(process: Process, first: Look, last: Look) -> RunTimes:
         idle_ids=_runs(_inner(process, idle))[:RUNS_KEPT],
         unseen=max(first.there, last.there) - len(both),
     )
+    now = procfs.status_of(process.id.pid)  # hidepid= keeps these from others
+    return found if now is None or now.uid == process.uid else RunTimes()
 
 
 class Watch:

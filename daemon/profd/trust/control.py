@@ -137,20 +137,21 @@ class ControlServer:
     def _identify(self, connection: socket.socket, peer: Peer) -> None:
         """In the names thread: one answer. The loop ends the connection."""
         try:
-            _tell(connection, self._answer(caller_of(connection, peer, self._admin_group)))
+            admins = self._tokens.admins  # a slow answer (NSS) may be one about a group that is it no longer
+            _tell(connection, self._answer(caller_of(connection, peer, self._admin_group), admins))
         except Silent as error:
             with suppress(OSError):
                 _tell(connection, {"error": str(error), "version": __version__})
         except OSError as error:
             log.debug("a caller left", extra={"why": str(error)})
 
-    def _answer(self, caller: Caller) -> dict[str, Any]:
+    def _answer(self, caller: Caller, admins: int) -> dict[str, Any]:
         if self._only_uid is not None and caller.uid not in (self._only_uid, 0):
             why = f"this profd serves uid {self._only_uid} only (it was started with --user)"
             self._on_denied(caller, why)
             return {"error": f"{why}; start your own with `profd --user`", "version": __version__}
         return {
-            "token": self._tokens.issue(caller),
+            "token": self._tokens.issue(caller, admins),
             "expires_s": self._tokens.lifetime_seconds,
             "grpc": str(self._grpc_path),
             "version": __version__,

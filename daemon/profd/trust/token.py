@@ -52,14 +52,19 @@ class Tokens:
         self._started = started
         self._lives = lives
 
-    def issue(self, caller: Caller) -> str:
-        """A token for this caller."""
+    @property
+    def admins(self) -> int:
+        """Which admin group it is, counted: to be taken before it is asked whether a caller is of it."""
+        return self._admins
+
+    def issue(self, caller: Caller, admins: int | None = None) -> str:
+        """A token for this caller, who was asked by the group of then (`admins`); None: of now."""
         payload = {
             "uid": caller.uid,
             "gid": caller.gid,
             "user": caller.user,
             "admin": caller.admin,
-            "admins": self._admins,
+            "admins": self._admins if admins is None else admins,
             "pid": caller.pid,
             "groups": caller.groups[:_GROUPS_CARRIED_MAX],
             "start": caller.start_ticks,

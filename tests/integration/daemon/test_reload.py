@@ -8,15 +8,17 @@ import json
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from profd.host import config
 from profd.service.reload import RELOADED
-from profproto.v1 import host_pb2, host_pb2_grpc
+from profproto.v1 import host_pb2, host_pb2_grpc, trace_pb2, trace_pb2_grpc
 
 from tests.support import people
 from tests.support.daemon import RunningDaemon, control_answer, running_daemon
@@ -150,6 +152,43 @@ def test_an_admin_group_is_followed_at_once() -> None:
         assert reload(daemon)["changed"] == ["admin_group"]
         with people.being(5321, [group.gr_gid]):
             assert not is_admins(str(control_answer(daemon.control)["token"]))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="being somebody else takes root")
+def test_what_members_of_the_former_group_have_open_ends() -> None:
+    group = grp.getgrnam(GROUP)
+    with with_file(f'admin_group = "{GROUP}"', user=False) as (daemon, file):
+        with people.being(5321, [group.gr_gid]):
+            token = str(control_answer(daemon.control)["token"])
+        # GIVEN a call that goes on for as long as its caller likes, and one of root's
+        more = threading.Event()
+
+        def chunks() -> Iterator[trace_pb2.ImportChunk]:
+            yield trace_pb2.ImportChunk(filename="a")
+            more.wait()
+
+        stub = daemon.stub(trace_pb2_grpc.TraceServiceStub)
+        theirs = stub.Import.future(chunks(), metadata=(("profd-token", token),), timeout=60)
+        roots = stub.Import.future(chunks(), metadata=daemon.metadata(), timeout=60)
+        try:
+            until(lambda: spools(daemon) == 2, "both are open")
+            # WHEN there is another group
+            file.write_text("")
+            assert reload(daemon)["changed"] == ["admin_group"]
+            # THEN theirs ends, and root's goes on
+            with pytest.raises(grpc.RpcError) as error:
+                theirs.result(60)
+            assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert "admin group" in str(error.value.details())
+            assert not roots.done()
+        finally:
+            more.set()
+
+
+def spools(daemon: RunningDaemon) -> int:
+    """Nameless files of imports that are under way."""
+    held = [os.readlink(link) for link in Path(f"/proc/{daemon.process.pid}/fd").iterdir() if link.is_symlink()]
+    return sum(target.startswith(str(daemon.state_dir)) and target.endswith("(deleted)") for target in held)
 
 
 def is_admins(token: str) -> bool:

@@ -31,6 +31,7 @@ TORCH_STOP_SECONDS: Final = 65.0  # where torch's own profiler has to be stopped
 DRAIN_SECONDS: Final = 20.0  # for any of what is left in the arena to arrive
 DRAIN_ROUNDS: Final = 6  # of that, while some does
 EVENT_BYTES: Final = 5  # in the journal
+_ESTIMATED_MAX: Final = 1 << 60  # so that what follows of it has 64 bits
 _LATENCY_NS: Final = 2_000_000
 _SPARE_NS: Final = 10 * SECOND
 
@@ -159,8 +160,9 @@ def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None, fi
     stop_s, drain_s = stop_seconds(options, hello), DRAIN_SECONDS * DRAIN_ROUNDS
     events = cost_ns = None
     if rate is not None and options.duration_ns:
-        events = round(rate.events * options.duration_ns)
-        cost_ns = round(rate.seconds * SECOND * options.duration_ns)
+        # What both times of a window are, the process says: one of a nanosecond is no reason to fail.
+        events = min(round(rate.events * options.duration_ns), _ESTIMATED_MAX)
+        cost_ns = min(round(rate.seconds * SECOND * options.duration_ns), _ESTIMATED_MAX)
     ahead_ns = max(0, options.start_at_ns - time.time_ns()) if options.start_at_ns is not None else 0
     return Plan(
         serves=True,

@@ -287,13 +287,14 @@ class SdkSource(Source):
     def _came_back(self, agent: Agent, epoch: int, fd: int) -> None:
         """An agent that is armed by a daemon before us."""
         arm = agent.take_up(epoch)
-        orphan = self._orphans.pop((agent.hello.incarnation, epoch), None)
-        if orphan is None:
+        orphan = self._orphans.get((agent.hello.incarnation, epoch))
+        if orphan is None or orphan.process != agent.process:  # whatever it knows of another process's
             os.close(fd)
             self._take_again(agent, epoch, "of before profd was restarted")
             agent.stop()
             agent.release()
             return
+        del self._orphans[agent.hello.incarnation, epoch]
         self.on_returned(orphan.capture, orphan.process)
         task = asyncio.get_running_loop().create_task(self._recover(agent, arm, fd, orphan))
         self._take_again(agent, epoch, orphan.capture)

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from profd.limits import (
 )
 from profd.model.capture import Fleet, Options, Reason, Recording, State
 from profd.sources.base import Offer
+from profd.targets.process import Process
 from profd.targets.selector import Selector
 
 from tests.support.captures import (
@@ -34,6 +36,7 @@ from tests.support.captures import (
     LONG,
     ROOT,
     SECOND_NS,
+    Person,
     Rig,
     ended,
     process,
@@ -318,6 +321,33 @@ class TestStop:
         record = await ended(manager, record.id)
         assert record.state is State.STORED
         assert record.targets[0].warnings == ["ended before its window: stopped by alice"]
+
+    async def test_what_admins_of_a_former_group_record_of_others(self, rig: Rig, manager: CaptureManager) -> None:
+        # GIVEN processes of alice's and bob's, in captures of an admin's, of root's and of alice's own
+        rig.table.processes = {pid: process(pid) for pid in (100, 101, 102)} | {103: process(103, uid=1001)}
+        admin = Person(1001, "bob", admin=True)
+        others, roots, own = [
+            await manager.start(who, request(pid)) for who, pid in ((admin, 100), (ROOT, 101), (ALICE, 102))
+        ]
+        his = await manager.start(admin, request(103))
+        for pid in (100, 101, 102, 103):
+            await rig.source.started(pid)
+        # WHEN there is another group THEN what he records of others ends, and nothing else
+        manager.end_admins()
+        record = await ended(manager, others.id)
+        assert record.targets[0].warnings == ["ended before its window: profd's admin group was changed"]
+        assert [manager.get(ROOT, each.id).terminal for each in (roots, own, his)] == [False] * 3
+
+    async def test_a_start_in_which_the_admin_group_changes(
+        self, rig: Rig, manager: CaptureManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def look(processes: Sequence[Process]) -> None:
+            manager.end_admins()
+
+        monkeypatch.setattr(rig.source, "prepare", look)
+        with pytest.raises(Denied, match="admin group"):
+            await manager.start(Person(1001, "bob", admin=True), request(100))
+        assert not manager.list(ROOT, 1)
 
     async def test_before_the_source_runs(self, rig: Rig, manager: CaptureManager) -> None:
         record = await manager.start(ALICE, request(100))

@@ -54,6 +54,7 @@ tried = {
     "fchown": attempt(lambda: os.fchown(0, 1, 1)), "own chown": attempt(lambda: os.chown(sys.argv[1], 1, 1)),
     "fchownat": call(54 if arm else 260, -100, 0, 1, 1, 0),
     "clone into one": call(220 if arm else 56, 0x10000011, 0, 0, 0, 0),
+    "clone of its parent's": call(220 if arm else 56, 0x8011, 0, 0, 0, 0),
 }
 if not (child := os.fork()):
     tried["setsid of a child"] = attempt(os.setsid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Iterator
@@ -52,6 +53,13 @@ def test_who_runs_and_who_sleeps(process: Process) -> None:
     assert found.lasted_ns > 0
     sleeping = [task for first_id, last_id in found.idle_ids for task in range(first_id, last_id + 1)]
     assert set(sleeping) == set(first.threads) - {busy}
+
+
+def test_nothing_is_told_of_what_is_another_users_by_now(process: Process) -> None:
+    """It has exec'd a setuid program, or its pid is used again."""
+    before = dataclasses.replace(process, uid=process.uid + 1)
+    assert between(before, look(before), look(before)) == RunTimes()
+    assert between(process, look(process), look(process)) != RunTimes()
 
 
 def test_a_thread_that_began_meanwhile_has_run_since() -> None:

@@ -258,6 +258,28 @@ async def test_other_uid(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_who_is_asked_about_while_the_admin_group_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user database may take seconds, and its answer is about the group of before."""
+    control = Control(folder / "c", admin_group=grp.getgrgid(7).gr_name)
+    found: list[Caller] = []
+
+    def slow(sock: socket.socket, group: str) -> Caller:
+        found.append(peer(sock, group))
+        control.server.set_admin_group("")
+        control.tokens.forget_admins()
+        return found[-1]
+
+    monkeypatch.setattr(module, "peer", slow)
+    answer, process = await asyncio.to_thread(ask_as_somebody_else, control.path)
+    try:
+        assert [caller.admin for caller in found] == [True]
+        assert not control.tokens.verify(answer["token"]).admin
+    finally:
+        process.communicate()
+    await control.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 async def test_user_mode_serves_one_uid(folder: Path) -> None:
     control = Control(folder / "c", only_uid=0)
     answer, process = await asyncio.to_thread(ask_as_somebody_else, control.path)

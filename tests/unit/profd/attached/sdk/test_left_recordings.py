@@ -61,6 +61,22 @@ async def test_a_recording_that_nobody_knows_is_ended(rig: Rig) -> None:
     fake.close()
 
 
+async def test_a_recording_of_another_process_is_not_its_to_complete(rig: Rig) -> None:
+    folder = rig.folder.parent / "10-20"
+    folder.mkdir()
+    orphans.note(folder / "chunks.pfc", 0xAA, 0x2A)
+    await rig.source.open()
+    fake = FakeAgent(rig.path)
+    fd = memfd()
+    fake.hello(fd, armed="2a")
+    os.close(fd)
+    for kind in (Kind.WELCOME, Kind.STOP, Kind.RELEASE):
+        await fake.expect(kind)
+    assert not rig.returned
+    assert [process for _, process in rig.source.orphaned()] == [ProcessId(10, 20)]
+    fake.close()
+
+
 def test_notes_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
     good, bad = tmp_path / "c1" / "10-20", tmp_path / "c2" / "11-21"
     for folder in (good, bad):

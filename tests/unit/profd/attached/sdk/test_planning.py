@@ -57,6 +57,13 @@ def test_the_last_trace_tells_how_many_events_there_will_be_and_what_they_cost()
     assert found.cost_ns == SECOND // 5
 
 
+def test_an_estimate_has_64_bits_whatever_a_process_says_of_its_window() -> None:
+    """It has a place in an answer about many processes, which would fail."""
+    found = plan(Options(duration_ns=600 * SECOND), hello(), planning.Rate(events=1e9, seconds=1e12))
+    told = found.events, found.trace_bytes, found.cost_ns
+    assert all(number is not None and 0 < number < 1 << 63 for number in told), told
+
+
 def test_a_trace_tells_of_requests_that_record_the_same() -> None:
     first = planning.alike(Options(duration_ns=SECOND))
     assert first == planning.alike(Options(duration_ns=2 * SECOND, force=True, strict=True))
