@@ -285,6 +285,11 @@ class Stack(Protocol):
         """The thread whose end it waits for; 0: none, or not known."""
         ...
 
+    @property
+    def lock_holder(self) -> int:
+        """The thread that holds the lock it waits for; 0: none, or not known."""
+        ...
+
 
 def stack_message(stack: Stack) -> pb.ThreadStack:
     """One thread for `profctl where`."""
@@ -299,6 +304,7 @@ def stack_message(stack: Stack) -> pb.ThreadStack:
         ],
         incomplete=stack.incomplete,
         joins=stack.joins,
+        lock_holder=stack.lock_holder,
     )
 
 

@@ -41,11 +41,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main(arguments: list[str]) -> None:
     """Give up what a sampler may not have and become the command; ends with status 1 and a reason if it cannot."""
-    parent, memory_bytes, target, uid, gid, listener = (int(value) for value in arguments[:6])
     command = arguments[6:]
+    program = _opened(command[0])
+    _execute(program, command, confined(arguments[:6]))
+
+
+def confined(arguments: list[str]) -> int:
+    """Give up what a sampler may not have: the secret of the one exec. Ends with status 1 and a reason if it cannot."""
+    parent, memory_bytes, target, uid, gid, listener = (int(value) for value in arguments)
     secret, filters = _told()
     _limit(memory_bytes)
-    program = _opened(command[0])
     os.chdir("/")
     _become(uid, gid)
     try:
@@ -61,7 +66,7 @@ def main(arguments: list[str]) -> None:
     # Python ignores this one, py-spy would inherit that and fail in other words.
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     _forbid(filters, listener)
-    _execute(program, command, secret)
+    return secret
 
 
 def _told() -> tuple[int, list[bytes]]:
