@@ -12,6 +12,7 @@ TESTS = Path(__file__).resolve().parents[2]
 SLEEPERS = {
     "support/waiting.py": "the pause between two looks",
     "support/recording_job.py": "a program under test",
+    "integration/troubles/programs/leak.py": "a program under test",
     "support/kineto_client.py": "plays libkineto's thread",
     "support/pm_collector.py": "plays a counter that hangs",
 }
