@@ -47,6 +47,7 @@ class Thread:
     frames: tuple[Frame, ...]
     incomplete: bool = False
     joins: int = 0
+    lock_holder: int = 0
 
 
 async def stacks(process: Process, native: bool) -> list[Thread]:
