@@ -26,7 +26,10 @@ POINTERS_MAX = 2048
 _PAGE = 4096
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _WAIT, _WAIT_BITSET, _COMMAND = 0, 9, 0x7F
-_CONTENDED = 2  # what glibc's mutexes wait on (lowlevellock.h); its semaphores wait on 0
+_CONTENDED, _TAKEN = (
+    2,
+    0,
+)  # what glibc's mutexes wait on (lowlevellock.h), and its semaphores, which are CPython's locks
 _MUTEX = struct.Struct("=iIiIi")  # pthread_mutex_t: lock, count, owner, users, kind
 _KINDS = range(4)  # normal, recursive, errorcheck, adaptive; neither robust nor priorities
 _OBJECT = struct.Struct("=QQQQQ")  # rlockobject of CPython 3.8 to 3.13: references, type, lock, owner, count
@@ -69,7 +72,11 @@ def holders(target: int, calls: dict[int, int], futex: int) -> Iterator[tuple[in
         if waits is None:
             continue
         word, value, stack = waits
-        holder = _of_mutex(target, word) if value == _CONTENDED else _of_rlock(target, word, stack)
+        holder = ""
+        if value == _CONTENDED:
+            holder = _of_mutex(target, word)
+        elif value == _TAKEN:
+            holder = _of_rlock(target, word, stack)
         if holder and waits == _waits(call, futex):
             yield thread, holder
 
