@@ -89,4 +89,6 @@ def _name(thread: capture_pb2.ThreadStack) -> str:
 def _state(thread: capture_pb2.ThreadStack, names: dict[int, str]) -> str:
     if thread.joins:
         return f"waiting for the end of {names.get(thread.joins, f'thread {thread.joins}')}"
+    if thread.lock_holder:
+        return f"waiting for a lock that {names.get(thread.lock_holder, f'thread {thread.lock_holder}')} holds"
     return "GIL" if thread.owns_gil else "running" if thread.active else "waiting"

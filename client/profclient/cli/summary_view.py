@@ -21,6 +21,7 @@ from profclient.errors import ClientError
 from profclient.traces import RemoteTraces
 
 _NAMES_WIDTH = 13  # of the parts of a summary, before their text
+READS_SHOWN = 0.9  # of values a step: fewer are a log line
 FAILED_SHOWN = 12  # of many processes that ended alike, the first say it
 
 
@@ -33,27 +34,28 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
         click.echo(wrapped(printable(f"  {capture_view.target_line(target)}"), hang=4))
     if len(untraced) > FAILED_SHOWN:
         click.echo(f"  … and {len(untraced) - FAILED_SHOWN} more; --json has all")
-    for target in capture.targets:
-        if target.trace:
-            click.echo()
-            _print_traced(traces, target)
-    if any(target.trace for target in capture.targets):
+    following = [_print_traced(traces, target) for target in capture.targets if target.trace]
+    if following:
         first = next(target.trace for target in capture.targets if target.trace)
-        click.echo(f"\nnext: profctl top {first}\n      profctl export {first} -f chrome -o trace.json")
+        click.echo(f"\nnext: {following[0]}\n      profctl export {first} -f chrome -o trace.json")
 
 
-def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> None:
-    click.echo(wrapped(printable(capture_view.target_line(target)), hang=2))
+def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> str:
+    """The command that helps after it."""
+    click.echo(f"\n{wrapped(printable(capture_view.target_line(target)), hang=2)}")
+    following = ""
     try:
-        _print_with_findings(traces, target)
+        summary = _print_with_findings(traces, target)
+        following = summary.get("next") or ""
     except ClientError as error:
         # The trace is stored all the same: say so rather than fail the capture.
         click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not available: {error}", hang=4))
     if target.waterfall:
         _line("waterfall", capture_view.waterfall_line(target))
+    return following or f"profctl top {target.trace}"
 
 
-def _print_with_findings(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> None:
+def _print_with_findings(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> dict[str, Any]:
     """The summary of its trace behind the findings, which are asked for meanwhile; of a large one before them."""
     from concurrent.futures import ThreadPoolExecutor  # 6 ms that other commands do not need
 
@@ -67,6 +69,7 @@ def _print_with_findings(traces: RemoteTraces, target: capture_pb2.TargetStatus)
     print_summary(summary, with_next=False)
     for name, text in [] if at_once else leading_lines(traces, target.trace):
         _line(name, text)
+    return summary
 
 
 def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
@@ -87,6 +90,7 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
         number = "" if use["device"] is None else f" {use['device']}"
         _line("memory", f"{use['device_type']}{number}  {_memory(use)}")
     _alive(summary.get("alive") or {})
+    _line("host reads", _reads(summary.get("host_reads") or {}))
     _line("lost", _lost(summary.get("lost") or []))
     for name, key in (("not honoured", "not_honoured"), ("warning", "warnings")):
         for text in summary.get(key) or []:
@@ -181,6 +185,14 @@ def _alive(alive: dict[str, Any]) -> None:
     for row in alive["rows"]:
         head = f"    {size(row['bytes']):>10}  {row['blocks']:>8,} x  {'grows  ' if row['grows'] else ''}"
         click.echo(head + fitted(printable(stack_text(row["stack"])), len(head), keep_end=True))
+
+
+def _reads(reads: dict[str, Any]) -> str:
+    """Values of tensors that the program waited for; a few in a window, such as of a log line, are no cause."""
+    if not reads or (reads["per_step"] or 0) < READS_SHOWN:
+        return ""
+    often = f"{reads['per_step']:.2g} a step, {duration(reads['total_ns'])} in all"
+    return f"{reads['calls']:,} values of tensors (.item(), float(), if): {often}; each waits for its device"
 
 
 def _lost(lost: list[dict[str, Any]]) -> str:

@@ -14,6 +14,7 @@ class Traits:
     steps: bool = True  # steps of a training loop can be found in it
     device_rows: bool = True  # work of devices is in it, where there was some
     begins_within_step: bool = False  # with `iterations`: from within a step to an end of one, and not between two
+    samples_beside: bool = True  # samples can be recorded beside what is in it
 
 
 SAMPLED: Final = Traits(samples=True, steps=False, device_rows=False)

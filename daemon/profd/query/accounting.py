@@ -133,7 +133,7 @@ class Account:
 
     window_ns: int | None
     threads: list[ThreadAccount] = field(default_factory=list)  # the busiest first
-    leading: int | None = None  # of these, the one with most recorded of its time; the busiest, where nothing is
+    leading: int | None = None  # of these, the one with most recorded of its time; else the busiest that samples saw
     more_threads: int = 0  # beyond THREADS_MAX
     ran_threads: int | None = None  # that the kernel did run
     idle_threads: int | None = None  # that it did not
@@ -163,7 +163,7 @@ def account(coverage: Coverage, meta: TraceMeta) -> Account:
     found.sort(key=lambda thread: (-(thread.cpu_ns or 0), thread.nothing_ns, str(thread.id)))
     answer = Account(lasted, found[:THREADS_MAX], more_threads=max(0, len(found) - THREADS_MAX), message=message)
     if answer.threads:
-        leading = max(answer.threads, key=lambda thread: (thread.recorded_ns, thread.cpu_ns or 0))
+        leading = max(answer.threads, key=_weight)
         answer.leading, answer.hint = answer.threads.index(leading), _hint(leading, lasted, meta)
     if message is None:
         answer.ran_threads = len(times.threads) + times.others
@@ -171,6 +171,11 @@ def account(coverage: Coverage, meta: TraceMeta) -> Account:
         answer.cpu_ns = sum(thread.ran_ns for thread in times.threads) + times.others_ran_ns
         answer.cores = times.cores or None
     return answer
+
+
+def _weight(thread: ThreadAccount) -> tuple[int, bool, int]:
+    """Which thread an answer is about: what the kernel alone saw says nothing of causes."""
+    return thread.recorded_ns, thread.sampled_ns > 0, thread.cpu_ns or 0
 
 
 def why_no_times(meta: TraceMeta, window_ns: int) -> str | None:
@@ -192,7 +197,8 @@ def _hint(thread: ThreadAccount, lasted: int, meta: TraceMeta) -> str | None:
     share = f"outside operators {100 * outside / lasted:.0f} %: " if thread.operators_ns else ""
     if thread.sampled_ns:
         return f"{share}samples show its Python functions; --stacks records every call (about 0.1 us each)"
-    return f"{share}add --samples 100hz (it costs the job nothing) or --stacks (about 0.1 us a call)"
+    samples = "--samples 100hz (it costs the job nothing) or " if meta.known_traits.samples_beside else ""
+    return f"{share}add {samples}--stacks (about 0.1 us a call)"
 
 
 def _threads(coverage: Coverage, meta: TraceMeta, times: RunTimes, lasted: int) -> list[ThreadAccount]:

@@ -15,15 +15,17 @@ from profd.events.table import Array
 from profd.query.accounting import COVER_COLUMNS, Account, Coverage, account, window_of
 from profd.query.averages import Average, Grouping, averages_of_trace
 from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounter, EventCounts, gpu_shortfall
+from profd.query.following import following
 from profd.query.memory import alive_in_all
 from profd.query.outside import OUTSIDE_COLUMNS, Outside
+from profd.query.reads import HostReads
 from profd.query.steps import StepMarks, outliers, why_none
 from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
 
 TOP_ROWS: Final = 5
 ALIVE_STACKS: Final = 3  # of those that hold most memory at the end
-OUTLIERS_NAMED: Final = 32  # of steps that took much longer than others
+OUTLIERS_NAMED: Final = 32  # of steps that took much longer than others, the longest
 _SCAN_COLUMNS: Final = tuple(dict.fromkeys((*BUSY_COLUMNS, *STEP_COLUMNS, *MEMORY_COLUMNS, *COVER_COLUMNS)))
 
 
@@ -31,10 +33,11 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
     """The summary as JSON values; parts that are not known are None, never zero."""
     meta = reader.meta
     recorded = None if meta.start_ns is None or meta.end_ns is None else meta.end_ns - meta.start_ns
-    clock, counts, steps, memory, coverage, outside = _scan(reader)
+    clock, counts, steps, memory, coverage, outside, reads = _scan(reader)
     accounted = account(coverage, meta)
     devices = clock.busy(recorded or 0)
     shortfall = gpu_shortfall(counts)
+    alive = _alive(reader, steps) if memory.devices else None
     return {
         "window": _window(meta, recorded),
         "accounting": asdict(accounted),
@@ -51,7 +54,8 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "steps": _steps(steps, meta),
         "devices": [asdict(device) for device in devices],
         "memory": [asdict(use) for use in memory.result()],
-        "alive": _alive(reader, steps) if memory.devices else None,
+        "alive": alive,
+        "host_reads": reads.as_json(len(steps)),
         "top": [row.as_json() for row in _top(reader)],
         "lost": msgspec.to_builtins(meta.lost),
         "not_honoured": meta.not_honoured,
@@ -61,7 +65,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "anomalies": meta.anomalies,
         "versions": meta.versions,
         "gpu": meta.gpu,
-        "next": f"profctl top {meta.trace or reader.directory.name}",
+        "next": following(meta.trace or reader.directory.name, meta, steps, alive),
     }
 
 
@@ -85,10 +89,10 @@ def _outside(outside: Outside, accounted: Account, meta: TraceMeta) -> list[dict
     )
 
 
-def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse, Coverage, Outside]:
+def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse, Coverage, Outside, HostReads]:
     """One pass over the trace, a segment at a time; of it only the rows that may mark steps are kept."""
     clock, counter, marks, memory = BusyClock(), EventCounter(), StepMarks(), MemoryUse()
-    coverage, outside = Coverage(reader.meta), Outside(reader.meta)
+    coverage, outside, reads = Coverage(reader.meta), Outside(reader.meta), HostReads()
     columns = dict.fromkeys((*_SCAN_COLUMNS, *(OUTSIDE_COLUMNS if outside.wanted else ())))
     for table in reader.iterate(tuple(columns), args=False):
         clock.add(table)
@@ -97,7 +101,8 @@ def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse
         marks.add(table)
         coverage.add(table)
         outside.add(table)
-    return clock, counter.counts, marks.steps(reader), memory, coverage, outside
+        reads.add(table)
+    return clock, counter.counts, marks.steps(reader), memory, coverage, outside, reads
 
 
 def _steps(steps: Steps, meta: TraceMeta) -> dict[str, Any]:
@@ -120,9 +125,9 @@ def _outliers(steps: Steps) -> dict[str, Any] | None:
     found = outliers(steps.durations)
     if found is None:
         return None
-    slow = np.flatnonzero(steps.durations > found.above_ns)[:OUTLIERS_NAMED].tolist()
+    longest = np.argsort(-steps.durations, kind="stable")[: min(found.n, OUTLIERS_NAMED)]
     numbers = steps.numbers
-    return {**asdict(found), "numbers": [numbers[at] for at in slow]}
+    return {**asdict(found), "numbers": [numbers[at] for at in np.sort(longest).tolist()]}
 
 
 def _alive(reader: TraceReader, steps: Steps) -> dict[str, Any] | None:

@@ -253,6 +253,7 @@ def stack_message(stack: ThreadStack) -> pb.ThreadStack:
         ],
         incomplete=stack.incomplete,
         joins=stack.joins,
+        lock_holder=stack.lock_holder,
     )
 
 

@@ -413,7 +413,7 @@ class Frame(_message.Message):
     def __init__(self, function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class ThreadStack(_message.Message):
-    __slots__ = ("thread", "name", "active", "owns_gil", "frames", "incomplete", "joins")
+    __slots__ = ("thread", "name", "active", "owns_gil", "frames", "incomplete", "joins", "lock_holder")
     THREAD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +421,7 @@ class ThreadStack(_message.Message):
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
+    LOCK_HOLDER_FIELD_NUMBER: _ClassVar[int]
     thread: int
     name: str
     active: bool
@@ -428,7 +429,8 @@ class ThreadStack(_message.Message):
     frames: _containers.RepeatedCompositeFieldContainer[Frame]
     incomplete: bool
     joins: int
-    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., incomplete: bool = ..., joins: _Optional[int] = ...) -> None: ...
+    lock_holder: int
+    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., incomplete: bool = ..., joins: _Optional[int] = ..., lock_holder: _Optional[int] = ...) -> None: ...
 
 class ProcessStacks(_message.Message):
     __slots__ = ("pid", "command", "threads", "error", "rank")

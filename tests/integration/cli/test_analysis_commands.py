@@ -139,6 +139,20 @@ def test_explain_has_too_little_to_look_at(profctl, tmp_path):
     assert profctl("explain", trace, "--json").json["status"] == "not enough data"
 
 
+def test_of_many_steps_the_first_are_printed(profctl, tmp_path):
+    events = [event(f"ProfilerStep#{step}", step * 1000, 1000, "user_annotation") for step in range(1103)]
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"baseTimeNanoseconds": BASE, "traceEvents": events}))
+    trace = profctl("import", str(path), "--json").json["trace"]
+    shown = profctl("steps", trace)
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["STEP", *map(str, range(100))]
+    assert "1,003 more: --limit 0 prints all" in shown.err
+    assert len(profctl("steps", trace, "--json").json["steps"]) == 1103
+    everything = profctl("steps", trace, "--limit", "0")
+    assert len(everything.out.splitlines()) == 1104
+    assert "more:" not in everything.err
+
+
 def test_parts_of_a_trace(profctl, traces):
     rows = {row["name"]: row for row in profctl("top", traces[0], "--step", "1-2", "--json").json}
     assert {name: row["count"] for name, row in rows.items()} == dict.fromkeys(rows, 2)

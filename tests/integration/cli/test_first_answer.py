@@ -44,42 +44,6 @@ def doze():
 doze()
 """
 
-# A request computes in `render`, and threads wait for a lock that nobody gives back.
-SERVER = """
-import asyncio, threading
-
-lock = threading.Lock()
-
-def waits():
-    with lock:
-        pass
-
-def render(n):
-    total = 0
-    for i in range(n):
-        total += i * i
-    return total
-
-async def handle(reader, writer):
-    await reader.readline()
-    writer.write(str(render(100_000)).encode() + b"\\n")
-    writer.close()
-
-async def main():
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    print("ready", flush=True)
-    while True:
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        writer.write(b"x\\n")
-        await reader.read()
-        writer.close()
-
-lock.acquire()
-for _ in range(8):
-    threading.Thread(target=waits, daemon=True).start()
-asyncio.run(main())
-"""
-
 
 @contextlib.contextmanager
 def run(host: Host, program: str) -> Iterator[int]:
@@ -133,18 +97,6 @@ def accounting(host: Host, target: dict[str, Any]) -> dict[str, Any]:
 def leading(found: dict[str, Any]) -> dict[str, Any]:
     thread: dict[str, Any] = found["threads"][found["leading"]]
     return thread
-
-
-def test_a_handler_that_computes_is_named_and_threads_that_wait_for_a_lock_are_apart(host: Host) -> None:
-    with run(host, SERVER) as pid:
-        target = captured(host, pid)
-    rows = host.profctl("top", target["trace"], "--json").json
-    assert rows[0]["name"].endswith(": render")
-    assert not any(row["name"].endswith(": waits") for row in rows)
-    assert any(row["name"].endswith(": waits") for row in host.profctl("top", target["trace"], "--raw", "--json").json)
-    found = accounting(host, target)
-    assert found["idle_threads"] >= 8
-    assert leading(found)["name"] == "MainThread"
 
 
 def test_a_program_that_sleeps_was_off_the_cpu(host: Host) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.errors import Denied, NotFound
@@ -127,9 +128,9 @@ async def test_where(target: Target, monkeypatch: pytest.MonkeyPatch, native: bo
     spawns = tool.spawn
     process = target.process()
 
-    async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
+    async def spawn(*given: Any) -> asyncio.subprocess.Process:
         target.say(word)
-        return await spawns(program, arguments, confinement)
+        return await spawns(*given)
 
     monkeypatch.setattr(tool, "spawn", spawn)
     with pytest.raises(NotFound, match="another program"):

@@ -15,6 +15,7 @@ from profclient.cli.units import duration
 from profclient.errors import UsageError
 from profclient.traces import is_capture
 
+SHOWN = 100  # steps, unless asked for more: a run may have 100,000
 NAME_CHARS = 20  # of a step's name and its top operator: less does not tell them apart
 NOTHING = ("", "-", "0%")  # cells that say nothing: a column of these is left out
 
@@ -42,9 +43,9 @@ _SORTS_OF_CAPTURE = {"number": lambda row: row["number"], "duration": lambda row
     show_default=True,
     help="Column to sort by; all but the number from the largest on.",
 )
-@click.option("--limit", type=click.IntRange(0), default=0, show_default=True, help="Number of steps; 0 = all.")
+@click.option("--limit", type=click.IntRange(0), help=f"Number of steps; 0 = all.  [default: {SHOWN}, with --json all]")
 @json_option
-def steps(trace: str, sort: str, limit: int, as_json: bool) -> None:
+def steps(trace: str, sort: str, limit: int | None, as_json: bool) -> None:
     """List the training steps of a trace, and mark those that took much longer than the others.
 
     STEP is the number that --step takes, of `top`, `tree` and `export`. BUSY and IDLE are times of the devices.
@@ -63,12 +64,16 @@ def steps(trace: str, sort: str, limit: int, as_json: bool) -> None:
         return
     with traces() as source:
         answer = source.ask("steps", trace).value()
+    if limit is None:
+        limit = 0 if as_json else SHOWN
     rows = sorted(answer["steps"], key=_SORTS[sort])[: limit or None]
     if as_json:
         emit_json({**answer, "steps": rows})
     elif rows:
         first = min(row["start_ns"] for row in answer["steps"])
         _print(rows, first, (answer.get("outliers") or {}).get("median_ns"))
+        if more := len(answer["steps"]) - len(rows):
+            say(f"{more:,} more: --limit 0 prints all, --sort duration the slowest first")
         _remarks(answer, trace)
     else:
         say(str(answer["message"]))

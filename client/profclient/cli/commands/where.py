@@ -80,6 +80,7 @@ def _process_json(process: capture_pb2.ProcessStacks) -> dict[str, Any]:
                 "owns_gil": thread.owns_gil,
                 "incomplete": thread.incomplete,
                 "joins": thread.joins or None,
+                "lock_holder": thread.lock_holder or None,
                 "frames": [
                     {"function": frame.function, "file": frame.file, "line": frame.line} for frame in thread.frames
                 ],

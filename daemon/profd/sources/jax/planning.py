@@ -59,7 +59,7 @@ DECLARATION: Final = Declaration(
         native=Unserved("it records Python stacks only; --source pyspy --native samples native ones"),
     ),
     server=SERVED,
-    traits=Traits(),
+    traits=Traits(samples_beside=False),
 )
 
 

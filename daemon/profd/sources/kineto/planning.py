@@ -65,7 +65,7 @@ DECLARATION: Final = Declaration(
         native=Unserved("kineto records Python stacks only; --source pyspy --native samples native ones"),
     ),
     server=without_server("kineto"),
-    traits=Traits(),
+    traits=Traits(samples_beside=False),
     can_stop=False,
     danger=DANGER,
 )

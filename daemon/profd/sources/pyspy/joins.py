@@ -1,7 +1,7 @@
-"""Which thread waits for the end of which: `self` of threading.Thread.join is `self` of the other one's first frame.
+"""Which thread waits for which: for its end, and for a lock that it holds.
 
-py-spy reads local variables, which tell this. They do not tell who holds a lock: CPython keeps no owner of a plain
-one, and that of an RLock is in an object that is seldom a local variable.
+`self` of threading.Thread.join is `self` of the other one's first frame, which py-spy reads with local variables. They
+do not tell who holds a lock: `locks` reads that.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from profd.sources.pyspy.stack import Frame
 
 # py-spy's words for an object that it has no more of: "<Thread at 0x7f81f09ed990>", of a subclass by its name.
+_HELD: Final = re.compile(r"(\d{1,10}) (thread|ident) (\d{1,20})")
 _OBJECT: Final = re.compile(r" at (0x[0-9a-f]{1,16})>\Z")
 
 
@@ -44,6 +45,22 @@ def joined(threads: Iterable[Selves]) -> dict[int, int]:
             elif _of_thread(frame, "join"):
                 wanted.setdefault(thread.thread, address)
     return {waiter: owners[address] for waiter, address in wanted.items() if address in owners}
+
+
+def held(said: bytes, idents: dict[int, int]) -> dict[int, int]:
+    """Thread -> the one that holds the lock it waits for, of what `locks` printed.
+
+    `idents`: the thread's id as the process knows it, by what Python knows it as. What is neither is left out.
+    """
+    found: dict[int, int] = {}
+    for line in said.decode("ascii", "replace").splitlines():
+        if (words := _HELD.fullmatch(line)) is None:
+            continue
+        waiter, kind, number = int(words[1]), words[2], int(words[3])
+        holder = number if kind == "thread" else idents.get(number, 0)
+        if holder and holder != waiter:
+            found[waiter] = holder
+    return found
 
 
 def _of_thread(frame: Frame, function: str) -> bool:

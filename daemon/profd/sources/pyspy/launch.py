@@ -35,17 +35,24 @@ _SECCOMP_SET_MODE_FILTER = 1
 _SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
 _AT_EMPTY_PATH = 0x1000
 
+ARGUMENTS = 7  # before the command
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> None:
     """Give up what a sampler may not have and become the command; ends with status 1 and a reason if it cannot."""
+    command = arguments[ARGUMENTS:]
+    program = _opened(command[0])
+    _execute(program, command, confined(arguments[:ARGUMENTS]))
+
+
+def confined(arguments: list[str]) -> int:
+    """Give up what a sampler may not have: the secret of the one exec. Ends with status 1 and a reason if it cannot."""
     parent, memory_bytes, target, uid, gid, listener = (int(value) for value in arguments[:6])
-    command = arguments[7:]
     stay_on(arguments[6])
     secret, filters = _told()
     _limit(memory_bytes)
-    program = _opened(command[0])
     os.chdir("/")
     _become(uid, gid)
     try:
@@ -61,7 +68,7 @@ def main(arguments: list[str]) -> None:
     # Python ignores this one, py-spy would inherit that and fail in other words.
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     _forbid(filters, listener)
-    _execute(program, command, secret)
+    return secret
 
 
 def stay_on(cores: str) -> None:

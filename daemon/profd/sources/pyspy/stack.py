@@ -28,8 +28,8 @@ class Frame:
 class ThreadStack:
     """One thread. `thread` is its id as the process knows it; frames innermost first.
 
-    `incomplete`: outer frames may be missing. `joins`: the thread whose end it waits for, 0 where there is none or it
-    is not known.
+    `incomplete`: outer frames may be missing. `joins`: the thread whose end it waits for; `lock_holder`: the one that
+    holds the lock it waits for. 0 where there is none or it is not known.
     """
 
     thread: int
@@ -39,6 +39,7 @@ class ThreadStack:
     frames: tuple[Frame, ...]
     incomplete: bool = False
     joins: int = 0
+    lock_holder: int = 0
 
     @property
     def begins_as_usual(self) -> bool:

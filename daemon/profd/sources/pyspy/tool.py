@@ -144,10 +144,13 @@ def explain(said: Iterable[str]) -> tuple[Reason, str]:
     return Reason.SOURCE_FAILED, f"py-spy: {words.rstrip('.')}."
 
 
-async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
+async def spawn(
+    program: Path | None, arguments: list[str], confinement: Confinement, module: str = "launch"
+) -> asyncio.subprocess.Process:
     """Start py-spy confined, with bounded memory, interrupted when the daemon dies. Both outputs are pipes.
 
-    Raises OSError, also when too many of its user's have not gone.
+    With no program: a module of this package, which confines itself as `launch` does. Raises OSError, also when too
+    many of its user's have not gone.
     """
     if _left[confinement.uid] >= SAMPLERS_LEFT_MAX:
         left = f"{SAMPLERS_LEFT_MAX} earlier ones of this user were killed and have not gone (a disk that is dead?)"
@@ -157,7 +160,8 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
     told = _filters(machine, confinement, secret)
     kept = [] if confinement.output is None else [confinement.output]
     with contextlib.ExitStack() as opened:
-        said = _pipe_with(secret + told)
+        # What executes nothing has no use for the number that would let it.
+        said = _pipe_with((secret if program else bytes(calls.SECRET_BYTES)) + told)
         opened.callback(os.close, said)
         introduced, warden, threads = -1, None, None
         if confinement.warden:
@@ -177,9 +181,9 @@ async def spawn(program: Path, arguments: list[str], confinement: Confinement) -
         who = (confinement.target, confinement.uid, confinement.gid, introduced, _numbers(confinement.cores))
         try:
             pyspy = await asyncio.create_subprocess_exec(
-                *_alone("launch"),
+                *_alone(module),
                 *(str(value) for value in (os.getpid(), memory_bytes(confinement.native), *who)),
-                str(program),
+                *([] if program is None else [str(program)]),
                 *arguments,
                 stdin=said,
                 stdout=asyncio.subprocess.PIPE,

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections import deque
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from profd.model.capture import Reason
 from profd.model.decodable import decodable
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
-from profd.sources.pyspy.joins import Selves, joined, waits_in_join
+from profd.sources.pyspy.joins import Selves, held, joined, waits_in_join
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.stack import Frame, ThreadStack, completed, marked
 from profd.sources.pyspy.target import Target
@@ -34,6 +35,7 @@ _ATTEMPTS: Final = 3
 _LOOKS_AGAIN: Final = 4
 _LOOKS_AGAIN_SECONDS: Final = 5.0
 _UNPAUSED: Final = "--nonblocking"
+_WAITING_MAX: Final = 256  # threads that are asked whether they wait for a lock
 
 
 class _RawLocal(msgspec.Struct):
@@ -86,10 +88,13 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
     if not now.can:
         raise Denied(f"{now.reason} {now.fix}")
     how = "--native" if native else _UNPAUSED
-    threads = _in_order(await _look(target, accepted, how), target.process.id.pid)
+    seen = await _look(target, accepted, how)
+    threads = _in_order(seen, target.process.id.pid)
     if not native:  # else it was paused while it was read, and begins in the C library
         threads = await _look_again(target, marked(threads), accepted)
-    return await _with_joins(target, threads, accepted)
+    threads = await _with_joins(target, threads, accepted)
+    idents = {thread.thread_id: thread.os_thread_id for thread in seen if thread.os_thread_id}
+    return await _with_holders(target, threads, accepted, idents)
 
 
 async def _look_again(target: Target, threads: list[ThreadStack], accepted: Accepted) -> list[ThreadStack]:
@@ -119,6 +124,25 @@ async def _with_joins(target: Target, threads: list[ThreadStack], accepted: Acce
     return threads
 
 
+async def _with_holders(
+    target: Target, threads: list[ThreadStack], accepted: Accepted, idents: dict[int, int]
+) -> list[ThreadStack]:
+    """Threads that wait for a lock name the thread that holds it, where that is sure.
+
+    `idents`: the thread's id as the process knows it, by what Python knows it as.
+    """
+    waiting = [thread.thread for thread in threads if not (thread.active or thread.joins)][:_WAITING_MAX]
+    if not waiting or len(target.process.namespace_pids) > 1:  # there its ids are not the host's
+        return threads
+    with contextlib.suppress(TimeoutError, ProfdError):
+        async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
+            arguments = [str(thread) for thread in waiting]
+            said = await _said(target, accepted, None, arguments, native=False)
+        found = held(said, idents)
+        return [dataclasses.replace(thread, lock_holder=found.get(thread.thread, 0)) for thread in threads]
+    return threads
+
+
 async def _look(target: Target, accepted: Accepted, *how: str) -> list[_RawThread]:
     """The stacks that py-spy saw; a look that fails is repeated, since its data may change meanwhile."""
     for attempt in range(_ATTEMPTS):
@@ -133,16 +157,22 @@ async def _look(target: Target, accepted: Accepted, *how: str) -> list[_RawThrea
 
 async def _dump(target: Target, accepted: Accepted, *how: str) -> bytes:
     """The output of `py-spy dump`; ProfdError if it fails, and if the process was not the accepted one."""
-    _check(accepted)
     program = tool.find()
     if program is None:
         raise JobFailed("py-spy is not installed. Install it beside profd: pip install py-spy, in profd's environment.")
+    arguments = ["dump", "--pid", str(target.process.id.pid), "--json", "--full-filenames", *how]
+    return await _said(target, accepted, program, arguments, native=_UNPAUSED not in how)
+
+
+async def _said(
+    target: Target, accepted: Accepted, program: Path | None, arguments: list[str], *, native: bool
+) -> bytes:
+    """What py-spy prints, or `locks` where there is no program; ProfdError as of `_dump`."""
+    _check(accepted)
     pid = target.process.id.pid
-    native = _UNPAUSED not in how
-    arguments = ["dump", "--pid", str(pid), "--json", "--full-filenames", *how]
     try:
         confinement = await asyncio.to_thread(confine, target.process, native)
-        pyspy = await tool.spawn(program, arguments, confinement)
+        pyspy = await tool.spawn(program, arguments, confinement, "launch" if program else "locks")
     except OSError as error:
         raise JobFailed(f"py-spy could not be started: {error}.") from error
     said, words = bytearray(), deque[str](maxlen=tool.LINES_KEPT)

@@ -58,3 +58,23 @@ def test_slow_steps_are_named_as_step_takes_them(
     for outliers in (None, {"n": 0, "above_ns": 5, "numbers": []}):
         assert "slow steps" not in shown(capsys, steps={**steps, "outliers": outliers})
     assert "slow steps" not in shown(capsys, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("per_step", "line"),
+    [
+        (
+            1.0,
+            "300 values of tensors (.item(), float(), if): 1 a step, 5.00 ms in all; each waits for its device",
+        ),
+        (0.1, None),  # a line of a log
+        (None, None),
+    ],
+)
+def test_values_that_are_read_in_each_step_are_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, per_step: float | None, line: str | None
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    reads = {"calls": 300, "per_step": per_step, "total_ns": 5_000_000}
+    assert shown(capsys, host_reads=reads).get("host reads") == line
+    assert "host reads" not in shown(capsys, host_reads=None)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.events import Kind, Tracks
 from profd.model.run_times import RunTimes, ThreadTimes
+from profd.model.traits import Traits
 from profd.query.accounting import SHORT_NS, Account, Coverage, account
 from profd.segments.meta import TraceMeta
 
@@ -29,7 +30,13 @@ TRACKS = Tracks(
 
 
 def meta(**changes: Any) -> TraceMeta:
-    values = {"capture": "c1", "window_start_ns": 0, "window_end_ns": WINDOW, "tracks": TRACKS, **changes}
+    values = {
+        "capture": "c1",
+        "window_start_ns": 0,
+        "window_end_ns": WINDOW,
+        "tracks": TRACKS,
+        **changes,
+    }
     return TraceMeta(**values)
 
 
@@ -129,6 +136,22 @@ def test_the_hint_says_what_would_show_the_rest(events: list[Event], options: di
     found = accounted(events, meta(options=options)).hint
     assert (found or "").startswith(hint or "")
     assert (found is None) == (hint is None)
+
+
+def test_no_samples_are_advised_where_none_can_be_had() -> None:
+    hint = accounted([event(OP, 0.0, 0.28)], meta(traits=Traits(samples_beside=False))).hint
+    assert hint == "outside operators 72 %: add --stacks (about 0.1 us a call)"
+
+
+def test_an_answer_is_about_a_thread_that_was_seen() -> None:
+    """Threads of a compiler may be busier than the one that waits for them, and nothing is known of them."""
+    busy = [ThreadTimes(9, "pool", WINDOW, WINDOW, 0), ThreadTimes(7, "python", WINDOW, WINDOW // 8, 0)]
+    seen = accounted([event(SAMPLE, 0.0, 1.0)], meta(run_times=RunTimes(lasted_ns=WINDOW, threads=busy)))
+    assert seen.leading is not None
+    assert seen.threads[seen.leading].id == 7
+    unseen = accounted([], meta(run_times=RunTimes(lasted_ns=WINDOW, threads=busy)))
+    assert unseen.leading is not None
+    assert unseen.threads[unseen.leading].id == 9
 
 
 def test_without_a_window_nothing_is_known() -> None:

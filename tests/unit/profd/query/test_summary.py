@@ -121,3 +121,23 @@ def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
         top({"trace_dir": str(tmp_path / "gone"), "sort_by": "speed"}, [], quiet)
     with pytest.raises(BadInput, match="limit must be a number"):
         top({"trace_dir": str(tmp_path / "gone"), "limit": -1}, [], quiet)
+
+
+def test_values_that_the_host_read_are_counted(tmp_path: Path) -> None:
+    events = [Event(f"ProfilerStep#{n}", n * 100, n * 100 + 90, STEP) for n in range(4)]
+    events += [Event("aten::_local_scalar_dense", n * 100 + 10, n * 100 + 15) for n in range(4)]
+    events += [Event("aten::_local_scalar_dense", 390, None)]
+    store(table_of(events), tmp_path / "t", rows=3)
+    assert open_trace(tmp_path / "t").summary()["host_reads"] == {"calls": 5, "per_step": 1.25, "total_ns": 20}
+    store(table_of(events[4:]), tmp_path / "no-steps")
+    assert open_trace(tmp_path / "no-steps").summary()["host_reads"]["per_step"] is None
+    store(table_of(events[:4]), tmp_path / "none")
+    assert open_trace(tmp_path / "none").summary()["host_reads"] is None
+
+
+def test_the_longest_of_many_slow_steps_are_named(tmp_path: Path) -> None:
+    lasting = [100] * 200 + [120] * 40 + [900] * 3
+    events = [Event(f"ProfilerStep#{n}", n * 1000, n * 1000 + each, STEP) for n, each in enumerate(lasting)]
+    store(table_of(events), tmp_path / "t")
+    named = open_trace(tmp_path / "t").summary()["steps"]["outliers"]["numbers"]
+    assert (len(named), named[-3:]) == (32, [240, 241, 242])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from profd.fairness.rates import Rate
 from profd.kernel import nobody
-from profd.kernel.peer import peer_of
+from profd.kernel.peer import Peer, peer_of
 from profd.limits import CONTROL_CONNECTIONS_BURST, CONTROL_CONNECTIONS_PER_UID_MAX
 from profd.trust import control as module
 from profd.trust.caller import Caller
@@ -263,13 +263,13 @@ async def test_who_is_asked_about_while_the_admin_group_changes(folder: Path, mo
     control = Control(folder / "c", admin_group=grp.getgrgid(7).gr_name)
     found: list[Caller] = []
 
-    def slow(sock: socket.socket, group: str) -> Caller:
-        found.append(peer(sock, group))
+    def slow(sock: socket.socket, peer: Peer, group: str) -> Caller:
+        found.append(caller_of(sock, peer, group))
         control.server.set_admin_group("")
         control.tokens.forget_admins()
         return found[-1]
 
-    monkeypatch.setattr(module, "peer", slow)
+    monkeypatch.setattr(module, "caller_of", slow)
     answer, process = await asyncio.to_thread(ask_as_somebody_else, control.path)
     try:
         assert [caller.admin for caller in found] == [True]

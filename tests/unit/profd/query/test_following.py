@@ -1,0 +1,53 @@
+"""The command that helps after an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from profd.derive.steps import Steps
+from profd.query.following import following
+from profd.segments.meta import TraceMeta
+
+USUAL = 100
+
+
+def steps(slow: dict[int, int], n: int = 300) -> Steps:
+    """So many of USUAL ns; the slow ones of so many more."""
+    lasting = np.array([USUAL + slow.get(number, 0) for number in range(n)], dtype=np.int64)
+    end = np.cumsum(lasting)
+    names = [f"ProfilerStep#{number}" for number in range(n)]
+    return Steps(end - lasting, end, names, np.zeros(n, dtype=np.int32), "ProfilerStep")
+
+
+@pytest.mark.parametrize(
+    ("slow", "advised"),
+    [
+        ({}, "profctl top t1"),
+        ({7: 5000}, "profctl top t1 --step 7"),
+        ({7: 5000, **dict.fromkeys(range(200, 211), 900)}, "profctl top t1 --step 200..210"),
+        ({7: 50, 9: 50}, "profctl top t1"),  # chance, and no cause
+        ({299: 5000}, "profctl top t1 --step 299"),
+    ],
+)
+def test_steps_that_cost_much_are_looked_into(slow: dict[int, int], advised: str) -> None:
+    assert following("t1", TraceMeta(), steps(slow), None) == advised
+
+
+@pytest.mark.parametrize(
+    ("meta", "advised"),
+    [
+        (
+            {"capture": "c1", "pid": 7, "options": {"memory": True, "duration_ns": 2_500_000_000}},
+            "profctl start --pid 7 --duration 2.5s --memory --stacks",
+        ),
+        ({"capture": "c1", "pid": 7, "options": {"memory": True}}, "profctl start --pid 7 --memory --stacks"),
+        ({"capture": "c1", "pid": 7, "options": {"memory": True, "stacks": True}}, "profctl memory t1"),
+        ({"pid": 7}, "profctl memory t1"),  # imported
+    ],
+)
+def test_memory_that_grows_is_looked_for_in_functions(meta: dict[str, Any], advised: str) -> None:
+    grows = {"rows": [{"grows": False}, {"grows": True}]}
+    assert following("t1", TraceMeta(**meta), steps({7: 5000}), grows) == advised
+    assert following("t1", TraceMeta(**meta), steps({}), {"rows": [{"grows": False}]}) == "profctl top t1"
