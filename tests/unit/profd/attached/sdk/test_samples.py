@@ -210,6 +210,19 @@ async def test_what_is_missing_is_not_honoured(
     )
 
 
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_rate_that_was_not_kept_is_told_of_the_recording(session: Session, asked: bool) -> None:
+    async def late(session: Session) -> Recording:
+        await session.stop.wait()
+        return Recording(files=[RawFile("samples.json", "pyspy")], not_honoured=["samples: twice a second, not 50"])
+
+    beside = Samples(Sampler(recorded=late), PROCESS, ASKED, session, replace(WANTED, asked=asked))
+    whole = recording()
+    await beside.join(whole)
+    told, other = (whole.not_honoured, whole.warnings) if asked else (whole.warnings, whole.not_honoured)
+    assert (told, other) == (["samples: twice a second, not 50"], [])
+
+
 async def test_a_sampler_that_does_not_end_is_left(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "STOP_SECONDS", 0.01)
     ended = asyncio.Event()
