@@ -15,7 +15,7 @@ from typing import Any, Final
 STEPS: Final = 14
 STEPS_OF_RHYTHM: Final = 24  # of programs that are slow now and then
 EVERY: Final = 4  # steps: one of so many is slow
-SLOW_SECONDS: Final = 0.05
+SLOW_SECONDS: Final = 0.3
 TROUBLES: Final = {  # program -> the finding that must come first
     "waits_for_data": "data-loading",
     "waits_for_workers": "data-loading",

@@ -5,7 +5,8 @@ Rule: of eight steps or more, the first and the last left out, some last more th
 the steps are slow, and no finding says so:
 - calls: what is called more often in some of them than in the others explains half of the difference or more: the
   finding is about these alone, and the rest may be preemption;
-- times: one name (or "nothing recorded") explains half of the difference in each of three slow steps or more, and
+- times: of the longest, which have 80 % of the difference together, one name (or "nothing recorded") explains half in
+  each of three or more, three quarters of them at least, and
   such a run by chance, were the extra time spread as the step's time is (and, where the slow steps are equally far
   apart, were they anywhere), has a probability below 0.001.
 Bound: what the steps that it is about last beyond the median.
@@ -38,6 +39,7 @@ EXPLAINS_MIN: Final = 0.5
 SLOW_LOOKED_AT: Final = 32  # the longest
 CELLS_MAX: Final = 4_000_000  # names times steps that are looked at: 64 MB
 REPEATS_MIN: Final = 3
+BULK: Final = 0.8  # of what the slow steps last beyond the others
 CHANCE_MAX: Final = 0.001
 
 
@@ -68,12 +70,11 @@ def look(facts: Facts) -> Verdict:
     looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:most]])
     usual = np.setdiff1d(np.arange(len(lasted)), slow)
     names = names_in_steps(facts.reader, measured, looked_at, usual)
-    cause = _by_calls(names) or _by_times(names, slow, len(lasted))
+    cause = _by_calls(names) or _by_times(names, looked_at, len(lasted))
     if cause is None:
         return NOTHING
-    if cause.calls or len(looked_at) < len(slow):
-        slow = looked_at[cause.steps]
-        bound = int(lasted[slow].sum() - len(slow) * median)
+    slow = looked_at[cause.steps]
+    bound = int(lasted[slow].sum() - len(slow) * median)
     if bound < BOUND_MIN * measured.total:
         return NOTHING
     numbers = [measured.numbers[at] for at in slow.tolist()]
@@ -115,16 +116,24 @@ def _by_calls(names: NamesInSteps) -> _Cause | None:
 
 
 def _by_times(names: NamesInSteps, slow: Array, steps: int) -> _Cause | None:
-    share = np.maximum(names.time - names.usual_time, 0) / names.beyond[:, None]
+    bulk = _bulk(names.beyond)
+    share = np.maximum(names.time[bulk] - names.usual_time, 0) / names.beyond[bulk, None]
     most = share.argmax(axis=1)
     best = int(np.bincount(most).argmax())
     told = np.flatnonzero((most == best) & (share[:, best] >= EXPLAINS_MIN))
     usual: Array = names.usual_time
     by_chance = float(max(usual[best], 0) / max(usual.sum(), 1))
-    chance = by_chance ** len(told) * rhythm_by_chance(slow, steps)
+    chance = by_chance ** len(told) * rhythm_by_chance(slow[bulk[told]], steps)
     if len(told) < max(REPEATS_MIN, 0.75 * len(most)) or chance >= CHANCE_MAX:
         return None
-    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(share[told, best], 1))), told)
+    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(share[told, best], 1))), bulk[told])
+
+
+def _bulk(beyond: Array) -> Array:
+    """The longest of the slow steps, which have most of the difference together: the others may be preempted."""
+    order = np.argsort(-beyond, kind="stable")
+    reached = np.cumsum(beyond[order])
+    return np.sort(order[: int(np.searchsorted(reached, BULK * reached[-1])) + 1])
 
 
 def rhythm_by_chance(places: Array, steps: int) -> float:

@@ -302,6 +302,20 @@ def test_steps_that_do_more_among_others_that_are_preempted(look: Look) -> None:
     assert "5 of 24 steps (every 5th) take" in finding.sentence
 
 
+def test_steps_slow_by_a_name_among_shorter_ones_that_are_preempted(look: Look) -> None:
+    def lasts(n: int) -> float:
+        return {2: 950, 3: 500}.get(n % 5, 300)
+
+    def rows(n: int) -> list[Event]:
+        times, read = (500 / 300, 10) if n % 5 == 3 else (1, lasts(n) - 280)
+        work = call("aten::mm", n * STEP_US, 275 * times, self_time=round(275 * times * US))
+        return [work, call("read", n * STEP_US + 280 * times, read, Kind.USER_ANNOTATION, self_time=round(read * US))]
+
+    finding = found(look(slow_steps, training(rows, steps=26, lasts=lasts)))
+    assert finding.steps == [2, 7, 12, 17, 22]
+    assert "read explains 100 % of that" in finding.sentence
+
+
 def test_steps_that_do_more_of_many_things(look: Look) -> None:
     def rows(n: int) -> list[Event]:
         return [call(f"aten::{k}", n * STEP_US + 100 * k, 99, self_time=99 * US) for k in range(round(slow(n) / 100))]
