@@ -15,12 +15,26 @@ SYSTEM_SOCKET = "/run/profd/profd.sock"
 
 
 def user_socket() -> str:
-    """The socket of `profd --user` for this uid."""
+    """The socket of `profd --user` for this uid; empty where that would lie in a folder of somebody else's.
+
+    `su` and `sudo` can leave root with the variables of whoever called them: what listens there is that user's, and
+    would be given what root's processes record.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.path.isdir(runtime):
+    if runtime and os.path.isdir(runtime) and _is_ours(runtime):
         return os.path.join(runtime, "profd", "profd.sock")
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "profd", "profd.sock")
+    given, home = os.environ.get("XDG_STATE_HOME"), os.path.expanduser("~")
+    if not _is_ours(given or home):
+        return ""
+    return os.path.join(given or os.path.join(home, ".local", "state"), "profd", "profd.sock")
+
+
+def _is_ours(folder: str) -> bool:
+    """It is there, and belongs to this user or to root."""
+    try:
+        return os.stat(folder).st_uid in (0, os.geteuid())
+    except OSError:
+        return False
 
 
 def candidates() -> list[str]:
@@ -28,7 +42,8 @@ def candidates() -> list[str]:
     given = os.environ.get("PROFD_ADDRESS", "")
     if given:
         return [given.removeprefix("unix:")]
-    return [user_socket(), SYSTEM_SOCKET]
+    own = user_socket()
+    return [own, SYSTEM_SOCKET] if own else [SYSTEM_SOCKET]
 
 
 def of_agents(address: str | None = None) -> list[str]:

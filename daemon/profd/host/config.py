@@ -335,7 +335,8 @@ def _user_state(environ: Mapping[str, str]) -> Path:
 
 def _user_socket(environ: Mapping[str, str], state_dir: Path) -> Path:
     runtime = environ.get("XDG_RUNTIME_DIR")
-    if runtime and Path(runtime).is_dir():
+    # As profclient.address: of `su` and `sudo` root may still have the caller's, who could put another socket there.
+    if runtime and Path(runtime).is_dir() and Path(runtime).stat().st_uid in (0, os.geteuid()):
         return Path(runtime) / "profd" / "profd.sock"
     return state_dir / "profd.sock"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,17 @@ def test_defaults_of_the_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert runtime.socket == tmp_path / "profd" / "profd.sock"
     assert runtime.control == tmp_path / "profd" / "control.sock"
     assert runtime.kineto_socket_dir == tmp_path / "profd" / "kineto"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
+def test_a_runtime_directory_of_somebody_elses_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients look for no daemon there, either (profclient.address)."""
+    monkeypatch.setattr(config, "SYSTEM_FILE", tmp_path / "none")
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    os.chown(runtime, 65534, 65534)
+    found = load(environ={"XDG_RUNTIME_DIR": str(runtime)}, user=True)
+    assert found.socket == found.state_dir / "profd.sock"
 
 
 def test_user_mode_reads_the_systems_file_only_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
