@@ -130,11 +130,12 @@ def test_a_source_that_does_not_exist(host, program):
 
 
 def test_detach_wait_and_busy(host, program):
-    first = host.profctl("start", "--pid", str(program), "--duration", "4s", "--detach", "--json")
+    first = host.profctl("start", "--pid", str(program), "--duration", "10m", "--detach", "--json")
     assert first.code == 0, first.err
     second = host.profctl("start", "--pid", str(program), "--duration", "1s", "--json")
     assert second.code == 5, second.out
     assert first.json["capture"] in second.json["targets"][0]["message"]
+    assert host.profctl("stop", first.json["capture"]).code == 0
     waited = host.profctl("wait", first.json["capture"][:10], "--json")
     assert (waited.code, waited.json["state"]) == (0, "stored")
     known = [capture["capture"] for capture in host.profctl("captures", "--json").json]
