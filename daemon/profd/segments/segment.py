@@ -88,7 +88,7 @@ class Stretch:
         if "start" not in columns:
             raise LookupError("it has no column start")
         if DURATION in self.keys:
-            _end(columns["start"], columns["end"])
+            _end(columns["start"], columns["end"], unended=bool(self.table.column(DURATION).null_count))
         table = EventTable(columns, codes.columns, sparse, self.first_row)
         if ARGS in self.keys:
             wanted = None if isinstance(self.args, bool) else self.args
@@ -97,11 +97,12 @@ class Stretch:
         return table
 
 
-def _end(start: Array, durations: Array) -> None:
-    """Durations to ends, in place."""
-    unended = durations == NO_END
+def _end(start: Array, durations: Array, *, unended: bool) -> None:
+    """Durations to ends, in place. `unended`: some are absent."""
+    absent = np.flatnonzero(durations == NO_END) if unended else None
     durations += start
-    durations[unended] = NO_END
+    if absent is not None:
+        durations[absent] = NO_END
 
 
 def own_room(name: str, rows: int) -> Array:
