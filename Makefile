@@ -24,6 +24,10 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 .venv-jax/.installed: tools/make_jax_env
 	@if tools/make_jax_env $(PYTHON) .venv-jax; then touch $@; else echo "no jax: the tests of real JAX processes are skipped"; fi
 
+.venv-engines/.installed: ## engines that read stored traces (1.2 GB), for the tests that run their queries
+	@$(PYTHON) -m venv .venv-engines && .venv-engines/bin/python -m pip -q install chdb==4.4.0 duckdb fastparquet pandas polars pyarrow \
+	  && touch $@ || echo "no engines: the tests of docs/store.md run with pyarrow and DuckDB alone"
+
 .bench/xprof/.installed: ## XProf, which tests and bench ask for the lines that it derives
 	@$(PYTHON) -m venv .bench/xprof && .bench/xprof/bin/python -m pip -q install xprof==2.24.2
 	@touch $@
@@ -31,7 +35,7 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 demo: env ## profd, a real training loop, a 3 s capture and its answer; minutes, the first time
 	@$(BIN)/python demo/run.py
 
-test: env .venv-jax/.installed ## lint, types, every test, the client on other Pythons
+test: env .venv-jax/.installed .venv-engines/.installed ## lint, types, every test, the client on other Pythons
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python tools/run_tests.py
 	@tools/test_other_pythons
@@ -97,4 +101,4 @@ protos: ## generated code anew, with the old generator that runs beside every pr
 	@tools/generate_protos
 
 clean: ## what the other targets made
-	rm -rf $(VENV) .venv-docs .venv-jax .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-docs .venv-engines .venv-jax .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis

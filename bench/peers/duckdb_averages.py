@@ -13,8 +13,8 @@ import pyarrow as pa
 
 # `kind`: those of annotations, as profd.events.Kind numbers them.
 STORED = """
-select name, device_type, kind in (2, 12) as annotation {context}, count(*), sum("end" - start), sum(self_time)
-from read_parquet('{files}', union_by_name=true) group by all
+select name, device_type, kind in (2, 12) as annotation {context}, count(*), sum(dur), sum(self_time)
+from read_parquet('{files}') group by all
 """
 COLUMNS = """
 select name, device_type, annotation {context}, count(*) filter (counted),

@@ -1,26 +1,26 @@
 """One Parquet file with a row per event, for DuckDB, pandas and others.
 
-Codes are resolved: names, kinds, tracks are strings, absent is null, times are
-Unix ns (`start_ns`, `end_ns`). `row`, `parent` and `linked` are the rows of the whole trace, also in a
-window of it. Arguments have a column each, `arg.<key>`; those that are JSON are its text.
+Codes are resolved: names, kinds, tracks are strings, absent is null, times are Unix ns (`start_ns`, `end_ns`). Text
+that is no UTF-8 is escaped as in the store (`segments/text.py`). `row`, `parent` and `linked` are the rows of the whole
+trace, also in a window of it. Arguments have a column each, `arg.<key>`; those that are JSON are its text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from profd.events import COLUMNS, NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind, Tracks
+from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.export.rows import tables
 from profd.query.part import numbers_of
-from profd.segments.columns import arg_type, column_type, encode_arg, encode_column
+from profd.segments.columns import LIST_ARG, arg_type, column_type, encode_arg, encode_column
 from profd.segments.reader import TraceReader, Window
-from profd.segments.segment_writer import ArgNames
+from profd.segments.text import escaped
 from profd.workers.jobs import Progress
 
 _WORDS: Final = pa.dictionary(pa.int32(), pa.string())
@@ -87,12 +87,12 @@ class _Sheet:
         self._tracks = _track_words(reader.tracks)
         self._kinds = [kind.label for kind in Kind]
         self._devices = [device.label for device in DeviceType]
-        names = ArgNames()
+        names = _ArgNames()
         fields = [pa.field("row", pa.int64())]
         fields += [pa.field(name, _WORDS) for name in ("kind", "device_type", *self._tracks, "phase")]
-        fields += [pa.field(_RENAMED.get(name, name), column_type(COLUMNS[name], pa.string())) for name in _PLAIN]
+        fields += [pa.field(_RENAMED.get(name, name), column_type(COLUMNS[name])) for name in _PLAIN]
         fields += [pa.field("duration_ns", pa.int64())]
-        fields += [pa.field(names.of(key, kind), arg_type(kind, pa.string())) for key, kind in self._args]
+        fields += [pa.field(names.of(key, kind), arg_type(kind)) for key, kind in self._args]
         self.schema = pa.schema(fields)
 
     def rows(self, table: EventTable) -> pa.Table:
@@ -112,35 +112,32 @@ class _Sheet:
 
     @staticmethod
     def _column(table: EventTable, name: str) -> pa.Array:
-        spec, values = COLUMNS[name], table.column(name)
-        arrow = column_type(spec, pa.string())
-        return _clean(
-            lambda words: encode_column(spec, values, words, arrow),
-            {spec.dictionary: table.dictionaries.get(spec.dictionary, Dictionary())} if spec.dictionary else {},
-        )
+        spec = COLUMNS[name]
+        words = {spec.dictionary: table.dictionaries.get(spec.dictionary, Dictionary())} if spec.dictionary else {}
+        return encode_column(spec, table.column(name), words, column_type(spec))
+
+
+class _ArgNames:
+    """The column names of arguments: `arg.<key>`; the type is appended where a key comes with several.
+
+    List columns of the schema have their own names.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def of(self, key: str, kind: str) -> str:
+        """The name of a column."""
+        name = key if kind == LIST_ARG else escaped(f"arg.{key}")
+        while name in self._taken:
+            name += f":{kind}"
+        self._taken.add(name)
+        return name
 
 
 def _argument(table: EventTable, key: tuple[str, str], arrow: pa.DataType) -> pa.Array:
     arg = table.args.get(key)
-    if arg is None:
-        return pa.nulls(len(table), arrow)
-    found = arg
-    return _clean(
-        lambda words: encode_arg(ArgColumn(found.type, found.rows, found.values, words.get("")), 0, len(table), arrow),
-        {"": arg.dictionary} if arg.dictionary is not None else {},
-    )
-
-
-def _clean(encode: Callable[[dict[str, Dictionary]], pa.Array], dictionaries: dict[str, Dictionary]) -> pa.Array:
-    """Encode; other tools read UTF-8 only, so lone surrogates become `?`."""
-    try:
-        return encode(dictionaries)
-    except UnicodeEncodeError:
-        clean = {}
-        for name, dictionary in dictionaries.items():
-            clean[name] = Dictionary()
-            clean[name].values = [word.encode("utf-8", "replace").decode() for word in dictionary.values]
-        return encode(clean)
+    return pa.nulls(len(table), arrow) if arg is None else encode_arg(arg, 0, len(table), arrow)
 
 
 def _duration(table: EventTable) -> pa.Array:

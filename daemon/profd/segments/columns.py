@@ -6,10 +6,9 @@ only the strings that the segment uses, so that a segment stands for itself.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from profd import _engine
 from profd.events import ArgColumn, Column, Dictionary
+from profd.segments.text import text_array, words_of
 
 Array = npt.NDArray[Any]
 
@@ -26,22 +26,7 @@ _NUMERIC_ARGS: Final[dict[str, tuple[type[np.generic], pa.DataType]]] = {
 }
 CODED_ARGS: Final = ("str", "json")
 LIST_ARG: Final = "ints"
-
-
-def text_array(words: list[str], arrow: pa.DataType) -> pa.Array:
-    """Strings as Arrow. UnicodeEncodeError for lone surrogates, which a `binary` array can hold."""
-    if pa.types.is_binary(arrow):
-        return pa.array([word.encode("utf-8", "surrogatepass") for word in words], arrow)
-    return pa.array(words, arrow)
-
-
-def words_of(array: pa.Array) -> list[str]:
-    """The inverse of `text_array`. UnicodeDecodeError when the bytes are no text at all."""
-    if not pa.types.is_binary(array.type):
-        with contextlib.suppress(UnicodeDecodeError):
-            return cast("list[str]", array.to_pylist())
-        array = array.view(pa.binary())  # flows: their file is open before all strings are known
-    return [word.decode("utf-8", "surrogatepass") for word in array.to_pylist()]
+CODED: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 class Presence(IntEnum):
@@ -65,38 +50,41 @@ def _numbers(values: Array, marks: Array | None, arrow: pa.DataType) -> pa.Array
     return pa.Array.from_buffers(arrow, len(values), [None if marks is None else pa.py_buffer(marks), data])
 
 
-def _compact(codes: Array, dictionary: Dictionary, text: pa.DataType) -> tuple[Array, pa.Array]:
+def _compact(codes: Array, dictionary: Dictionary) -> tuple[Array, pa.Array]:
     """(places in the list of the words that occur, that list)"""
     known, values = len(dictionary), dictionary.values  # a decoder may add to them meanwhile
     places, used = _engine.compact_codes(codes, known)
     words = values[:known] if len(used) == known else [values[code] for code in used.tolist()]
-    return places, text_array(words, text)
+    return places, text_array(words)
 
 
-def column_type(spec: Column, text: pa.DataType) -> pa.DataType:
-    """The Arrow type of a column; `text` is string or binary."""
-    return pa.dictionary(pa.int32(), text) if spec.dictionary is not None else pa.from_numpy_dtype(spec.dtype)
+def column_type(spec: Column) -> pa.DataType:
+    """The Arrow type of a column as it is in memory."""
+    return CODED if spec.dictionary is not None else pa.from_numpy_dtype(spec.dtype)
 
 
 def encode_column(
     spec: Column, values: Array, dictionaries: dict[str, Dictionary], arrow: pa.DataType, complete: bool = False
 ) -> pa.Array:
-    """A column, or a slice of it, as an Arrow array of type `column_type`; `complete`: it is known to lack no value."""
+    """A column, or a slice of it, as an Arrow array: codes and words, or numbers of this type, which holds them all.
+
+    `complete`: it is known to lack no value.
+    """
     values = np.ascontiguousarray(values, dtype=spec.dtype)
     marks = None
     if not complete and spec.absent is not None and presence(spec, values) is not Presence.EVERYWHERE:
         marks = _engine.validity(values, spec.absent)
     if spec.dictionary is not None:
-        places, words = _compact(values, dictionaries[spec.dictionary], arrow.value_type)
+        places, words = _compact(values, dictionaries[spec.dictionary])
         return pa.DictionaryArray.from_arrays(_numbers(places, marks, pa.int32()), words, safe=False)
-    return _numbers(values, marks, arrow)
+    return _numbers(values.astype(arrow.to_pandas_dtype(), copy=False), marks, arrow)
 
 
-def arg_type(kind: str, text: pa.DataType) -> pa.DataType:
+def arg_type(kind: str) -> pa.DataType:
     """The Arrow type of an argument column."""
     if kind == LIST_ARG:
         return pa.list_(pa.int64())
-    return pa.dictionary(pa.int32(), text) if kind in CODED_ARGS else _NUMERIC_ARGS[kind][1]
+    return CODED if kind in CODED_ARGS else _NUMERIC_ARGS[kind][1]
 
 
 def encode_arg(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.Array:
@@ -113,7 +101,7 @@ def encode_arg(arg: ArgColumn, first: int, rows: int, arrow: pa.DataType) -> pa.
         return _numbers(_spread(given, where, rows), marks, arrow)
     if arg.dictionary is None:
         raise ValueError(f"argument column of type {arg.type} without a dictionary")
-    places, words = _compact(given, arg.dictionary, arrow.value_type)
+    places, words = _compact(given, arg.dictionary)
     return pa.DictionaryArray.from_arrays(_numbers(_spread(places, where, rows), marks, pa.int32()), words, safe=False)
 
 
@@ -144,13 +132,20 @@ def _chunks(column: pa.ChunkedArray | pa.Array) -> Iterable[pa.Array]:
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def decode_codes(column: pa.ChunkedArray | pa.Array, dictionary: Dictionary, out: Array | None = None) -> Array:
-    """Codes (int32, -1 where null) in `dictionary`, which takes up the strings it lacks; into `out` if given."""
+def decode_codes(
+    column: pa.ChunkedArray | pa.Array, dictionary: Dictionary, out: Array | None = None, *, plain: bool = False
+) -> Array:
+    """Codes (int32, -1 where null) in `dictionary`, which takes up the strings it lacks; into `out` if given.
+
+    `plain`: words as a trace of before has them (`text.words_of`).
+    """
     out = np.empty(len(column), dtype=np.int32) if out is None else out
     first = 0
     for given in _chunks(column):
         chunk = given if pa.types.is_dictionary(given.type) else given.dictionary_encode()
-        place = np.append(np.array(dictionary.codes(words_of(chunk.dictionary)), dtype=np.int32), np.int32(-1))
+        place = np.append(
+            np.array(dictionary.codes(words_of(chunk.dictionary, plain=plain)), dtype=np.int32), np.int32(-1)
+        )
         part = out[first : first + len(chunk)]
         # What stands in the place of a null is anything at all.
         _engine.recode(_values(chunk.indices).astype(np.int32, copy=False), place, part)
@@ -185,26 +180,28 @@ def _plain(column: pa.ChunkedArray, absent: int | float, out: Array) -> Array:
     first = 0
     for chunk in column.chunks:
         part = out[first : first + len(chunk)]
-        np.copyto(part, _values(chunk))
+        np.copyto(part, _values(chunk), casting="unsafe")  # narrower in memory
         _fill(part, chunk, absent)
         first += len(chunk)
     return out
 
 
-def decode_column(spec: Column, column: pa.ChunkedArray, dictionaries: dict[str, Dictionary], out: Array) -> Array:
+def decode_column(
+    spec: Column, column: pa.ChunkedArray, dictionaries: dict[str, Dictionary], out: Array, *, plain: bool = False
+) -> Array:
     """The inverse of `encode_column`, into `out`, an array of its dtype and length. TypeError for other types."""
     if spec.dictionary is not None:
-        return decode_codes(column, dictionaries.setdefault(spec.dictionary, Dictionary()), out)
+        return decode_codes(column, dictionaries.setdefault(spec.dictionary, Dictionary()), out, plain=plain)
     return _plain(column, 0 if spec.absent is None else spec.absent, out)
 
 
-def decode_arg(kind: str, column: pa.ChunkedArray, dictionary: Dictionary | None) -> ArgColumn:
+def decode_arg(kind: str, column: pa.ChunkedArray, dictionary: Dictionary | None, *, plain: bool = False) -> ArgColumn:
     """The inverse of `encode_arg`."""
     if kind == LIST_ARG:
         return _decode_lists(column)
     if kind in CODED_ARGS:
         dictionary = Dictionary() if dictionary is None else dictionary
-        codes = decode_codes(column, dictionary)
+        codes = decode_codes(column, dictionary, plain=plain)
         rows = np.flatnonzero(codes >= 0)
         return ArgColumn(kind, rows, codes[rows], dictionary)
     dtype, _ = _NUMERIC_ARGS[kind]

@@ -1,9 +1,12 @@
-"""Values that became known after their segment was written."""
+"""Values that became known after their segment was written: gathered, and of traces of before patched in.
+
+Traces of before have them in `late.parquet`; now they are put into the segments when the trace is finished (`fold.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,16 +36,42 @@ class LatePatches:
             patches[name] = _latest(rows[of_it], values[of_it])
         return cls(patches)
 
+    def within(self, first: int, count: int) -> dict[str, tuple[Array, Array]]:
+        """The patches of so many rows from `first` on, which counts as 0."""
+        found = {}
+        for name, (rows, values) in self.patches.items():
+            low, high = np.searchsorted(rows, (first, first + count))
+            if low < high:
+                found[name] = rows[low:high] - first, values[low:high]
+        return found
+
     def apply(self, table: EventTable, columns: Collection[str] | None) -> None:
         """Patch a segment's table in place, in the columns asked for (None: all)."""
-        low, high = table.first_row, table.first_row + len(table)
-        for name, (rows, values) in self.patches.items():
-            if columns is not None and name not in columns:
-                continue
-            first, last = np.searchsorted(rows, (low, high))
-            if first < last:
+        for name, (rows, values) in self.within(table.first_row, len(table)).items():
+            if columns is None or name in columns:
                 patched = table.columns[name] = table.column(name)
-                patched[rows[first:last] - low] = values[first:last].astype(COLUMNS[name].dtype)
+                patched[rows] = values.astype(COLUMNS[name].dtype)
+
+
+@dataclass(slots=True)
+class LateCells:
+    """Cells as they come, later ones winning. They are few per segment."""
+
+    _parts: dict[str, list[tuple[Array, Array]]] = field(default_factory=dict)
+
+    def add(self, rows: Array, column: str, values: Array) -> None:
+        """Set these rows (trace-wide numbers) of a column of integers."""
+        if len(rows):
+            self._parts.setdefault(column, []).append((np.array(rows, np.int64), np.array(values, np.int64)))
+
+    def patches(self) -> LatePatches:
+        """All of them."""
+        return LatePatches(
+            {
+                name: _latest(np.concatenate([at for at, _ in parts]), np.concatenate([new for _, new in parts]))
+                for name, parts in self._parts.items()
+            }
+        )
 
 
 def _latest(rows: Array, values: Array) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ from profd.model.decodable import decodable
 from profd.model.run_times import RunTimes
 from profd.model.traits import Traits, of_older
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1: other columns and encodings, cells that came late in a file of their own
 META_FILE: Final = "meta.json"
 FLOWS_FILE: Final = "flows.parquet"
 LATE_FILE: Final = "late.parquet"
@@ -41,6 +41,7 @@ class SegmentInfo(msgspec.Struct, kw_only=True):
     start_ns: int  # of its first row
     end_ns: int  # latest end (or start) of any of its rows
     unended: int = 0  # rows without an end: they may reach beyond end_ns
+    groups_end_ns: list[int | None] = msgspec.field(default_factory=list)  # of each row group; None: a row has no end
 
 
 @decodable
@@ -83,7 +84,8 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     top_level: dict[str, Any] = msgspec.field(default_factory=dict)  # keys beside traceEvents
     args: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (key, type), in order of first use
     flows: int = 0  # flow records
-    late: int = 0  # cells patched by late.parquet
+    late: int = 0  # cells patched by late.parquet, in format 1
+    columns: list[str] = msgspec.field(default_factory=list)  # that any event has a value in, from format 2 on
     segments: list[SegmentInfo] = msgspec.field(default_factory=list)
     timings: dict[str, int] = msgspec.field(default_factory=dict)  # ns per stage of the import
     traits: Traits | None = None  # as the source declares; None: written before traces said it, or from elsewhere

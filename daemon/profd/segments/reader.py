@@ -17,15 +17,27 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profd.events import NO_END, Dictionary, EventTable, Flows, Tracks
+from profd.events import NO_END, NO_ROW, Dictionary, EventTable, Flows, Tracks
 from profd.segments.columns import decode_codes
+from profd.segments.contract import DURATION
 from profd.segments.gather import Gathering
 from profd.segments.join import join
 from profd.segments.late import LatePatches
 from profd.segments.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
 from profd.segments.read_ahead import read_ahead
-from profd.segments.segment import Args, Codes, Room, SegmentFile, Stretch, Window, open_parquet, own_room, reading
-from profd.segments.side_files import FLOW_DICTIONARIES, FLOW_SCHEMA
+from profd.segments.segment import (
+    Args,
+    Codes,
+    Keep,
+    Room,
+    SegmentFile,
+    Stretch,
+    Window,
+    open_parquet,
+    own_room,
+    reading,
+)
+from profd.segments.side_files import FLOW_DICTIONARIES, FLOW_SCHEMA, FLOW_TEXTS
 
 __all__ = ["Args", "TraceReader", "Window"]
 
@@ -69,6 +81,8 @@ class TraceReader:
 
     def has(self, column: str) -> bool:
         """Whether any event has a value in this column, or may have got one late."""
+        if not self._of_before:
+            return column in self.meta.columns or (column == "end" and DURATION in self.meta.columns)
         if column in self._late.patches:
             return True
         for info in self.segments:
@@ -122,10 +136,15 @@ class TraceReader:
             return
         late_ends = self._late_ends
         parts = [(info, lambda file: file.in_window(window, late_ends)) for info in infos if _meets(info, window)]
-        for table in self._tables(parts, columns if columns is None else {*columns, *_WINDOW_COLUMNS}, args):
-            cut = _cut(table, window)
-            if len(cut):
-                yield cut
+
+        def inside(table: EventTable) -> Array:
+            return _inside(table, window)
+
+        wanted = columns if columns is None else {*columns, *_WINDOW_COLUMNS}
+        for table in self._tables(parts, wanted, args, keep=inside):
+            kept = inside(table)
+            if len(kept):
+                yield _numbered(table, kept)
 
     def rows(self, rows: Array, columns: Collection[str] | None = None, *, args: Args = True) -> EventTable:
         """The given rows (trace-wide numbers, ascending), with `columns["row"]`. IndexError if there is none."""
@@ -134,9 +153,14 @@ class TraceReader:
         edges = [np.searchsorted(rows, (info.first_row, info.first_row + info.rows)) for info in self.segments]
         held = [info for info, (low, high) in zip(self.segments, edges, strict=True) if low < high]
         tables = []
-        for table in self._tables([(info, lambda file: file.holding(rows)) for info in held], columns, args):
-            inside = rows[(rows >= table.first_row) & (rows < table.first_row + len(table))]
-            tables.append(_numbered(table, inside - table.first_row))
+
+        def asked(table: EventTable) -> Array:
+            within: Array = rows[(rows >= table.first_row) & (rows < table.first_row + len(table))] - table.first_row
+            return within
+
+        parts = [(info, lambda file: file.holding(rows)) for info in held]
+        for table in self._tables(parts, columns, args, keep=asked):
+            tables.append(_numbered(table, asked(table)))
         return join(tables, self.dictionaries)
 
     def flows(self, categories: Collection[str] | None = None) -> Flows:
@@ -145,7 +169,7 @@ class TraceReader:
             return self._decode_flows(FLOW_SCHEMA.empty_table())
         path = self.directory / FLOWS_FILE
         with reading(path):
-            table = open_parquet(path).read()
+            table = open_parquet(path, () if self._of_before else FLOW_TEXTS).read()
             if len(table) != self.meta.flows:
                 raise LookupError(f"it has {len(table)} rows, {self.meta.flows} were written")
             return self._decode_flows(table if categories is None else _of_categories(table, categories))
@@ -156,10 +180,14 @@ class TraceReader:
             dictionary = FLOW_DICTIONARIES.get(name)
             if dictionary is not None:
                 known = self.dictionaries.setdefault(dictionary, Dictionary())
-                columns[name] = decode_codes(table.column(name), known)
+                columns[name] = decode_codes(table.column(name), known, plain=self._of_before)
             else:
-                columns[name] = table.column(name).to_numpy()
+                columns[name] = _flow_numbers(table.column(name), name)
         return Flows(**columns)
+
+    @property
+    def _of_before(self) -> bool:
+        return self.meta.format == 1
 
     @cached_property
     def _late(self) -> LatePatches:
@@ -182,13 +210,18 @@ class TraceReader:
         return table
 
     def _tables(
-        self, parts: Sequence[Part], columns: Collection[str] | None, args: Args, room: Room = own_room
+        self,
+        parts: Sequence[Part],
+        columns: Collection[str] | None,
+        args: Args,
+        room: Room = own_room,
+        keep: Keep | None = None,
     ) -> Iterator[EventTable]:
         """Every table that leaves a reader is made here; the next one is read while one is used."""
         late, wanted = self._late, self._needed(columns)
         for path, stretch in read_ahead(self._stretches(parts, wanted, args)):
             with reading(path):
-                table = stretch.decode(self._codes, room)
+                table = stretch.decode(self._codes, room, None if self.meta.late else keep)
                 late.apply(table, wanted)
             yield self._shown(table)
 
@@ -199,12 +232,18 @@ class TraceReader:
         for info, choose in parts:
             path = self.directory / info.file
             with reading(path):
-                file = SegmentFile(path, info)
+                file = SegmentFile(path, info, self.meta)
                 runs = choose(file)
             for groups in runs:
                 with reading(path):
                     stretch = file.load(groups, columns, args)
                 yield path, stretch
+
+
+def _flow_numbers(column: pa.ChunkedArray, name: str) -> Array:
+    """As `Flows` has them: small numbers, -1 where there is none."""
+    values: Array = column.fill_null(NO_ROW).to_numpy() if column.null_count else column.to_numpy()
+    return values.astype(np.uint8, copy=False) if name == "phase" else values
 
 
 def _of_categories(flows: pa.Table, categories: Collection[str]) -> pa.Table:
@@ -219,11 +258,10 @@ def _meets(info: SegmentInfo, window: Window) -> bool:
     return info.start_ns < high and (info.unended > 0 or info.end_ns >= low)
 
 
-def _cut(table: EventTable, window: Window) -> EventTable:
+def _inside(table: EventTable, window: Window) -> Array:
     low, high = window
     start, end = table.columns["start"], table.column("end")
-    inside = (start < high) & ((end > low) | (start >= low) | (end == NO_END))
-    return _numbered(table, np.flatnonzero(inside))
+    return np.flatnonzero((start < high) & ((end > low) | (start >= low) | (end == NO_END)))
 
 
 def _numbered(table: EventTable, rows: Array) -> EventTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -15,14 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profd.errors import BadTrace, NotFound
-from profd.events import COLUMNS, ArgColumn, Dictionary, EventTable
-from profd.segments.columns import CODED_ARGS, decode_arg, decode_column
-from profd.segments.meta import SegmentInfo
+from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable
+from profd.segments.columns import CODED_ARGS, LIST_ARG, decode_arg, decode_column
+from profd.segments.contract import ARGS, CORE_ARGS, DURATION, FIELDS, TEXTS
+from profd.segments.json_args import ArgsDecoder, decode_ints
+from profd.segments.meta import SegmentInfo, TraceMeta
 
 Array = npt.NDArray[Any]
 Room = Callable[[str, int], Array]  # (column, rows) -> where they are decoded to
 Window = tuple[int, int]  # [from, to) in Unix ns
 Args = bool | Collection[str]  # all, none, or those of these keys
+Keep = Callable[[EventTable], Array]  # the rows of a table (from 0, ascending) that the reader's caller gets
 
 # What pyarrow raises for files that are not as they were written; pages carry checksums, footers do not.
 _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError)
@@ -41,9 +44,9 @@ def reading(path: Path) -> Iterator[None]:
         raise BadTrace(f"{path} is damaged: {error}. Remove the trace with `profctl rm`.") from error
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """A file of ours, its checksums verified as it is read. Raises what `reading` translates."""
-    return pq.ParquetFile(path, page_checksum_verification=True)
+def open_parquet(path: Path, texts: Sequence[str] = ()) -> pq.ParquetFile:
+    """A file of ours, its checksums verified as it is read, and `texts` as codes. Raises what `reading` translates."""
+    return pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=list(texts) or None)
 
 
 @dataclass(slots=True)
@@ -61,21 +64,45 @@ class Stretch:
     table: pa.Table
     keys: dict[str, tuple[str, str] | None]  # column -> what argument it is, None: a column of the schema
     first_row: int
+    args: Args
+    of_before: bool = False  # format 1
 
-    def decode(self, codes: Codes, room: Room) -> EventTable:
-        """The rows, in arrays that `room` gives. Raises what `reading` translates."""
+    def decode(self, codes: Codes, room: Room, keep: Keep | None = None) -> EventTable:
+        """The rows, in arrays that `room` gives. Raises what `reading` translates.
+
+        Of rows that `keep` leaves out the arguments may be missing.
+        """
         columns: dict[str, Array] = {}
         sparse: dict[tuple[str, str], ArgColumn] = {}
         for name, key in self.keys.items():
             column = self.table.column(name)
-            if key is None:
-                columns[name] = decode_column(COLUMNS[name], column, codes.columns, room(name, len(column)))
-                continue
-            dictionary = codes.args.setdefault(key, Dictionary()) if key[1] in CODED_ARGS else None
-            sparse[key] = decode_arg(key[1], column, dictionary)
+            if key is not None and key[1] == LIST_ARG and not self.of_before:
+                sparse[key] = decode_ints(column)
+            elif key is not None:
+                dictionary = codes.args.setdefault(key, Dictionary()) if key[1] in CODED_ARGS else None
+                sparse[key] = decode_arg(key[1], column, dictionary, plain=self.of_before)
+            elif name != ARGS:
+                known = name if self.of_before else FIELDS[name].column or name
+                place = room(known, len(column))
+                columns[known] = decode_column(COLUMNS[known], column, codes.columns, place, plain=self.of_before)
         if "start" not in columns:
             raise LookupError("it has no column start")
-        return EventTable(columns, codes.columns, sparse, self.first_row)
+        if DURATION in self.keys:
+            _end(columns["start"], columns["end"], unended=bool(self.table.column(DURATION).null_count))
+        table = EventTable(columns, codes.columns, sparse, self.first_row)
+        if ARGS in self.keys:
+            wanted = None if isinstance(self.args, bool) else self.args
+            decoder = ArgsDecoder(wanted, codes.args)
+            sparse.update(decoder.decode(self.table.column(ARGS), None if keep is None else keep(table)))
+        return table
+
+
+def _end(start: Array, durations: Array, *, unended: bool) -> None:
+    """Durations to ends, in place. `unended`: some are absent."""
+    absent = np.flatnonzero(durations == NO_END) if unended else None
+    durations += start
+    if absent is not None:
+        durations[absent] = NO_END
 
 
 def own_room(name: str, rows: int) -> Array:
@@ -86,12 +113,15 @@ def own_room(name: str, rows: int) -> Array:
 class SegmentFile:
     """An open segment. Raises what `reading` translates."""
 
-    def __init__(self, path: Path, info: SegmentInfo) -> None:
+    def __init__(self, path: Path, info: SegmentInfo, meta: TraceMeta) -> None:
         self._info = info
-        self._file = open_parquet(path)
+        self._of_before = meta.format == 1
+        self._file = open_parquet(path, () if self._of_before else TEXTS)
         self._schema = self._file.schema_arrow
         self._metadata = self._file.metadata
-        self._arg_keys = _arg_keys(self._schema)
+        self._arg_keys = _arg_keys(self._schema) if self._of_before else _KEYS_OF_COLUMNS
+        self._held = set(self._schema.names) if self._of_before else {*meta.columns, "start"}
+        self._has_json = {key for key, kind in meta.args if (key, kind) not in CORE_ARGS}
         if self._metadata.num_rows != info.rows:
             raise LookupError(f"it has {self._metadata.num_rows} rows, {info.rows} were written")
 
@@ -104,6 +134,9 @@ class SegmentFile:
         def needed(group: int, first: int, rows: int) -> bool:
             low, high = window
             start = self._statistics(group, "start")
+            if not self._of_before:
+                until = self._group_end(group)
+                return bool((start is None or start.min < high) and (until is None or until >= low))
             end = self._statistics(group, "end")
             if start is None or end is None or end.null_count or not end.has_min_max:
                 return start is None or start.min < high
@@ -129,7 +162,7 @@ class SegmentFile:
         wanted = self._wanted(columns, args)
         table = self._file.read_row_groups(groups, columns=wanted)
         keys = {name: self._arg_keys.get(name) for name in wanted}  # Parquet reads "arg.a.b" along with "arg.a"
-        return Stretch(table, keys, self._first_row(groups[0]))
+        return Stretch(table, keys, self._first_row(groups[0]), args, self._of_before)
 
     def _runs(self, needed: Callable[[int, int, int], bool]) -> list[list[int]]:
         chosen = []
@@ -151,17 +184,25 @@ class SegmentFile:
             return None
         return self._metadata.row_group(group).column(self._schema.names.index(column)).statistics
 
+    def _group_end(self, group: int) -> int | None:
+        ends = self._info.groups_end_ns
+        return ends[group] if len(ends) == self._metadata.num_row_groups else None
+
     def _wanted(self, columns: Collection[str] | None, args: Args) -> list[str]:
-        wanted = []
-        for name in self._schema.names:
-            key = self._arg_keys.get(name)
-            if key is not None:
-                take = args if isinstance(args, bool) else key[0] in args
-            else:
-                take = name in COLUMNS and (columns is None or name == "start" or name in columns)
-            if take:
-                wanted.append(name)
-        return wanted
+        return [name for name in self._schema.names if name in self._held and self._is_wanted(name, columns, args)]
+
+    def _is_wanted(self, name: str, columns: Collection[str] | None, args: Args) -> bool:
+        key = self._arg_keys.get(name)
+        if key is not None:
+            return args if isinstance(args, bool) else key[0] in args
+        if not self._of_before:
+            if name == ARGS:
+                return args if isinstance(args, bool) else not self._has_json.isdisjoint(args)
+            name = FIELDS[name].column or name if name in FIELDS else ""
+        return name in COLUMNS and (columns is None or name == "start" or name in columns)
+
+
+_KEYS_OF_COLUMNS: Final = {name: field.arg for name, field in FIELDS.items() if field.arg is not None}
 
 
 def _arg_keys(schema: pa.Schema) -> dict[str, tuple[str, str]]:

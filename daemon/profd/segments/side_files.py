@@ -1,4 +1,4 @@
-"""The files beside the segments: flow records, and patches of rows already written."""
+"""The file beside the segments: flow records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from profd.disk.files import disk
 from profd.events import Dictionary, Flows
 from profd.segments import parquet
-from profd.segments.columns import text_array
+from profd.segments.text import text_array
 
 Array = npt.NDArray[Any]
 
@@ -23,7 +23,7 @@ FLOW_SCHEMA: Final = pa.schema(
         ("id", pa.dictionary(pa.int32(), pa.string())),
         ("category", pa.dictionary(pa.int32(), pa.string())),
         ("name", pa.dictionary(pa.int32(), pa.string())),
-        ("phase", pa.uint8()),
+        ("phase", pa.int32()),
         ("enclosing", pa.bool_()),
         ("thread", pa.int32()),
         ("time", pa.int64()),
@@ -31,16 +31,9 @@ FLOW_SCHEMA: Final = pa.schema(
     ]
 )
 FLOW_DICTIONARIES: Final = {"id": "flow_id", "category": "cat", "name": "name"}
-_LATE_SCHEMA: Final = pa.schema(
-    [("row", pa.int64()), ("column", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int64())]
-)
-
-
-def _words(words: list[str]) -> pa.Array:
-    try:
-        return text_array(words, pa.string())
-    except UnicodeEncodeError:
-        return text_array(words, pa.binary()).view(pa.string())
+_PLAIN: Final = ("time", "row")  # whether deltas would be safe is known too late
+_NULLABLE: Final = ("thread", "row")  # -1 in memory
+FLOW_TEXTS: Final = list(FLOW_DICTIONARIES)
 
 
 class FlowWriter:
@@ -68,7 +61,7 @@ class FlowWriter:
         arrays = [self._column(field) for field in FLOW_SCHEMA]
         with disk(self._path):
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, FLOW_SCHEMA, **parquet.options(FLOW_SCHEMA))
+                self._writer = pq.ParquetWriter(self._path, FLOW_SCHEMA, **parquet.options(FLOW_SCHEMA, _PLAIN))
             self._writer.write_table(pa.Table.from_arrays(arrays, schema=FLOW_SCHEMA), row_group_size=self._count)
         self.rows += self._count
         self._waiting, self._count = [], 0
@@ -77,11 +70,12 @@ class FlowWriter:
         values = np.concatenate([getattr(flows, field.name) for flows in self._waiting])
         dictionary = FLOW_DICTIONARIES.get(field.name)
         if dictionary is None:
-            return pa.array(values.astype(field.type.to_pandas_dtype(), copy=False))
+            absent = values < 0 if field.name in _NULLABLE else None
+            return pa.array(values.astype(field.type.to_pandas_dtype(), copy=False), mask=absent)
         used, indices = np.unique(values, return_inverse=True)
         known = self._dictionaries[dictionary].values if dictionary in self._dictionaries else []
         # Code -1 (a flow without a name) sorts first and is null.
-        words = _words([known[code] for code in used.tolist() if code >= 0])
+        words = text_array([known[code] for code in used.tolist() if code >= 0])
         indices = indices.astype(np.int32) - np.int32(used[0] < 0)
         return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), words, safe=False)
 
@@ -92,32 +86,3 @@ class FlowWriter:
         if self._writer is not None:
             with disk(self._path):
                 self._writer.close()
-
-
-class LateWriter:
-    """Patches as (row, column, value), kept until the trace is finished: they are few per segment."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._parts: list[tuple[Array, str, Array]] = []
-        self.cells = 0
-
-    def add(self, rows: Array, column: str, values: Array) -> None:
-        """Patch these rows (trace-wide numbers) of a column of integers."""
-        if len(rows):
-            self.cells += len(rows)
-            self._parts.append((np.array(rows, np.int64), column, np.array(values, np.int64)))
-
-    def close(self) -> None:
-        """Write all of them. Raises Exhausted."""
-        if not self._parts:
-            return
-        names = sorted({column for _, column, _ in self._parts})
-        codes = [np.full(len(rows), names.index(column), np.int32) for rows, column, _ in self._parts]
-        arrays = [
-            pa.array(np.concatenate([rows for rows, _, _ in self._parts])),
-            pa.DictionaryArray.from_arrays(np.concatenate(codes), names),
-            pa.array(np.concatenate([values for _, _, values in self._parts])),
-        ]
-        with disk(self._path):
-            parquet.write_table(self._path, pa.Table.from_arrays(arrays, schema=_LATE_SCHEMA))

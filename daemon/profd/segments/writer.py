@@ -1,4 +1,4 @@
-"""Writes a trace directory: segments, flows, late patches, `meta.json`.
+"""Writes a trace directory: segments, flows, `meta.json`.
 
 Runs in a worker, into a staging directory that nobody else sees; durability
 (fsync, rename) is the store's when it adopts the directory.
@@ -15,16 +15,19 @@ import numpy.typing as npt
 
 from profd.disk.files import disk
 from profd.events import COLUMNS, NO_END, Dictionary, EventTable, Flows, Kind
-from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, SegmentInfo, TraceMeta, encode_struct, segment_file
-from profd.segments.segment_writer import ArgNames, write_segment_file
-from profd.segments.side_files import FlowWriter, LateWriter
+from profd.segments import parquet
+from profd.segments.fold import fold
+from profd.segments.late import LateCells
+from profd.segments.meta import FLOWS_FILE, FORMAT, META_FILE, SegmentInfo, TraceMeta, encode_struct, segment_file
+from profd.segments.segment_writer import held, write_segment_file
+from profd.segments.side_files import FlowWriter
 
 Array = npt.NDArray[Any]
 
 _GPU_KINDS: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _PATCHABLE: Final = frozenset(
     name for name, spec in COLUMNS.items() if spec.dictionary is None and spec.dtype is not np.float64
-) - {"start"}
+) - {"start", "end"}
 
 
 class TraceWriter:
@@ -42,9 +45,10 @@ class TraceWriter:
         self._rows = 0
         self._gpu_events = 0
         self._dictionaries: dict[str, Dictionary] = {}
-        self._arg_names = ArgNames()
+        self._columns: dict[str, None] = {}  # that have values, in order of first use
+        self._args: dict[tuple[str, str], None] = {}
         self._flows = FlowWriter(directory / FLOWS_FILE)
-        self._late = LateWriter(directory / LATE_FILE)
+        self._late = LateCells()
         # Arrow encodes and compresses without the GIL: one segment is written while the next is made.
         self._background = ThreadPoolExecutor(1, "segment-writer")
         self._writing: Future[None] | None = None
@@ -66,9 +70,11 @@ class TraceWriter:
         if len(table) == 0:
             return
         info = self._describe(table)
+        names = held(table)
+        self._columns.update(dict.fromkeys(names))
+        self._args.update(dict.fromkeys(key for key, arg in table.args.items() if len(arg.rows)))
         self._wait()
-        path = self._directory / info.file
-        self._writing = self._background.submit(write_segment_file, path, table, self._arg_names)
+        self._writing = self._background.submit(write_segment_file, self._directory / info.file, table, names)
         self._segments.append(info)
         self._rows += len(table)
         kind = table.column("kind")
@@ -92,6 +98,7 @@ class TraceWriter:
             start_ns=int(start[0]),
             end_ns=max(int(start[-1]), int(end.max())),
             unended=int((end == NO_END).sum()),
+            groups_end_ns=_groups_end(start, end),
         )
 
     def write_flows(self, flows: Flows, dictionaries: dict[str, Dictionary] | None = None) -> None:
@@ -99,37 +106,38 @@ class TraceWriter:
         self._flows.add(flows, self._dictionaries if dictionaries is None else dictionaries)
 
     def write_late(self, rows: Array, columns: dict[str, Array]) -> None:
-        """Patch rows of segments that are already written; later patches win.
+        """Patch rows of segments that are already written; later patches win. `finish` puts them in.
 
-        Columns of integers only (self_time, parent, depth, linked, end …); an
-        absent value is written as it is in memory and makes the cell absent.
+        Columns of integers only (self_time, parent, depth, linked …), no times; an absent value is
+        written as it is in memory and makes the cell absent.
         """
         unknown = columns.keys() - _PATCHABLE
         if unknown:
             raise ValueError(f"columns that cannot be patched: {sorted(unknown)}")
         for name, values in columns.items():
             self._late.add(rows, name, values)
-        if "end" in columns:
-            self._extend(rows, columns["end"])
+            if len(rows):
+                self._columns[name] = None
 
-    def _extend(self, rows: Array, ends: Array) -> None:
-        firsts = np.array([info.first_row for info in self._segments], dtype=np.int64)
-        where = np.searchsorted(firsts, rows, side="right") - 1
-        for number in set(where.tolist()):
-            info = self._segments[number]
-            info.end_ns = max(info.end_ns, int(ends[where == number].max()))
+    def _fold(self) -> None:
+        patches = self._late.patches()
+        for info in self._segments:
+            cells = patches.within(info.first_row, info.rows)
+            if cells:
+                fold(self._directory / info.file, cells)
 
     def finish(self, meta: TraceMeta) -> TraceMeta:
         """Close all files and write `meta.json`; returns `meta` with what the writer knows filled in."""
         self._wait()
         self._background.shutdown()
-        self._late.close()
+        self._fold()
         self._flows.close()
         meta.segments = self._segments
         meta.events = self._rows
         meta.flows = self._flows.rows
-        meta.late = self._late.cells
-        meta.args = self._arg_names.keys()
+        meta.format, meta.late = FORMAT, 0
+        meta.columns = list(self._columns)
+        meta.args = list(self._args)
         if meta.gpu_events is None:
             meta.gpu_events = self._gpu_events
         if self._segments:
@@ -140,3 +148,13 @@ class TraceWriter:
             meta.bytes = sum(entry.stat().st_size for entry in self._directory.iterdir())
             path.write_bytes(encode_struct(meta))
         return meta
+
+
+def _groups_end(start: Array, end: Array) -> list[int | None]:
+    """Until when the rows of each row group last; None where a row has no end."""
+    groups: list[int | None] = []
+    for first in range(0, len(start), parquet.GROUP_ROWS):
+        part = end[first : first + parquet.GROUP_ROWS]
+        unended = bool((part == NO_END).any())
+        groups.append(None if unended else int(max(part.max(), start[first : first + parquet.GROUP_ROWS][-1])))
+    return groups

@@ -16,7 +16,7 @@ _FIXED_FILES: Final = frozenset({META_FILE, FLOWS_FILE, LATE_FILE})
 # What the events are like: only the worker has seen them. All else is the daemon's to say.
 _WORKERS_FIELDS: Final = (
     *("format", "start_ns", "end_ns", "events", "gpu_events", "bytes", "lost", "warnings", "anomalies"),
-    *("truncated", "tracks", "top_level", "args", "flows", "late", "segments", "timings", "versions"),
+    *("truncated", "tracks", "top_level", "args", "flows", "late", "columns", "segments", "timings", "versions"),
     "clock_error_ns",
 )
 

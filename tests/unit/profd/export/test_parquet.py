@@ -38,7 +38,7 @@ def test_words_instead_of_codes(tmp_path: Path) -> None:
     wanted = {"row": 0, "name": "op", "kind": "cpu_op", "category": "cpu_op", "process": "42", "process_name": "python"}
     wanted |= {"thread": "1", "thread_name": None, "start_ns": 1000, "end_ns": 1500, "duration_ns": 500, "external": 5}
     assert first.items() >= wanted.items()
-    assert (second["name"], second["device_type"], second["thread"]) == ("kernel?", "CUDA", "s")
+    assert (second["name"], second["device_type"], second["thread"]) == ("kernel\x1ad800", "CUDA", "s")
     assert (third["row"], third["end_ns"], third["duration_ns"], third["external"]) == (2, None, None, None)
 
 

@@ -424,4 +424,4 @@ def test_nothing_but_the_trace_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline, "Collator", partial(Collator, segment_rows=2))
     store(tmp_path / "staging", ("chrome", small(tmp_path)))
     names = sorted(entry.name for entry in (tmp_path / "staging").iterdir())
-    assert names == ["late.parquet", "meta.json", "segment-00000.parquet", "segment-00001.parquet"]
+    assert names == ["meta.json", "segment-00000.parquet", "segment-00001.parquet"]

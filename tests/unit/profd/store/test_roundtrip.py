@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable, Flows
-from profd.segments.meta import TraceMeta
+from profd.segments.meta import TraceMeta, segment_file
 from profd.segments.reader import TraceReader
 from profd.segments.writer import TraceWriter
 
 from tests.unit.profd.store.tables import plain, random_table
 
+DATA = Path(__file__).resolve().parents[3] / "data"
 EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -122,34 +123,36 @@ def test_another_engine_reads_the_same(tmp_path):
         path = tmp_path / "t" / info.file
         names = [name for name in pq.read_schema(path).names if name in COLUMNS]
         words = ", ".join(f'"{name}"' for name in names)
-        read = duckdb.connect().execute(f"SELECT {words} FROM '{path}'").fetchall()
-        expected = [{name: row[name] for name in names if name in row} for row in plain(table)]
+        read = duckdb.connect().execute(f"SELECT {words}, start + dur FROM '{path}'").fetchall()
+        expected = [{name: row[name] for name in (*names, "end") if name in row} for row in plain(table)]
+        # What a column cannot lack is 0 where the table has no such column.
+        filled = dict.fromkeys({"kind", "device_type", "depth"} - table.columns.keys(), 0)
         assert [
-            {name: value for name, value in zip(names, row, strict=True) if value is not None and value == value}
-            for row in read
-        ] == [{name: _as_stored(value) for name, value in row.items()} for row in expected]
+            {name: value for name, value in zip((*names, "end"), row, strict=True) if value is not None} for row in read
+        ] == [{**filled, **{name: _as_stored(value) for name, value in row.items()}} for row in expected]
 
 
 def _as_stored(value):
-    """Text with lone surrogates is kept as bytes; with it, all of its column."""
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    """A lone surrogate is escaped."""
+    return value.replace("\ud800", "\x1ad800") if isinstance(value, str) else value
 
 
-def test_files_of_before_are_read(tmp_path):
-    """Deltas, dictionaries and zstd, as traces had them at first."""
-    tables, meta = write(tmp_path / "t", 5, [50])
-    path = tmp_path / "t" / meta.segments[0].file
-    stored = pq.read_table(path)
-    deltas = [field.name for field in stored.schema if field.type == pa.int64()]
-    pq.write_table(
-        stored,
-        path,
-        compression="zstd",
-        use_dictionary=[name for name in stored.column_names if name not in deltas],
-        column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED"),
-        write_page_checksum=True,
-    )
-    assert plain(TraceReader(tmp_path / "t").read()) == plain(tables[0])
+def test_a_trace_of_before_is_read():
+    """Of format 1: bytes split, binary columns, a column for each argument, `late.parquet` with ends in it.
+
+    Written by the build of 83d2bc3, with `random_table`.
+    """
+    folder = DATA / "store-v1"
+    expected = json.loads((folder / "rows.json").read_text())
+    reader = TraceReader(folder / "trace")
+    assert plain(reader.read()) == expected
+    assert reader.has("self_time")
+    window = plain(reader.read(window=(8000, 10_000)))  # of the rows that have an end, those of `late.parquet`
+    assert [row for row in window if "end" in row] == [{"row": row, **expected[row]} for row in (1, 3)]
+    assert plain(reader.rows(np.array([1, 45]))) == [{**expected[row], "row": row} for row in (1, 45)]
+    flows = reader.flows()
+    assert (flows.thread.tolist(), flows.row.tolist(), bytes(flows.phase)) == ([0, 1, -1], [-1, 4, 5], b"stf")
+    assert [reader.dictionaries["flow_id"].values[code] for code in flows.id] == ["7", "x\ud800", "7"]
 
 
 def minimal(start: list[int], first_row: int = 0) -> EventTable:
@@ -162,27 +165,37 @@ def test_late_patches_win_over_what_the_segment_says(tmp_path):
     writer.write_segment(minimal([4, 5], 3))
     writer.write_late(np.array([1, 4]), {"self_time": np.array([10, 40]), "parent": np.array([0, 3])})
     writer.write_late(np.array([4]), {"self_time": np.array([41])})
-    writer.write_late(np.array([1]), {"parent": np.array([-1]), "end": np.array([900])})
-    meta = writer.finish(TraceMeta())
-    assert meta.end_ns == 900
+    writer.write_late(np.array([1]), {"parent": np.array([-1])})
+    writer.finish(TraceMeta())
     read = TraceReader(tmp_path).read()
     assert read.columns["self_time"].tolist() == [NO_END, 10, NO_END, NO_END, 41]
     assert read.columns["parent"].tolist() == [-1, -1, -1, -1, 3]
     assert "parent" not in TraceReader(tmp_path).read(["self_time"]).columns
 
 
-def test_window_knows_of_ends_that_came_late(tmp_path):
-    """Row groups are chosen by bounds that were written before the end was known."""
-    writer = TraceWriter(tmp_path)
-    start = np.arange(100, dtype=np.int64)
-    writer.write_segment(EventTable({"start": start, "end": start + 1}, {}))
-    writer.write_late(np.array([3, 50]), {"end": np.array([1000, 2000])})
+@EXAMPLES
+@given(seed=st.integers(0, 2**32), rows=st.sets(st.integers(0, 59), min_size=1))
+def test_late_cells_are_in_the_segments(tmp_path_factory, seed, rows):
+    """And all else is as it was."""
+    directory = tmp_path_factory.mktemp("trace")
+    writer = TraceWriter(directory)
+    tables = [random_table(seed, 40, 0)]
+    tables.append(random_table(seed + 1, 20, 40, int(tables[0].columns["start"][-1])))
+    for table in tables:
+        writer.write_segment(table)
+    late = sorted(rows)
+    writer.write_late(np.array(late), {"self_time": np.array(late) - 5, "depth": np.array(late) + 7})
     writer.finish(TraceMeta())
-    reader = TraceReader(tmp_path)
-    assert reader.read(window=(500, 600)).columns["row"].tolist() == [3, 50]
-    assert reader.read(window=(1500, 1600)).columns["row"].tolist() == [50]
-    assert reader.read(["start"], window=(10, 11)).columns["row"].tolist() == [3, 10]
-    assert len(reader.read(window=(2000, 3000))) == 0
+    files = [directory / segment_file(number) for number in range(2)]
+    assert sorted(directory.iterdir()) == [directory / "meta.json", *files]
+    expected = [row for table in tables for row in plain(table)]
+    for row in late:
+        expected[row] |= {"self_time": row - 5, "depth": row + 7}
+    assert plain(TraceReader(directory).read()) == expected
+    said = [
+        row for path in files for row in duckdb.connect().execute(f"select self_time, depth from '{path}'").fetchall()
+    ]
+    assert [said[row] for row in late] == [(row - 5, row + 7) for row in late]
 
 
 def test_rows_out_of_order_are_a_fault(tmp_path):
@@ -194,8 +207,9 @@ def test_rows_out_of_order_are_a_fault(tmp_path):
         writer.write_segment(minimal([4], 2))
     with pytest.raises(ValueError, match="expected 2"):
         writer.write_segment(minimal([9], 3))
-    with pytest.raises(ValueError, match="cannot be patched"):
-        writer.write_late(np.array([0]), {"name": np.array([1])})
+    for column in ("name", "start", "end"):
+        with pytest.raises(ValueError, match="cannot be patched"):
+            writer.write_late(np.array([0]), {column: np.array([1])})
 
 
 def test_flows_come_back_in_order(tmp_path):
