@@ -34,6 +34,7 @@ KNOWN: Final = (
     (Kind.SAMPLE,),
 )
 _LAYERS: Final = len(KNOWN) + 1
+_INT64_MAX: Final = int(np.iinfo(np.int64).max)
 
 
 class Coverage:
@@ -75,7 +76,7 @@ class Coverage:
         reached = np.zeros((_LAYERS + 2, len(threads)), dtype=np.int64)
         for number, covered in enumerate(self._layers, start=1):
             reached[number, np.searchsorted(threads, covered.threads)] = covered.spent
-        reached[-1] = 0 if self._window is None else self._window[1] - self._window[0]
+        reached[-1] = 0 if self._window is None else min(self._window[1] - self._window[0], _INT64_MAX)
         yield from zip(threads.tolist(), np.maximum(np.diff(reached, axis=0), 0).T.tolist(), strict=True)
 
 

@@ -39,10 +39,12 @@ def text_array(words: list[str]) -> pa.Array:
 def words_of(array: pa.Array, *, plain: bool) -> list[str]:
     """The inverse of `text_array`; `plain`: of a trace of before, which escaped nothing and wrote bytes instead.
 
-    UnicodeDecodeError when the bytes are no text at all.
+    UnicodeDecodeError when the bytes are no text at all, ValueError for a column that is none.
     """
     if plain:
         return _plain_words(array)
+    if not pa.types.is_string(array.type):
+        raise ValueError(f"a column of text is of type {array.type}")
     words = cast("list[str]", array.to_pylist())
     return [unescaped(word) for word in words] if _has_mark(array) else words
 

@@ -13,6 +13,7 @@ import profd
 NAMED = {
     "sources/pyspy/confinement.py": "maps by the room; modes of files below the root behind that",
     "sources/pyspy/launch.py": "in the child that becomes the sampler, which is ended at its deadline",
+    "sources/pyspy/locks.py": "in a process of its own, which is ended at its deadline as a sampler is",
     "sources/pyspy/tool.py": "status, task and schedstat, which never wait, and of our own samplers",
     "sources/pyspy/warden.py": "in a process of its own, which dies with its sampler",
     "observers/builder.py": "by the room",
