@@ -62,7 +62,7 @@ def _print_with_findings(traces: RemoteTraces, target: capture_pb2.TargetStatus)
     at_once = target.events <= AT_ONCE_EVENTS
     with ThreadPoolExecutor(1) as beside:
         asked = beside.submit(leading_lines, traces, target.trace) if at_once else None
-        summary = traces.ask("summary", target.trace).value()
+        summary: dict[str, Any] = traces.ask("summary", target.trace).value()
         first = asked.result() if asked else []
     for name, text in first:
         _line(name, text)

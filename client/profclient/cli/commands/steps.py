@@ -59,21 +59,20 @@ def steps(trace: str, sort: str, limit: int | None, as_json: bool) -> None:
     TRACE may be a capture: a row is then a step of all ranks, with the shortest, the median and the longest time, and
     SLOWEST is the rank that took longest. --json has the steps of each.
     """
+    if limit is None:
+        limit = 0 if as_json else SHOWN
     if is_capture(trace):
         _steps_of_capture(trace, sort, limit, as_json)
         return
     with traces() as source:
         answer = source.ask("steps", trace).value()
-    if limit is None:
-        limit = 0 if as_json else SHOWN
     rows = sorted(answer["steps"], key=_SORTS[sort])[: limit or None]
     if as_json:
         emit_json({**answer, "steps": rows})
     elif rows:
         first = min(row["start_ns"] for row in answer["steps"])
         _print(rows, first, (answer.get("outliers") or {}).get("median_ns"))
-        if more := len(answer["steps"]) - len(rows):
-            say(f"{more:,} more: --limit 0 prints all, --sort duration the slowest first")
+        _say_more(len(answer["steps"]) - len(rows))
         _remarks(answer, trace)
     else:
         say(str(answer["message"]))
@@ -91,10 +90,16 @@ def _steps_of_capture(capture: str, sort: str, limit: int, as_json: bool) -> Non
         say_of_traces(answer)
         numbers = ["STEP", "TRACES", "MIN", "MEDIAN", "MAX"]
         table([*numbers, "SLOWEST"], map(_cells_of_capture, rows), right=numbers, wide=["SLOWEST"])
+        _say_more(len(answer["by_number"]) - len(rows))
         slowest = max(rows, key=lambda row: row["duration_max_ns"])["slowest"]["trace"]
         say(f"next: profctl steps {shlex.quote(slowest)}")
     else:
         say(str(answer["message"]))
+
+
+def _say_more(count: int) -> None:
+    if count:
+        say(f"{count:,} more: --limit 0 prints all, --sort duration the slowest first")
 
 
 def _cells_of_capture(row: dict[str, Any]) -> list[str]:

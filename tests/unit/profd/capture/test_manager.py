@@ -36,9 +36,9 @@ from tests.support.captures import (
     LONG,
     ROOT,
     SECOND_NS,
-    Person,
     Rig,
     ended,
+    person,
     process,
     request,
     until,
@@ -325,7 +325,7 @@ class TestStop:
     async def test_what_admins_of_a_former_group_record_of_others(self, rig: Rig, manager: CaptureManager) -> None:
         # GIVEN processes of alice's and bob's, in captures of an admin's, of root's and of alice's own
         rig.table.processes = {pid: process(pid) for pid in (100, 101, 102)} | {103: process(103, uid=1001)}
-        admin = Person(1001, "bob", admin=True)
+        admin = person(1001, "bob", admin=True)
         others, roots, own = [
             await manager.start(who, request(pid)) for who, pid in ((admin, 100), (ROOT, 101), (ALICE, 102))
         ]
@@ -346,7 +346,7 @@ class TestStop:
 
         monkeypatch.setattr(rig.source, "prepare", look)
         with pytest.raises(Denied, match="admin group"):
-            await manager.start(Person(1001, "bob", admin=True), request(100))
+            await manager.start(person(1001, "bob", admin=True), request(100))
         assert not manager.list(ROOT, 1)
 
     async def test_before_the_source_runs(self, rig: Rig, manager: CaptureManager) -> None:
