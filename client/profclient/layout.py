@@ -3,11 +3,15 @@
     DIR/capture=<id>/host=<h>/rank=<r>/trace=<t>/  the files of a trace, as the store has them
     DIR/capture=<id>/_COMMIT.json                  names, bytes and SHA-256 of all of them, written last
 
+A capture of many hosts has traces of all of these in it: `host` is as its client calls each, and a row of the commit
+has the `capture` of the trace on its host.
+
 Nothing is seen of it before it is whole: it is written beside, and renamed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -30,6 +34,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MANIFEST: Final = "MANIFEST.json"
 _OF_BUNDLE: Final = ("profd-bundle", _MANIFEST)  # no files of a trace
 _COPY_BYTES: Final = 1 << 20
+_ORIGIN: Final = ("host", "rank", "trace")
 
 
 def partition(name: str, value: object) -> str:
@@ -40,40 +45,78 @@ def partition(name: str, value: object) -> str:
     return text
 
 
+class CaptureFolder:
+    """The directory of a capture while it is written: beside its place; `commit` gives it its name.
+
+    Its methods raise UsageError where it is there already or cannot be written.
+    """
+
+    def __init__(self, into: Path, capture: str) -> None:
+        self._into = into
+        self._capture = capture
+        self.final = into / partition("capture", capture)
+        self.partial = into / f".{self.final.name}.{os.getpid()}.part"
+
+    def __enter__(self) -> CaptureFolder:
+        if self.final.exists():
+            raise UsageError(f"{self.final} is there already: remove it, or name another directory.")
+        with self._writing():
+            self.partial.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+    def add(self, traces: Sequence[Mapping[str, Any]], bundle: Iterator[bytes]) -> list[dict[str, Any]]:
+        """Write the traces (`host`, `rank`, `trace`, and what else the commit is to say) of a bundle that has them all.
+
+        Returns their rows of the commit. ClientError for a bundle that is damaged.
+        """
+        places = {str(one["trace"]): _place(one) for one in traces}
+        try:
+            with self._writing():
+                files = unpack(bundle, {trace: self.partial / place for trace, place in places.items()})
+        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+            raise ClientError(f"the capture arrived damaged ({error}): export it again.") from error
+        return [{**one, "path": places[str(one["trace"])], "files": files[str(one["trace"])]} for one in traces]
+
+    def commit(self, traces: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+        """All traces are there: what `_COMMIT.json` says."""
+        said = {"format": FORMAT, "capture": self._capture, "traces": traces, **more}
+        with self._writing():
+            _write_synced(self.partial / COMMIT_FILE, json.dumps(said))
+            self.partial.rename(self.final)
+            _sync(self._into)
+        return said
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(f"{error.filename or self._into} cannot be written: {error.strerror}.") from error
+
+
 def write_capture(
     into: Path, capture: str, traces: Sequence[Mapping[str, Any]], bundle: Iterator[bytes]
 ) -> tuple[Path, int]:
-    """The directory of a capture, and its bytes. `bundle`: of all its traces (`export -f bundle`).
+    """The directory of a capture of one host, and its bytes. `bundle`: of all its traces (`export -f bundle`).
 
     Raises UsageError where it is there already or cannot be written, ClientError for a bundle that is damaged.
     """
-    final = into / partition("capture", capture)
-    if final.exists():
-        raise UsageError(f"{final} is there already: remove it, or name another directory.")
-    places = {str(trace["trace"]): _place(trace) for trace in traces}
-    partial = into / f".{final.name}.{os.getpid()}.part"
-    try:
-        into.mkdir(parents=True, exist_ok=True)
-        files = unpack(bundle, {trace: partial / place for trace, place in places.items()})
-        committed = [
-            {"host": one["host"], "rank": one["rank"], "trace": one["trace"]}
-            | {"path": places[one["trace"]], "files": files[one["trace"]]}
-            for one in traces
-        ]
-        _write_synced(partial / COMMIT_FILE, json.dumps({"format": FORMAT, "capture": capture, "traces": committed}))
-        partial.rename(final)
-        _sync(into)
-    except OSError as error:
-        raise UsageError(f"{error.filename or into} cannot be written: {error.strerror}.") from error
-    except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
-        raise ClientError(f"the capture arrived damaged ({error}): export it again.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return final, sum(file["bytes"] for own in files.values() for file in own.values())
+    with CaptureFolder(into, capture) as folder:
+        rows = folder.add([{name: one[name] for name in _ORIGIN} for one in traces], bundle)
+        folder.commit(rows)
+    return folder.final, bytes_of(rows)
+
+
+def bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Of all files that these rows of a commit name."""
+    return sum(file["bytes"] for one in rows for file in one["files"].values())
 
 
 def _place(trace: Mapping[str, Any]) -> str:
-    return "/".join(partition(name, trace[name]) for name in ("host", "rank", "trace"))
+    return "/".join(partition(name, trace[name]) for name in _ORIGIN)
 
 
 def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dict[str, dict[str, Any]]]:

@@ -42,11 +42,12 @@ class Answer:
         return json.loads(b"".join(self._pieces))
 
 
-_CAPTURE = re.compile(r"c[0-9a-f]{0,12}")
+_CAPTURE = re.compile(r"[cf][0-9a-f]{0,12}")
+_OF_MANY_HOSTS = "f"
 
 
 def is_capture(name: str) -> bool:
-    """Whether a name is an id of a capture, or begins one: those of traces begin with a digit."""
+    """Whether a name is an id of a capture, or begins one: c… of one host, f… of many. Traces begin with a digit."""
     return _CAPTURE.fullmatch(name) is not None
 
 
@@ -120,7 +121,12 @@ class RemoteTraces:
         return trace_dict(self._daemon.call(self._stub.GetTrace, trace_pb2.TraceRef(id=trace)))
 
     def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
-        """A question with its arguments by name."""
+        """A question with its arguments by name. UsageError for a capture of many hosts: a daemon has one host's."""
+        if is_capture(trace) and trace.startswith(_OF_MANY_HOSTS):
+            raise UsageError(
+                f"{trace} is a capture of many hosts: bring it here with `profctl collect {trace} --to DIR`, and ask "
+                f"`profctl --store DIR {question} {trace}`."
+            )
         scope = query_pb2.Scope(**{"capture" if is_capture(trace) else "trace": trace})
         request = query_pb2.QueryRequest(name=question, scope=scope)
         request.arguments.update({name: _sent(value) for name, value in arguments.items() if value is not None})

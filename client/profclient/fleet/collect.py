@@ -1,18 +1,14 @@
-"""Traces of all hosts in one folder of the user's, laid out for any Parquet engine.
-
-    DIR/capture=<id>/host=<host>/rank=<rank>/trace=<trace>/events.parquet
-    DIR/capture=<id>/_COMMIT.json                     the last: what is there, and what is missing
-
-A file has its name when it is whole. Without the marker the folder is not complete.
-"""
+"""Traces of all hosts in one folder of the user's (profclient/layout.py): whole, or missing with a reason."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import functools
 import json
-import os
 import re
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,105 +19,110 @@ from profclient.cli import capture_view
 from profclient.errors import ClientError, UsageError
 from profclient.fleet.host import Host
 from profclient.fleet.way import Way, each
+from profclient.layout import CaptureFolder, partition
 
-MARKER: Final = "_COMMIT.json"
-VERSION: Final = 1
-NO_RANK: Final = "__HIVE_DEFAULT_PARTITION__"  # how Hive, Spark and Arrow write null
 AT_ONCE: Final = 8  # hosts that send
+TRACES_MAX: Final = 4096  # of a host
+LIST_BYTES_MAX: Final = 4 << 20  # of a host's list of them
+_RANKS_MAX: Final = 1 << 31
+_READ_BYTES: Final = 1 << 20
 _TRACE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it comes from the host, and names a folder
 
 
-class FolderError(UsageError):
-    """The folder cannot be written, or a host would have us write elsewhere."""
-
-
 async def collect(way: Way, fleet_id: str, to: Path, left_out: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
-    """Bring the traces of all hosts; the marker's content. Raises FolderError where the folder cannot be written."""
-    place = to / f"capture={fleet_id}"
-    with _writing(place):
-        place.mkdir(parents=True, exist_ok=True)
-        (place / MARKER).unlink(missing_ok=True)  # it would vouch for what is being replaced
+    """Bring the traces of all hosts: what `_COMMIT.json` says, or would if there were a trace.
 
-    async def bring(host: Host) -> list[dict[str, Any]]:
-        capture = await host.call("GetCapture", pb.CaptureRef(id=fleet_id))
-        return [await _bring(host, target, place) for target in capture.targets]
-
+    Raises UsageError where the folder is there already, or cannot be written.
+    """
     few = Way(way.hosts, way.via, way.python, min(way.fanout, AT_ONCE))
-    answers = await each(few, bring)
-    rows = [row for answer in answers.values() if not isinstance(answer, ClientError) for row in answer]
-    for host, answer in answers.items():
-        if isinstance(answer, FolderError):
-            raise answer
-        if isinstance(answer, ClientError):
-            rows.append(_missing(host, None, str(answer)))
-    rows += [_missing(host, None, why) for host, why in left_out]
-    written = {
-        "version": VERSION,
-        "capture": fleet_id,
-        "traces": [row for row in rows if "path" in row],
-        "missing": [row for row in rows if "path" not in row],
-    }
-    with _writing(place / MARKER):
-        _whole(place / MARKER, json.dumps(written, indent=1).encode())
-    return written
+    with CaptureFolder(to, fleet_id) as folder:
+        answers = await each(few, functools.partial(_of_host, folder, fleet_id))
+        rows: list[dict[str, Any]] = []
+        missing: list[dict[str, Any]] = []
+        for host, answer in answers.items():
+            if isinstance(answer, UsageError):
+                raise answer
+            if isinstance(answer, ClientError):
+                missing.append(_missing(host, None, str(answer)))
+            else:
+                rows += answer[0]
+                missing += answer[1]
+        missing += [_missing(host, None, why) for host, why in left_out]
+        if not rows:
+            return {"capture": fleet_id, "traces": rows, "missing": missing}
+        return folder.commit(rows, missing=missing)
 
 
-async def _bring(host: Host, target: pb.TargetStatus, place: Path) -> dict[str, Any]:
-    rank = target.rank if target.HasField("rank") else None
-    if not target.trace:
-        return _missing(host.name, rank, target.message or f"it has no trace: {capture_view.state_name(target.state)}")
-    if not _TRACE.fullmatch(target.trace):
-        raise FolderError(f"{host.name} names a trace {target.trace!r}, which no profd does: nothing of it is written.")
-    folder = place / f"host={host.name}" / f"rank={NO_RANK if rank is None else rank}" / f"trace={target.trace}"
-    path = folder / "events.parquet"
-    request = query_pb2.QueryRequest(name="export", scope=query_pb2.Scope(trace=target.trace))
-    request.arguments.update({"format": "parquet"})
-    partial = folder / f".events.parquet.{os.getpid()}.part"
+async def _of_host(
+    folder: CaptureFolder, fleet_id: str, host: Host
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Its rows of the commit, and what it has no trace of."""
+    capture = await host.call("GetCapture", pb.CaptureRef(id=fleet_id))
+    listed = await _listed(host, capture.id) if any(target.trace for target in capture.targets) else []
+    missing = [
+        _missing(host.name, target.rank if target.HasField("rank") else None, _why(target))
+        for target in capture.targets
+        if target.trace not in {one["trace"] for one in listed}
+    ]
+    if not listed:
+        return [], missing
     try:
-        with _writing(path):
-            folder.mkdir(parents=True, exist_ok=True)
-            size = 0
-            with partial.open("wb") as file:
-                async for piece in host.ask(request):
-                    size += file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
+        return await _brought(host, capture.id, listed, folder), missing
     except ClientError as error:
-        if isinstance(error, FolderError):
+        shutil.rmtree(folder.partial / partition("host", host.name), ignore_errors=True)
+        if isinstance(error, UsageError):
             raise
-        return _missing(host.name, rank, str(error))
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-    return {
-        "host": host.name,
-        "rank": rank,
-        "trace": target.trace,
-        "path": str(path.relative_to(place)),
-        "bytes": size,
-    }
+        return [], [*missing, *(_missing(host.name, one["rank"], str(error)) for one in listed)]
+
+
+async def _listed(host: Host, capture: str) -> list[dict[str, Any]]:
+    """The traces that a host has of a capture: rows of the commit, but for where they lie and what they have."""
+    request = query_pb2.QueryRequest(name="traces", scope=query_pb2.Scope(capture=capture))
+    said = bytearray()
+    async for piece in host.ask(request):
+        said += piece
+        if len(said) > LIST_BYTES_MAX:
+            raise ClientError(f"its list of traces is longer than {LIST_BYTES_MAX >> 20} MiB: no profd has that many.")
+    try:
+        traces = json.loads(said)["traces"][: TRACES_MAX + 1]
+        rows = [_row(host.name, capture, one) for one in traces]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ClientError(f"its list of traces is none of profd's ({error}).") from error
+    if len(rows) > TRACES_MAX:
+        raise ClientError(f"it lists more than {TRACES_MAX:,} traces of one capture.")
+    return rows
+
+
+def _row(host: str, capture: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    trace, rank = one["trace"], one["rank"]
+    if not isinstance(trace, str) or not _TRACE.fullmatch(trace):
+        raise ValueError(f"{str(trace)[:100]!r} is no id of a trace")
+    if rank is not None and (not isinstance(rank, int) or not 0 <= rank < _RANKS_MAX):
+        raise ValueError(f"{str(rank)[:20]!r} is no rank")
+    return {"host": host, "rank": rank, "trace": trace, "capture": capture}
+
+
+async def _brought(
+    host: Host, capture: str, listed: list[dict[str, Any]], folder: CaptureFolder
+) -> list[dict[str, Any]]:
+    """Its traces, as they come into a file without a name, and from there into their places."""
+    request = query_pb2.QueryRequest(name="export", scope=query_pb2.Scope(capture=capture))
+    request.arguments.update({"format": "bundle"})
+    with tempfile.TemporaryFile(dir=folder.partial) as spool:
+        try:
+            async for piece in host.ask(request):
+                spool.write(piece)
+            spool.seek(0)
+        except OSError as error:
+            raise UsageError(f"{folder.partial} cannot be written: {error.strerror}.") from error
+        return await asyncio.to_thread(folder.add, listed, iter(functools.partial(spool.read, _READ_BYTES), b""))
+
+
+def _why(target: pb.TargetStatus) -> str:
+    if target.trace:
+        return f"its trace {target.trace} is not stored any more"
+    return target.message or f"it has no trace: {capture_view.state_name(target.state)}"
 
 
 def _missing(host: str, rank: int | None, why: str) -> dict[str, Any]:
     return {"host": host, "rank": rank, "why": why}
-
-
-def _whole(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-class _writing(contextlib.AbstractContextManager[None]):  # noqa: N801 - it reads as a verb
-    """An OSError in the block is a FolderError that names the path."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise FolderError(f"{self._path} cannot be written: {error.strerror}.") from error

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from profd.errors import BadInput, ProfdError
 from profd.limits import CAPTURE_THREADS_MAX, QUERY_ROWS_MAX
 from profd.segments.meta import read_meta
+from profd.segments.place import place_of
 from profd.segments.reader import TraceReader
 
 Found = TypeVar("Found")
@@ -52,9 +53,10 @@ class Captured:
         self.members: list[Member] = []
         for directory in directories:
             meta = read_meta(directory)
-            self.capture = self.capture or meta.capture
+            capture, host = place_of(directory) or (meta.capture, meta.host or None)
+            self.capture = self.capture or capture
             edges = (meta.events, meta.start_ns, meta.end_ns)
-            self.members.append(Member(directory, meta.trace, meta.rank, meta.host or None, *edges))
+            self.members.append(Member(directory, meta.trace, meta.rank, host, *edges))
         self.members.sort(key=lambda one: (one.rank is None, one.rank or 0, one.host or "", one.trace))
 
     @property

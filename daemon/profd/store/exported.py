@@ -1,4 +1,4 @@
-"""Captures that `profctl export CAPTURE -f parquet --to DIR` wrote, read in the place of a store (docs/store.md).
+"""Captures that `export -f parquet --to DIR` or `collect` of profctl wrote, in the place of a store (docs/store.md).
 
 A capture counts once its `_COMMIT.json` is there, and as what that says: what lies beside it is not of it. Nothing here
 is trusted: it may have been copied in part, changed, or made up.
@@ -18,11 +18,11 @@ import msgspec
 from profd.errors import BadTrace, NotFound
 from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
 from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, read_meta
+from profd.segments.place import NULL
 from profd.store.catalog import TraceRecord
 
 COMMIT_FILE: Final = "_COMMIT.json"
 FORMAT: Final = 1
-NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
 _PREFIX: Final = "capture="
 _READ_BYTES: Final = 1 << 20
 _RANKS_MAX: Final = 1 << 31
@@ -43,6 +43,7 @@ class CommittedTrace(msgspec.Struct, frozen=True):
     rank: int | None = None
     host: str | None = None
     files: dict[str, CommittedFile] = {}
+    capture: str | None = None  # that it is of on its host, where the whole one is of many hosts
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -143,10 +144,12 @@ class ExportedStore:
                     f"{folder} has the trace {one.trace[:100]!r}, which is there already: remove one of them."
                 )
             directory = _checked(folder, one)
-            taken[one.trace] = directory, _meta(directory, one, commit.capture)
-        for trace, (directory, meta) in taken.items():
+            record = TraceRecord.of(one.trace, _meta(directory, one, commit.capture))
+            named = msgspec.structs.replace(record, capture=commit.capture, host=one.host or "")
+            taken[one.trace] = directory, named
+        for trace, (directory, record) in taken.items():
             self._directories[trace] = directory
-            self._records[trace] = TraceRecord.of(trace, meta)
+            self._records[trace] = record
 
 
 def _commit(folder: Path) -> Commit:
@@ -198,10 +201,14 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
 
 
 def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
-    """What a trace says of itself, if it is what the commit says of it, and all its files are named."""
+    """What a trace says of itself, if it is what the commit says of it, and all its files are named.
+
+    In a capture of many hosts each is called as its client does, and not as it calls itself.
+    """
     meta = read_meta(directory)
-    said = meta.trace, meta.capture, meta.rank, meta.host or None
-    if said != (one.trace, capture, one.rank, one.host):
+    host = one.host if one.capture else meta.host or None
+    said = meta.trace, meta.capture, meta.rank, host
+    if said != (one.trace, one.capture or capture, one.rank, one.host):
         raise BadTrace(f"{directory} is of trace, capture, rank, host {said}, and its {COMMIT_FILE} says otherwise.")
     unnamed = {*(info.file for info in meta.segments), *([FLOWS_FILE] if meta.flows else [])} - one.files.keys()
     if unnamed:

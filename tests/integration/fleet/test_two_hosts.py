@@ -63,12 +63,19 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     marker = json.loads((tmp_path / f"capture={fleet}" / "_COMMIT.json").read_text())
     assert marker == done.json
     (trace,) = marker["traces"]
-    rows = pyarrow.dataset.dataset(tmp_path, partitioning="hive", exclude_invalid_files=True).to_table(
-        columns=["capture", "host", "rank", "trace"]
-    )
+    segments = [str(path) for path in tmp_path.rglob("segment-*.parquet")]
+    rows = pyarrow.dataset.dataset(
+        segments, partitioning="hive", partition_base_dir=str(tmp_path), format="parquet"
+    ).to_table(columns=["capture", "host", "rank", "trace"])
     assert rows.num_rows > 0
-    assert set(rows.column("rank").to_pylist()) == {0}
-    assert set(rows.column("trace").to_pylist()) == {trace["trace"]}
+    assert {name: set(rows.column(name).to_pylist()) for name in rows.column_names} == {
+        **{"capture": {fleet}, "host": {"n1"}, "rank": {0}, "trace": {trace["trace"]}}
+    }
+    # AND the folder answers as a store does, by the name that the client has for the host.
+    answer = two.profctl("--store", str(tmp_path), "top", fleet, "--by", "host", "--json").json
+    assert answer["capture"] == fleet
+    assert {row["host"] for row in answer["rows"]} == {"n1"}
+    assert two.profctl("--store", str(tmp_path), "files", fleet, "--check").code == 0
     assert not [name for _, _, names in os.walk(tmp_path) for name in names if name.endswith(".part")]
 
 

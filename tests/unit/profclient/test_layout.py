@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import tarfile
 from collections.abc import Iterator
@@ -15,22 +14,10 @@ import pytest
 from profclient.errors import ClientError, UsageError
 from profclient.layout import COMMIT_FILE, NULL, partition, write_capture
 
+from tests.support.bundles import bundle
+
 CAPTURE = "c0123456789ab"
 TRACE = {"rank": 0, "host": "node0", "trace": "t1"}
-
-
-def bundle(files: dict[str, bytes], manifest: bytes | None = None, kind: bytes = tarfile.REGTYPE) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        stated = {
-            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
-        }
-        whole = json.dumps({"files": stated}).encode() if manifest is None else manifest
-        for name, data in {**files, **({"MANIFEST.json": whole} if whole else {})}.items():
-            header = tarfile.TarInfo(name)
-            header.size, header.type = len(data), kind if "/" in name else tarfile.REGTYPE
-            archive.addfile(header, io.BytesIO(data))
-    return out.getvalue()
 
 
 FILES = {"profd-bundle": b"1\n", "t1/meta.json": b"{}", "t1/segment-00000.parquet": bytes(range(256)) * 5000}

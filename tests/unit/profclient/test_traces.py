@@ -120,8 +120,18 @@ def test_a_capture_is_asked_as_one(served: Any) -> None:
         traces.ask("top", "c0123").value()
 
 
+@pytest.mark.usefixtures("tokens")
+def test_a_capture_of_many_hosts_is_asked_where_it_was_collected(served: Any) -> None:
+    echo = Echo()
+    traces = served(query_pb2_grpc.add_QueryServiceServicer_to_server, echo)
+    with pytest.raises(UsageError, match="profctl collect f0123456789ab --to DIR"):
+        traces.ask("top", "f0123456789ab")
+    assert echo.calls == 0
+
+
 @pytest.mark.parametrize(
-    ("name", "capture"), [("c0123456789ab", True), ("c", True), ("", False), ("1ngg8jm2p27wn", False)]
+    ("name", "capture"),
+    [("c0123456789ab", True), ("c", True), ("f0123456789ab", True), ("", False), ("1ngg8jm2p27wn", False)],
 )
 def test_ids_tell_what_they_are_of(name: str, capture: bool) -> None:
     assert is_capture(name) == capture

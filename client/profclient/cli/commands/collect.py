@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import click
 
 from profclient.cli.fleet_options import fleet_options, of_fleet, way
 from profclient.cli.options import json_option
-from profclient.cli.output import emit_json, one_line, say
+from profclient.cli.output import counted, emit_json, one_line, say
 from profclient.cli.units import size
 from profclient.errors import UsageError
+from profclient.layout import bytes_of
 
 
 @click.command()
@@ -25,14 +27,14 @@ from profclient.errors import UsageError
 def collect(ctx: click.Context, /, capture: str, folder: Path, as_json: bool, **values: Any) -> None:
     """Bring the traces of a capture of many hosts into one folder, as Parquet.
 
-    FOLDER/capture=ID/host=HOST/rank=RANK/trace=TRACE/events.parquet; _COMMIT.json in capture=ID comes last, and lists
-    what is there and what is missing.
+    Any engine reads FOLDER/capture=ID/host=HOST/rank=RANK/trace=TRACE/, and so does profctl --store FOLDER: `top ID`,
+    `steps ID` and the others answer about all hosts. _COMMIT.json in capture=ID lists the files, and what is missing.
     """
     record = of_fleet(capture, way(values))
     if record is None:
         raise UsageError(
-            f"{capture} is no capture of many hosts, whose ids begin with f. A trace of this host is written with: "
-            "profctl export TRACE -f parquet -o FILE"
+            f"{capture} is no capture of many hosts, whose ids begin with f. A capture of this host is written with: "
+            "profctl export CAPTURE -f parquet --to DIR"
         )
     import asyncio
 
@@ -42,9 +44,11 @@ def collect(ctx: click.Context, /, capture: str, folder: Path, as_json: bool, **
     if as_json:
         emit_json(written)
     else:
-        total = sum(trace["bytes"] for trace in written["traces"])
-        say(f"{folder / ('capture=' + record.id)}: {len(written['traces']):,} traces, {size(total)}")
+        count = counted(len(written["traces"]), "trace")
+        say(f"{folder / ('capture=' + record.id)}: {count}, {size(bytes_of(written['traces']))}")
         for one in written["missing"]:
             rank = "" if one["rank"] is None else f" rank {one['rank']}"
             say(f"  missing  {one_line(one['host'] + rank + ': ' + one['why'])}")
+        if written["traces"]:
+            say(f"next: profctl --store {shlex.quote(str(folder))} top {record.id} --by rank")
     ctx.exit(0 if not written["missing"] else 6 if written["traces"] else 1)

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from profclient.errors import NotFoundError
+from profclient.errors import ClientError, NotFoundError, UsageError
 from profclient.fleet import way as ways
-from profclient.fleet.collect import MARKER, NO_RANK, FolderError, collect
+from profclient.fleet.collect import collect
 from profclient.fleet.host import Disconnected
 from profclient.fleet.way import Way
+from profclient.layout import COMMIT_FILE, NULL
 from profproto.v1 import capture_pb2 as pb
+from profproto.v1 import query_pb2
+
+from tests.support.bundles import bundle
 
 ID = "f0123456789ab"
 
 
 class PlayedHost:
-    """Has these targets; an answer may break off."""
+    """Has these targets, and traces of those that name one; an answer may break off, or be another."""
 
-    def __init__(self, name: str, *targets: pb.TargetStatus, fails: Exception | None = None) -> None:
-        self.name, self._targets, self._fails = name, targets, fails
+    def __init__(
+        self, name: str, *targets: pb.TargetStatus, fails: Exception | None = None, said: bytes | None = None
+    ) -> None:
+        self.name, self._targets, self._fails, self._said = name, targets, fails, said
 
     async def reach(self) -> None: ...
 
@@ -32,44 +38,64 @@ class PlayedHost:
     async def call(self, method: str, request: Any) -> pb.Capture:
         if not self._targets:
             raise NotFoundError("you have no capture")
-        return pb.Capture(id="c1", targets=self._targets)
+        return pb.Capture(id=f"c-{self.name}", targets=self._targets)
 
-    async def ask(self, request: Any) -> AsyncIterator[bytes]:
-        yield b"first "
+    async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
+        assert request.scope.capture == f"c-{self.name}"
+        stored = [target for target in self._targets if target.trace]
+        ranks = [target.rank if target.HasField("rank") else None for target in stored]
+        if request.name == "traces":
+            traces = [
+                {"trace": target.trace, "rank": rank, "host": "its own name", "events": 1}
+                for target, rank in zip(stored, ranks, strict=True)
+            ]
+            yield json.dumps({"traces": traces}).encode() if self._said is None else self._said
+            return
+        files = {f"{target.trace}/meta.json": self.name.encode() for target in stored}
+        whole = bundle({"profd-bundle": b"1\n", **files})
+        yield whole[:700]
         if self._fails is not None:
             raise self._fails
-        yield b"second"
+        yield whole[700:]
 
 
 def target(trace: str = "1abc", **more: Any) -> pb.TargetStatus:
     return pb.TargetStatus(pid=1, trace=trace, state=pb.STATE_STORED, **more)
 
 
-async def collected(monkeypatch, to: Path, *hosts: PlayedHost) -> dict[str, Any]:
+@contextmanager
+def reached(monkeypatch: pytest.MonkeyPatch, *hosts: PlayedHost) -> Iterator[Way]:
     @asynccontextmanager
     async def reachable(way: Way) -> AsyncIterator[dict[str, PlayedHost]]:
         yield {host.name: host for host in hosts}
 
-    monkeypatch.setattr(ways, "reachable", reachable)
-    return await collect(Way(tuple(host.name for host in hosts), "x {host}"), ID, to, [("n9", "no route")])
+    with monkeypatch.context() as patched:
+        patched.setattr(ways, "reachable", reachable)
+        yield Way(tuple(host.name for host in hosts), "x {host}")
+
+
+async def collected(monkeypatch: pytest.MonkeyPatch, to: Path, *hosts: PlayedHost) -> dict[str, Any]:
+    with reached(monkeypatch, *hosts) as way:
+        return await collect(way, ID, to, [("n9", "no route")])
 
 
 def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-async def test_the_layout_and_what_is_missing(monkeypatch, tmp_path):
+async def test_the_layout_and_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bad = pb.TargetStatus(pid=2, rank=3, state=pb.STATE_FAILED, message="it ended")
-    written = await collected(
-        monkeypatch, tmp_path, PlayedHost("n1", target(rank=0), bad), PlayedHost("n2", target("2def")), PlayedHost("n3")
-    )
+    hosts = PlayedHost("n1", target(rank=0), bad), PlayedHost("n2", target("2def")), PlayedHost("n3")
+    written = await collected(monkeypatch, tmp_path, *hosts)
     assert files(tmp_path) == [
-        f"capture={ID}/{MARKER}",
-        f"capture={ID}/host=n1/rank=0/trace=1abc/events.parquet",
-        f"capture={ID}/host=n2/rank={NO_RANK}/trace=2def/events.parquet",
+        f"capture={ID}/{COMMIT_FILE}",
+        f"capture={ID}/host=n1/rank=0/trace=1abc/meta.json",
+        f"capture={ID}/host=n2/rank={NULL}/trace=2def/meta.json",
     ]
-    assert (tmp_path / f"capture={ID}" / written["traces"][0]["path"]).read_bytes() == b"first second"
-    assert json.loads((tmp_path / f"capture={ID}" / MARKER).read_text()) == written
+    first = written["traces"][0]
+    assert (tmp_path / f"capture={ID}" / first["path"] / "meta.json").read_text() == "n1"
+    assert (first["host"], first["capture"], first["files"]["meta.json"]["bytes"]) == ("n1", "c-n1", 2)
+    assert json.loads((tmp_path / f"capture={ID}" / COMMIT_FILE).read_text()) == written
     assert [(one["host"], one["rank"], one["why"]) for one in written["missing"]] == [
         ("n1", 3, "it ended"),
         ("n3", None, "you have no capture"),
@@ -77,27 +103,53 @@ async def test_the_layout_and_what_is_missing(monkeypatch, tmp_path):
     ]
 
 
-async def test_an_answer_that_breaks_off_leaves_no_file(monkeypatch, tmp_path):
-    written = await collected(monkeypatch, tmp_path, PlayedHost("n1", target(rank=0), fails=Disconnected("gone")))
-    assert files(tmp_path) == [f"capture={ID}/{MARKER}"]
+async def test_an_answer_that_breaks_off_leaves_nothing_of_its_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = PlayedHost("n1", target(rank=0), fails=Disconnected("gone"))
+    written = await collected(monkeypatch, tmp_path, broken, PlayedHost("n2", target("2def")))
+    assert [one["host"] for one in written["traces"]] == ["n2"]
     assert written["missing"][0] == {"host": "n1", "rank": 0, "why": "gone"}
+    assert not list(tmp_path.rglob("host=n1"))
 
 
-@pytest.mark.parametrize("trace", ["../../../x", "a/b", ".", "x" * 65, "a\x00"])
-async def test_a_host_that_names_a_path_writes_nothing(monkeypatch, tmp_path, trace):
-    with pytest.raises(FolderError, match="n1 names a trace"):
-        await collected(monkeypatch, tmp_path, PlayedHost("n1", target(trace, rank=0)))
-    assert files(tmp_path) == []
+async def test_without_a_trace_there_is_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written = await collected(monkeypatch, tmp_path, PlayedHost("n1", target(rank=0), fails=Disconnected("gone")))
+    assert (written["traces"], len(written["missing"])) == ([], 2)
+    assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_marker_vouches_for_no_folder_that_is_being_written_again(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"traces": [{"trace": "../../../x", "rank": 0}]}',
+        b'{"traces": [{"trace": "a/b", "rank": 0}]}',
+        b'{"traces": [{"trace": "1abc", "rank": -1}]}',
+        b'{"traces": [{"trace": "1abc", "rank": "../0"}]}',
+        b'{"traces": [7]}',
+        b"[" * 100_000,
+        b"\xff",
+        b'{"traces": [' + b",".join([b'{"trace": "1abc", "rank": 0}'] * 4097) + b"]}",
+        b"x" * (5 << 20),
+    ],
+)
+async def test_a_list_that_no_profd_sends_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bytes
+) -> None:
+    written = await collected(monkeypatch, tmp_path, PlayedHost("n1", target(rank=0), said=said))
+    assert written["traces"] == []
+    assert "list" in written["missing"][0]["why"]
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_folder_that_is_there_is_not_written_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     await collected(monkeypatch, tmp_path, PlayedHost("n1", target(rank=0)))
-    with pytest.raises(FolderError):
-        await collected(monkeypatch, tmp_path, PlayedHost("n1", target("/", rank=0)))
-    assert files(tmp_path) == [f"capture={ID}/host=n1/rank=0/trace=1abc/events.parquet"]
+    with pytest.raises(UsageError, match="is there already"):
+        await collected(monkeypatch, tmp_path, PlayedHost("n1", target("2def", rank=0)))
+    assert files(tmp_path) == [f"capture={ID}/{COMMIT_FILE}", f"capture={ID}/host=n1/rank=0/trace=1abc/meta.json"]
 
 
-async def test_a_folder_that_cannot_be_written_is_named(monkeypatch, tmp_path):
-    (tmp_path / f"capture={ID}").write_text("a file")
-    with pytest.raises(FolderError, match="cannot be written"):
-        await collected(monkeypatch, tmp_path, PlayedHost("n1", target(rank=0)))
+async def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ClientError, match="cannot be written"):
+        await collected(monkeypatch, tmp_path / "file" / "below", PlayedHost("n1", target(rank=0)))

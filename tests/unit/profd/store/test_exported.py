@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from profd.errors import BadTrace, NotFound
-from profd.store.exported import COMMIT_FILE, NULL, ExportedStore
+from profd.segments.place import NULL
+from profd.store.exported import COMMIT_FILE, ExportedStore
 
 from tests.support.many_ranks import CAPTURE, member, training
 

@@ -1,0 +1,22 @@
+"""Where an exported trace lies says whose it is: `capture=<id>/host=<h>/rank=<r>/trace=<t>` (docs/store.md).
+
+As engines read it. In a capture of many hosts a trace itself knows its host's capture and its host's own name only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
+_NAMES: Final = ("capture=", "host=", "rank=", "trace=")
+
+
+def place_of(directory: Path) -> tuple[str, str | None] | None:
+    """(capture, host or None) of a trace in such a directory; None for any other."""
+    parts = directory.parts[-len(_NAMES) :]
+    if len(parts) < len(_NAMES) or not all(map(str.startswith, parts, _NAMES)):
+        return None
+    capture, host = (unquote(part.partition("=")[2]) for part in parts[:2])
+    return capture, None if host == NULL else host
