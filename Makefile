@@ -35,8 +35,8 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 demo: env ## profd, a real training loop, a 3 s capture and its answer; minutes, the first time
 	@$(BIN)/python demo/run.py
 
-test: env .venv-jax/.installed .venv-engines/.installed ## lint, types, every test, the client on other Pythons
-	@$(MAKE) --no-print-directory check
+test: env ## lint, types, every test, the client on other Pythons
+	@$(MAKE) --no-print-directory -j2 --output-sync check .venv-jax/.installed .venv-engines/.installed
 	@$(BIN)/python tools/run_tests.py
 	@tools/test_other_pythons
 
