@@ -251,7 +251,7 @@ while True:
 
 PROFCTL = "app.main(rest)"
 _LOAD_PROFCTL = """
-import importlib, unicodedata
+import concurrent.futures.thread, importlib, unicodedata
 from profclient.cli import app
 for module, _, _ in app.COMMANDS.values():
     importlib.import_module(f"profclient.cli.commands.{module}")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from profd.disk.files import disk, rename
+from profd.disk.files import disk
 from profd.events import COLUMNS
 from profd.segments.columns import decode_column
 from profd.segments.footer import MAGIC, Chunk, Footer, columns_of, rows_of, set_columns
@@ -22,26 +22,23 @@ from profd.segments.thrift import Struct
 Array = npt.NDArray[Any]
 Cells = dict[str, tuple[Array, Array]]  # column -> (rows ascending, values)
 
-_PARTIAL = ".folding"
-
 
 def fold(path: Path, cells: Cells) -> None:
     """Set cells of a segment file; rows count from its first. Columns of integers only. Raises Exhausted.
 
-    The file is replaced by a rename.
+    The file is of a trace that is being written: killed meanwhile, that is none. Workers have no call to rename a file.
     """
-    partial = path.with_name(path.name + _PARTIAL)
-    with disk(path), path.open("rb") as file, partial.open("xb") as out:
-        footer, _ = Footer.of(file)
-        out.write(MAGIC)
-        first = 0
-        for number, group in enumerate(footer.groups):
-            rows = rows_of(group)
-            _copy(group, file, out, _changed(path, number, first, rows, cells))
-            first += rows
-        out.write(footer.encode())
-    with disk(path):
-        rename(partial, path)
+    with disk(path), path.open("rb") as file:
+        path.unlink()
+        with path.open("xb") as out:
+            footer, _ = Footer.of(file)
+            out.write(MAGIC)
+            first = 0
+            for number, group in enumerate(footer.groups):
+                rows = rows_of(group)
+                _copy(group, file, out, _changed(file, number, first, rows, cells))
+                first += rows
+            out.write(footer.encode())
 
 
 def _copy(group: Struct, file: BinaryIO, out: BinaryIO, changed: dict[bytes, Chunk]) -> None:
@@ -57,7 +54,7 @@ def _copy(group: Struct, file: BinaryIO, out: BinaryIO, changed: dict[bytes, Chu
     set_columns(group, columns, unpacked=unpacked, packed=packed)
 
 
-def _changed(path: Path, number: int, first: int, rows: int, cells: Cells) -> dict[bytes, Chunk]:
+def _changed(source: BinaryIO, number: int, first: int, rows: int, cells: Cells) -> dict[bytes, Chunk]:
     """The columns of a row group that have other values now."""
     changed: dict[bytes, Chunk] = {}
     for name, (at, given) in cells.items():
@@ -65,8 +62,7 @@ def _changed(path: Path, number: int, first: int, rows: int, cells: Cells) -> di
         if low == high:
             continue
         spec = COLUMNS[name]
-        with pq.ParquetFile(path) as file:
-            column = file.read_row_group(number, columns=[name]).column(name)
+        column = pq.ParquetFile(source).read_row_group(number, columns=[name]).column(name)
         values = decode_column(spec, column, {}, np.empty(rows, dtype=spec.dtype))
         values[at[low:high] - first] = given[low:high].astype(spec.dtype)
         alone = io.BytesIO(encode_one(values, name))
