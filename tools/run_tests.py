@@ -33,7 +33,7 @@ def main(root: Path = ROOT) -> int:
         return code
     (root / LAST_FAILED).unlink(missing_ok=True)
     code = pytest(root, "-n", WORKERS, "--dist", "loadgroup", *SLOWEST, *sys.argv[1:])
-    failed = failures(root)
+    failed = without_groups(root)
     if code != TESTS_FAILED or not failed:
         return code
     print("\nonce more, alone, what failed …", flush=True)
@@ -56,6 +56,14 @@ def names(file: Path) -> set[str]:
     """The tests in quarantine. Raises KeyError for one without a name, a reason or a date."""
     entries = tomllib.loads(file.read_text()).get("test", [])
     return {entry["name"] for entry in entries if entry["reason"] and entry["since"].isoformat()}
+
+
+def without_groups(root: Path) -> set[str]:
+    """The tests that failed in the run in parallel, where xdist puts `@GROUP` behind names, as other runs know them."""
+    found = {name.rpartition("@")[0] if name.rfind("@") > name.rfind("]") else name for name in failures(root)}
+    if found:
+        (root / LAST_FAILED).write_text(json.dumps(dict.fromkeys(sorted(found), True)))
+    return found
 
 
 def failures(root: Path) -> set[str]:

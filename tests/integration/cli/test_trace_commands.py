@@ -164,6 +164,7 @@ def stored(profctl):
         (b"\x1f\x8b\x08\x00garbage", "gzip"),
         (b'{"traceEvents": [' + b"[" * 1_000_000, "byte"),
     ],
+    ids=["empty", "text", "gzip", "deep"],  # pytest puts the name into the environment, which has its limit
 )
 def test_what_is_no_trace_is_a_clear_error(profctl, tmp_path, content, words):
     path = tmp_path / "bad.json"

@@ -69,7 +69,10 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     ).to_table(columns=["capture", "host", "rank", "trace"])
     assert rows.num_rows > 0
     assert {name: set(rows.column(name).to_pylist()) for name in rows.column_names} == {
-        **{"capture": {fleet}, "host": {"n1"}, "rank": {0}, "trace": {trace["trace"]}}
+        "capture": {fleet},
+        "host": {"n1"},
+        "rank": {0},
+        "trace": {trace["trace"]},
     }
     # AND the folder answers as a store does, by the name that the client has for the host.
     answer = two.profctl("--store", str(tmp_path), "top", fleet, "--by", "host", "--json").json

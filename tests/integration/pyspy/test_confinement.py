@@ -285,7 +285,8 @@ async def sampled(process: Process, folder: Path, options: Options = SHORT) -> R
 async def test_another_user_s_process_is_sampled(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, native: bool
 ) -> None:
-    monkeypatch.setattr(source_module, "permission", lambda *_: Offer(True))
+    for look in ("permission", "permission_now"):
+        monkeypatch.setattr(source_module, look, lambda *_: Offer(True))
     with job_of(NOBODY, python, "-c", program) as job:
         recording = await sampled(process_of(job), tmp_path, dataclasses.replace(SHORT, native=native))
     assert (recording.state, recording.reason, recording.message) == (State.DRAINING, Reason.NONE, "")
@@ -325,7 +326,7 @@ async def main():
     recording = await sampled(process, Path(sys.argv[2]))
     print(recording.state.name, recording.reason.name, recording.message)
     if recording.state.name == "REFUSED":  # and where that had not been foretold:
-        source_module.permission = lambda *_: source_module.Offer(True)
+        source_module.permission = source_module.permission_now = lambda *_: source_module.Offer(True)
         recording = await sampled(process, Path(sys.argv[2]))
         print(recording.state.name, recording.reason.name, recording.message)
 

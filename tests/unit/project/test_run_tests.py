@@ -44,11 +44,21 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(suite: Path) -> tuple[int, str]:
+def run(suite: Path, processes: str = "-n0") -> tuple[int, str]:
     environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), run_tests.STRICT: "1"}
-    command = [sys.executable, "-c", RUN, "-n0", str(suite)]
+    command = [sys.executable, "-c", RUN, processes, str(suite)]
     done = subprocess.run(command, env=environ, cwd=suite, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_one_of_a_group_is_run_again_by_its_own_name(suite: Path) -> None:
+    grouped = FLAKY.replace("def test_flaky", '@pytest.mark.xdist_group("toy")\ndef test_flaky')
+    (suite / "tests" / "test_toy.py").write_text(f"import pytest\n{grouped}")
+    code, said = run(suite, "-n2")
+    assert code == run_tests.TESTS_FAILED, said
+    assert "1 passed" in said.partition("once more")[2]
+    assert "\n  tests/test_toy.py::test_flaky\n" in said
 
 
 @pytest.mark.slow

@@ -71,7 +71,8 @@ class Talk:
             env={**os.environ, "PROFD_ADDRESS": f"unix:{address}"},
         )
         self._writer, self._lines = Writer(), queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()  # a client reads while it writes
+        self._reader = threading.Thread(target=self._read, daemon=True)  # a client reads while it writes
+        self._reader.start()
 
     def say(self, kind: str, stream: int = 0, payload: bytes = b"") -> None:
         self.raw(self._writer.line(kind, stream, payload))
@@ -108,6 +109,7 @@ class Talk:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        self._reader.join(PATIENCE_SECONDS)  # at the end of what the relay has said
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             with suppress(BrokenPipeError):
                 if stream is not None:
