@@ -90,7 +90,7 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
         number = "" if use["device"] is None else f" {use['device']}"
         _line("memory", f"{use['device_type']}{number}  {_memory(use)}")
     _alive(summary.get("alive") or {})
-    _line("host reads", _reads(summary.get("host_reads") or {}))
+    _line("host reads", _reads(summary.get("host_reads") or {}, bool(trace.get("gpu_events"))))
     _line("lost", _lost(summary.get("lost") or []))
     for name, key in (("not honoured", "not_honoured"), ("warning", "warnings")):
         for text in summary.get(key) or []:
@@ -187,12 +187,13 @@ def _alive(alive: dict[str, Any]) -> None:
         click.echo(head + fitted(printable(stack_text(row["stack"])), len(head), keep_end=True))
 
 
-def _reads(reads: dict[str, Any]) -> str:
-    """Values of tensors that the program waited for; a few in a window, such as of a log line, are no cause."""
+def _reads(reads: dict[str, Any], on_device: bool) -> str:
+    """Values of tensors that the program asked for; a few in a window, such as of a log line, are no cause."""
     if not reads or (reads["per_step"] or 0) < READS_SHOWN:
         return ""
     often = f"{reads['per_step']:.2g} a step, {duration(reads['total_ns'])} in all"
-    return f"{reads['calls']:,} values of tensors (.item(), float(), if): {often}; each waits for its device"
+    waits = "; each waits for its device" if on_device else ""  # on the CPU there is nothing to wait for
+    return f"{reads['calls']:,} values of tensors (.item(), float(), if): {often}{waits}"
 
 
 def _lost(lost: list[dict[str, Any]]) -> str:

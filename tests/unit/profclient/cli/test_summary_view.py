@@ -65,7 +65,7 @@ def test_slow_steps_are_named_as_step_takes_them(
     [
         (
             1.0,
-            "300 values of tensors (.item(), float(), if): 1 a step, 5.00 ms in all; each waits for its device",
+            "300 values of tensors (.item(), float(), if): 1 a step, 5.00 ms in all",
         ),
         (0.1, None),  # a line of a log
         (None, None),
@@ -78,3 +78,5 @@ def test_values_that_are_read_in_each_step_are_told(
     reads = {"calls": 300, "per_step": per_step, "total_ns": 5_000_000}
     assert shown(capsys, host_reads=reads).get("host reads") == line
     assert "host reads" not in shown(capsys, host_reads=None)
+    on_device = shown(capsys, host_reads=reads, trace={**TRACE, "gpu_events": 9}).get("host reads")
+    assert on_device == (line and f"{line}; each waits for its device")
