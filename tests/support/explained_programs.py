@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 STEPS: Final = 14
-STEPS_OF_RHYTHM: Final = 24  # of programs that are slow now and then
+STEPS_OF_RHYTHM: Final = 32  # of programs that are slow now and then: five equal distances may still be chance
 EVERY: Final = 4  # steps: one of so many is slow
 SLOW_SECONDS: Final = 0.3
 TROUBLES: Final = {  # program -> the finding that must come first
