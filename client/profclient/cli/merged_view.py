@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from profclient.cli.flame.layout import NOBODY, callers
 from profclient.cli.output import counted, fitted, printable, say
 from profclient.cli.units import duration
 
 _DRAWN_MAX = 40  # columns of lines before a name: deeper forks are no longer told apart
 _PLAIN = ("python_function", "sample", "cpu_op")  # kinds that need no word
 _HEADINGS = (("TOTAL", 10), ("SELF", 10), ("%", 6), ("CALLS", 9))
-_NOBODY = -1  # above roots
 _ON_DEVICE = ("DEV TOTAL", 10)
 
 
@@ -49,7 +49,7 @@ def drawings(depths: Sequence[int]) -> Iterator[str]:
     """
     above, last = _family(depths)
     children = Counter(above)
-    below = {_NOBODY: ""}  # parent -> what stands before its children
+    below = {NOBODY: ""}  # parent -> what stands before its children
     for number, parent in enumerate(above):
         before, forks = below[parent], children[parent] > 1
         drawn = before + ("└─ " if last[number] else "├─ ") if forks else before
@@ -58,17 +58,12 @@ def drawings(depths: Sequence[int]) -> Iterator[str]:
 
 
 def _family(depths: Sequence[int]) -> tuple[list[int], list[bool]]:
-    """(parent of each node or _NOBODY, whether it is the last of its parent)."""
-    above: list[int] = []
+    """(parent of each node or NOBODY, whether it is the last of its parent)."""
+    above = callers(depths)
     last = [True] * len(depths)
-    way: list[int] = []  # from the root down to a node
     latest: dict[int, int] = {}  # parent -> its latest child
-    for number, depth in enumerate(depths):
-        del way[depth:]
-        parent = way[-1] if way else _NOBODY
+    for number, parent in enumerate(above):
         if parent in latest:
             last[latest[parent]] = False
         latest[parent] = number
-        above.append(parent)
-        way.append(number)
     return above, last

@@ -179,9 +179,14 @@ def fitted(text: str, used: int, keep_end: bool = False) -> str:
     return text if cell_len(text) <= width else _cut(text, width, keep_end)
 
 
+def without_folder(frame: str) -> str:
+    """A Python function's name without the folder of its file."""
+    return _FOLDER.sub("", frame)
+
+
 def stack_text(frames: Sequence[str]) -> str:
     """Frames, innermost first, as one line that ends with the innermost; files without their folders."""
-    return " > ".join(_FOLDER.sub("", frame) for frame in reversed(frames))
+    return " > ".join(map(without_folder, reversed(frames)))
 
 
 def _color() -> bool | None:

@@ -24,6 +24,7 @@ from profd.export.xspace_plane import Plane, StatType, device_plane, text
 from profd.limits import XSPACE_BYTES_MAX
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader, Window
+from profd.segments.thrift import varint
 from profd.workers.jobs import Progress
 
 _ROWS_AT_ONCE: Final = 1 << 14  # their stats are Python objects meanwhile
@@ -182,7 +183,7 @@ class _Export:
                 size += len(content) + 11
                 if size + len(head) > XSPACE_BYTES_MAX:
                     raise _too_large()
-                self._out.write(_TAG + _varint(len(content)) + content)
+                self._out.write(_TAG + varint(len(content)) + content)
         except ValueError as error:  # protobuf's own limit
             raise _too_large() from error
         self._out.write(head)
@@ -264,12 +265,3 @@ def _texts(kept: Any) -> bytes:
 
 def _too_large() -> Exhausted:
     return Exhausted("The trace is more than 2 GiB as an XSpace, which protobuf cannot hold: narrow it with --window.")
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

@@ -8,7 +8,7 @@ from typing import Any
 
 TIME, DEVICE = "time", "device"  # what makes a box wide
 WEIGHTS = (TIME, DEVICE)
-_NOBODY = -1  # above roots
+NOBODY = -1  # above roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ def boxes(nodes: Sequence[dict[str, Any]], by: str = TIME) -> list[Box]:
     A box is as wide as its own time and the boxes below it, so that no box is wider than the one it stands on. By
     `device` that time is of kernels, copies and fills, where it was launched; by `time` it is of the threads.
     """
-    above = _callers([node["depth"] for node in nodes])
+    above = callers([node["depth"] for node in nodes])
     own = _device_times(nodes, above) if by == DEVICE else [_thread_time(node) for node in nodes]
     widths = _with_callees(own, above)
-    free = {_NOBODY: 0}  # caller -> where its next callee begins
+    free = {NOBODY: 0}  # caller -> where its next callee begins
     found = []
     for number, (caller, width) in enumerate(zip(above, widths, strict=True)):
         left = free[number] = free[caller]
@@ -45,12 +45,13 @@ def whole(found: Sequence[Box]) -> int:
     return sum(box.width for box in found if box.depth == 0)
 
 
-def _callers(depths: Sequence[int]) -> list[int]:
+def callers(depths: Sequence[int]) -> list[int]:
+    """The place of the caller of each node, or NOBODY, of nodes that come each before those below it."""
     above: list[int] = []
     way: list[int] = []  # from the root down to a node
     for number, depth in enumerate(depths):
         del way[depth:]
-        above.append(way[-1] if way else _NOBODY)
+        above.append(way[-1] if way else NOBODY)
         way.append(number)
     return above
 
@@ -63,7 +64,7 @@ def _thread_time(node: dict[str, Any]) -> int:
 def _device_times(nodes: Sequence[dict[str, Any]], above: Sequence[int]) -> list[int]:
     own = [node["device_total_ns"] for node in nodes]
     for node, caller in zip(nodes, above, strict=True):
-        if caller != _NOBODY:
+        if caller != NOBODY:
             own[caller] -= node["device_total_ns"]
     return [max(time, 0) for time in own]
 
@@ -71,6 +72,6 @@ def _device_times(nodes: Sequence[dict[str, Any]], above: Sequence[int]) -> list
 def _with_callees(own: Sequence[int], above: Sequence[int]) -> list[int]:
     widths = list(own)
     for number in range(len(own) - 1, -1, -1):
-        if above[number] != _NOBODY:
+        if above[number] != NOBODY:
             widths[above[number]] += widths[number]
     return widths

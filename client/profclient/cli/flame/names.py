@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-from profclient.cli.output import printable
+from profclient.cli.output import printable, without_folder
 
-_FOLDER = re.compile(r"^.*/(?=[^/]*\.py\(\d+\): )")
 _FILE = re.compile(r"^[^/]*\.py\(\d+\): ")
 _LEAST = 3  # columns: a shorter name tells nothing
 
 
 def shortened(name: str, columns: int) -> str:
     """A name in at most so many columns: without its folder, then without its file, then cut; empty where none fits."""
-    text = _FOLDER.sub("", printable(name))
+    text = without_folder(printable(name))
     if len(text) > columns:
         text = _FILE.sub("", text)
     if len(text) <= columns:
