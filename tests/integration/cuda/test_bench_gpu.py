@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,9 @@ def test_the_whole_way(fakes: None) -> None:
 
 # --- rehearsals: everything that a machine with a GPU would run, on one without ---
 
+# A minute each, of bench scripts that a user of profd never runs.
+long_rehearsal = pytest.mark.skipif(not os.environ.get("PROFD_TEST_REHEARSE"), reason="a minute: make rehearse runs it")
+
 
 def rehearsed(script: str, folder: Path) -> Result:
     """Its result file."""
@@ -81,6 +85,7 @@ def test_rehearsal_of_the_corpus(built: Path, tmp_path: Path) -> None:
     assert sorted((ROOT / "tests" / "data" / "gpu").glob("*")) == before  # nothing of stand-ins is kept
 
 
+@long_rehearsal
 def test_rehearsal_beside_others(built: Path, tmp_path: Path) -> None:
     result = rehearsed("coexist", tmp_path)
     assert set(result.data) == set(coexist.CASES)
@@ -96,6 +101,7 @@ def test_rehearsal_of_the_whole_way(built: Path, tmp_path: Path) -> None:
     assert "kineto: kernels" in {check.name for check in failed(result)}
 
 
+@long_rehearsal
 def test_rehearsal_of_overhead(built: Path, tmp_path: Path) -> None:
     """Its ratios say nothing; that every mode has one does. One loop: each takes a dozen processes."""
     result = rehearsed("overhead", tmp_path)

@@ -175,7 +175,8 @@ def test_idle_it_takes_little_memory(agents, tmp_path):
     for _ in attached:
         agents.daemon.accept()
     least_plain = min(resident_kb(job.pid) for job in plain)
-    assert min(resident_kb(job.pid) for job in attached) - least_plain <= 112  # CPython 3.11: 92 to 100
+    # CPython 3.11: 92 to 124, as its pools (16 KB each) happen to be full; one more module is 20 and more.
+    assert min(resident_kb(job.pid) for job in attached) - least_plain <= 144
 
 
 def test_a_stopped_process_is_armed_when_it_goes_on(agents):
