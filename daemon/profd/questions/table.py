@@ -181,6 +181,11 @@ _TABLE: Final = (
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
         cost=Cost.SHORT,
     ),
+    Question(
+        *("critical", "What the end of the steps waited for.", "profd.answers.critical.answer:critical", VALUE),
+        cost=Cost.SHORT,
+        arguments=(Integer("limit", "So many names, those with most time on the path; 0: all.", default=10, least=0),),
+    ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )
 

@@ -129,6 +129,27 @@ def test_explain(profctl, tmp_path):
     assert "there is no finding 'everything'; there are: data-loading," in refused.err
 
 
+def test_critical(profctl, tmp_path):
+    """A loader takes 400 of 1000 us, on a host without devices."""
+    document = training(200)
+    document["traceEvents"] += [event("load\x1b[2J", step * 1000 + 500, 400, "user_annotation") for step in range(4)]
+    path = tmp_path / "loading.json"
+    path.write_text(json.dumps(document))
+    trace = profctl("import", str(path), "--json").json["trace"]
+    answer = profctl("critical", trace, "--json").json
+    named = {row["name"]: (row["path_ns"], row["without_ns"]) for row in answer["rows"]}
+    assert named["load\x1b[2J"] == (3 * 400_000, 3 * 600_000)
+    text = profctl("critical", trace, "--limit", "1")
+    assert "What the end of steps 1..3 waited for (3.00 ms):\n  host 100 %\n" in text.out
+    assert "40 %" in text.out
+    assert "\x1b" not in text.out
+    assert "left out; --limit shows more" in text.err
+    path.write_text(json.dumps({"traceEvents": [event("aten::mm", 0, 5)]}))
+    few = profctl("critical", profctl("import", str(path), "--json").json["trace"])
+    assert (few.code, few.out) == (0, "")
+    assert "Steps: none found" in few.err
+
+
 def test_explain_has_too_little_to_look_at(profctl, tmp_path):
     path = tmp_path / "empty.json"
     path.write_text(json.dumps({"traceEvents": [event("aten::mm", 0, 5)]}))

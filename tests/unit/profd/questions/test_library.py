@@ -277,6 +277,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "window",
         "traces",
         "explain",
+        "critical",
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)

@@ -1,0 +1,147 @@
+"""What the critical path of one trace is found from, read in two passes, a segment at a time. Times in ns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from profd.answers.calls import joined
+from profd.answers.measured import Measured, measure
+from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS
+from profd.events import NO_END, EventTable, Kind
+from profd.events.table import Array
+from profd.query import rules
+from profd.query.devices import DEVICE_WORK
+from profd.query.steps import StepMarks, why_none
+from profd.query.view import durations
+from profd.query.whole import check_size
+from profd.segments.reader import TraceReader
+
+NO_PLACE: Final = -1
+_CALLS: Final = (Kind.RUNTIME, Kind.DRIVER)
+_WAITS: Final = re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
+_WAITS_FOR_ALL: Final = re.compile(r"(cuda|hip)DeviceSynchronize|cuCtxSynchronize").match
+_BACKWARD: Final = "autograd::engine::evaluate_function"
+_COLUMNS: Final = ("name", "kind", *rules.ASYNC_COLUMNS, "device_type", "start", "end", "thread", "linked", "parent")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Calls of the threads that a step runs on, in start order; each lasts longer than nothing."""
+
+    row: Array  # of the trace
+    start: Array
+    end: Array
+    name: Array  # codes; NO_CODE: the step itself, whose name says nothing
+    thread: Array  # track numbers
+    parent: Array  # row of the trace
+    waits: Array  # bool: the call waits for a device, by its name
+    waits_for_all: Array  # bool: for all of its streams
+
+    @property
+    def parent_place(self) -> Array:
+        """Places of the calls around each; NO_PLACE: none."""
+        return places_of(self.row, self.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Kernels, copies and fills of all devices in start order."""
+
+    start: Array
+    end: Array
+    name: Array  # codes
+    kind: Array
+    stream: Array  # track numbers
+    launch: Array  # when the call that launched it began; NO_END: not known
+    call: Array  # row of that call
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All of it. Both are empty where `measured.lacking` says why there is nothing to look at."""
+
+    measured: Measured
+    host: Host
+    work: Work
+
+
+def gather(reader: TraceReader) -> Gathered:
+    """Raises Exhausted for a trace of too many events."""
+    check_size(len(reader), "export a --window of the trace, import that, and ask it")
+    marks, backward = StepMarks(), rules.Named(lambda name: name.startswith(_BACKWARD))
+    threads: set[int] = set()
+    for table in reader.iterate(STEP_COLUMNS, args=False):
+        marks.add(table)
+        threads.update(np.unique(table.column("thread")[backward.of(table)]).tolist())
+    measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta))
+    host, work = _HostGathered({measured.thread, *threads}), _WorkGathered()
+    if not measured.lacking:
+        for table in reader.iterate(_COLUMNS, args=False):
+            host.add(table)
+            work.add(table)
+    return Gathered(measured, host.host(), work.work())
+
+
+def places_of(rows: Array, wanted: Array) -> Array:
+    """Where each wanted row is among the ascending rows; NO_PLACE: it is not."""
+    if not len(rows):
+        return np.full(len(wanted), NO_PLACE)
+    place = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+    found: Array = np.where(rows[place] == wanted, place, NO_PLACE)
+    return found
+
+
+class _HostGathered:
+    def __init__(self, threads: set[int]) -> None:
+        self._threads = np.array(sorted(threads))
+        self._waits = rules.Named(lambda name: _WAITS(name) is not None)
+        self._waits_for_all = rules.Named(lambda name: _WAITS_FOR_ALL(name) is not None)
+        self._steps = rules.Named(lambda name: name.startswith((PROFILER_STEP, OPTIMIZER_STEP)))
+        self._parts: list[tuple[Array, ...]] = []
+
+    def add(self, table: EventTable) -> None:
+        kinds, lasting = table.column("kind"), durations(table)
+        on_stack = rules.is_work(kinds) & ~rules.is_async(table) & rules.is_cpu(table.column("device_type"))
+        rows = np.flatnonzero(on_stack & (lasting > 0) & np.isin(table.column("thread"), self._threads))
+        start = table.columns["start"][rows]
+        name = np.where(self._steps.of(table)[rows], -1, table.column("name")[rows])
+        waits = self._waits.of(table)[rows] & rules.is_kind(kinds[rows], *_CALLS)
+        for_all = self._waits_for_all.of(table)[rows] & waits
+        thread, parent = (table.column(column)[rows] for column in ("thread", "parent"))
+        self._parts.append((rows + table.first_row, start, start + lasting[rows], name, thread, parent, waits, for_all))
+
+    def host(self) -> Host:
+        row, start, end, name, thread, parent, waits, for_all = joined(self._parts, len(Host.__slots__))
+        return Host(row, start, end, name, thread, parent, waits.astype(bool), for_all.astype(bool))
+
+
+class _WorkGathered:
+    def __init__(self) -> None:
+        self._work: list[tuple[Array, ...]] = []
+        self._calls: list[tuple[Array, ...]] = []
+
+    def add(self, table: EventTable) -> None:
+        kinds, start = table.column("kind"), table.columns["start"]
+        calls = np.flatnonzero(rules.is_kind(kinds, *_CALLS))
+        self._calls.append((calls + table.first_row, start[calls]))
+        rows = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type")))
+        end = start[rows] + durations(table)[rows]
+        self._work.append(
+            (start[rows], end, *(table.column(name)[rows] for name in ("name", "kind", "thread", "linked")))
+        )
+
+    def work(self) -> Work:
+        start, end, name, kind, stream, call = joined(self._work, 6)
+        called, begun = joined(self._calls, 2)
+        place = places_of(called, call)
+        launch = np.full(len(start), NO_END, dtype=np.int64)
+        known = place != NO_PLACE
+        launch[known] = begun[place[known]]
+        return Work(start, end, name, kind, stream, launch, call)
