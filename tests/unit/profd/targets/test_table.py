@@ -52,7 +52,7 @@ def test_everything_of_a_training_process(tmp_path: Path) -> None:
     assert not process.zombie
 
 
-SERVICE = {
+SERVICE: dict[str, Any] = {
     "uids": "12345\t12345\t12345\t12345",  # whose files are not that user's: it is not dumpable
     "command": ["python3", "serve.py", "--key", "k"],
     "environ": {"RANK": "5", "SLURM_JOB_ID": "77", "CUDA_VISIBLE_DEVICES": "2", "KINETO_USE_DAEMON": "1"},
@@ -67,7 +67,7 @@ def test_of_a_private_process_its_user_sees_its_name(tmp_path: Path) -> None:
     (process,) = table.snapshot()
     assert process.private
     assert (process.rank, process.job, process.gpus, process.framework) == (5, "77", (2,), "torch")
-    names = {"command": "[serve]", "name": "serve", "framework": "python", "python": True}
+    names: dict[str, Any] = {"command": "[serve]", "name": "serve", "framework": "python", "python": True}
     public = Process(process.id, 1, 12345, 12345, "12345", namespace_pids=(300,), private=True, **names)
     assert table.as_its_user_sees(process) == public
     # AND of one that is not, everything
