@@ -124,6 +124,12 @@ class Door:
     def set_admins(self, gid: int) -> None:
         """No limit holds for members of this group from now on; open connections stay as they are."""
 
+    def keep_members(self, gid: int) -> None:
+        """End the connections of whoever has not this group; root's, the daemon's user's and streamers' go on.
+
+        Carried ones end in any case: nobody knows their groups any more.
+        """
+
     def take(self, connection: int, uid: int, free: bool) -> None:
         """Carry a connection that was accepted elsewhere, or what stands for it; the descriptor is the door's then.
 

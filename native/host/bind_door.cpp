@@ -123,6 +123,7 @@ void bind_door(nb::module_& m) {
       .def("refuse", &Door::refuse)
       .def("who", &who, "connection"_a)
       .def("set_admins", &Door::set_admins, "gid"_a)
+      .def("keep_members", &Door::keep_members, "gid"_a)
       .def("take", &take, "connection"_a, "uid"_a, "free"_a)
       .def("close", &Door::close, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("counts", &counts);

@@ -123,6 +123,12 @@ void Door::take(int connection, Peer peer) {
   ::eventfd_write(wake_, 1);
 }
 
+void Door::keep_members(gid_t group) {
+  const std::lock_guard lock(mutex_);
+  asked_members_ = group;
+  ::eventfd_write(wake_, 1);
+}
+
 void Door::close(double linger) {
   {
     const std::lock_guard lock(mutex_);
@@ -147,7 +153,10 @@ bool Door::heed() {
     asked_refuse_ = asked_close_;
     watch_listener(true);
   }
-  for (const auto& [fd, peer] : std::exchange(asked_take_, {})) admit(fd, peer);
+  for (const auto& [fd, peer] : std::exchange(asked_take_, {})) {
+    if (Connection* taken = admit(fd, peer)) taken->carried = true;
+  }
+  if (const gid_t group = std::exchange(asked_members_, NO_GROUP); group != NO_GROUP) end_others(group);
   closing_ = asked_close_;
   end_at_ = close_at_;
   return !closing_ || (!connections_.empty() && Clock::now() < end_at_);
@@ -232,7 +241,7 @@ void Door::accept_some() {
   }
 }
 
-void Door::admit(int fd, Peer peer) {
+Connection* Door::admit(int fd, Peer peer) {
   const Time now = Clock::now();
   User& user = user_of(peer.uid, peer.free, now);
   const Why why = why_not(user);
@@ -241,7 +250,7 @@ void Door::admit(int fd, Peer peer) {
     ++counts_.refused;
     if (user.turned_away >= limits_.answered_each || turned_away_ >= limits_.answered_host) {
       ::close(fd);
-      return;
+      return nullptr;
     }
   }
   auto owned = std::make_unique<Connection>();
@@ -264,6 +273,7 @@ void Door::admit(int fd, Peer peer) {
     ++counts_.open;
   }
   watch(connection, connection.client, false);
+  return &connection;
 }
 
 // As fairness/shares.py: a full host is no reason to refuse who has less than the others.
@@ -572,6 +582,16 @@ bool Door::is_overdue(Connection& connection, Time now) {
     look_at_deadlines_ = std::min(look_at_deadlines_, *deadline);
   }
   return false;
+}
+
+void Door::end_others(gid_t group) {
+  std::vector<Connection*> others;
+  for (auto& [id, connection] : connections_) {
+    if (peers_.needs_no_group(connection->user->uid)) continue;
+    // Of a carried one nobody knows any more: its client comes again, if it may.
+    if (connection->carried || !has_group(connection->client.fd(), group)) others.push_back(connection.get());
+  }
+  for (Connection* connection : others) end(*connection);
 }
 
 void Door::end(Connection& connection) {

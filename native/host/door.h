@@ -73,6 +73,8 @@ class Door {
   void take(int connection, Peer peer);
   // Whose members are free from now on; connections that are open stay as they are. In any thread.
   void set_admins(gid_t admins) { peers_.set_admins(admins); }
+  // End the connections of whoever has not this group, by which one may connect from now on. In any thread.
+  void keep_members(gid_t group);
   // Carry what is on its way for so long at most, then end every connection and the thread. Waits for it.
   void close(double seconds);
 
@@ -85,7 +87,8 @@ class Door {
 
   void take_events();
   void accept_some();
-  void admit(int fd, Peer peer);
+  Connection* admit(int fd, Peer peer);  // null: it was turned away without a word
+  void end_others(gid_t group);
   Why why_not(const User& user) const;
   void watch_listener(bool on);
   User& user_of(uid_t uid, bool free, Time now);
@@ -135,6 +138,7 @@ class Door {
   std::mutex mutex_;
   int asked_listener_ = -1;
   std::vector<std::pair<int, Peer>> asked_take_;
+  gid_t asked_members_ = NO_GROUP;
   bool asked_refuse_ = false, asked_close_ = false;
   Time close_at_{};
   std::thread thread_;

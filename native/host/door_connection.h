@@ -70,6 +70,7 @@ struct Connection {
   std::size_t cleared = 0;  // bytes at the front of `up` that may go
   Frames frames;
   Why turned_away = Why::NONE;
+  bool carried = false;  // `client` is of a pair with who reads it, and says nothing of the peer
   bool begun = false;    // its first frame has passed
   bool queued = false;   // for a turn
   bool unreached = false;  // gRPC's queue was full

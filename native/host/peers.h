@@ -25,11 +25,16 @@ class Peers {
   void set_admins(gid_t admins) { admins_ = admins; }
   // As they were at connect(). Throws std::system_error. In any thread.
   Peer of(int connection) const;
+  // Whether no group is asked of this uid: root, who runs the daemon, and streamers.
+  bool needs_no_group(uid_t uid) const { return uid == 0 || uid == own_ || uid == streamers_; }
 
  private:
   const uid_t own_;
   std::atomic<gid_t> admins_;
   const uid_t streamers_;
 };
+
+// Whether the peer had this group at connect(), as its first one or beside that.
+bool has_group(int connection, gid_t group);
 
 }  // namespace profd::host

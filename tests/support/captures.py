@@ -85,6 +85,9 @@ class FakeTable:
     def recall(self, pid: int) -> Process | None:
         return self.processes.get(pid)
 
+    def as_its_user_sees(self, process: Process) -> Process:
+        return replace(process, command="[name alone]", job="") if process.private else process
+
     def alive(self, process: ProcessId) -> bool:
         found = self.processes.get(process.pid)
         return found is not None and found.id == process

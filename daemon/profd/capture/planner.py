@@ -110,9 +110,15 @@ class Planner:
         if name and name not in known:
             raise BadInput(f"there is no source {name!r}; there are: {', '.join(known) or 'none'}")
 
+    def _as_seen_by(self, caller: Caller, processes: Sequence[Process]) -> Sequence[Process]:
+        """To an admin none is private; others learn of one what the kernel tells them, whatever they select by."""
+        if not caller.admin:
+            return [self._table.as_its_user_sees(process) for process in processes]
+        return [replace(process, private=False, unrestricted=True) for process in processes]
+
     async def _estimate(self, caller: Caller, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
         self._check_source(request.options.source)
-        snapshot = _as_seen_by(caller, snapshot)
+        snapshot = self._as_seen_by(caller, snapshot)
         selection = self._select(caller, request.selector, snapshot)
         if len(selection.allowed) > CAPTURE_TARGETS_MAX:
             raise Exhausted(
@@ -212,7 +218,7 @@ class Planner:
 
     async def targets(self, caller: Caller, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
-        snapshot = _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot))
+        snapshot = self._as_seen_by(caller, await asyncio.to_thread(self._table.snapshot))
         found = self._found(caller, selector, snapshot).allowed
         named = everything or bool(selector.pids)
         shown = [p for p in found if everything or p.python or p.cuda or p.gpus or p.unread]
@@ -223,7 +229,7 @@ class Planner:
 
     async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
         """The processes of a selector; an empty one means all that the caller may profile."""
-        return self._found(caller, selector, _as_seen_by(caller, await asyncio.to_thread(self._table.snapshot)))
+        return self._found(caller, selector, self._as_seen_by(caller, await asyncio.to_thread(self._table.snapshot)))
 
     def _found(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:
@@ -237,13 +243,6 @@ class Planner:
         offers = [(source.name, offer) for source, offer in in_turn(process, self._sources)]
         launcher = is_launcher(process) and bool(self._traceable_below(process, families))
         return Sighting(process, offers, holder.id if holder else "", launcher)
-
-
-def _as_seen_by(caller: Caller, processes: Sequence[Process]) -> Sequence[Process]:
-    """To an admin none is private."""
-    if not caller.admin:
-        return processes
-    return [replace(process, private=False, unrestricted=True) for process in processes]
 
 
 def _needs_family(plan: TargetPlan) -> bool:

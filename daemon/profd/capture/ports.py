@@ -29,6 +29,10 @@ class Processes(Protocol):
         """The same by what is remembered of it; None where that needs a look, or there is none. Never waits."""
         ...
 
+    def as_its_user_sees(self, process: Process) -> Process:
+        """The same without what the kernel keeps from its user."""
+        ...
+
     def alive(self, process: ProcessId) -> bool:
         """Whether exactly this process still runs."""
         ...

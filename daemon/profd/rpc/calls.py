@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -137,36 +138,37 @@ class Unproved:
         self._messages.pop(task, None)
 
 
-class AdminCalls:
-    """Open calls of members of the admin group. They were admitted by that, however long they go on."""
+class OpenCalls:
+    """Calls that are open, and whose: they were admitted once, however long they go on."""
 
     def __init__(self) -> None:
-        self._open: set[asyncio.Task[Any]] = set()
-        self._ended: set[asyncio.Task[Any]] = set()
+        self._open: dict[asyncio.Task[Any], Caller] = {}
+        self._ended: dict[asyncio.Task[Any], str] = {}  # and why
 
     def enter(self, caller: Caller) -> None:
         """The call of this task, until it has been answered. Root's are no business of any group."""
-        if caller.admin and caller.uid:
+        if caller.uid:
             task = current_task()
-            self._open.add(task)
+            self._open[task] = caller
             task.add_done_callback(self._left)
 
-    def end(self) -> None:
-        """Another group is the admins' from now on."""
-        for task in self._open - self._ended:
-            self._ended.add(task)
-            task.cancel()
+    def end(self, whose: Callable[[Caller], bool], why: str) -> None:
+        """These callers have lost the right by which they were admitted."""
+        for task, caller in self._open.items():
+            if task not in self._ended and whose(caller):
+                self._ended[task] = why
+                task.cancel()
 
     def check(self) -> None:
         """Where a call was cancelled. Raises Unidentified if that was for this."""
         task = current_task()
         if task in self._ended:
             task.uncancel()
-            raise Unidentified("profd's admin group was changed while this call went on: call again with a new token")
+            raise Unidentified(f"{self._ended[task]} while this call went on: call again with a new token")
 
     def _left(self, task: asyncio.Task[Any]) -> None:
-        self._open.discard(task)
-        self._ended.discard(task)
+        self._open.pop(task, None)
+        self._ended.pop(task, None)
 
 
 def current_task() -> asyncio.Task[Any]:

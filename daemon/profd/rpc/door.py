@@ -107,6 +107,10 @@ class Entrance:
         if self._carried is not None:
             self._carried.set_admins(gid)
 
+    def keep_members(self, group: int) -> None:
+        """Connections of whoever has not this group end."""
+        self._door.keep_members(group)
+
     def refuse(self) -> None:
         """Accept no more."""
         if self._carried is not None:

@@ -21,7 +21,7 @@ from profd.errors import BadInput, Denied, ProfdError
 from profd.fairness.shares import Holder, Refused
 from profd.kernel import nobody
 from profd.limits import RECEIVE_SECONDS
-from profd.rpc.calls import AdminCalls, Calls, Unproved
+from profd.rpc.calls import Calls, OpenCalls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
 from profd.rpc.memory import Memory
 from profd.rpc.messages import OURS, STREAM, Messages, Paced
@@ -66,7 +66,7 @@ class Guard(_Interceptor):
         self._payer = payer
         self._calls = Calls()
         self.unproved = Unproved()
-        self.admins = AdminCalls()
+        self.open = OpenCalls()
         self.memory = Memory()
         self.draining = False
 
@@ -96,7 +96,7 @@ class Guard(_Interceptor):
         caller = self._tokens.verify(token)
         callers.enter(caller)
         self._calls.enter(method, self._holder(caller))
-        self.admins.enter(caller)
+        self.open.enter(caller)
         if caller.uid == nobody.STREAMER and method != STREAM:
             raise Denied("a streamer sends events, and may nothing else")
         if self.draining and method in _REFUSED_WHILE_DRAINING:
@@ -194,7 +194,7 @@ class _Call:
                 yield
             except asyncio.CancelledError:
                 self._guard.unproved.check()
-                self._guard.admins.check()
+                self._guard.open.check()
                 raise
         except grpc.aio.AbortError:  # its handler has said it
             raise

@@ -83,9 +83,15 @@ class RpcServer:
     def set_admin_group(self, group: str) -> None:
         """The door limits members of another group no longer, and calls of the former one's end."""
         self._admin_group = group
-        self.guard.admins.end()
+        self.guard.open.end(lambda caller: caller.admin, "profd's admin group was changed")
         if self._entrance is not None:
             self._entrance.set_admin_group(group)
+
+    def keep_members(self, group: int) -> None:
+        """Connections and calls end of those who may not connect any more: they have not this group."""
+        self.guard.open.end(lambda caller: not caller.may_connect(group), "profd's `socket_group` was changed")
+        if self._entrance is not None:
+            self._entrance.keep_members(group)
 
     def connections(self) -> Counts:
         """What a scrape sees of them."""

@@ -423,6 +423,12 @@ class Daemon:
     def _use_socket_group(self, config: Config) -> None:
         for path in (config.socket, config.control, config.agents):
             self._allow(path, config)
+        if config.user:  # whose sockets are nobody else's in any case
+            return
+        group = gid_of("socket_group", config.socket_group)
+        self._tokens.keep_members(group)
+        if group is not None:
+            self._rpc.keep_members(group)
 
     def _use_recording(self, config: Config) -> None:
         for source in (self._sdk, self._cuda):

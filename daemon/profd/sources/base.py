@@ -88,7 +88,7 @@ class Session:
     claim: Claim = field(default_factory=alone)  # of room on the journal's disk, for files that are taken over
     file_bytes_max: int = PICKUP_BYTES_MAX  # of data in one that the target wrote
     together: int = 1  # processes in the capture
-    cores_max: float = 0.0  # of the host, that a helper beside the process may take over its window; 0: no limit
+    cores_max: float | None = None  # of the host, that a helper beside the process may take over its window
     made: Awaitable[object] | None = None
     """Of a `self_disarming` source: to be awaited before the directory is used. Raises OSError and ProfdError."""
 

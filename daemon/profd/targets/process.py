@@ -26,6 +26,7 @@ class Process:
     gid: int
     user: str
     command: str  # the command line, arguments joined by spaces, cut at 4096 characters, printable
+    name: str = ""  # that the kernel shows to everybody, printable
     executable: str = ""  # /proc/PID/exe, empty when unreadable
     environ: dict[str, str] = field(default_factory=dict)  # only the variables named in targets/environ.py
     rank: int | None = None

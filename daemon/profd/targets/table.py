@@ -110,6 +110,30 @@ class ProcessTable:
             return None
         return self._process(identity, stat, status, facts)
 
+    def as_its_user_sees(self, process: Process) -> Process:
+        """A process, and of a private one its name, whether that is Python's, and what it says of itself where it has
+        attached: all else was read by privilege.
+        """
+        if not process.private:
+            return process
+        python = _names_python("", process.command.partition(" ")[0].encode())
+        public = Process(
+            id=process.id,
+            ppid=process.ppid,
+            uid=process.uid,
+            gid=process.gid,
+            user=process.user,
+            command=f"[{process.name}]",
+            name=process.name,
+            framework="python" if python else "",
+            python=python,
+            namespace_pids=process.namespace_pids,
+            private=True,
+            stopped=process.stopped,
+            zombie=process.zombie,
+        )
+        return self._labelled(public)
+
     def alive(self, process: ProcessId) -> bool:
         """Is this very process (not another of its pid) still running or stopped?"""
         stat = procfs.stat_of(process.pid, self._root)
@@ -189,6 +213,7 @@ class ProcessTable:
             gid=status.gid,
             user=self._user(status.uid),
             command=facts.command or f"[{stat.image[0]}]",
+            name=stat.image[0],
             executable=facts.executable,
             environ=dict(facts.environ),
             rank=environ.rank(facts.environ),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from contextvars import ContextVar
 from dataclasses import dataclass
+
+from profd.kernel import nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class Caller:
     groups: tuple[int, ...] = ()
     start_ticks: int = 0
     host_pids: bool = False  # it names processes by the pids that we see
+
+    def may_connect(self, group: int | None) -> bool:
+        """Whether this group is the caller's (None: everybody's). It is asked of users, as by the sockets' files."""
+        free = group is None or self.uid in (0, os.geteuid(), nobody.STREAMER)
+        return free or group == self.gid or group in self.groups
 
 
 _current: ContextVar[Caller] = ContextVar("profd_caller")

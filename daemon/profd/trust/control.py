@@ -33,7 +33,7 @@ from profd.limits import (
 )
 from profd.trust.caller import Caller
 from profd.trust.identify import Silent, caller_of
-from profd.trust.token import Tokens
+from profd.trust.token import Tokens, Unidentified
 
 _CONNECTIONS: Final = Share(
     *("tokens", "requests for a token", CONTROL_CONNECTIONS_PER_UID_MAX, CONTROL_CONNECTIONS_MAX),
@@ -150,6 +150,11 @@ class ControlServer:
             why = f"this profd serves uid {self._only_uid} only (it was started with --user)"
             self._on_denied(caller, why)
             return {"error": f"{why}; start your own with `profd --user`", "version": __version__}
+        try:
+            self._tokens.check_member(caller)
+        except Unidentified as error:
+            self._on_denied(caller, str(error))
+            return {"error": str(error), "version": __version__}
         return {
             "token": self._tokens.issue(caller, admins),
             "expires_s": self._tokens.lifetime_seconds,

@@ -48,6 +48,7 @@ class Tokens:
         self._key = os.urandom(32)
         self._verified: dict[str, tuple[Caller, float]] = {}  # with the moment each expires; oldest first
         self._admins = 0  # how often the admin group has changed
+        self._group: int | None = None  # whose members may connect, where that has changed
         self._clock = clock
         self._started = started
         self._lives = lives
@@ -66,7 +67,7 @@ class Tokens:
             "admin": caller.admin,
             "admins": self._admins if admins is None else admins,
             "pid": caller.pid,
-            "groups": caller.groups[:_GROUPS_CARRIED_MAX],
+            "groups": self._carried(caller.groups),
             "start": caller.start_ticks,
             "host_pids": caller.host_pids,
             "expires": self._clock() + self.lifetime_seconds,
@@ -79,6 +80,18 @@ class Tokens:
         self._admins += 1
         self._verified.clear()
 
+    def keep_members(self, group: int | None) -> None:
+        """Another group's members may connect (None: everybody): tokens of others end."""
+        self._group = group
+
+    def check_member(self, caller: Caller) -> None:
+        """Raises Unidentified where somebody may not connect any more: they may have connected before."""
+        if not caller.may_connect(self._group):
+            raise Unidentified(
+                f"uid {caller.uid} is not in the group that may connect to profd (`socket_group` was changed). "
+                "Ask an operator of this host, and log in anew once you are a member."
+            )
+
     def verify(self, untrusted: str) -> Caller:
         """The caller a token was issued to. Raises Unidentified with the next step."""
         caller, expires = self._verified.get(untrusted) or self._read(untrusted)
@@ -86,7 +99,14 @@ class Tokens:
             raise _refused(f"has expired (it is good for {self.lifetime_seconds:g} s)")
         if caller.pid and (started := self._started(caller.pid)) != caller.start_ticks:
             raise _refused(f"belongs to pid {caller.pid}, {self._why_not(caller, started)}")
+        self.check_member(caller)
         return caller
+
+    def _carried(self, groups: tuple[int, ...]) -> tuple[int, ...]:
+        """As many as a token has room for, and of all the one that may be asked for."""
+        kept = groups[:_GROUPS_CARRIED_MAX]
+        asked = self._group
+        return kept if asked is None or asked in kept or asked not in groups else (*kept[:-1], asked)
 
     def _why_not(self, caller: Caller, started: int) -> str:
         """What became of the process, as far as is known."""

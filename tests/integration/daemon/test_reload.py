@@ -185,6 +185,38 @@ def test_what_members_of_the_former_group_have_open_ends() -> None:
             more.set()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="being somebody else takes root")
+def test_those_who_may_not_connect_any_more_end() -> None:
+    group, other = grp.getgrnam(GROUP), grp.getgrall()[-2]
+    with with_file(f'socket_group = "{GROUP}"', user=False) as (daemon, file):
+        tokens = {}
+        for uid, groups in ((5321, [group.gr_gid]), (5322, [group.gr_gid, other.gr_gid])):
+            with people.being(uid, groups):
+                tokens[uid] = (("profd-token", str(control_answer(daemon.control)["token"])),)
+        more = threading.Event()
+
+        def chunks() -> Iterator[trace_pb2.ImportChunk]:
+            yield trace_pb2.ImportChunk(filename="a")
+            more.wait()
+
+        stub = daemon.stub(trace_pb2_grpc.TraceServiceStub)
+        theirs, members = [stub.Import.future(chunks(), metadata=token, timeout=60) for token in tokens.values()]
+        try:
+            until(lambda: spools(daemon) == 2, "both are open")
+            # WHEN another group may connect, in which only one of them is
+            file.write_text(f'socket_group = "{other.gr_name}"')
+            assert reload(daemon)["changed"] == ["socket_group"]
+            # THEN the call and the token of the one that is not end
+            for call in (theirs, stub.ListTraces.future(trace_pb2.ListTracesRequest(), metadata=tokens[5321])):
+                with pytest.raises(grpc.RpcError, match="socket_group") as error:
+                    call.result(60)
+                assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert not members.done()
+            stub.ListTraces(trace_pb2.ListTracesRequest(), metadata=tokens[5322], timeout=60)
+        finally:
+            more.set()
+
+
 def spools(daemon: RunningDaemon) -> int:
     """Nameless files of imports that are under way."""
     held = [os.readlink(link) for link in Path(f"/proc/{daemon.process.pid}/fd").iterdir() if link.is_symlink()]

@@ -112,7 +112,7 @@ def pyspy_of(process: Process) -> list[Process]:
 async def test_a_sampler_that_has_taken_its_share_of_the_host_is_ended(source: PySpySource, tmp_path: Path) -> None:
     with running(SPIN) as job:
         watch = Watch(tmp_path)
-        watch.session.cores_max = 1e-9
+        watch.session.cores_max = 0.0
         long = dataclasses.replace(SHORT, duration_ns=150_000_000_000, sample_hz=1000)
         recording = await source.record(process_of(job), long, watch.session)
     assert (recording.state, recording.reason) == (State.DRAINING, Reason.NONE), recording.message

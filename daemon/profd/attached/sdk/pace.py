@@ -1,4 +1,5 @@
-"""How often a process is sampled where nobody said how often: the samplers of a host take a hundredth of its cores.
+"""How often a process is sampled where nobody said how often: samplers of a user take a hundredth of the host's cores,
+and where several users have such samplers, each a part of that.
 
 Measured with py-spy 0.4 on a core of 2.1 GHz: a sample of one thread takes 0.16 ms of CPU time, of a program with torch
 1 ms, each further thread 0.03 ms more; its start takes 50 ms. The real cost of a process is known after its first
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -35,40 +37,48 @@ class Beside:
 
 
 class Paces:
-    """Of one daemon: what its samplers take together."""
+    """Of one daemon: what its samplers take, by the user whose processes they look at.
+
+    A sampler keeps its rate while it runs, so the second of two users has a half, whatever the first one has: all users
+    together take 1 + 1/2 + 1/3 ... hundredths at most.
+    """
 
     def __init__(self, cores: int = 0) -> None:
         """`cores`: of the host; 0: as many as it has."""
-        self._room = CORES_SHARE * (cores or os.cpu_count() or 1)  # seconds of CPU time a second
+        self._share = CORES_SHARE * (cores or os.cpu_count() or 1)  # seconds of CPU time a second
+        self._held: defaultdict[int, list[float]] = defaultdict(list)  # the same, by uid
         self._known: dict[ProcessId, float] = {}  # seconds of CPU time that a sample took
 
-    def hz(self, process: ProcessId, threads: int, together: int = 1) -> int:
+    def hz(self, uid: int, process: ProcessId, threads: int, together: int = 1) -> int:
         """Samples a second of a process of so many threads, one of so many that are captured together; at least one."""
-        most = max(self._room, 0.0) / max(together, 1) / self._of_sample(process, threads)
+        most = self.cores(uid, together) / self._of_sample(process, threads)
         return max(1, min(HZ_MAX, int(most)))
 
-    def beside(self, process: ProcessId, threads: int, together: int = 1) -> Beside | None:
+    def beside(self, uid: int, process: ProcessId, threads: int, together: int = 1) -> Beside | None:
         """The same for a process that records much itself, with its sampler's start in the share: a half for each.
 
         None: not once a second.
         """
-        room = max(self._room, 0.0) / 2 / max(together, 1)
+        room = self.cores(uid, together) / 2
         hz = min(HZ_MAX, int(room / self._of_sample(process, threads)))
         return Beside(hz, START_SECONDS / room) if hz else None
 
-    def cores(self, together: int = 1) -> float:
+    def cores(self, uid: int, together: int = 1) -> float:
         """Cores of the host that a sampler of one of so many processes may really take: it ends when it has."""
-        return max(self._room, 0.0) / max(together, 1)
+        users = len(self._held.keys() | {uid})
+        return max(self._share / users - sum(self._held.get(uid, ())), 0.0) / max(together, 1)
 
     @contextlib.contextmanager
-    def holding(self, process: ProcessId, threads: int, hz: float) -> Iterator[None]:
-        """It is sampled so often meanwhile: others have less room."""
+    def holding(self, uid: int, process: ProcessId, threads: int, hz: float) -> Iterator[None]:
+        """It is sampled so often meanwhile: its user's others have less room."""
         takes = hz * self._of_sample(process, threads)
-        self._room -= takes
+        self._held[uid].append(takes)
         try:
             yield
         finally:
-            self._room += takes
+            self._held[uid].remove(takes)
+            if not self._held[uid]:
+                del self._held[uid]
 
     def learn(self, process: ProcessId, sample_seconds: float) -> None:
         """Note the cost of a sample of it."""

@@ -34,7 +34,7 @@ class Wanted:
     """The samples of one recording."""
 
     hz: float
-    cores: float = 0.0  # of the host, at most; 0: no limit
+    cores: float | None = None  # of the host, at most; None: no limit
     asked: bool = True  # by a person: what is missing of them is not honoured
     spare: bool = False  # calls are recorded, which say more: kept where there were none
     after_seconds: float = 0.0  # from the beginning of the recording

@@ -183,7 +183,7 @@ class SdkSource(Source):
         return self._with_samples(found, process, options, hello)
 
     def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
-        wanted = samples.wanted(options, hello, lambda: 1.0, lambda: self._paces.beside(process.id, 1))
+        wanted = samples.wanted(options, hello, lambda: 1.0, lambda: self._paces.beside(process.uid, process.id, 1))
         if wanted is None or not plan.serves:
             return plan
         missing = samples.why_not(self._sampler, process, options, wanted.hz)
@@ -205,14 +205,14 @@ class SdkSource(Source):
     ) -> AsyncIterator[samples.Samples | None]:
         """The samples beside a recording, where some are wanted and can be had."""
         threads = procfs.threads_of(process.id.pid)
-        of_this = process.id, threads, session.together
+        whose, of_this = (process.uid, process.id, threads), (process.uid, process.id, threads, session.together)
         wanted = samples.wanted(options, hello, lambda: self._paces.hz(*of_this), lambda: self._paces.beside(*of_this))
         if wanted is None or self._sampler is None or samples.why_not(self._sampler, process, options, wanted.hz):
             yield None
             return
         if not wanted.asked:
-            wanted = replace(wanted, cores=self._paces.cores(session.together))
-        with contextlib.nullcontext() if wanted.asked else self._paces.holding(process.id, threads, wanted.hz):
+            wanted = replace(wanted, cores=self._paces.cores(process.uid, session.together))
+        with contextlib.nullcontext() if wanted.asked else self._paces.holding(*whose, wanted.hz):
             beside = samples.Samples(self._sampler, process, options, session, wanted)
             try:
                 yield beside
@@ -251,7 +251,7 @@ class SdkSource(Source):
                     if beside is not None:
                         await beside.join(recording)
                     elif options.sample_hz is None and samples.is_empty(recording):
-                        hz = self._paces.hz(process.id, 1)
+                        hz = self._paces.hz(process.uid, process.id, 1)
                         why = samples.why_not(self._sampler, process, options, hz) or samples.TOO_SHORT
                         samples.miss(recording, why)
             except Exhausted as error:

@@ -252,7 +252,7 @@ class PySpyRecorder:
 
     def _has_taken_its_share(self, spent: float | None, before: float | None) -> bool:
         """Of the whole window, where its length is known, else of what has passed of it."""
-        if not self._session.cores_max or spent is None or before is None:
+        if self._session.cores_max is None or spent is None or before is None:
             return False
         window_ns = self._sampling.window_ns if self._sampling.bounded else time.time_ns() - self._began_ns
         return spent - before > max(_SPENT_MIN, self._session.cores_max * window_ns / 1e9)

@@ -42,6 +42,23 @@ async def test_to_an_admin_nothing_is_private() -> None:
         assert plan.process.unrestricted is not private  # nor what it becomes until it is sampled
 
 
+async def test_a_private_one_is_not_found_by_what_its_user_may_not_know() -> None:
+    table = FakeTable([process(100, private=True, job="77")])
+    planner = Planner([FakeSource()], table, FixedHeadroom(), Settings("host"), {})
+    by_job = replace(request(), selector=Selector(jobs=("77",)))
+    with pytest.raises(NotFound):
+        await planner.estimate(ALICE, by_job)
+    with pytest.raises(NotFound):
+        await planner.targets(ALICE, by_job.selector)
+    [plan] = await planner.estimate(ALICE, request(100))
+    [sighting] = await planner.targets(ALICE, Selector())
+    assert plan.target.job == sighting.process.job == ""
+    # AND an admin learns all
+    [plan] = await planner.estimate(ROOT, by_job)
+    [sighting] = await planner.targets(ROOT, by_job.selector)
+    assert plan.target.job == sighting.process.job == "77"
+
+
 async def test_one_that_was_not_looked_at_is_not_called_what_cannot_be_traced() -> None:
     # GIVEN two of which nothing is known, and a source that takes the one for a shell
     unread = "not looked at since it changed: so and so"

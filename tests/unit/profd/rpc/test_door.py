@@ -340,6 +340,24 @@ def test_another_admin_group_holds_for_who_comes_next(rig_of: Callable[[Limits],
 
 
 @needs_root
+def test_connections_of_those_who_have_left_the_group_end(rig_of: Callable[[Limits], Rig]) -> None:
+    rig = rig_of(replace(FREE, streamers=CAROL, admins=7654))
+    stay = [rig.begun(), rig.begun(ALICE, (1, 7655)), rig.begun(CAROL)]
+    gone = [rig.begun(ALICE, (1,)), rig.begun(BOB), rig.begun(BOB, (7654,))]
+    theirs, ours = socket.socketpair()
+    rig.door.take(ours.detach(), ALICE, free=False)  # read by a porter: of its groups nothing is known
+    until(lambda: rig.counts("open") == 7, "it is there")
+    rig.door.keep_members(7655)
+    with theirs:
+        assert [rest(client) for client, _ in gone] == [b""] * 3
+        assert theirs.recv(1) == b""
+    assert rig.counts("open") == 3
+    for client, server in stay:
+        client.sendall(calls(1))
+        assert received(server, len(calls(1))) == calls(1)
+
+
+@needs_root
 def test_streamers_are_one_user_and_serve_many(rig_of: Callable[[Limits], Rig]) -> None:
     rig = rig_of(replace(FREE, each=1, user=replace(PLENTY, streams_burst=1, streams=NOTHING_MORE), streamers=BOB))
     for _ in range(5):

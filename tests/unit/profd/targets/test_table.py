@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from profd.errors import Exhausted, NotFound
 from profd.targets import look_rate as look_rate_module
 from profd.targets import table as table_module
-from profd.targets.process import ProcessId
+from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
 from tests.support.python_jobs import UNTIL_TOLD, process_of, running
@@ -49,6 +50,36 @@ def test_everything_of_a_training_process(tmp_path: Path) -> None:
     assert process.namespace_pids == (300, 7)
     assert not process.stopped
     assert not process.zombie
+
+
+SERVICE: dict[str, Any] = {
+    "uids": "12345\t12345\t12345\t12345",  # whose files are not that user's: it is not dumpable
+    "command": ["python3", "serve.py", "--key", "k"],
+    "environ": {"RANK": "5", "SLURM_JOB_ID": "77", "CUDA_VISIBLE_DEVICES": "2", "KINETO_USE_DAEMON": "1"},
+    "maps": [f"{SITE}/torch/lib/libtorch_cpu.so", "/usr/lib/libcuda.so.1"],
+    "descriptors": {3: "/dev/nvidia2"},
+}
+
+
+def test_of_a_private_process_its_user_sees_its_name(tmp_path: Path) -> None:
+    Fake(tmp_path, 300, name="serve", **SERVICE).write()
+    table = ProcessTable(tmp_path)
+    (process,) = table.snapshot()
+    assert process.private
+    assert (process.rank, process.job, process.gpus, process.framework) == (5, "77", (2,), "torch")
+    names: dict[str, Any] = {"command": "[serve]", "name": "serve", "framework": "python", "python": True}
+    public = Process(process.id, 1, 12345, 12345, "12345", namespace_pids=(300,), private=True, **names)
+    assert table.as_its_user_sees(process) == public
+    # AND of one that is not, everything
+    assert table.as_its_user_sees(open_one := replace(process, private=False)) == open_one
+
+
+def test_of_a_private_process_its_user_sees_what_it_says_of_itself(tmp_path: Path) -> None:
+    Fake(tmp_path, 300, **SERVICE).write()
+    table = ProcessTable(tmp_path, labelled=lambda process: replace(process, rank=9))
+    (process,) = table.snapshot()
+    seen = table.as_its_user_sees(process)
+    assert (seen.rank, seen.job) == (9, "")
 
 
 @pytest.mark.parametrize(("state", "stopped", "zombie"), [("T", True, False), ("t", True, False), ("Z", False, True)])

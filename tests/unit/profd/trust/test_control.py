@@ -280,6 +280,18 @@ async def test_who_is_asked_about_while_the_admin_group_changes(folder: Path, mo
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_who_connected_before_another_group_was_asked_for(folder: Path) -> None:
+    control = Control(folder / "c")
+    control.tokens.keep_members(8)
+    answer, process = await asyncio.to_thread(ask_as_somebody_else, control.path)
+    process.communicate()
+    assert "token" not in answer
+    assert "socket_group" in answer["error"]
+    assert [uid for uid, _ in control.denied] == [4321]
+    await control.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 async def test_user_mode_serves_one_uid(folder: Path) -> None:
     control = Control(folder / "c", only_uid=0)
     answer, process = await asyncio.to_thread(ask_as_somebody_else, control.path)

@@ -44,6 +44,25 @@ def test_who_was_in_the_former_admin_group_is_no_admin_by_an_old_token() -> None
     assert issuer.verify(issuer.issue(admin)).admin
 
 
+def test_tokens_of_those_who_may_not_connect_any_more_end() -> None:
+    issuer = tokens()
+    many = tuple(range(10_000, 10_300))
+    members = [replace(CALLER, gid=7), replace(CALLER, groups=(6, 7)), replace(CALLER, uid=0)]
+    others = [CALLER, replace(CALLER, groups=(6,)), replace(CALLER, groups=(*many, 7))]  # more than a token carries
+    before, ended = [[issuer.issue(caller) for caller in callers] for callers in (members, others)]
+    assert [issuer.verify(token) for token in before] == members
+    assert issuer.verify(ended[0]) == CALLER
+    issuer.keep_members(7)
+    assert [issuer.verify(token) for token in before] == members
+    for token in ended:
+        with pytest.raises(Unidentified, match="socket_group"):
+            issuer.verify(token)
+    # AND a new one of a member holds, however many groups there are
+    assert 7 in issuer.verify(issuer.issue(others[2])).groups
+    issuer.keep_members(None)
+    assert issuer.verify(ended[0]) == CALLER
+
+
 def test_expires() -> None:
     clock = Clock()
     issuer = tokens(clock=clock)

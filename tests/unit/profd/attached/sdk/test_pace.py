@@ -9,13 +9,14 @@ from profd.attached.sdk.pace import CORES_SHARE, START_SECONDS, Paces
 from profd.targets.process import ProcessId
 
 ONE = ProcessId(7, 1)
+ALICE, BOB, CAROL = 1000, 1001, 1002
 
 
 def taken(paces: Paces, cores: int, threads: int, together: int, sample_seconds: float) -> float:
     """The share of the host's cores that all of them take, if a sample takes so long."""
     for pid in range(together):
         paces.learn(ProcessId(pid, 1), sample_seconds)
-    rates = [paces.hz(ProcessId(pid, 1), threads, together) for pid in range(together)]
+    rates = [paces.hz(ALICE, ProcessId(pid, 1), threads, together) for pid in range(together)]
     return sum(rates) * sample_seconds / cores
 
 
@@ -27,38 +28,55 @@ def test_all_of_a_capture_take_a_hundredth(cores: int, together: int, sample_sec
 
 
 def test_more_threads_are_sampled_less_often_and_never_less_than_once_a_second() -> None:
-    rates = [Paces(2).hz(ONE, threads) for threads in (1, 64, 1_000, 100_000)]
+    rates = [Paces(2).hz(ALICE, ONE, threads) for threads in (1, 64, 1_000, 100_000)]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > rates[1]
     assert rates[-1] == 1
 
 
-def test_what_others_take_is_not_there() -> None:
+def test_what_others_of_its_user_take_is_not_there() -> None:
     paces = Paces(2)
-    alone = paces.hz(ONE, 1)
-    with paces.holding(ONE, 1, alone / 2):
-        assert paces.hz(ONE, 1) <= alone / 2 + 1
-    with contextlib.suppress(KeyError), paces.holding(ONE, 1, alone):
+    alone = paces.hz(ALICE, ONE, 1)
+    with paces.holding(ALICE, ONE, 1, alone / 2):
+        assert paces.hz(ALICE, ONE, 1) <= alone / 2 + 1
+    with contextlib.suppress(KeyError), paces.holding(ALICE, ONE, 1, alone):
         raise KeyError
-    assert paces.hz(ONE, 1) == alone
+    assert paces.hz(ALICE, ONE, 1) == alone
+
+
+def test_what_one_user_takes_is_not_taken_from_another() -> None:
+    paces = Paces(2)
+    alone, room = paces.hz(ALICE, ONE, 1), paces.cores(ALICE)
+    with contextlib.ExitStack() as held:
+        # GIVEN a user who has all of the share and more
+        for pid in range(16):
+            held.enter_context(paces.holding(ALICE, ProcessId(pid, 1), 1, alone))
+        assert (paces.hz(ALICE, ONE, 1), paces.beside(ALICE, ONE, 1), paces.cores(ALICE)) == (1, None, 0.0)
+        # THEN the next one has a half, and who comes after these a third
+        assert paces.cores(BOB) == pytest.approx(room / 2)
+        assert paces.hz(BOB, ONE, 1) == pytest.approx(alone / 2, abs=1)
+        assert paces.beside(BOB, ONE, 1) is not None
+        with paces.holding(BOB, ONE, 1, 1):
+            assert paces.cores(CAROL) == pytest.approx(room / 3)
+    assert paces.cores(CAROL) == room
 
 
 def test_what_a_sample_took_is_known_for_the_next_time() -> None:
     paces = Paces(2)
     paces.learn(ONE, 0.0002)
-    assert paces.hz(ONE, 1) == 100
+    assert paces.hz(ALICE, ONE, 1) == 100
     paces.learn(ONE, 0.002)
-    assert paces.hz(ONE, 1) == 10
+    assert paces.hz(ALICE, ONE, 1) == 10
 
 
 @pytest.mark.parametrize("cores", [2, 64])
 @pytest.mark.parametrize("together", [1, 8])
 def test_samples_that_are_not_needed_have_their_start_in_the_share(cores: int, together: int) -> None:
-    found = Paces(cores).beside(ONE, 1, together)
+    found = Paces(cores).beside(ALICE, ONE, 1, together)
     assert found is not None
     total = together * (START_SECONDS + found.hz * 0.00103 * found.window_seconds)
     assert total <= CORES_SHARE * cores * found.window_seconds * 1.0001
 
 
 def test_where_there_is_no_room_there_are_none() -> None:
-    assert Paces(2).beside(ONE, 100_000) is None
+    assert Paces(2).beside(ALICE, ONE, 100_000) is None
