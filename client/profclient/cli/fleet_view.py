@@ -1,4 +1,4 @@
-"""A capture of many hosts for people: counts by state, and those by name that are none of the many."""
+"""A capture of many hosts for people: counts by state, and exceptions by name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FleetProgress(Progress):
         return "  ".join([f"capture {self._id}", *_counts(fleet)])
 
     def prepared(self, fleet: Fleet, start_ns: int | None) -> None:
-        """Before anything begins: who takes part, and who does not."""
+        """Print the hosts that take part, and those that do not, before anything begins."""
         if self.quiet:
             return
         taking = [state for state in fleet.hosts.values() if state.stand is Stand.BEGINNING]
