@@ -1,4 +1,4 @@
-"""What runs in people's shells and processes. Light: no numpy, pyarrow, duckdb.
+"""The client, for people's shells and processes. Light: no numpy, pyarrow, duckdb.
 
     import profclient
     profclient.attach()                                   # the local daemon may record this process now

@@ -212,7 +212,7 @@ def hooks_begun() -> int:
 def prepare() -> None:
     """Import what hooks need. On a thread of the program's, where an import is no surprise. Never raises.
 
-    A module that cannot be imported takes only its own options with it: an ARM that asks for one of them is told why.
+    A module that cannot be imported takes only its own options with it: the answer to an ARM with one says why.
     """
     given = dict(_hooks)  # by others, who come first
     for provider in sorted({*_PROVIDERS.values()}):

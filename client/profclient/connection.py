@@ -1,4 +1,4 @@
-"""A connection to the daemon: who we are, the stubs, and errors in our own words.
+"""A connection to the daemon: the caller's identity, the stubs, and errors in our own words.
 
 The identity comes from the kernel: `control.sock` beside the gRPC socket reads
 our credentials and hands out a short-lived token that every call carries.

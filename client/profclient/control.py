@@ -1,4 +1,4 @@
-"""A token from the control socket of a daemon, which learns from the kernel who asks. Light: relays import it."""
+"""A token from a daemon's control socket; the daemon gets the caller's identity from the kernel. Light."""
 
 from __future__ import annotations
 

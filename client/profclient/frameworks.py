@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class _Execute:
     """Stands for `exec_module` in a loader's __dict__ until the modules of these names are executed.
 
-    Those of a zip archive have one loader. Who asked for the spec need not import it: others may come before, or only
-    others.
+    All modules of a zip archive have one loader. A program that asked for the spec need not import the module: others
+    may come before it, or instead of it.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ def install(c_calls: bool, but_caller: bool) -> str:
 
 
 def leave_out_c_calls() -> None:
-    """C functions are no longer asked for; it is told of them all the same."""
+    """Record no more C functions. The interpreter reports them all the same."""
 
 
 def remove() -> str:

@@ -89,7 +89,7 @@ _SITE_PATHS = _site_paths()  # asked now: without HOME getuserbase imports a mod
 
 
 def path_prefixes() -> list[str]:
-    """What is cut off from file names, the longest first: where modules are imported from, as torch.profiler does."""
+    """Prefixes to cut off from file names, the longest first: folders of imported modules, as torch.profiler does."""
     paths = [*sys.path, *_SITE_PATHS]
     absolute = {os.path.abspath(path) for path in paths if isinstance(path, str)}
     return [path.rstrip(os.sep) + os.sep for path in sorted(absolute, reverse=True) if path != os.sep]

@@ -152,7 +152,7 @@ class RemoteTraces:
         return str(self._daemon.call(self._stub.DeleteTrace, trace_pb2.TraceRef(id=trace)).id)
 
     def evictions(self, size: int) -> dict[str, Any]:
-        """What would go were a trace of this many bytes stored now."""
+        """The traces that would go if one of this many bytes were stored now."""
         answer = self._daemon.call(self._stub.Evictions, trace_pb2.EvictionsRequest(bytes=size))
         return {**_fields(answer), "traces": [trace_dict(trace) for trace in answer.traces]}
 

@@ -9,6 +9,10 @@ namespace profd::host {
 using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
 
+inline Clock::duration seconds(double count) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
+}
+
 struct Bucket {
   double rate;   // a second
   double burst;  // after a pause

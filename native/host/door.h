@@ -95,6 +95,17 @@ class Door {
   void forget_users(Time now);
 
   void turn();
+  void queue(Connection& connection);
+  void wait(Connection& connection);
+  void give(Time now);
+  Connection* next_to_give(User& user, Time now);
+  void end_within(Connection& connection, double seconds);
+  bool is_overdue(Connection& connection, Time now);
+  void end_overdue(Time now);
+  void end(Connection& connection);
+  void watch(Connection& connection, const End& side, bool server);
+
+  // One connection: door_carry.cpp.
   bool step(Connection& connection);  // false: it is over
   bool carry_up(Connection& connection);
   bool carry_down(Connection& connection);
@@ -103,16 +114,7 @@ class Door {
   bool reach_server(Connection& connection);
   void reach_again();
   bool tell(Connection& connection);
-  void end_within(Connection& connection, double seconds);
   void watch_block(Connection& connection);
-  bool is_overdue(Connection& connection, Time now);
-  void queue(Connection& connection);
-  void wait(Connection& connection);
-  void give(Time now);
-  Connection* next_to_give(User& user, Time now);
-  void end_overdue(Time now);
-  void end(Connection& connection);
-  void watch(Connection& connection, const End& side, bool server);
 
   const std::string server_;
   const DoorLimits limits_;

@@ -23,10 +23,6 @@ constexpr double DROP_AGAIN_SECONDS = 0.005;
 constexpr double STUCK_SECONDS = 0.1;          // until it is said that nobody closes what is to be closed
 constexpr double TELL_SECONDS = 0.1;           // between two signals, but for arrivals
 
-Clock::duration seconds(double count) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
-}
-
 std::system_error failed(const char* what) { return {errno, std::generic_category(), what}; }
 
 bool is_exhausted(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }

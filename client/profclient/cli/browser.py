@@ -37,9 +37,9 @@ _ASKING_SECONDS: Final = 5
 
 
 def browse(served: OneTrace, ending: ExitStack) -> bool:
-    """Whether a browser was told where to look, without its address on a command line.
+    """Open the address in a browser, without the address on a command line. Returns whether one took it.
 
-    Without a display there are only those that fill the terminal, and not each can read our files.
+    Without a display there are only browsers that fill the terminal, and not all of them can read our files.
     """
     if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
         return False

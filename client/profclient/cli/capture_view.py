@@ -24,7 +24,7 @@ def reason_name(reason: int) -> str | None:
 
 
 def live(capture: capture_pb2.Capture) -> bool:
-    """Something may still change."""
+    """Whether a state may still change."""
     return any(target.state < STORED for target in capture.targets)
 
 
@@ -99,7 +99,7 @@ def exit_code(capture: capture_pb2.Capture) -> int:
 
 
 def target_line(target: capture_pb2.TargetStatus) -> str:
-    """One line: who, where it stands, what it is doing or why it ended."""
+    """One line: the process, its state, and its present work or the reason of its end."""
     text = f"pid {target.pid}"
     if target.HasField("rank"):
         text += f" (rank {target.rank})"

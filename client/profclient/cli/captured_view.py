@@ -1,4 +1,4 @@
-"""What an answer about a capture says of its traces."""
+"""The traces in an answer about a capture."""
 
 from __future__ import annotations
 

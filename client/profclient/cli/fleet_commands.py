@@ -1,4 +1,4 @@
-"""What `start`, `wait`, `stop`, `show` and `where` do with many hosts."""
+"""`start`, `wait`, `stop`, `show` and `where` for many hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture of many hosts for people: counts by state, and those by name that are none of the many."""
+"""A capture of many hosts for people: counts by state, and exceptions by name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import click
 from profproto.v1 import capture_pb2 as pb
-from rich.live import Live
 from rich.text import Text
 
 from profclient.cli import capture_view
-from profclient.cli.output import console, counted, one_line, say, wrapped
+from profclient.cli.follow import Progress
+from profclient.cli.output import counted, one_line, say, wrapped
 from profclient.cli.units import duration
 from profclient.fleet.clocks import apart_ns, reference_ns
 from profclient.fleet.machine import Fleet, Stand
@@ -23,44 +23,33 @@ NAMED_MAX = 10  # hosts or processes, of each kind
 _SAID = {Stand.OUT: "takes no part", Stand.LOST: "is lost", Stand.NOTHING: "has none"}
 
 
-class FleetProgress:
-    """Says on stderr where a capture stands: in place on a terminal, else a line when the slowest host has come on."""
+class FleetProgress(Progress):
+    """The hosts of a capture; where lines follow each other, a line when the slowest host has come on."""
 
     def __init__(self, fleet_id: str, quiet: bool) -> None:
-        self._id, self._quiet = fleet_id, quiet
-        self._console = console(err=True)
-        self._live: Live | None = None
+        super().__init__(quiet)
+        self._id = fleet_id
         self._said: Stand | None = None
         self._again = 0.0
 
-    def __enter__(self) -> FleetProgress:
-        if not self._quiet and self._console.is_terminal:
-            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._live is not None:
-            self._live.__exit__(None, None, None)
-
     def show(self, fleet: Fleet) -> None:
-        """After each change."""
-        if self._quiet:
+        """Show where the hosts stand, after each change."""
+        if self.quiet:
             return
-        if self._live is not None:
-            if time.monotonic() >= self._again:  # an event of each of many processes: who could read that
+        if self.live is not None:
+            if time.monotonic() >= self._again:  # nobody could read a line for each event of many processes
                 self._again = time.monotonic() + SHOWN_SECONDS
-                self._live.update(Text(self._line(fleet)))
+                self.live.update(Text(self._counted(fleet)))
         elif (slowest := min(fleet.counts, key=list(Stand).index)) != self._said:
             self._said = slowest
-            self._console.print(self._line(fleet), markup=False, soft_wrap=True)
+            self.line(self._counted(fleet))
 
-    def _line(self, fleet: Fleet) -> str:
+    def _counted(self, fleet: Fleet) -> str:
         return "  ".join([f"capture {self._id}", *_counts(fleet)])
 
     def prepared(self, fleet: Fleet, start_ns: int | None) -> None:
-        """Before anything begins: who takes part, and who does not."""
-        if self._quiet:
+        """Print the hosts that take part, and those that do not, before anything begins."""
+        if self.quiet:
             return
         taking = [state for state in fleet.hosts.values() if state.stand is Stand.BEGINNING]
         able = sum(state.able for state in taking)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Self
 
 from profproto.v1 import capture_pb2
 from rich.live import Live
@@ -24,9 +25,8 @@ def until_over(
 ) -> capture_pb2.Capture:
     """Watch until every target is terminal. Raises TimeoutExpired; the capture then goes on."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    watch = Progress(quiet)
     latest = capture
-    with watch:
+    with CaptureProgress(quiet) as watch:
         for latest in _states(daemon, capture, lease, deadline):
             watch.show(latest)
     return latest
@@ -53,35 +53,46 @@ def _states(
 
 
 class Progress:
-    """Says on stderr where a capture stands: in place on a terminal, else a line per change."""
+    """Lines about a capture on stderr: on a terminal they replace each other, elsewhere they follow each other."""
 
     def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
         self._console = console(err=True)
-        self._quiet = quiet
-        self._said: dict[int, str] = {}
-        self._live: Live | None = None
+        in_place = not quiet and self._console.is_terminal
+        self.live = Live(console=self._console, transient=True, refresh_per_second=8) if in_place else None
 
-    def __enter__(self) -> Progress:
-        if not self._quiet and self._console.is_terminal:
-            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
-            self._live.__enter__()
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._live is not None:
-            self._live.__exit__(None, None, None)
+        if self.live is not None:
+            self.live.__exit__(None, None, None)
+
+    def line(self, text: str) -> None:
+        """Print one more line, where lines follow each other."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+
+class CaptureProgress(Progress):
+    """The targets of a capture; where lines follow each other, a line for each change."""
+
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._said: dict[int, str] = {}
 
     def show(self, capture: capture_pb2.Capture) -> None:
         """Show the state that has just come in."""
-        if self._quiet:
+        if self.quiet:
             return
         lines = {target.pid: printable(capture_view.target_line(target)) for target in capture.targets}
-        if self._live is not None:
-            self._live.update(Text(f"capture {capture.id}\n" + "\n".join(lines.values())))
+        if self.live is not None:
+            self.live.update(Text(f"capture {capture.id}\n" + "\n".join(lines.values())))
             return
         if not capture_view.live(capture):
             return  # the answer that follows says how each ended
         for pid, line in lines.items():
             if self._said.get(pid) != line:
                 self._said[pid] = line
-                self._console.print(line, markup=False, soft_wrap=True)
+                self.line(line)

@@ -22,9 +22,9 @@ class Clock:
 
 
 def reference_ns(clocks: Mapping[str, Clock]) -> int:
-    """What most hosts' clocks are ahead of ours: the middle of the stretch that most measurements allow for.
+    """The lead of most hosts' clocks before ours: the middle of the stretch that most measurements allow.
 
-    Not their median: a client that is busy reads answers late, and is then wrong of most hosts in the same direction.
+    The median would be wrong: a busy client reads answers late, and errs about most hosts in the same direction.
     """
     ends = sorted(
         edge

@@ -27,7 +27,7 @@ Work = Callable[[], Awaitable[machine.Event | None]]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be recorded, everywhere."""
+    """The recording that is asked of all hosts."""
 
     id: str
     selector: pb.Selector
@@ -80,14 +80,14 @@ class Drive:
         return await self._run(self._all_have_begun if detach else self._all_are_over)
 
     async def prepare(self, order: Order) -> dict[str, pb.EstimateCaptureResponse | ClientError]:
-        """What would be recorded on each host; nothing is."""
+        """The estimate of each host, without a recording."""
         self._order = order
         async with reachable(self.way) as self._hosts:
             answers = await asyncio.gather(*(self._estimate_or_error(host) for host in self._hosts.values()))
         return dict(zip(self._hosts, answers, strict=True))
 
     async def follow(self, fleet_id: str, *, stop: bool = False) -> machine.Fleet:
-        """One that began earlier, until it is over; with `stop` it is told to end."""
+        """Follow a capture that began earlier until it is over; `stop` ends it."""
         self._order = Order(fleet_id, pb.Selector(), pb.Options())
         self.fleet = machine.Fleet.resumed(self.way.hosts)
         if stop:

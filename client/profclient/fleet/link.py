@@ -252,7 +252,7 @@ class Link:
         self._run(self._send(stream))
 
     async def _send(self, stream: _Stream) -> None:
-        """What gRPC writes, to the relay: never more than it has room for."""
+        """Send bytes of gRPC to the relay: never more than the relay has room for."""
         try:
             while data := await stream.reader.read(min(DATA_BYTES_MAX, stream.credit)):
                 stream.credit -= len(data)
@@ -270,7 +270,7 @@ class Link:
             self._forget(stream)
 
     async def _acknowledge(self, stream: _Stream) -> None:
-        """What the daemon wrote has gone to gRPC: the relay may bring more."""
+        """Tell the relay that gRPC has the daemon's bytes, and that it may bring more."""
         while not stream.over:
             await stream.more.wait()
             stream.more.clear()

@@ -1,4 +1,4 @@
-"""What becomes of a capture of many hosts: events in, instructions out. Pure: no I/O, no clock, no gRPC.
+"""The course of a capture of many hosts: events in, instructions out. Pure: no I/O, no clock, no gRPC.
 
     finding ─Found─► preparing ─Prepared─► ready ─(all have answered)─► beginning ─Began─► recording ─Changed─► over
       before Began: ─Nothing─► nothing, ─Out─► out          then: ─Broke─► Resume, Began again; at last lost
@@ -261,7 +261,7 @@ class Fleet:
         return []
 
     def _stop(self) -> list[Instruction]:
-        """What has not begun does not; what has is told to end, and stores what it has."""
+        """Hosts that have not begun will not; the others end, and store what they have."""
         self.stopping = True
         for state in self.hosts.values():
             if state.stand in _WAITED_FOR or state.stand is Stand.READY:

@@ -1,4 +1,4 @@
-"""What came of a capture of many hosts, as values: JSON (docs/json.md), an exit code, who is missing. Pure."""
+"""The result of a capture of many hosts, as values: JSON (docs/json.md), an exit code, the missing hosts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user's own files say of captures of many hosts: where they are, so that another command can take one up."""
+"""Records of captures of many hosts in the user's own files, so that another command can take one up."""
 
 from __future__ import annotations
 

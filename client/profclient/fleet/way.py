@@ -19,7 +19,6 @@ from profclient.fleet.host import Host
 PLACE: Final = "{host}"
 RELAY_MODULE: Final = ("-P", "-m", "profclient.relay")
 FANOUT: Final = 64  # hosts that are spoken to at once
-FANOUT_MAX: Final = 512
 _SOCKET_PATH_MAX: Final = 107
 _DESCRIPTORS: Final = 8  # of a host: three pipes, a socket that listens, a connection's two ends, and room
 _DESCRIPTORS_OF_OURS: Final = 128
@@ -68,7 +67,7 @@ async def reachable(way: Way) -> AsyncIterator[dict[str, Host]]:
 async def each(
     way: Way, do: Callable[[Host], Awaitable[T]], done: Callable[[str], None] = lambda name: None
 ) -> dict[str, T | ClientError]:
-    """What becomes of it on each host, in their order; a few at once, each reached before and left after."""
+    """The result of a function on each host, in the hosts' order; a few at once, each with a connection of its own."""
     turns = asyncio.Semaphore(way.fanout)
 
     async def one(host: Host) -> T | ClientError:

@@ -1,4 +1,4 @@
-"""What the kernel says of this host's clock."""
+"""The kernel's account of this host's clock."""
 
 from __future__ import annotations
 

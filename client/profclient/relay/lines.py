@@ -30,7 +30,7 @@ KINDS = frozenset(
 
 
 class Garbled(Exception):
-    """What came is no conversation in this protocol (any more); str() says why."""
+    """The bytes are not, or no longer, a conversation in this protocol; str() says why."""
 
 
 class Line:

@@ -48,7 +48,7 @@ class Relay:
         self._over = False
 
     def serve(self) -> None:
-        """Until the client goes, or says `bye`. Raises Garbled, having told the client."""
+        """Serve until the client goes or says `bye`. Raises Garbled after it has told the client."""
         self._selector.register(self._incoming, selectors.EVENT_READ)
         try:
             while not self._over:
@@ -156,7 +156,7 @@ class Relay:
         self._watch(connection)
 
     def _pass_on(self, connection: Connection) -> None:
-        """What the client sent, to the daemon. Raises OSError."""
+        """Send the client's bytes to the daemon. Raises OSError."""
         sent = connection.sock.send(connection.out)
         del connection.out[:sent]
         self._say("ack", connection.stream, b"%d" % sent)
@@ -166,7 +166,7 @@ class Relay:
         self._watch(connection)
 
     def _bring(self, connection: Connection) -> None:
-        """What the daemon sent, to the client. Raises OSError."""
+        """Send the daemon's bytes to the client. Raises OSError."""
         data = connection.sock.recv(min(DATA_BYTES_MAX, WINDOW_BYTES - connection.unacked))
         if not data:
             self._close(connection, "profd has closed it")

@@ -221,7 +221,7 @@ class _Drain:
         self._failures = 0
 
     def _looked(self) -> None:
-        """Ask for more, where that would be used; who was allowed nothing at first need not ask."""
+        """Ask for more memory where it would be used; a streamer that got none at first need not ask."""
         if self._lead and not self._asked and self._arena is not None and self._arena.lead_is_short:
             self._asked = True
             self._ask()

@@ -33,7 +33,7 @@ class Stream:
         target_died: Callable[[], bool],
         looked: Callable[[], None] = lambda: None,
     ) -> None:
-        """`call`: a stream-stream call of grpc.aio. `on_ack` is told of progress, `looked` of looks at the arena."""
+        """`call`: a stream-stream call of grpc.aio. `on_ack` gets each progress, `looked` each look at the arena."""
         self._call = call
         self._arena = arena
         self._finishing = finishing

@@ -1,4 +1,4 @@
-"""Compiling the observer for the torch of one Python, ahead of time: for who asks, and for the daemon (`builder`)."""
+"""Compiling the observer for the torch of one Python, ahead of time: for a user, and for the daemon (`builder`)."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _named(why: str, root: str) -> str:
 
 
 def _in(place: Path, torch: Torch, told: Callable[[str], str]) -> dict[str, str]:
-    """The same in its user's own place. `told`: what went wrong, in names that people know."""
+    """The same in its user's own place. `told`: the failure, in names that people know."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         if build.there(torch, place) is not None:

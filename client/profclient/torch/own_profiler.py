@@ -1,4 +1,4 @@
-"""PyTorch's own profiler begins while CUPTI is ours: it is told before it looks for CUPTI.
+"""A notice before PyTorch's own profiler begins: libkineto then looks for CUPTI, which may be ours.
 
 libkineto looks once, at the first profile of a process. Where it finds CUPTI held by another, neither that profile nor
 any later one of the process has device events (seen on an H100, torch 2.11: docs/gpu.md).

@@ -1,4 +1,4 @@
-"""torch's own profiler in all-thread mode, for who asks for it by name and with --force.
+"""torch's own profiler in all-thread mode, for users who name it and add --force.
 
 It can crash the program: torch frees the queues of other threads when it is disabled, and an operator that runs on one
 of them then writes into freed memory. Within the rules of docs/torch.md: never while another torch profiler runs in the

@@ -1,4 +1,4 @@
-"""How the operators of one recording are had: by the observer; by torch's own profiler only for who insists on it."""
+"""The recorder of one recording's operators: the observer, or torch's own profiler where the user insists on it."""
 
 from __future__ import annotations
 

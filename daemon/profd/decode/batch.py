@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, BinaryIO
 
 from profd.events import Dictionary, EventTable, Flows, Tracks
 from profd.segments.meta import TraceMeta
@@ -40,7 +41,7 @@ class Findings:
     clock_error_ns: int | None = None  # times are this close to the host's clock; None: the input does not say
 
 
-class Decoder(Protocol):
+class Decoder(ABC):
     """Reads one input from front to back, with bounded memory.
 
     The dictionaries ("name", "cat", "stack", "module", "inputs", "flow_id" …)
@@ -48,10 +49,14 @@ class Decoder(Protocol):
     Raises BadTrace when nothing at all can be made of the input.
     """
 
-    dictionaries: dict[str, Dictionary]
-    tracks: Tracks
-    findings: Findings
+    def __init__(
+        self, file: BinaryIO, dictionaries: dict[str, Dictionary] | None = None, tracks: Tracks | None = None
+    ) -> None:
+        self.dictionaries = dictionaries if dictionaries is not None else {}
+        self.tracks = tracks if tracks is not None else Tracks()
+        self.findings = Findings()
+        self._file = file
 
+    @abstractmethod
     def batches(self) -> Iterator[Batch]:
         """Yield batches until the input ends; `findings` is complete afterwards."""
-        ...

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from profd import limits
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder
 from profd.decode.bundle_meta import checked_tracks, provenance_of
 from profd.decode.shared import Numbers
 from profd.disk.files import disk
@@ -35,8 +35,8 @@ _FLOW_PHASES: Final = np.isin(np.arange(256), list(b"stf"))
 _JSON_DICTIONARIES: Final = ("inputs", "flow_id")
 
 
-class BundleDecoder:
-    """Decodes one bundle; see profd.decode.batch.Decoder.
+class BundleDecoder(Decoder):
+    """Decodes one bundle.
 
     `scratch` is where the archive is unpacked while batches are read; None: the temporary directory.
     """
@@ -44,10 +44,7 @@ class BundleDecoder:
     def __init__(
         self, file: BinaryIO, dictionaries: dict[str, Dictionary], tracks: Tracks, scratch: Path | None
     ) -> None:
-        self.dictionaries = dictionaries
-        self.tracks = tracks
-        self.findings = Findings()
-        self._file = file
+        super().__init__(file, dictionaries, tracks)
         self._scratch = scratch
         self._checked: dict[str, int] = {}  # how many words of a dictionary were looked at
 

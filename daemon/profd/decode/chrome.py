@@ -21,7 +21,7 @@ import numpy as np
 
 from profd import limits
 from profd._scan import ChromeScanner
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder
 from profd.decode.chrome_metadata import Metadata, loads, parse_id
 from profd.decode.inflate import Slices
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
@@ -57,8 +57,8 @@ def _scanner(*, skip_events: bool = False) -> ChromeScanner:
     )
 
 
-class ChromeDecoder:
-    """Decodes one file; see profd.decode.batch.Decoder.
+class ChromeDecoder(Decoder):
+    """Decodes one file.
 
     All times are Unix ns: the file's base (`baseTimeNanoseconds`, 0 if it has none)
     is known before the first batch, wherever in the file it stands; afterwards it
@@ -72,12 +72,9 @@ class ChromeDecoder:
         tracks: Tracks | None = None,
         slice_bytes: int = SLICE_BYTES,
     ) -> None:
-        self.dictionaries = {} if dictionaries is None else dictionaries
-        self.tracks = Tracks() if tracks is None else tracks
-        self.findings = Findings()
+        super().__init__(file, dictionaries, tracks)
         self.base_ns = 0
         self.events = 0  # rows yielded so far
-        self._file = file
         self._slice_bytes = slice_bytes
         self._begun = False
         self._scanner = _scanner()

@@ -19,7 +19,7 @@ import numpy as np
 
 from profd import limits
 from profd._scan import ChunkReader
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder
 from profd.decode.chunk_args import Arguments
 from profd.decode.chunk_bodies import bodies, inflate
 from profd.decode.chunk_file import ChunkFile
@@ -80,8 +80,8 @@ class _Stream:
         return max(self.sequences) + 1 - len(self.sequences)
 
 
-class ChunkDecoder:
-    """Decodes one seekable file of `size` bytes; see profd.decode.batch.Decoder."""
+class ChunkDecoder(Decoder):
+    """Decodes one seekable file of `size` bytes."""
 
     def __init__(
         self,
@@ -90,9 +90,7 @@ class ChunkDecoder:
         dictionaries: dict[str, Dictionary] | None = None,
         tracks: Tracks | None = None,
     ) -> None:
-        self.dictionaries = {} if dictionaries is None else dictionaries
-        self.tracks = Tracks() if tracks is None else tracks
-        self.findings = Findings()
+        super().__init__(file, dictionaries, tracks)
         self._chunks = ChunkFile(file, size)
         self._reader = ChunkReader(
             dictionary_bytes=limits.DICTIONARY_BYTES_MAX,

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Final
 
 from profd import limits
 from profd.decode import legacy_records as records
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder
 from profd.decode.chrome import base_ns_of
 from profd.decode.legacy_rows import Row, Rows
 from profd.decode.shared import SharedTracks
@@ -91,8 +91,8 @@ class _Thread:
     device: int = 0
 
 
-class LegacyDecoder:
-    """Decodes one file, plain or gzip; see profd.decode.batch.Decoder. Memory: all of it, which is limited."""
+class LegacyDecoder(Decoder):
+    """Decodes one file, plain or gzip. Memory: all of it, which is limited."""
 
     def __init__(
         self,
@@ -101,10 +101,7 @@ class LegacyDecoder:
         dictionaries: dict[str, Dictionary] | None = None,
         tracks: Tracks | None = None,
     ) -> None:
-        self.dictionaries = dictionaries if dictionaries is not None else {}
-        self.tracks = tracks if tracks is not None else Tracks()
-        self.findings = Findings()
-        self._file = file
+        super().__init__(file, dictionaries, tracks)
         self._shared = SharedTracks(self.tracks)
         self._rows = Rows(self.dictionaries)
         self._threads: dict[int, _Thread] = {}

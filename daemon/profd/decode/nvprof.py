@@ -20,7 +20,7 @@ import numpy as np
 
 from profd import limits
 from profd.decode import nvprof_rows as nv
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder
 from profd.decode.nvprof_tracks import NvprofTracks
 from profd.decode.sqlite_file import Damaged, SqliteFile
 from profd.errors import BadTrace, Exhausted
@@ -35,8 +35,8 @@ _STRING_OVERHEAD: Final = 100  # bytes that Python needs for one
 _NO_EVENTS: Final = {_NAME, _DEVICE, nv.PREFIX + "CONTEXT", nv.PREFIX + "STREAM", nv.PREFIX + "MARKER_DATA"}
 
 
-class NvprofDecoder:
-    """Decodes one database; see profd.decode.batch.Decoder.
+class NvprofDecoder(Decoder):
+    """Decodes one database.
 
     Needs as much disk in `scratch` (default: the temporary directory) as the file has bytes, while it reads.
     Memory: the strings, the open ranges and 16384 rows.
@@ -50,12 +50,10 @@ class NvprofDecoder:
         tracks: Tracks | None = None,
         scratch: Path | None = None,
     ) -> None:
-        self.dictionaries = dictionaries if dictionaries is not None else {}
+        super().__init__(file, dictionaries, tracks)
         for name in ("name", "cat"):
             self.dictionaries.setdefault(name, Dictionary())
-        self.tracks = tracks if tracks is not None else Tracks()
-        self.findings = Findings()
-        self._file, self._size, self._scratch = file, size, scratch
+        self._size, self._scratch = size, scratch
         self._places = NvprofTracks(self.tracks)
         self._strings: dict[int, str] = {}
         self._made: dict[Any, int] = {}  # what a name is made of -> its code

@@ -23,7 +23,7 @@ import numpy as np
 
 from profd import limits
 from profd.decode import anchor
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder
 from profd.decode.shared import SharedTracks
 from profd.errors import BadTrace, Exhausted
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
@@ -88,8 +88,8 @@ class _Thread:
     closed: int = 0
 
 
-class SampleDecoder:
-    """Decodes one seekable file of `size` bytes; see profd.decode.batch.Decoder.
+class SampleDecoder(Decoder):
+    """Decodes one seekable file of `size` bytes.
 
     Adds to the given dictionaries and tracks. Memory: a slice, and the frames that are open.
     """
@@ -102,17 +102,14 @@ class SampleDecoder:
         tracks: Tracks | None = None,
         slice_bytes: int = SLICE_BYTES,
     ) -> None:
-        self.dictionaries = dictionaries if dictionaries is not None else {}
+        super().__init__(file, dictionaries, tracks)
         for name in ("name", "cat"):
             self.dictionaries.setdefault(name, Dictionary())
-        self.tracks = tracks if tracks is not None else Tracks()
         self._shared = SharedTracks(self.tracks)
         # Threads that another recording has, and that have samples on a track beside their own: a sample is exact
         # to its period only, and would take the time of operators whose edges it reaches over.
         self._recorded = {(each["process"], each["id"]): number for number, each in enumerate(self.tracks.threads)}
-        self.findings = Findings()
         self.position = 0
-        self._file = file
         self._slice_bytes = slice_bytes
         tail = anchor.read(file, size)
         self._anchor, self._last_us, self._text_bytes = tail.anchor, tail.last_us, tail.text_bytes

@@ -19,7 +19,7 @@ import numpy as np
 from profd import limits
 from profd._scan import xspace_events
 from profd.decode import xspace_kinds as kinds
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder, Findings
 from profd.decode.xspace_cost import check, check_cost
 from profd.decode.xspace_plane import NAME, Plane
 from profd.decode.xspace_stats import Arguments, PlaneStats
@@ -52,8 +52,8 @@ class _Line:
     kind: Kind | None
 
 
-class XSpaceDecoder:
-    """Decodes one file of `size` bytes; see profd.decode.batch.Decoder.
+class XSpaceDecoder(Decoder):
+    """Decodes one file of `size` bytes.
 
     Memory: the file, a slice of events, and the metadata of one plane.
     """
@@ -67,12 +67,9 @@ class XSpaceDecoder:
     ) -> None:
         if size > limits.XSPACE_BYTES_MAX:
             raise BadTrace(f"the XSpace has {size} bytes; protobuf allows {limits.XSPACE_BYTES_MAX}")
-        self.dictionaries = dictionaries if dictionaries is not None else {}
+        super().__init__(file, dictionaries, tracks)
         self._names = self.dictionaries.setdefault("name", Dictionary())
         self.dictionaries.setdefault("cat", Dictionary())
-        self.tracks = tracks if tracks is not None else Tracks()
-        self.findings = Findings()
-        self._file = file
         self._size = size
         self._arguments = Arguments(self.findings)
         self._session_ns = 0

@@ -1,4 +1,4 @@
-"""What `profd --check` prints."""
+"""The output of `profd --check`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profd.host.preflight import findings
 
 
 def report(config: Config, given: Mapping[str, Given], *, as_json: bool) -> int:
-    """Print the settings and what was found; 0 where the daemon would start, else 1."""
+    """Print the settings and the findings; 0 where the daemon would start, else 1."""
     found = findings(config)
     problems = sum(finding.verdict == "problem" for finding in found)
     print(_json(config, given, found, problems == 0) if as_json else _text(config, given, found, problems))

@@ -1,7 +1,7 @@
 """The daemon's settings: flags over `PROFD_*` variables over the file over defaults.
 
 `docs/configuration.md` describes every key; a test compares it with `Settings`.
-Every layer is checked by itself, so that an error names where it comes from.
+Every layer is checked by itself, so that an error names its layer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 class KinetoSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[kineto]`: where PyTorch processes find us."""
+    """`[kineto]`: the sockets at which PyTorch processes find the daemon."""
 
     socket_dir: str = ""  # empty: `kineto` beside the gRPC socket
     abstract: bool = True  # also the abstract name that libkineto tries by itself
@@ -45,7 +45,7 @@ class SdkSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class GpuSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[gpu]`: what is recorded of GPUs as a whole."""
+    """`[gpu]`: recordings of whole GPUs."""
 
     collector: str = "native"  # of CUPTI's records, or "cupti-python": through that package, slow and able to deadlock
     cuda_graphs: str = "nodes"  # of a CUDA graph each node is recorded, or "whole": the graph as one
@@ -60,14 +60,14 @@ class TorchSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class AuditSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[audit]`: the log of who did what."""
+    """`[audit]`: the log of users and their actions."""
 
     copy: str = "off"  # of each line, to "journald" or "syslog"
 
 
 @decodable
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What the file and the environment may say. Empty strings mean the default of the mode."""
+    """The settings of the file and of the environment. Empty strings mean the default of the mode."""
 
     state_dir: str = ""
     socket: str = ""
@@ -146,7 +146,7 @@ def load(
     user: bool = False,
     file: Path | None = None,
 ) -> Config:
-    """The settings of this start. `flags` has the shape of `Settings`, only what was given.
+    """The settings of this start. `flags` has the shape of `Settings`, with given values only.
 
     `file` None: the system's file if there is one (not with `user`). Raises
     BadInput naming the layer and the key.
@@ -179,7 +179,7 @@ class Given(NamedTuple):
 def load_with_origins(
     flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ, *, user: bool = False, file: Path | None = None
 ) -> tuple[Config, dict[str, Given]]:
-    """As `load`, and what was given, by key ("kineto.abstract" for one of a table)."""
+    """As `load`, and the given values by key ("kineto.abstract" for one of a table)."""
     merged: dict[str, Any] = {}
     origins: dict[str, Given] = {}
     for source, layer, strict in (
@@ -242,7 +242,7 @@ def _environment_layer(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _convert(layer: Mapping[str, Any], source: str, *, strict: bool) -> Settings:
-    """`strict`: TOML has types, so that there "2" is no 2; variables and flags are text."""
+    """`strict`: in TOML, which has types, "2" is no 2; variables and flags are text."""
     try:
         return msgspec.convert(layer, Settings, strict=strict)
     except msgspec.ValidationError as error:
@@ -252,7 +252,7 @@ def _convert(layer: Mapping[str, Any], source: str, *, strict: bool) -> Settings
 
 
 def _quoted(layer: Mapping[str, Any], error: str) -> str:
-    """What to do about a number or a truth value that stands in quotes."""
+    """The fix for a number or a truth value in quotes."""
     path = _AT.search(error)
     value: Any = layer
     for name in path[1].split(".") if path else ():

@@ -1,4 +1,4 @@
-"""`profctl doctor`: what of this host could stand in the way of a capture. Reads only."""
+"""`profctl doctor`: checks of this host that bear on captures. Reads only."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Examiner:
         return Finding("mode", "ok", "root: serves every user of the host")
 
     def _capabilities(self) -> Finding:
-        """What a daemon of the whole host may do; one user's needs nothing."""
+        """Capabilities of a daemon for the whole host; a daemon for one user needs none."""
         held = effective(_read(self.proc / "self/status"))
         lacking = missing(held) if held is not None else []
         if self.config.user or os.geteuid() != 0 or not lacking:
@@ -167,7 +167,7 @@ class Examiner:
         return Finding("kineto sockets", "ok", f"{path}, mode {mode:o}")
 
     def _children(self) -> Finding:
-        """Who has a uid of our samplers, porters or streamers can signal them."""
+        """Other processes with a uid of our samplers, porters or streamers: they can signal ours."""
         pids = [int(name) for name in os.listdir(self.proc) if name.isdigit()]
         known = {pid: read for pid in pids if (read := _uids(self.proc / str(pid)))}
         ours = {pid for pid, (_, uids) in known.items() if uids & _OURS and not _descends(pid, known)}
@@ -256,7 +256,7 @@ class Examiner:
 
 
 def tried(name: str, check: Callable[[], Finding]) -> Finding:
-    """A check that cannot be made is a finding, too; the others are still of use."""
+    """The finding of a check. A check that cannot be made is a finding, too, and the others go on."""
     try:
         return check()
     except OSError as error:
@@ -287,7 +287,7 @@ def _uids(folder: Path) -> tuple[int, frozenset[int]] | None:
 
 
 def _descends(pid: int, known: dict[int, tuple[int, frozenset[int]]]) -> bool:
-    """Whether a process is one of this one's children, or theirs."""
+    """Whether a process descends from this one."""
     seen: set[int] = set()
     while pid in known and pid not in seen:
         if pid == os.getpid():

@@ -1,8 +1,8 @@
 """One daemon per state directory and per socket.
 
 Locks are `flock`s on files that stay: the kernel releases them with the
-process, however it ends. A socket file that nobody serves is a leftover of a
-crash; it is replaced only while its lock is held.
+process, however it ends. A socket file without a server is a leftover of a
+crash; the daemon replaces it only while it holds the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Lock:
     """An exclusive lock on a file that holds its owner's pid; released by `close` or death."""
 
     def __init__(self, path: Path, what: str) -> None:
-        """Take it. Raises Unavailable naming the holder, BadInput if the file cannot be had."""
+        """Take the lock. Raises Unavailable with the holder, BadInput if the file cannot be had."""
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -40,12 +40,12 @@ class Lock:
         os.write(self._fd, f"{os.getpid()}\n".encode())
 
     def close(self) -> None:
-        """Release it. The file stays: unlinking it would let two daemons lock two files of one name."""
+        """Release the lock. The file stays: unlinking it would let two daemons lock two files of one name."""
         os.close(self._fd)
 
 
 def make_directory(path: Path, mode: int) -> None:
-    """A directory with this mode if it does not exist yet. Raises BadInput with what to do."""
+    """Make a directory with this mode if there is none. Raises BadInput with the next action."""
     try:
         if path.is_dir():  # to make one again takes the lock of its parent, which whoever lists that may hold for ever
             return
@@ -65,7 +65,7 @@ def _hint() -> str:
 
 
 def clear_socket(path: Path) -> None:
-    """Remove a leftover socket file. Raises Unavailable naming the pid if somebody answers there."""
+    """Remove a leftover socket file. Raises Unavailable with the pid of a process that answers there."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -79,14 +79,14 @@ def clear_socket(path: Path) -> None:
 
 
 def remove_socket(path: Path) -> None:
-    """Remove a socket's file that is ours; what somebody else has put there and is no socket stays."""
+    """Remove the file of our socket; a file of somebody else's that is no socket stays."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()
 
 
 def listener(path: Path) -> int | None:
-    """The pid that listens on this socket file, None if nobody does; 0: somebody does, and does not say who."""
+    """The pid that listens on this socket file; None: no process does; 0: one does, and its pid is unknown."""
     # Whichever type it is bound with: a wrong guess is EPROTOTYPE and proves it alive as well.
     for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_UNIX, kind) as sock:

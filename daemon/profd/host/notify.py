@@ -1,4 +1,4 @@
-"""sd_notify: tells systemd where the daemon stands. Silent where there is no systemd."""
+"""sd_notify: messages to systemd about the daemon's state. Silent without systemd."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Notifier:
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def told(self, status: str) -> None:
-        """READY=1 after a reload, whatever came of it: `status` says."""
+        """READY=1 after a reload, also after a failed one: `status` says which."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
@@ -59,7 +59,7 @@ class Notifier:
 
 
 def _watchdog_period(environ: Mapping[str, str]) -> float:
-    """Seconds between two signs of life; 0 when nobody asks for them or asks another process."""
+    """Seconds between two signs of life; 0 where systemd asks this process for none."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     try:

@@ -1,4 +1,4 @@
-"""`profd --check`: whether a daemon with these settings would start here. Reads only; nothing is made or taken."""
+"""`profd --check`: whether a daemon with these settings would start here. Reads only: makes and takes nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Preflight:
         return Finding("daemon", "ok", f"pid {pid} serves {self.config.socket} now")
 
     def _running(self) -> int | None:
-        """The pid of what serves our control socket; None: nothing does, or we may not know."""
+        """The pid of the process that serves our control socket; None: there is none, or we may not know."""
         try:
             return listener(self.config.control) or None
         except OSError:
@@ -134,7 +134,7 @@ class Preflight:
 
 
 def findings(config: Config) -> list[Finding]:
-    """What `profd --check` found."""
+    """The findings of `profd --check`."""
     return Preflight(config).findings()
 
 
@@ -152,7 +152,7 @@ def _group(setting: str, group: str, default: str) -> Finding:
 
 
 def _folder(name: str, path: Path) -> Finding:
-    """Whether it is there or can be made, and written to."""
+    """Whether the folder exists or can be made, and can be written to."""
     there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir():
         fix = f"remove {there} or move it away, or choose another path"
@@ -180,7 +180,7 @@ def _socket(name: str, path: Path) -> Finding:
 
 
 def _halves(error: ProfdError) -> tuple[str, str]:
-    """What is wrong, and what to do: the sentences of an error."""
+    """The problem and the fix: the sentences of an error."""
     why, _, fix = str(error).partition(". ")
     return why, fix.rstrip(".")
 

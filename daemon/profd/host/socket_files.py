@@ -1,9 +1,10 @@
-"""The socket files of the daemon: somebody who cleans a directory takes our address away, and we must notice.
+"""The socket files of the daemon, which notices when somebody cleans the directory and takes its address away.
 
-A listening socket goes on existing without its file, and nobody can reach it
-any more. So the files are looked at once a second (a stat(2) each); one that is
-gone is made anew. One that somebody else has put there is left alone and told.
-Whose directory is everybody's is not looked for by its name: that may wait.
+A listening socket goes on existing without its file, and no client can reach it
+any more. The daemon therefore looks at the files once a second (a stat(2) each)
+and makes a lost one anew. A file of somebody else's in its place stays, with a
+line in the log. A file in a directory of all users has another check: a look by
+name may wait there.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class _File:
     told: str = ""  # why it could not be made anew, when that was last said
 
     def is_lost(self) -> bool:
-        """Whether it is gone, or another one."""
+        """Whether the file is gone, or another one."""
         return self.lost() if self.lost is not None else self.inode is None or _inode(self.path) != self.inode
 
     def note(self) -> None:
-        """It is there."""
+        """Remember the file that is there."""
         self.told = ""
         if self.lost is None:
             self.inode = _inode(self.path)
@@ -57,9 +58,9 @@ class SocketFiles:
     def add(
         self, name: str, path: Path, remake: Callable[[], Awaitable[None]], lost: Callable[[], bool] | None = None
     ) -> None:
-        """Watch a file that exists. `remake` binds it anew; whatever it raises is logged, and it is asked again.
+        """Watch a file that exists. `remake` binds it anew; an error of it goes to the log, and it is called again.
 
-        `lost`: says whether it is gone, in place of a look.
+        `lost`: tells whether the file is gone, in place of a look.
         """
         file = self._files[name] = _File(path, remake, lost)
         file.note()
@@ -69,14 +70,14 @@ class SocketFiles:
         self._task = asyncio.get_running_loop().create_task(self._watch(), name="profd-socket-files")
 
     async def close(self) -> None:
-        """Look no more; files that are removed now stay so."""
+        """Look no more; a file that is lost now stays lost."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
     async def look(self) -> None:
-        """Make anew what is gone."""
+        """Make lost files anew."""
         for name, file in self._files.items():
             if file.is_lost():
                 await self._remake(name, file)

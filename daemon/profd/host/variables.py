@@ -1,6 +1,6 @@
 """Variables of the environment that begin with `PROFD_`: settings, and those of other programs of this project.
 
-Any other one is a slip of the pen: the setting that was meant would silently not hold.
+Any other variable is a slip of the pen: the intended setting would silently not hold.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ NO_STEPS: Final = (
     "none found: mark them with profclient.step() (JAX: StepTraceAnnotation), or record two optimizer steps or more"
 )
 NO_STEPS_IN_SAMPLES: Final = "none found: samples do not mark steps"
+NO_STEPS_WITHOUT_OPERATORS: Final = "none found: steps of an optimizer are recorded with operators only"
 
 _STEP_NAMES: Final = (PROFILER_STEP, OPTIMIZER_STEP)
 _WORK_COLUMNS: Final = ("name", "kind", "device_type", "start", "end", "linked")
@@ -104,7 +105,9 @@ def _edges(meta: TraceMeta) -> tuple[int | None, int | None]:
 
 def why_none(meta: TraceMeta) -> str:
     """Why a trace has no steps, as a sentence."""
-    return NO_STEPS if meta.known_traits.steps else NO_STEPS_IN_SAMPLES
+    if not meta.known_traits.steps:
+        return NO_STEPS_IN_SAMPLES
+    return NO_STEPS_WITHOUT_OPERATORS if any(said.startswith("torch: ") for said in meta.not_honoured) else NO_STEPS
 
 
 def steps_of_trace(reader: TraceReader) -> dict[str, Any]:

@@ -3,70 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from profd.errors import BadInput
 from profd.query.average_rows import as_json, columns_of, merged, ordered
-from profd.query.averages import Grouping, averages_of_trace, sort_averages
+from profd.query.averages import Average, Grouping, averages_of_trace, sort_averages
 from profd.query.captured import Captured, LeftOut, Member, where_there_is
-from profd.query.part import part_of, part_of_member
+from profd.query.part import Part, part_of, part_of_member
 from profd.segments.reader import TraceReader
 
 BY: Final = ("rank", "host", "trace")
 
 
-def top(
-    trace: TraceReader,
-    *,
-    group_by: str,
-    group_by_input_shape: bool,
-    group_by_stack_n: int,
-    limit: int,
-    sort_by: str,
-    with_backward: bool,
-    raw: bool,
-    **part: Any,
-) -> list[dict[str, Any]]:
-    """Sorted, and cut to `limit` (0: all). `part`: arguments of `part_of`."""
-    grouping = Grouping(group_by_input_shape, group_by_stack_n, group_by == "module")
-    with_backward = with_backward or sort_by == "backward_time_total"
-    rows = averages_of_trace(
-        trace, raw=raw, grouping=grouping, with_backward=with_backward, part=part_of(trace, **part)
-    )
-    ordered = sort_averages(rows, sort_by)
+def top(trace: TraceReader, *, limit: int, sort_by: str, **asked: Any) -> list[dict[str, Any]]:
+    """Sorted, and cut to `limit` (0: all). `asked`: as of `_averages`."""
+    ordered = sort_averages(_averages(trace, part_of, sort_by=sort_by, **asked), sort_by)
     answer = [row.as_json() for row in (ordered[:limit] if limit else ordered)]
     return [{**row, "input_shapes": json.loads(row["input_shapes"] or "null")} for row in answer]
 
 
-def top_of_capture(
-    capture: Captured,
-    *,
-    by: str,
-    group_by: str,
-    group_by_input_shape: bool,
-    group_by_stack_n: int,
-    limit: int,
-    sort_by: str,
-    with_backward: bool,
-    raw: bool,
-    **part: Any,
-) -> dict[str, Any]:
+def top_of_capture(capture: Captured, *, by: str, limit: int, sort_by: str, **asked: Any) -> dict[str, Any]:
     """The rows of all traces added up, or with `by` those of each rank, host or trace. Otherwise as `top`.
 
-    A trace that has not the step or thread of `part` is named in `left_out`. BadInput where none has it.
+    A trace without the step or thread that is asked for is named in `left_out`. BadInput where none has it.
     """
-    grouping = Grouping(group_by_input_shape, group_by_stack_n, group_by == "module")
-    with_backward = with_backward or sort_by == "backward_time_total"
-    edges = capture.start_ns, capture.end_ns
+    chosen = partial(part_of_member, edges=(capture.start_ns, capture.end_ns))
 
     def look(member: Member) -> pa.Table:
-        reader = member.open()
-        chosen = part_of_member(reader, edges, **part)
-        rows = averages_of_trace(reader, raw=raw, grouping=grouping, with_backward=with_backward, part=chosen)
-        return columns_of(rows)
+        return columns_of(_averages(member.open(), chosen, sort_by=sort_by, **asked))
 
     groups = _Groups(by)
     left_out: list[LeftOut] = []
@@ -80,6 +48,28 @@ def top_of_capture(
         "by": by or None,
         "rows": [{**groups.origin(row.pop("group")), **row} for row in rows],
     }
+
+
+def _averages(
+    reader: TraceReader,
+    chosen: Callable[..., Part],
+    *,
+    group_by: str,
+    group_by_input_shape: bool,
+    group_by_stack_n: int,
+    sort_by: str,
+    with_backward: bool,
+    raw: bool,
+    **part: Any,
+) -> list[Average]:
+    """The rows of one trace, in no order. `chosen` makes its part of the arguments that are left."""
+    return averages_of_trace(
+        reader,
+        raw=raw,
+        grouping=Grouping(group_by_input_shape, group_by_stack_n, group_by == "module"),
+        with_backward=with_backward or sort_by == "backward_time_total",
+        part=chosen(reader, **part),
+    )
 
 
 def _parts(

@@ -1,4 +1,4 @@
-"""The answer to a question in pieces, as every RPC that asks one sends it."""
+"""The answer to a question in pieces, as every RPC sends it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Crowded = Callable[[int], bool]  # whether others than this uid wait for a worke
 
 
 async def pieces(library: Library, asked: Asked, crowded: Crowded) -> AsyncGenerator[bytes, None]:
-    """Its bytes. Raises what the job raises, and Exhausted where a long answer is not read for too long."""
+    """The bytes of an answer. Raises the job's error, and Exhausted where the client does not read for too long."""
     if asked.question.cost is Cost.SHORT:
         text = await _short(library, asked)
         for at in range(0, len(text), RPC_CHUNK_BYTES):
@@ -32,9 +32,9 @@ async def pieces(library: Library, asked: Asked, crowded: Crowded) -> AsyncGener
 
 
 async def whole(library: Library, asked: Asked, most: int, otherwise: str) -> bytes:
-    """A short one, as its worker wrote it: nobody here parses what a trace can make as large as it likes.
+    """A short answer as its worker wrote it: the daemon does not parse bytes whose size a trace decides.
 
-    Raises BadInput for one of more than `most` bytes; `otherwise` is a sentence: how else to ask.
+    Raises BadInput above `most` bytes; `otherwise` is a sentence that names another way to ask.
     """
     text = bytearray()
     async with contextlib.aclosing(streamed(lambda fd: library.answer(asked, fd))) as chunks:

@@ -1,7 +1,7 @@
-"""Which calls are admitted: shares of what is open at once, and rates.
+"""Admission of calls: shares of the calls that are open at once, and rates.
 
-gRPC counts all calls together (`maximum_concurrent_rpcs`) and hides who is at the other end of a connection, so it
-counts none of ours: a call is admitted by its token, before its request is read.
+gRPC counts all calls together (`maximum_concurrent_rpcs`) and hides the user of a connection, so that its counts are of
+no use: a call is admitted by its token, before its request is read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LOOKING: Final = frozenset(
 
 
 class Calls:
-    """What is open of our own services, by whom."""
+    """The open calls of our own services, by user."""
 
     def __init__(self) -> None:
         self._calls, self._ingest, self._imports, self._looks = map(Shares, (_CALLS, _INGEST, _IMPORTS, _LOOKS))
@@ -94,7 +94,7 @@ class Calls:
 
 
 class Unproved:
-    """Calls that need no token. So few that they cannot crowd out ours, and none can keep the others out."""
+    """Calls that need no token: so few that they cannot crowd out ours, and the oldest gives way to the newest."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.Task[Any], None] = {}  # oldest first
@@ -114,7 +114,7 @@ class Unproved:
         task.add_done_callback(self._left)
 
     def pause(self, small: int) -> float:
-        """Seconds to wait before this call's next message. Raises Refused where it has had too many."""
+        """Seconds to wait before this call's next message. Raises Refused after too many."""
         task, most = current_task(), limits.UNPROVED_MESSAGES_MAX
         self._messages[task] += small
         if self._messages[task] >= most:
@@ -123,7 +123,7 @@ class Unproved:
         return self._rate.owe(NOBODY, small)
 
     def check(self) -> None:
-        """Where a call was cancelled. Raises Refused if that was for others, not because its client went away."""
+        """After a cancelled call. Raises Refused where others needed its place, nothing where its client went away."""
         task = current_task()
         if task not in self._ended:
             return
@@ -146,7 +146,7 @@ class OpenCalls:
         self._ended: dict[asyncio.Task[Any], str] = {}  # and why
 
     def enter(self, caller: Caller) -> None:
-        """The call of this task, until it has been answered. Root's are no business of any group."""
+        """Note the call of this task until it has been answered; calls of root do not depend on a group."""
         if caller.uid:
             task = current_task()
             self._open[task] = caller
@@ -160,7 +160,7 @@ class OpenCalls:
                 task.cancel()
 
     def check(self) -> None:
-        """Where a call was cancelled. Raises Unidentified if that was for this."""
+        """After a cancelled call. Raises Unidentified if the change of a group cancelled it."""
         task = current_task()
         if task in self._ended:
             task.uncancel()
@@ -172,7 +172,7 @@ class OpenCalls:
 
 
 def current_task() -> asyncio.Task[Any]:
-    """Of the call: it ends when the answer has been handed to the kernel."""
+    """The task of the call, which ends when the kernel has the answer."""
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("a call has no task")

@@ -40,7 +40,7 @@ TranslatePids = Callable[[callers.Caller, Sequence[int]], list[int]]
 
 
 class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
-    """All calls of the service. Who calls is known from the context that the interceptor has set."""
+    """All calls of the service. The interceptor has set the caller in the context."""
 
     def __init__(self, manager: CaptureManager, where: Where, translate_pids: TranslatePids = translate_pids) -> None:
         self._manager = manager

@@ -1,7 +1,7 @@
 """Accepts for the door where descriptors may be passed over a connection (passed.py): porters read it, and the door the
 end of a pair.
 
-To accept, and to ask the kernel whose a connection is, drops nothing; to read it or to close it may.
+Accepting a connection, and asking the kernel for its user, drops no descriptor; reading or closing it may.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CarriedAccept:
     """Takes connections of a listening socket to the door. On the event loop's thread."""
 
     def __init__(self, door: Door, porters: Porters, admins: int) -> None:
-        """`admins`: the group whose members may come as often as they like."""
+        """`admins`: the group whose members have no limit."""
         self._door = door
         self._porters = porters
         self._lost = RareLine(log, "a connection could not be carried")
@@ -38,11 +38,11 @@ class CarriedAccept:
         self.refused_uid = 0  # and whose was the last
 
     def set_admins(self, admins: int) -> None:
-        """The group whose members may come as often as they like, from now on."""
+        """Set the group whose members have no limit from now on."""
         self._reception.set_admins(admins)
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept on this one from now on; it is ours, and the one before is closed."""
+        """Accept on this socket from now on, which becomes ours; the one before is closed."""
         self._reception.listen(listener)
 
     def refuse(self) -> None:

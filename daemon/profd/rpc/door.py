@@ -1,8 +1,8 @@
-"""Who comes to gRPC's socket: connections, streams and frames, counted by user before gRPC sees them.
+"""The door before gRPC's socket: it counts connections, streams and frames by user before gRPC sees them.
 
-gRPC accepts by itself, hides who is at the other end, and hands calls to the event loop in the order in which they
-came. A native thread stands before it (native/host/door.h); it knows a user by SO_PEERCRED. Here are its limits, and
-the words for who is turned away.
+gRPC accepts by itself, hides the user of a connection, and hands calls to the event loop in the order of their arrival.
+A native thread stands before it (native/host/door.h), and knows a user by SO_PEERCRED. This file has the limits of that
+thread, and its answer to a user who is turned away.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one user (`each`, `user`), and of all but root and who runs the daemon (`host`, `all`)."""
+    """Limits of one user (`each`, `user`), and of all users but root and the daemon's own (`host`, `all`)."""
 
     each: int = limits.CONNECTIONS_PER_UID_MAX
     host: int = limits.CONNECTIONS_MAX
@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of connections: those that are open, and since the beginning."""
+    """Counts of connections: open ones, and totals."""
 
     open: int = 0
     refused: int = 0
@@ -74,12 +74,12 @@ class Counts:
 
 
 class Entrance:
-    """The door to a gRPC server, and what it says to whom it turns away."""
+    """The door to a gRPC server, and its refusals."""
 
     def __init__(
         self, server: str, bounds: Limits | None = None, admin_group: str = "", porters: Porters | None = None
     ) -> None:
-        """`server`: path of gRPC's socket; `porters`: they read the connections of others. Raises OSError."""
+        """`server`: path of gRPC's socket; `porters` read the connections of users. Raises OSError."""
         bounds = bounds or Limits(host=min(limits.CONNECTIONS_MAX, _descriptors() // (2 * _DESCRIPTORS)))
         bounds = replace(bounds, admins=_gid(admin_group))
         self._door = Door(
@@ -93,7 +93,7 @@ class Entrance:
         self._refused = RareLine(log, "connections refused")
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept on this one from now on; it is closed here."""
+        """Accept on this socket from now on, which is closed here."""
         if self._carried is not None:
             self._carried.listen(listener)
             return
@@ -101,7 +101,7 @@ class Entrance:
             self._door.listen(listener.fileno())
 
     def set_admin_group(self, group: str) -> None:
-        """Whose members are not limited from now on; connections that are open stay as they are."""
+        """Set the group whose members have no limit from now on; open connections stay as they are."""
         gid = _gid(group)
         self._door.set_admins(gid)
         if self._carried is not None:
@@ -122,12 +122,12 @@ class Entrance:
         self._door.close(seconds)
 
     def counts(self) -> Counts:
-        """What a scrape sees."""
+        """The counts for a scrape."""
         counts = self._door.counts()
         return Counts(counts["open"], self._refused_in_all()[0], counts["throttled"], counts["foreign"])
 
     def look(self) -> int:
-        """How many connections were refused since it was last asked; the log says so."""
+        """The number of refused connections since the last call; the log says so."""
         in_all, last_uid = self._refused_in_all()
         refused, self._told = in_all - self._told, in_all
         if refused:
@@ -135,7 +135,7 @@ class Entrance:
         return refused
 
     def _refused_in_all(self) -> tuple[int, int]:
-        """How many, and the uid of the last."""
+        """The number of all refused connections, and the uid of the last."""
         counts = self._door.counts()
         if self._carried is None or not self._carried.refused:
             return counts["refused"], counts["refused_uid"]
@@ -172,7 +172,7 @@ def _text(text: str) -> bytes:
 
 
 def _gid(group: str) -> int:
-    """Of a group by name. One that comes to be later is known to the door after a reload."""
+    """The gid of a group. The door knows a group that is made later after a reload."""
     try:
         return grp.getgrnam(group).gr_gid if group else NO_GROUP
     except KeyError:

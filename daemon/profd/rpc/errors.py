@@ -30,11 +30,11 @@ class Draining(ProfdError):
 
 
 class Fault(ProfdError):
-    """A bug of ours, told without a traceback."""
+    """A bug of ours, shown without a traceback."""
 
 
 def known(error: Exception) -> ProfdError:
-    """The error as one of ours: full disks are Exhausted, what nobody foresaw is a Fault."""
+    """The error as one of ours: a full disk is Exhausted, an unforeseen error is a Fault."""
     if isinstance(error, ProfdError):
         return error
     # Writing to an open file names none.
@@ -63,7 +63,7 @@ def detail(error: ProfdError) -> dict[str, float | str]:
 
 
 def _numbers(error: ProfdError) -> dict[str, float | str]:
-    """What a client may decide by when to ask again."""
+    """The numbers by which a client decides when to ask again."""
     if not isinstance(error, Refused):
         return {}
     return {"share": error.kind, "limit": error.limit, "use": error.use, "retry_s": round(error.retry_seconds, 3)}

@@ -1,7 +1,7 @@
-"""What stands between a call and its servicer: identity and shares, then errors, audit and counts.
+"""The interceptor between a call and its servicer: identity and shares, then errors, audit and counts.
 
-Our own services need a token; health and reflection do not (they tell nothing
-of anybody, and probes have no way to get one): theirs is a small pool.
+Our own services need a token. Health and reflection need none, since they tell nothing
+of any user and probes cannot get one: a small pool bounds them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Guard(_Interceptor):
         return self._calls.pause(method, self._holder(callers.current()), small)
 
     def _holder(self, caller: Caller) -> Holder:
-        """Whose share it is; what a streamer sends for root's processes is bounded all the same."""
+        """The user whose share a call uses; streamers of root's processes have a share, too."""
         holder = Holder.of(caller)
         return replace(holder, uid=self._payer(caller.uid, caller.pid))
 
@@ -205,7 +205,7 @@ class _Call:
 
 
 def _uid(error: ProfdError) -> int:
-    """Who was denied; -1 when nobody could be identified."""
+    """The uid of a denied caller; -1 where there is none."""
     if isinstance(error, Unidentified):
         return -1
     try:

@@ -24,7 +24,7 @@ from profd.sources.base import Source
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What the status is made of; the callables are asked at every call."""
+    """The sources of the status; every call asks the callables."""
 
     mode: str
     state_dir: Path
@@ -37,7 +37,7 @@ class HostView:
 
 
 class HostServicer(host_pb2_grpc.HostServiceServicer):
-    """Everybody who may connect may ask; nothing here names another user's process."""
+    """Answers every user who may connect; no answer names another user's process."""
 
     def __init__(self, view: HostView) -> None:
         self._view = view

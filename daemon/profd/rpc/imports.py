@@ -1,4 +1,4 @@
-"""Files that callers stream to us: how long they may stall, and how much of the disk they take."""
+"""Files that callers stream to us, with bounds of their stalls and their disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def received(
 
 
 async def _next(chunks: AsyncIterator[pb.ImportChunk], seconds: float, first: bool) -> pb.ImportChunk | None:
-    """The next with something in it: those without are no progress, but for the first, which says what it is."""
+    """The next message with content: empty ones are no progress, except for the first, which names the dialect."""
     try:
         async with asyncio.timeout(seconds):
             while (chunk := await anext(chunks, None)) is not None and not (chunk.data or first):

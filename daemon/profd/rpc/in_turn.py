@@ -1,4 +1,4 @@
-"""Calls that a user may make as often as they like and that cost something: theirs come one after the other."""
+"""Calls that have no limit and cost something: calls of one user come one after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class InTurn:
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, uid: int) -> asyncio.Lock:
-        """Of this user."""
+        """The lock of this user."""
         lock = self._locks.get(uid)
         if lock is None:
             lock = self._locks[uid] = asyncio.Lock()

@@ -1,4 +1,4 @@
-"""IngestService: chunks of events from streamers, and from whoever speaks docs/wire-format.md.
+"""IngestService: chunks of events from streamers, and from every program that speaks docs/wire-format.md.
 
 A call carries one (incarnation, epoch). One message of it is in our hands at a
 time: the next is read when the one before is written, so the memory of a call
@@ -90,7 +90,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
 
     @contextlib.contextmanager
     def _credit(self) -> Iterator[int]:
-        """What one more call may have on its way: a message at least, however many there are."""
+        """The credit of one more call: a message at least, however many calls there are."""
         self._calls += 1
         try:
             yield max(INGEST_CHUNK_BYTES_MAX, min(INGEST_CREDIT_BYTES, INGEST_CREDITS_BYTES // self._calls))
@@ -122,7 +122,7 @@ def _agreed(opened: pb.IngestOpen) -> int:
 
 @contextlib.contextmanager
 def _holding(intake: Intake) -> Iterator[asyncio.Event]:
-    """One call per process: set when this one is to end."""
+    """The event of one call per process, set when the call is to end."""
     ended = asyncio.Event()
     intake.hold(ended)
     try:
@@ -167,7 +167,7 @@ async def _read(requests: AsyncIterator[pb.IngestRequest]) -> pb.IngestRequest |
 async def _served(
     intake: Intake, requests: AsyncIterator[pb.IngestRequest], credit: int
 ) -> AsyncGenerator[pb.IngestReply, None]:
-    """An ack for each message. What is acked gives its credit back."""
+    """An ack for each message, which gives the message's credit back."""
     expected = 1
     async for request in requests:
         part = request.WhichOneof("part")

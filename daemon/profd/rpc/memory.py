@@ -14,14 +14,14 @@ from profd.limits import MEMORY_KEPT_SECONDS
 
 
 class Memory:
-    """Gives back what is free, some time after it was told that there may be much."""
+    """Gives free memory back, some time after a call of `later`."""
 
     def __init__(self, seconds: float = MEMORY_KEPT_SECONDS) -> None:
         self._seconds = seconds
         self._giving: asyncio.Task[None] | None = None
 
     def later(self) -> None:
-        """Once in `seconds`, however often it is asked for."""
+        """Give memory back once in `seconds`, however many calls there are."""
         if self._giving is None or self._giving.done():
             self._giving = asyncio.get_running_loop().create_task(self._give())
 

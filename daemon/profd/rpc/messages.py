@@ -1,4 +1,4 @@
-"""Messages of a call as they come: how large each may be, and how fast small ones may follow each other.
+"""Messages of a call: bounds of their sizes, and of the rate of small ones.
 
 They are parsed on the event loop, and a byte of one can stand for an object: two of an empty element, in a list of
 millions. So what is parsed is small, or is one field of bytes; `limits.py` says how small, and for which methods more.
@@ -37,12 +37,12 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class Messages:
-    """Of one call: its deserialiser, and how many small ones it has seen since it was last asked."""
+    """The messages of one call: its deserialiser, and the number of small messages since the last question."""
 
     def __init__(
         self, method: str, parse: Callable[[bytes], Any] | None, refused: Callable[[], None] = lambda: None
     ) -> None:
-        """`refused`: told when one is, that was large."""
+        """`refused` is called when a large message was refused."""
         self._method = method
         self._refused = refused
         self._parse = parse
@@ -75,13 +75,13 @@ class Messages:
         return ""
 
     def small(self) -> int:
-        """How many came."""
+        """The number of small messages since the last call."""
         small, self._small = self._small, 0
         return small
 
 
 class Paced:
-    """The requests of a call. After small ones the next is read later, so that its sender waits."""
+    """The requests of a call. After small ones the next is read later, so that the sender waits."""
 
     def __init__(self, requests: AsyncIterator[Any], messages: Messages, pause: Callable[[int], float]) -> None:
         """`pause`: seconds after so many small ones; raises where there may be no more."""
@@ -93,7 +93,7 @@ class Paced:
         return self
 
     async def __anext__(self) -> Any:
-        """The next one. Raises what its deserialiser raises, and what `pause` does."""
+        """The next message. Raises the errors of its deserialiser and of `pause`."""
         if small := self._messages.small():
             seconds = self._pause(small)
             if seconds > 0:

@@ -45,7 +45,7 @@ class QueryServicer(query_pb2_grpc.QueryServiceServicer):
 
 
 def plain(arguments: struct_pb2.Struct) -> dict[str, object]:
-    """As the table checks them: what no argument can be stays what it is, and is refused there. Raises BadInput."""
+    """The arguments as the table checks them; it refuses a value that no argument can have. Raises BadInput."""
     if len(arguments.fields) > QUESTION_ARGUMENTS_MAX:
         raise BadInput(f"{len(arguments.fields)} arguments, the limit is {QUESTION_ARGUMENTS_MAX}")
     return {name: _plain(name, value) for name, value in arguments.fields.items()}

@@ -71,17 +71,17 @@ class RpcServer:
         self._private = -1  # O_PATH: gRPC's own socket, which has no name
 
     async def open(self, permit: Callable[[Path], None]) -> None:
-        """Serve, and say so in health. `permit` says on the socket's file who may connect, before anybody can.
+        """Serve, and say so in health. `permit` sets permissions of the socket's file before any client can connect.
 
-        Raises ProfdError, and what `permit` raises; nothing is left of it then. Once more where the file is gone: those
-        who are connected stay so.
+        Raises ProfdError and the errors of `permit`, and leaves nothing behind then. A second call makes a lost file
+        anew; open connections stay.
         """
         if self._entrance is None:
             self._entrance = await self._started()
         self._entrance.listen(_listener(self.path, permit))
 
     def set_admin_group(self, group: str) -> None:
-        """The door limits members of another group no longer, and calls of the former one's end."""
+        """Members of another group have no limit from now on; calls of members of the former group end."""
         self._admin_group = group
         self.guard.open.end(lambda caller: caller.admin, "profd's admin group was changed")
         if self._entrance is not None:
@@ -94,11 +94,11 @@ class RpcServer:
             self._entrance.keep_members(group)
 
     def connections(self) -> Counts:
-        """What a scrape sees of them."""
+        """The counts of connections for a scrape."""
         return self._entrance.counts() if self._entrance is not None else Counts()
 
     def look(self) -> int:
-        """How many connections were refused since it was last asked; the log says so."""
+        """The number of refused connections since the last call; the log says so."""
         return self._entrance.look() if self._entrance is not None else 0
 
     async def refuse(self) -> None:
@@ -107,7 +107,7 @@ class RpcServer:
         await self._health.enter_graceful_shutdown()
 
     async def close(self, grace_seconds: float) -> None:
-        """No new calls; those that run have this long, then they are cancelled."""
+        """Accept no new calls; running calls have this long, then they are cancelled."""
         entrance, self._entrance = self._entrance, None
         if entrance is not None:
             entrance.refuse()
@@ -121,7 +121,7 @@ class RpcServer:
             self._private = -1
 
     async def _started(self) -> Entrance:
-        """gRPC, and the door to it. What goes wrong is left to `close`."""
+        """Start gRPC, and the door to it. `close` cleans up after an error."""
         if self._server is None:
             server = self._built()
             self._private = _bind(server, self.path.with_name("rpc"))
@@ -148,10 +148,10 @@ class RpcServer:
 
 
 def _bind(server: grpc.aio.Server, folder: Path) -> int:
-    """To a socket that has lost its name, and by that everybody's way to it but ours. Raises BadInput.
+    """Bind gRPC to a socket, then remove its name: only the door can reach it. Raises BadInput.
 
-    gRPC takes no descriptor, so it binds in a folder that nobody else may enter, for as long as that takes. Its name is
-    shorter than that of control.sock, which is known to fit into an address.
+    gRPC takes no descriptor, so it binds for a moment in a folder that no other user may enter. The name is shorter
+    than that of control.sock, which is known to fit into an address.
     """
     file = folder / "s"
     try:
@@ -169,7 +169,7 @@ def _bind(server: grpc.aio.Server, folder: Path) -> int:
 
 
 def _listener(path: Path, permit: Callable[[Path], None]) -> socket.socket:
-    """At this path, which must be free: what somebody else has put there is left alone. Raises BadInput."""
+    """A listening socket at this path, which must be free: a file of somebody else's stays. Raises BadInput."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         try:

@@ -1,9 +1,9 @@
 """From a job that writes to a descriptor to a stream of chunks, with back-pressure all the way.
 
-The pipe holds a bounded amount; when it is full the worker waits, when the
-client does not take a chunk the pipe stays full. A client that takes nothing
-for long loses its stream, because it holds a worker meanwhile: sooner where
-others wait for that.
+The pipe holds a bounded amount. A full pipe makes the worker wait, and a client
+that takes no chunk keeps the pipe full. A client that takes nothing for long
+loses its stream, because it holds a worker meanwhile; sooner where other users
+wait for a worker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pipe:
             fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, capacity_bytes)
 
     async def read(self) -> bytes:
-        """What is there, at most RPC_CHUNK_BYTES; empty when every writer has closed."""
+        """The bytes in the pipe, at most RPC_CHUNK_BYTES; empty when every writer has closed."""
         while True:
             try:
                 return os.read(self._reader, RPC_CHUNK_BYTES)
@@ -65,7 +65,7 @@ async def streamed(
     stall_seconds: float = STREAM_STALL_SECONDS,
     crowded: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[bytes, None]:
-    """What `produce(fd)` writes, in chunks, then whatever it raises.
+    """The bytes that `produce(fd)` writes, in chunks, then its error, if any.
 
     Closing the generator early cancels it. Raises Exhausted when nobody takes
     a chunk for `stall_seconds`, or, while `crowded`, chunks have waited for

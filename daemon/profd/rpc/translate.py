@@ -20,7 +20,7 @@ _INT32_MAX: Final = (1 << 31) - 1
 
 
 def options_from_untrusted(message: pb.Options) -> Options:
-    """Options as asked for; ranges are checked by whoever uses them. BadInput for an oversized name."""
+    """Options of a request; their users check ranges. BadInput for an oversized name."""
     return Options(
         duration_ns=message.duration_ns,
         iterations=message.iterations,
@@ -47,7 +47,7 @@ def options_from_untrusted(message: pb.Options) -> Options:
 
 
 def fleet_from_untrusted(message: pb.StartCaptureRequest) -> Fleet | None:
-    """The fleet that a request belongs to, if any; who admits it checks its numbers. BadInput for an oversized name."""
+    """The fleet of a request, if any; admission checks its numbers. BadInput for an oversized name."""
     if not message.HasField("fleet"):
         return None
     fleet = message.fleet
@@ -176,7 +176,7 @@ def _cost(target: TargetRecord) -> pb.Cost:
 
 
 def estimate_message(plan: TargetPlan) -> pb.TargetEstimate:
-    """What a capture would mean for one target."""
+    """The estimate of a capture for one target."""
     target = target_message(plan.target)
     choice = plan.choice
     message = pb.TargetEstimate(choice=text(choice.why), permission=plan.permission)

@@ -1,4 +1,4 @@
-"""Jobs in the turn of whoever asks for them: the caller of the RPC that runs now."""
+"""Jobs in the turn of the caller whose RPC runs now."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from profd.workers.turns import Kind, Turn
 class Asked:
     """`WorkerPool.run` for questions and imports, or for all that is of one `kind`.
 
-    `short`: jobs that nobody's reading holds. Where nobody asks, because an earlier daemon left it, it is the
-    `owner`'s turn.
+    `short`: jobs that end by themselves, however slowly somebody reads. A job without a caller, which an earlier daemon
+    left, has the turn of its `owner`.
     """
 
     def __init__(self, pool: WorkerPool, kind: Kind | None = None, owner: int = 0, short: Collection[str] = ()) -> None:

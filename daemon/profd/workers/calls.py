@@ -1,8 +1,7 @@
-"""Which system calls a worker may make, and the seccomp filter that says so.
+"""The system calls that a worker may make, and the seccomp filter of this list.
 
-A list of what is allowed: a call that a new kernel or a new libc brings is not
-on it, ends in ENOSYS, and its caller does without, or the job fails. The daemon
-is told (`unknown_calls.py`) and logs it once.
+A call that a new kernel or a new libc brings is not on the list and ends in ENOSYS: its caller does without, or the job
+fails. The daemon learns of the call (`unknown_calls.py`) and logs it once.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _MACHINES: Final = {"x86_64": 1, "aarch64": 2}  # their columns of the tables
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """In what another process's list differs from a worker's. Tables as above."""
+    """The difference between the list of another process and a worker's. Tables as above."""
 
     more: str = ""
     less: frozenset[str] = frozenset()
@@ -86,9 +85,9 @@ def allowed(machine: str = "") -> dict[str, int]:
 
 
 def program(pid: int, *, ask: bool, machine: str = "", other: Other = SAME) -> bytes:
-    """The filter for process `pid` (it may send signals to itself alone) as classic BPF.
+    """The filter for process `pid`, which may send signals to itself alone, as classic BPF.
 
-    `ask`: calls that are on no list are put to a listener; otherwise they end in ENOSYS at once.
+    `ask`: the kernel asks a listener about calls on no list; otherwise these end in ENOSYS at once.
     """
     machine = machine or os.uname().machine
     column = _MACHINES[machine]
@@ -104,7 +103,7 @@ def program(pid: int, *, ask: bool, machine: str = "", other: Other = SAME) -> b
 
 
 def _tests(pid: int) -> dict[str, bpf.Test]:
-    """What the arguments have to be; else EPERM."""
+    """Tests of a call's arguments; a call that fails one ends in EPERM."""
     return {
         "tgkill": bpf.Test(0, (pid,)),
         "prlimit64": bpf.Test(0, (0, pid)),

@@ -47,7 +47,7 @@ class WorkerGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What every worker of a pool is started with."""
+    """The settings of every worker of a pool."""
 
     identity: WorkerIdentity
     memory_bytes: int
@@ -57,12 +57,12 @@ class Settings:
 
     @property
     def required(self) -> set[str]:
-        """What has to hold: with uid 0, nothing else keeps a worker from the host's files."""
+        """Words of the confinement that have to hold: nothing else keeps a worker of uid 0 from the host's files."""
         root = self.identity.uid is None and os.geteuid() == 0
         return {confine.SYSTEM_CALLS, confine.FILES} if root else set()
 
     def argument(self, gate: Gate | None) -> str:
-        """What the worker reads on its command line."""
+        """The settings as an argument of the worker's command line."""
         return json.dumps(
             {
                 "parent": os.getpid(),
@@ -199,7 +199,7 @@ class Child:
             await asyncio.to_thread(self.gate.remove)
 
     def said(self) -> str:
-        """What it wrote to stderr since the last call, as far as the pipe holds it."""
+        """The worker's stderr since the last call, as far as the pipe holds it."""
         try:
             data = os.read(self._stderr, WORKER_STDERR_BYTES) if self._stderr is not None else b""
         except OSError:  # nothing
@@ -209,7 +209,7 @@ class Child:
         )
 
     async def _ready(self) -> list[str]:
-        """What holds for a worker that has confined itself; from now on it may ask for unknown calls."""
+        """The words that hold for a worker that has confined itself; from now on it may ask for unknown calls."""
         await _readable(self._sock)
         space = socket.CMSG_SPACE(array.array("i").itemsize)
         head, ancillary, _, _ = self._sock.recvmsg(frames.HEADER.size, space, socket.MSG_CMSG_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Where the code of a process of ours lies, for Landlock."""
+"""Places of the code that a process of ours runs, for Landlock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SYSTEM: Final = (
 
 
 def places(own: str | None = None) -> list[str]:
-    """Of Python and the libraries of this process, and nothing that holds `own`, a place of a worker's, as well."""
+    """Places of Python and of this process's libraries; none that contains `own`, a place of a worker's."""
     found = [*sys.path, os.path.dirname(os.__file__), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
     found += [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
     real = {os.path.realpath(place) for place in found if place}

@@ -1,7 +1,7 @@
-"""What a worker gives up before it touches anything hostile.
+"""The rights that a worker gives up before it touches anything hostile.
 
-Every step says whether it worked; the daemon logs the answer once, and
-`docs/security.md` names what each is for. Calls go through libc by ctypes:
+Every step says whether it worked. The daemon logs the answer once, and
+`docs/security.md` has the reason of each step. Calls go through libc by ctypes:
 the standard library has no prctl.
 """
 
@@ -67,7 +67,7 @@ def become(uid: int, gid: int) -> None:
 
 
 def drop_privileges() -> list[str]:
-    """No capabilities, none to be had by exec; returns what holds now."""
+    """Drop all capabilities, and those that exec would bring. Returns what holds now."""
     held = []
     for capability in range(_CAPABILITIES):
         _prctl(_PR_CAPBSET_DROP, capability)  # EPERM without CAP_SETPCAP: no_new_privs covers it
@@ -81,15 +81,15 @@ def drop_privileges() -> list[str]:
 
 
 def no_new_privileges() -> bool:
-    """None are to be had by exec; a filter of system calls takes that."""
+    """Set no_new_privs: exec brings no privileges. A filter of system calls needs it."""
     return _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def allow_system_calls() -> tuple[list[str], int | None]:
-    """Leave this thread, and all it starts, the calls of `calls.py`; what holds now, and the listener.
+    """Leave this thread, and all it starts, the calls of `calls.py`. Returns what holds now, and the listener.
 
-    The listener is asked about every other call, and must go to the daemon. None where the kernel gives none
-    (before 5.0, or below another listener): the calls end in ENOSYS then, and nobody is told.
+    The kernel asks the listener, which must go to the daemon, about every other call. A kernel before 5.0, or one that
+    has another listener, gives None: other calls then end in ENOSYS, and the daemon does not learn of them.
     """
     if not calls.known():
         return [], None
@@ -102,7 +102,7 @@ def allow_system_calls() -> tuple[list[str], int | None]:
 
 
 def install(program: bytes, flags: int) -> int:
-    """Have the kernel ask this filter from now on; 0, or the listener of NEW_LISTENER. Negative: it does not."""
+    """Install this filter. Returns 0, or the listener of NEW_LISTENER; a negative number where the kernel refused."""
     buffer = ctypes.create_string_buffer(program)
     argument = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     words = [ctypes.c_long(word) for word in (_SECCOMP[os.uname().machine], _SET_MODE_FILTER, flags)]

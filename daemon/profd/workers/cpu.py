@@ -1,6 +1,6 @@
-"""How much CPU a job may use: a small file that is made to be dear is not to hold a worker for long.
+"""The CPU time that a job may use, so that a small file which is dear to read does not hold a worker for long.
 
-Counted from outside: a worker that was taken over could raise a limit of its own.
+The daemon counts: a worker that was taken over could raise a limit of its own.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def allowed(job: str, fds: Sequence[int]) -> float | None:
 
 
 def _data(fd: int) -> Iterator[tuple[int, int]]:
-    """What a file holds between its holes, of which it may say that it has as many as its owner likes."""
+    """Bytes of a file without its holes, of which its owner can claim as many as they like."""
     position = os.lseek(fd, 0, os.SEEK_CUR)
     yield from itertools.islice(data_of(fd, os.fstat(fd).st_size), PICKUP_PIECES_MAX)
     os.lseek(fd, position, os.SEEK_SET)
 
 
 async def within(seconds: float | None, pid: int, job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """What the job of this process answers. Raises what it raises, and Exhausted when it uses more."""
+    """The answer of this process's job. Raises the job's error, and Exhausted when the job uses more CPU time."""
     if seconds is None:
         return await job
     task = asyncio.ensure_future(job)

@@ -1,4 +1,4 @@
-"""What one worker can reach of the store: two directories of its own.
+"""The part of the store that one worker can reach: two directories of its own.
 
     gates/<random>/in/<argument>/  links to the files of the traces that its job is about, for as long as that runs;
                                    of several traces in 0/, 1/ …
@@ -31,7 +31,7 @@ _STAGING: Final = "staging"  # the argument of a job that names a directory to w
 
 
 def filled(root: Path, staging: Path) -> Iterator[Path]:
-    """Where a worker writes what is to come into this staging directory, while its job runs. `root`: of all gates."""
+    """The directory in which a worker writes the future content of this staging directory. `root`: of all gates."""
     return root.glob(f"*/out/{staging.name}")
 
 

@@ -1,10 +1,10 @@
-"""What a job of a worker is, and how a worker finds it. Which jobs there are is said by who makes the pool.
+"""Jobs of workers: their shape, and how a worker finds one. The maker of a pool names its jobs.
 
 A job is `def job(args, fds, progress) -> dict`: `args` and the result are JSON
 values, `fds` are open descriptors (inputs, outputs) that belong to the job,
 `progress(what, share)` may be called as often as it likes (share 0..1, or -1).
-What it raises as ProfdError reaches the caller as the same type; anything else
-becomes JobFailed. Jobs never open the network and never start processes.
+A ProfdError reaches the caller as the same type; any other exception becomes
+JobFailed. Jobs never open the network and never start processes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def find(name: str, known: Mapping[str, str]) -> Job:
 
 
 def imported(path: str) -> Any:
-    """What lies at "module:name"; at "module:maker/word" what `maker(word)` returns.
+    """The object at "module:name"; at "module:maker/word" the object that `maker(word)` returns.
 
-    Named by import path: a worker imports what it is asked for, nothing else.
+    A worker imports the module of the job that it runs, and no other.
     """
     module, _, name = path.partition(":")
     maker, slash, word = name.partition("/")

@@ -1,6 +1,6 @@
-"""Landlock: which files a process may open, whatever its uid may; no TCP, no signals to others.
+"""Landlock bounds the files that a process may open, whatever its uid may; it forbids TCP and signals to others.
 
-What the running kernel does not offer is left out; the answer says what holds.
+The answer says which of these the running kernel offers.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def abi() -> int:
-    """What the kernel offers; 0: no Landlock."""
+    """The version of Landlock that the kernel offers; 0: none."""
     return max(0, int(_libc.syscall(_CREATE, None, 0, _VERSION)))
 
 
 def restrict(read: Iterable[str], change: Iterable[str]) -> list[str]:
-    """Leave this thread, and all it starts, these directories and files; returns what holds now.
+    """Leave this thread, and all it starts, these directories and files. Returns what holds now.
 
-    Of `read` what does not exist or cannot be reached is left out; `change` must be there. Needs no_new_privs.
-    Raises OSError.
+    Paths of `read` that do not exist or cannot be reached are left out; those of `change` must exist. Needs
+    no_new_privs. Raises OSError.
     """
     version = abi()
     if not version:

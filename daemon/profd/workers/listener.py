@@ -21,7 +21,7 @@ _CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
 
 
 def kernel_is(major: int, minor: int) -> bool:
-    """At least this one: 5.5 has answers that let a call go on, 5.6 has pidfd_getfd(2)."""
+    """Whether the kernel is this one or a later one: 5.5 has answers that let a call go on, 5.6 has pidfd_getfd(2)."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return found is not None and (int(found[1]), int(found[2])) >= (major, minor)
 
@@ -36,7 +36,7 @@ class Question:
 
 
 class Listener:
-    """Answers until `close()`, or until those have ended who ask. What is asked then the kernel ends in ENOSYS."""
+    """Answers until `close()`, or until no process is left to ask. The kernel ends later calls in ENOSYS."""
 
     def __init__(self, descriptor: int, answer: Callable[[Question], int]) -> None:
         """Takes the descriptor over. `answer`: an errno, or 0 to let the call go on; it may `close`."""
@@ -48,7 +48,7 @@ class Listener:
         self._loop.add_reader(descriptor, self._answer)
 
     def close(self) -> None:
-        """Leave what may still be asked to the kernel. Safe to repeat."""
+        """Leave further questions to the kernel. Safe to repeat."""
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)

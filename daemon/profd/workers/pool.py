@@ -1,6 +1,6 @@
 """A few pre-started worker processes; one job each at a time, in the order of `turns.py`.
 
-A few more are started while one user's jobs have all of them and another waits, and end when they are idle.
+The pool starts a few more while one user's jobs have all workers and another user waits; these end when they are idle.
 
 Hostile bytes are decoded only there. A worker that dies, outstays its time or
 outgrows its memory costs exactly the job it had, with a reason; the pool puts
@@ -171,7 +171,7 @@ class WorkerPool:
         self._live.clear()
 
     def statistics(self) -> PoolStatistics:
-        """What the pool has done and holds now."""
+        """Counts of the pool, and what it holds now."""
         return PoolStatistics(
             self.size + self._turns.grown,
             self._turns.free,
@@ -206,7 +206,7 @@ class WorkerPool:
             raise
 
     async def _relieved(self, turn: Turn) -> Child | None:
-        """A place when it is their turn; one more is made where others have all for too long."""
+        """A place when it is the user's turn; a new one where others have had all places for too long."""
         began = time.monotonic()
         waiting = asyncio.get_running_loop().create_task(self._relieve(turn.holder.uid))
         try:
@@ -233,7 +233,7 @@ class WorkerPool:
             self._growing = False
 
     def _shrink(self) -> None:
-        """End those that were made for others and are idle."""
+        """End workers that were added and are idle."""
         while not self._closed and (spare := self._turns.shrink()) is not None:
             if spare[0] is not None:
                 self._later(self._bury(spare[0]))
@@ -299,7 +299,7 @@ class WorkerPool:
             self._shrink_later()
 
     async def _start_anew(self) -> Child:
-        """Of one that is killed before it is ready nobody's job is to suffer: there may be no second try at that."""
+        """Try again where a worker was killed before it was ready: a job that cannot be repeated would suffer."""
         for _ in range(_STARTS - 1):
             try:
                 return await self._start()

@@ -46,9 +46,9 @@ def main(argv: list[str]) -> int:
 
 
 def _tell(sock: socket.socket, held: list[str], listener: int | None) -> None:
-    """`ready`, with the listener. Who kept it could let through whatever this process asks for.
+    """Send `ready`, with the listener. A process that kept the listener could let all its own calls through.
 
-    So it goes ahead with the first byte, and the rest says that it is not here any more.
+    The listener therefore goes with the first byte, and the rest says that this process has it no more.
     """
     fds = [] if listener is None else [listener]
     frame = frames.encode({"ready": held}, len(fds))
@@ -59,7 +59,7 @@ def _tell(sock: socket.socket, held: list[str], listener: int | None) -> None:
 
 
 def _confine(settings: dict[str, Any]) -> tuple[list[str], int | None]:
-    """Give up what a worker does not need; the words that hold now, and the listener of `allow_system_calls`."""
+    """Give up the rights that a worker does not need. Returns the words that hold now, and the listener."""
     confine.die_with_parent(settings["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.lower(settings["memory_bytes"])

@@ -1,10 +1,10 @@
-"""Whose turn it is when a worker is free: captures first, and users by turns.
+"""The order in which users get a free worker: captures first, and users by turns.
 
-What a capture brought waits for nobody's questions. One user's captures leave a worker to those of the others, and so
-do one user's questions and imports. Of those that last as long as somebody reads or as a file is large, all users'
-together do. While others wait who could have it, nobody takes the last worker who has all the rest: not one user's
-captures together with their questions either. Where all are taken and a user who has none has waited for some time, a
-place more is made for them (`grow`): nobody's honest long work is ended for it.
+The data of a capture waits for no question. One user's captures leave a worker to captures of others; so do one user's
+questions and imports. Jobs that last as long as a client reads, or as a file is large, leave one worker all together.
+A user who has all other workers does not get the last one while others wait, captures and questions added up. Where
+others have all workers, and a user without one has waited for some time, the pool makes a place more (`grow`): no
+honest long job ends for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Place = TypeVar("Place")
 
 
 class Kind(Enum):
-    """What a worker is wanted for."""
+    """The kinds of jobs."""
 
     CAPTURE = auto()
     QUESTION = auto()
@@ -36,7 +36,7 @@ _LASTING: Final = (Kind.LONG, Kind.PUSHED)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """For whom, and for what."""
+    """A user, and the kind of the user's job."""
 
     holder: Holder
     kind: Kind
@@ -47,7 +47,7 @@ _Waiting = OrderedDict[int, "deque[tuple[Turn, asyncio.Future[Place]]]"]  # by u
 
 
 class Turns(Generic[Place]):
-    """The free places of a pool, and who waits for one. Used on the event loop's thread."""
+    """The free places of a pool, and the queue for them. On the event loop's thread."""
 
     def __init__(self, size: int) -> None:
         self._most = max(1, size - 1)
@@ -62,16 +62,16 @@ class Turns(Generic[Place]):
 
     @property
     def free(self) -> int:
-        """Places that nobody has."""
+        """The number of free places."""
         return len(self._free)
 
     @property
     def waiting(self) -> int:
-        """Those whose turn has not come."""
+        """The number of jobs that wait."""
         return sum(map(len, (*self._captures.values(), *self._others.values())))
 
     def crowded(self, uid: int) -> bool:
-        """Whether somebody else waits."""
+        """Whether another user waits."""
         if any(other != uid for other in self._others):
             return True
         # A capture that waits for its own user's has no use for another place.
@@ -88,12 +88,12 @@ class Turns(Generic[Place]):
         return not has and (uid in self._captures or uid in self._others)
 
     def grow(self, place: Place) -> None:
-        """One more place. What lasts may have it, whosever turn it is; nobody may have more than before."""
+        """Add a place. A job that lasts may have it, whosever turn it is; the share of a user does not grow."""
         self._grown += 1
         self.put(place)
 
     def shrink(self) -> tuple[Place] | None:
-        """Take one of those back where nobody has a use for it now; None: that is not so."""
+        """Take an added place back where no job wants it now; None where one does."""
         # Who waits while a place is free may not have it.
         if not (self._grown and self._free) or self._long >= self._most + self._grown:
             return None
@@ -101,7 +101,7 @@ class Turns(Generic[Place]):
         return (self._free.pop(),)
 
     async def get(self, turn: Turn) -> Place:
-        """A place when it is their turn; `done` and `put` when they have had it. Raises Unavailable."""
+        """Wait for a place; `done` and `put` give it back. Raises Unavailable."""
         self.check_open()
         queue = self._captures if turn.kind is Kind.CAPTURE else self._others
         waiter: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
@@ -128,7 +128,7 @@ class Turns(Generic[Place]):
         self._hand_out()
 
     def close(self) -> None:
-        """Tell whoever waits."""
+        """End all waits."""
         self._closed = True
         for queue in (self._captures, self._others):
             for _, waiter in [entry for entries in queue.values() for entry in entries]:
@@ -151,7 +151,7 @@ class Turns(Generic[Place]):
             waiter.set_result(self._free.popleft())
 
     def _next_modest(self) -> tuple[Turn, asyncio.Future[Place]] | None:
-        """Of those who would not have all places by it."""
+        """The next job of a user who would not have all places by it."""
 
         def modest(turn: Turn) -> bool:
             uid = turn.holder.uid
@@ -162,7 +162,7 @@ class Turns(Generic[Place]):
         )
 
     def _may_store(self, turn: Turn) -> bool:
-        """Who runs the host, or this daemon, may have all: alone on it, that is whom it serves."""
+        """Whether a user may have all places: root, and the user of this daemon, may."""
         return turn.holder.reserved or self._storing[turn.holder.uid] < self._most
 
     def _may(self, turn: Turn) -> bool:
@@ -180,7 +180,7 @@ class Turns(Generic[Place]):
 
 
 def _next(queue: _Waiting[Place], may: Callable[[Turn], bool]) -> tuple[Turn, asyncio.Future[Place]] | None:
-    """Take the first that may from the user whose turn it is; theirs comes again after everybody else's."""
+    """Take the first job that may run from the user whose turn it is; that user's next turn comes after all others'."""
     for uid, entries in queue.items():
         for turn, waiter in entries:
             if not waiter.done() and may(turn):

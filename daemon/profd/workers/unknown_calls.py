@@ -1,6 +1,6 @@
 """The daemon's end of a worker's system calls that are on no list: ENOSYS, and a line in the log.
 
-The kernel answers in the same way when nobody listens, so a worker that asks without end is left to it.
+Without a listener the kernel gives the same answer, so the daemon leaves a worker that asks without end to the kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UnknownCalls:
         self._listener = Listener(listener, self._answer)
 
     def close(self) -> None:
-        """Leave what may still be asked to the kernel. Safe to repeat."""
+        """Leave further questions to the kernel. Safe to repeat."""
         self._listener.close()
 
     def _answer(self, question: Question) -> int:

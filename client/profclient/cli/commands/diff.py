@@ -99,7 +99,7 @@ def _print(answer: dict[str, Any], limit: int) -> None:
 
 
 def without_modules(rows: list[dict[str, Any]]) -> list[str]:
-    """Which of A and B have no work in any module, told by the rows of a diff by module."""
+    """Those of A and B that have no work in any module, by the rows of a diff by module."""
     named = [row for row in rows if row["name"] != NO_MODULE]
     return [side for side, field in (("A", "a_count"), ("B", "b_count")) if not any(row[field] for row in named)]
 

@@ -1,4 +1,4 @@
-"""What stands in a box: as much of a name as fits, the part that tells it apart first."""
+"""The text of a box: as much of a name as fits, the distinctive part first."""
 
 from __future__ import annotations
 

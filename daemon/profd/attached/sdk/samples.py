@@ -193,4 +193,5 @@ def _fill(recording: Recording) -> None:
     recording.state = State.DRAINING
     if recording.reason is Reason.NO_FILE:
         recording.reason, recording.message = Reason.NONE, ""
-    recording.warnings.append("no range or operator ran in the window: the trace has samples alone")
+    if not any(said.startswith("torch: ") for said in recording.not_honoured):  # that says why there are no operators
+        recording.warnings.append("no range or operator ran in the window: the trace has samples alone")

@@ -1,1 +1,1 @@
-"""What is done with files of targets, by processes that can be given up: docs/decisions/0014-errands.md."""
+"""Work on files of targets, in processes that the daemon can give up: docs/decisions/0014-errands.md."""

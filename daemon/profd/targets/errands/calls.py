@@ -1,6 +1,6 @@
-"""Which system calls a process of an errand may make: files, its conversation, memory. Everything else is ENOSYS.
+"""The system calls of a process of errands: files, its conversation, memory. Every other call ends in ENOSYS.
 
-One for the names of sockets makes, binds and probes datagram sockets, too.
+A process for names of sockets also makes, binds and probes datagram sockets.
 """
 
 from __future__ import annotations

@@ -18,15 +18,15 @@ _RUNNING: Final = 10  # times as long may it take while it runs: a busy host, no
 
 
 class NoAnswer(Exception):
-    """What lies there did not answer in time, or nobody could be sent; str() is a sentence."""
+    """A file system did not answer in time, or no process could be had; str() is a sentence."""
 
 
 class Unanswered(NoAnswer):
-    """It did not answer in time."""
+    """The process did not answer in time."""
 
 
 class Child:
-    """Holds nothing of a target: what it has open is the process's, and goes when that can end."""
+    """A process and the conversation with it. Only the process has files of targets open; its end closes them."""
 
     def __init__(self, conversation: socket.socket, pid: int, pidfd: int, uid: int) -> None:
         self.uid = uid  # on whose account
@@ -41,11 +41,13 @@ class Child:
 
     @property
     def over(self) -> bool:
-        """It answers nothing more."""
+        """Whether the process answers no more."""
         return self.over_since > 0
 
     def ask(self, question: list[Any], seconds: float, fd: int = -1) -> Any:
-        """What it answers, within so long; blocks. Raises NoAnswer, after which it is of no use, and OSError.
+        """Ask and wait for the answer, so long at most; blocks.
+
+        Raises OSError, and NoAnswer, after which the process is of no use.
 
         A descriptor that goes with the question stays the caller's.
         """
@@ -68,7 +70,7 @@ class Child:
         raise TimeoutError
 
     async def say(self, question: list[Any], fd: int = -1) -> None:
-        """Send it a question, and with it a descriptor, which stays the caller's. NoAnswer if it is gone."""
+        """Send a question, and with it a descriptor, which stays the caller's. NoAnswer if the process is gone."""
         if self.over:
             raise NoAnswer("the process that looked at the files of its user was given up; ask again")
         try:
@@ -85,7 +87,7 @@ class Child:
             socket.send_fds(self._conversation, [words.packed(question)], [fd])
 
     async def hear(self, seconds: float) -> list[Any]:
-        """What it says next. NoAnswer, after which it is of no use."""
+        """The next answer. Raises NoAnswer, after which the process is of no use."""
         try:
             async with asyncio.timeout(seconds):
                 raw = await asyncio.get_running_loop().sock_recv(self._conversation, words.MESSAGE_BYTES_MAX)
@@ -98,7 +100,7 @@ class Child:
             raise
 
     def end(self, *, kill: bool = False) -> None:
-        """Let go of it: it ends by itself, or is killed. Safe to repeat; nobody waits for it."""
+        """Let the process end, or kill it; waits for nothing. Safe to repeat."""
         if kill:
             self.given_up = True
             with contextlib.suppress(OSError):
@@ -108,7 +110,7 @@ class Child:
             self._conversation.close()
 
     def gone(self) -> bool:
-        """Whether it has ended, which closes its pidfd; to be asked once it is over."""
+        """Whether the process has ended; closes its pidfd then. For one that is `over`."""
         if self._pidfd < 0:
             return True
         end = select.poll()
@@ -120,7 +122,7 @@ class Child:
         return True
 
     def forget(self) -> None:
-        """Close its pidfd, ended or not: the daemon ends."""
+        """Close its pidfd, ended or not, because the daemon ends."""
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1

@@ -40,10 +40,10 @@ class _Copied(NamedTuple):
 
 
 class Directory:
-    """As the target sees it, also after that has ended. Close it. Every method but `close` may raise Silent.
+    """A directory as the target sees it, also after the target has ended. Every method but `close` may raise Silent.
 
-    Nobody waits for anybody else's: what is asked is awaited on the event loop, for ERRAND_SECONDS at most, and by
-    processes of one user in turn where that has more than ERRANDS_PER_UID_MAX directories open.
+    Users do not wait for each other: the event loop awaits an answer for ERRAND_SECONDS at most. A user with more than
+    ERRANDS_PER_UID_MAX open directories has their questions answered in turn.
     """
 
     def __init__(self, child: Child, number: int, path: str, uid: int, office: Errands) -> None:
@@ -55,7 +55,7 @@ class Directory:
 
     @classmethod
     async def of(cls, accepted: Accepted, path: str, office: Errands = errands) -> Directory | Refused:
-        """Open absolute `path` below the root of a process, refused where that is not what was accepted."""
+        """Open absolute `path` below the root of a process. Refused where the process is another one now."""
         why = await asyncio.to_thread(accepted.hold)
         if why:
             return Refused(Refusal.UNREADABLE, why)
@@ -102,7 +102,7 @@ class Directory:
         return os.fsdecode(problem), free
 
     async def look(self, name: str) -> Seen | None:
-        """What stands under a name, links not followed. None if nothing does."""
+        """The entry of a name, links not followed; None if there is none."""
         found = await self._asked("look", os.fsencode(name))
         if found is None:
             return None
@@ -112,7 +112,7 @@ class Directory:
     async def take(
         self, name: str, destination: Path, claim: Claim | None = None, data_max: int = limits.PICKUP_BYTES_MAX
     ) -> Taken | Refused:
-        """As TargetDirectory.take. What was copied is counted as it is; a copy that is given up leaves nothing."""
+        """As TargetDirectory.take. Counts bytes as they are copied; a copy that is given up leaves nothing."""
         claim = claim or alone()
         before, answered = claim.written, False
         try:
@@ -136,7 +136,7 @@ class Directory:
         return bool(await self._asked("remove", os.fsencode(name), inode.device, inode.number))
 
     async def _asked(self, what: str, *arguments: Any, claim: Claim | None = None) -> Any:
-        """Its answer, or Refused. Raises Silent, and OSError as the file system says it."""
+        """The answer of the process, or Refused. Raises Silent, and the file system's OSError."""
         child = self._child
         try:
             async with child.lock:
@@ -159,7 +159,7 @@ class Directory:
 
 
 class Silent(Exception):
-    """A directory does not answer: what is told of it. It is of no use after that."""
+    """A directory does not answer, and is of no use after that; str() says so."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.message)
@@ -170,7 +170,7 @@ _Wanted = tuple[int, int, int | None]
 
 
 def _held(claim: Claim, written: int, least: int, most: int | None) -> list[Any]:
-    """Of what is held it may write a piece, then says how far it is: so one that waits is told from one that works."""
+    """The piece that a process may write before it reports: a report tells a process that works from one that waits."""
     try:
         held = claim.hold(written, least, most)
     except Exhausted as error:
@@ -190,7 +190,7 @@ def _answered(said: list[Any]) -> Any:
 
 
 def _remove(destination: Path) -> None:
-    """What a process that was given up may have left; where it still is at it, it writes to a file without a name."""
+    """Remove the copy of a process that was given up; one that still writes goes on in a file without a name."""
     for path in (destination, destination.with_name(destination.name + ".part")):
         with contextlib.suppress(OSError):
             path.unlink()

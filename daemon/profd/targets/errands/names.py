@@ -1,6 +1,6 @@
-"""Sockets' names in a directory where everybody makes names, as the daemon asks for what is done with them.
+"""Names of sockets in a directory where every user makes names: the daemon's side.
 
-All but `send` raise NoAnswer where somebody keeps the directory's lock, and OSError as the kernel says it.
+All functions but `send` raise NoAnswer where somebody keeps the directory's lock, and the kernel's OSError.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Inode = tuple[int, int]
 
 
 def inode_of(descriptor: int) -> Inode:
-    """Of an open file."""
+    """The inode of an open file."""
     info = os.fstat(descriptor)
     return info.st_dev, info.st_ino
 
 
 class Taken(Exception):
-    """The name is not to be had: `held` by a socket of somebody's, or else by what is no socket."""
+    """The name is taken: `held` by a live socket, otherwise by a file that is no socket."""
 
     def __init__(self, held: bool) -> None:
         super().__init__()
@@ -35,9 +35,9 @@ class Taken(Exception):
 
 
 async def bind(sock: socket.socket, path: Path, folder_mode: int = 0, office: Errands = errands) -> Inode:
-    """Bind a datagram socket for everybody; raises Taken, too. `folder_mode`: what its directory is given, if not 0.
+    """Bind a datagram socket for everybody; raises Taken, too. `folder_mode`: the new mode of its directory, if not 0.
 
-    One that is given up may bind the socket later, so it is of no use then.
+    A process that was given up may bind the socket later, so the socket is of no use then.
     """
     where = (os.fsencode(path.parent), os.fsencode(path.name))
     said = await office.asked(NAMES, "bind", *where, folder_mode, fd=sock.fileno(), seconds=NAMES_SECONDS)
@@ -53,8 +53,8 @@ async def bind(sock: socket.socket, path: Path, folder_mode: int = 0, office: Er
 def send(sock: socket.socket, path: Path, data: bytes, uid: int, office: Errands = errands) -> None:
     """Send a datagram to a socket file that is this user's; blocks for a moment.
 
-    Where names that the kernel knows cannot be found otherwise. OSError as the kernel says it, TimeoutError if it says
-    nothing.
+    For names that the kernel knows and that cannot be found otherwise. Raises the kernel's OSError, and TimeoutError
+    where it gives no answer.
     """
     try:
         office.ask(NAMES, NAMES_SEND_SECONDS, "send", os.fsencode(path), data, uid, fd=sock.fileno())
@@ -68,6 +68,6 @@ async def unbind(path: Path, inode: Inode, office: Errands = errands) -> None:
 
 
 async def sweep(directory: Path, prefix: str, age_seconds: float, entries: int, office: Errands = errands) -> int:
-    """Remove sockets that nobody has: how many."""
+    """Remove sockets that no process has; returns their number."""
     asked = (os.fsencode(directory), prefix.encode(), age_seconds, entries)
     return int(await office.asked(NAMES, "sweep", *asked, seconds=NAMES_SECONDS))

@@ -1,8 +1,9 @@
-"""Errands: what the daemon wants of files of targets, done by processes that it gives up when they wait too long.
+"""Errands: work on files of targets, in processes that the daemon gives up when they wait too long.
 
-A file below a target's root may lie on a file system that its user serves (FUSE) or that is dead (NFS). Who has asked
-such a one waits in state D, and once the request has been read not even SIGKILL ends that. So no thread of the daemon
-opens, looks at or closes such a file: a process does, which shares neither memory nor descriptors with it.
+A file below a target's root may lie on a file system that its user serves (FUSE) or that is dead (NFS). A process that
+asks such a file system waits in state D, and once a FUSE server has read the request not even SIGKILL ends the wait.
+No thread of the daemon therefore opens, looks at or closes such a file: a process does, which shares neither memory nor
+descriptors with the daemon.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Value = TypeVar("Value")
 
 
 class Errands:
-    """All of one daemon. Started when something is wanted first, or by `open`; safe to use from threads."""
+    """All errands of one daemon. The first errand, or `open`, starts the server; safe to use from threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,12 +65,12 @@ class Errands:
         self._starter = ThreadPoolExecutor(1, "profd-errands")
 
     def open(self) -> None:
-        """Start what makes the processes, so that the first errand does not wait for it; that says what is wrong."""
+        """Start the server that makes the processes: the first errand need not wait, and errors come early."""
         with self._lock, contextlib.suppress(NoAnswer):
             self._running()
 
     def close(self) -> None:
-        """End all of them; one that waits for a file system ends when that answers, and nobody waits for it."""
+        """End all processes, and wait for none: one that waits for a file system ends when that answers."""
         with self._lock:
             children = [*self._idle.values(), *(each for some in self._holding.values() for each in some), *self._over]
             for child in children:
@@ -83,16 +84,16 @@ class Errands:
             self._starter = ThreadPoolExecutor(1, "profd-errands")
 
     def statistics(self) -> dict[str, int]:
-        """`processes`: that there are; `stuck`: of them, that were told to end and cannot."""
+        """`processes`: all; `stuck`: those of them that should have ended and cannot."""
         with self._lock:
             self._sweep()
             return {"processes": len(self._idle) + self._count(), "stuck": sum(map(_stuck, self._over))}
 
     def once(self, folder: Path, *question: Any) -> Any:
-        """One thing about files of a process, whose folder in /proc this is. Blocks for a moment that has a limit.
+        """One question about files of a process, by its folder in /proc. Blocks for a bounded moment.
 
-        What a user's processes are waited for together has one, too (targets/guarded.Patience). Raises NoAnswer, and
-        OSError as the file system says it.
+        Waits for processes of one user are also bounded together (targets/guarded.Patience). Raises NoAnswer, and the
+        file system's OSError.
         """
         pid = int(folder.name) if folder.name.isdecimal() else 0
         try:
@@ -111,7 +112,7 @@ class Errands:
             raise
 
     def ask(self, uid: int, seconds: float, *question: Any, fd: int = -1) -> Any:
-        """One question, to a process that is kept for the next one; blocks. As `asked` otherwise."""
+        """One question to a process that stays for the next one; blocks. Otherwise as `asked`."""
         return self._put(self._taken(uid), list(question), seconds, fd)
 
     def _put(self, child: Child, question: list[Any], seconds: float, fd: int = -1) -> Any:
@@ -121,7 +122,7 @@ class Errands:
             self._given_back(child)
 
     async def holder(self, uid: int, number: int) -> Child:
-        """A process for one more directory of this user's files, of this number. NoAnswer where there can be none."""
+        """A process for one more directory of this user's files, with this number. NoAnswer where there can be none."""
         future = self._starter.submit(self._holder, uid, number)
         try:
             return await asyncio.wrap_future(future)
@@ -130,13 +131,13 @@ class Errands:
             raise
 
     async def aside(self, what: Callable[..., Value], *arguments: Any) -> Value:
-        """Call what may wait for a disk of the daemon's own, where nothing of others is waited for."""
+        """Call a function that may wait for the daemon's own disk, in a thread that waits for no file of others."""
         return await asyncio.get_running_loop().run_in_executor(self._starter, what, *arguments)
 
     async def asked(self, uid: int, *question: Any, fd: int = -1, seconds: float | None = None) -> Any:
-        """One question, to a process that has none after it. Raises NoAnswer, and OSError as the kernel says it.
+        """One question to a process of its own. Raises NoAnswer, and the kernel's OSError.
 
-        `fd`: goes with it, and stays the caller's. `seconds`: ERRAND_SECONDS, unless they are given.
+        `fd` goes with the question, and stays the caller's. `seconds`: ERRAND_SECONDS where not given.
         """
         number = next(NUMBERS)
         child = await self.holder(uid, number)
@@ -154,7 +155,7 @@ class Errands:
         return said[1]
 
     def let_go(self, child: Child, number: int) -> None:
-        """A directory of it is not wanted any more, or it does not answer. Waits for nothing; safe to repeat."""
+        """Give a directory back, or a process up that does not answer. Waits for nothing; safe to repeat."""
         with self._lock:
             if number in child.directories:
                 child.directories.discard(number)
@@ -216,18 +217,18 @@ class Errands:
                 _unanswered.tell(child.uid)
 
     def _sweep(self) -> None:
-        """Forget those that have ended, also by themselves."""
+        """Forget processes that have ended."""
         for child in [each for some in self._holding.values() for each in some if each.over]:
             self._end(child)
         self._over = [child for child in self._over if not child.gone()]
 
     def _count(self) -> int:
-        """Of those that do something; those that wait for a question are few."""
+        """The number of processes at work; few processes wait for a question."""
         holding = sum(map(len, self._holding.values()))
         return holding + sum(self._asking.values()) + sum(map(_stuck, self._over))
 
     def _made(self, uid: int) -> Child:
-        """A new process, unless too many of this user's wait for ever, or all of them are too many."""
+        """A new process. NoAnswer where too many of this user's, or too many in all, wait for ever."""
         stuck = sum(child.uid == uid and _stuck(child) for child in self._over)
         if uid == NAMES and any(child.uid == uid and child.given_up for child in self._over):
             raise Unanswered("one that was given up waits there")
@@ -301,7 +302,7 @@ class Errands:
 
 
 def _stuck(child: Child) -> bool:
-    """It was told to end a while ago."""
+    """Whether the daemon ended it a while ago, and it still lives."""
     return time.monotonic() - child.over_since > ERRANDS_STUCK_SECONDS
 
 

@@ -1,9 +1,10 @@
-"""Makes the processes of errands, each by a fork of this one, which is small and has one thread.
+"""Makes the processes of errands by forks of itself: it is small and has one thread.
 
 Run as `python -P -m profd.targets.errands.server FD` by `office.Errands`: executed afresh, it has nothing of the
-daemon's memory, and of its descriptors one end of a socket. A message on that says what for (`words.FOR_FILES`,
-`FOR_NAMES`) and brings an end of a conversation; the answer is the number and the pidfd of the process that serves it.
-Never touches a file of a target itself, so it ends with its daemon whatever its children wait for, and they with it.
+daemon's memory, and of the daemon's descriptors one end of a socket. A message on this socket names a purpose
+(`words.FOR_FILES`, `FOR_NAMES`) and brings an end of a conversation; the answer is the number and the pidfd of the
+process that serves it. The server never touches a file of a target, so it ends with its daemon whatever its children
+wait for, and they end with it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
-    """Give up what errands do not need, then make processes until the daemon closes the socket."""
+    """Give up the rights that errands do not need, then make processes until the daemon closes the socket."""
     asked = socket.socket(fileno=int(argv[1]))
     _confine()
     steps = {words.FOR_FILES: calls.program(), words.FOR_NAMES: calls.program(naming=True)}

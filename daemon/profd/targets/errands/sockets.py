@@ -1,7 +1,7 @@
-"""Sockets' names in a directory where everybody makes names, from within a process of the errands.
+"""Names of sockets in a directory where every user makes names: the process of the errands.
 
-Whoever makes, removes, lists or looks for a name takes the directory's lock, and waits in state D for who keeps it: a
-user may, by removing a file of theirs whose own lock a write from memory that never comes keeps.
+To make, remove, list or look for a name takes the directory's lock, and waits in state D for its holder. Any user can
+hold this lock for ever: they remove a file of theirs whose own lock a write from memory that never comes keeps.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MODE: Final = 0o666  # clients of any uid send to it
 
 
 def bind(fd: int, folder: bytes, name: bytes, folder_mode: int) -> list[Any]:
-    """Bind a datagram socket to a name in a folder, in place of a socket that nobody has.
+    """Bind a datagram socket to a name in a folder, in place of a socket that no process has.
 
-    (device, inode) of its file; a sentence's end where the name is not to be had: `words.HELD`, `words.NO_SOCKET`.
-    `folder_mode`: what the folder is given first, 0: as it is.
+    Returns (device, inode) of its file; a sentence's end where the name is taken: `words.HELD`, `words.NO_SOCKET`.
+    `folder_mode`: the folder's mode is set first; 0: it stays.
     """
     if folder_mode:
         _give_mode(folder, folder_mode)
@@ -64,7 +64,7 @@ def deliver(ours: socket.socket, descriptor: int, data: bytes, uid: int) -> None
 
 
 def unbind(folder: bytes, name: bytes, device: int, inode: int) -> list[Any]:
-    """Remove a name if it still means this file. Whether it did."""
+    """Remove a name if it still means this file. Returns whether it did."""
     path = os.path.join(folder, name)
     with contextlib.suppress(FileNotFoundError):
         info = os.lstat(path)
@@ -75,7 +75,7 @@ def unbind(folder: bytes, name: bytes, device: int, inode: int) -> list[Any]:
 
 
 def sweep(folder: bytes, prefix: bytes, age_seconds: float, entries: int) -> list[Any]:
-    """Remove sockets that nobody has, of such names, which are older; how many. Looks at so many entries."""
+    """Remove older sockets with such names that no process has; returns their number. Looks at so many entries."""
     removed = 0
     with os.scandir(folder) as found:
         for number, entry in enumerate(found):
@@ -98,7 +98,7 @@ def _give_mode(folder: bytes, mode: int) -> None:
 
 
 def _cleared(path: bytes) -> str:
-    """Nothing, once no name is there; else why it is left alone."""
+    """Clear a name. Returns nothing once it is free, else why it is left alone."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def _cleared(path: bytes) -> str:
 
 
 def _is_dead(path: bytes, age_seconds: float) -> bool:
-    """Nobody has the socket bound. A young file may be between its making and its binding."""
+    """Whether no process has the socket bound. A young file may be between its making and its binding."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,6 +1,7 @@
-"""What the daemon and a process of its errands say to each other: a message of msgpack each way, bounded.
+"""The conversation between the daemon and a process of its errands: a bounded message of msgpack each way.
 
-A question is a list, its name first; an answer is a list, what it is first. Paths are bytes: the kernel knows no text.
+A question is a list that begins with its name; an answer is a list that begins with its kind. Paths are bytes: the
+kernel knows no text.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def packed(words: list[Any]) -> bytes:
-    """As one message. ValueError where it is too long for one."""
+    """The words as one message. ValueError where they are too long for one."""
     raw = msgspec.msgpack.encode(words)
     if len(raw) > MESSAGE_BYTES_MAX:
         raise ValueError(f"a message of {len(raw)} bytes")

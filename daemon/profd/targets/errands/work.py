@@ -1,7 +1,7 @@
-"""The errands themselves, in their own process: a closed table of what is done with files, memory and names.
+"""The errands themselves, in their own process: a closed table of work on files, memory and names.
 
-Any of these may wait for ever, for a file system that does not answer. Nobody here has to mind: who asked waits for so
-long and no longer, and gives this process up.
+Each may wait for ever, for a file system that does not answer. The daemon waits for a bounded time, then gives this
+process up.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Room:
-    """A Claim of the daemon's, which counts: asked over the conversation, in the middle of a question."""
+    """The daemon's Claim, which counts bytes: asked over the conversation, in the middle of a question."""
 
     def __init__(self, conversation: socket.socket, written: int) -> None:
         self.written = written
         self._conversation = conversation
 
     def hold(self, written: int, least: int, most: int | None = None) -> int:
-        """As Claim.hold; the daemon lets fewer bytes be written than it holds, so that it hears how it goes."""
+        """As Claim.hold. The daemon grants pieces smaller than it holds, so that it learns of progress."""
         self.written = written
         self._conversation.send(words.packed([words.HOLD, written, least, most]))
         answer = words.unpacked(_heard(self._conversation))
@@ -49,7 +49,7 @@ class Room:
 
 
 class Work:
-    """What one process holds: directories of targets, by numbers that the daemon gives."""
+    """The directories of targets that one process holds, by numbers that the daemon gives."""
 
     def __init__(self, conversation: socket.socket) -> None:
         self._conversation = conversation
@@ -73,7 +73,7 @@ class Work:
         }
 
     def answer(self, question: list[Any]) -> list[Any]:
-        """What came of it; what the file system refuses is an answer, too."""
+        """The result of a question; a refusal of the file system is an answer, too."""
         try:
             return self._table[question[0]](*question[1:])
         except OSError as error:
@@ -89,7 +89,7 @@ class Work:
         return [words.ANSWER, None]
 
     def close(self, number: int) -> None:
-        """Let go of a directory; one that was never opened is none."""
+        """Let go of a directory, if it was opened."""
         if number in self._directories:
             self._directories.pop(number).close()
 
@@ -156,7 +156,7 @@ def read(root: bytes, paths: list[bytes], limit: int) -> list[Any]:
 
 
 def same_root(root: bytes) -> list[Any]:
-    """Whether this is the root that we have, too."""
+    """Whether this root is ours, too."""
     there = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return [words.ANSWER, os.path.samestat(os.fstat(there), os.stat("/"))]
@@ -175,13 +175,13 @@ def exists(path: bytes) -> list[Any]:
 
 
 def allocate(fd: int, begin: int, count: int) -> list[Any]:
-    """Memory for a part of a file that has none. The file has a lock that a target can hold: it may never come back."""
+    """Allocate memory for a part of a file. A target can hold the file's lock: this may never return."""
     os.posix_fallocate(fd, begin, count)
     return [words.ANSWER, None]
 
 
 def free(fd: int, begin: int) -> list[Any]:
-    """What a file has of memory behind its begin, all of it. Waits as `allocate` does."""
+    """Free all memory of a file behind its begin. Waits as `allocate` does."""
     size = os.fstat(fd).st_size
     if _libc.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(size - begin)):
         error = ctypes.get_errno()
@@ -233,7 +233,7 @@ def _open_without_links(root: bytes, components: list[bytes]) -> int | None:
 
 
 def _opened_if_regular(path_fd: int) -> int | None:
-    """The file behind an O_PATH descriptor, which is closed. Opening a device does something: it is looked at first."""
+    """The file behind an O_PATH descriptor, which is closed. Its type comes first: opening a device has effects."""
     try:
         if not stat.S_ISREG(os.fstat(path_fd).st_mode):
             return None

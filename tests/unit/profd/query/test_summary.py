@@ -74,6 +74,8 @@ def test_no_steps_are_said_not_guessed(tmp_path: Path) -> None:
     assert steps["message"].startswith("none found")
     sampled = store(table_of([Event("f", 0, 10, Kind.SAMPLE)]), tmp_path / "s", source="pyspy")
     assert "samples" in open_trace(sampled).summary()["steps"]["message"]
+    missed = store(table_of([Event("f", 0, 10, Kind.SAMPLE)]), tmp_path / "m", not_honoured=["torch: no observer"])
+    assert "with operators only" in open_trace(missed).summary()["steps"]["message"]
 
 
 def test_what_the_capture_left_behind_comes_along(tmp_path: Path) -> None:

@@ -269,6 +269,14 @@ async def test_where_no_event_was_recorded_samples_are_the_trace(
     assert "no range or operator ran in the window: the trace has samples alone" in empty.warnings
 
 
+async def test_of_operators_that_nothing_recorded_it_is_not_said_that_none_ran(session: Session) -> None:
+    beside = Samples(Sampler(until_stopped), PROCESS, ASKED, session, WANTED)
+    empty = Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded", not_honoured=["torch: no observer"])
+    await beside.join(empty)
+    await beside.end()
+    assert (empty.state, empty.warnings) == (State.DRAINING, ["3 dropped"])
+
+
 async def test_without_events_and_samples_it_stays_failed(session: Session) -> None:
     beside = Samples(Sampler(fails), PROCESS, ASKED, session, WANTED)
     empty = Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded: no range ran")
