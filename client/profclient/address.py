@@ -1,4 +1,4 @@
-"""Where the daemon listens: `PROFD_ADDRESS`, else the first socket that exists.
+"""The address of the daemon: `PROFD_ADDRESS`, else the first socket that exists.
 
 Imported in targets, when they attach: it brings nothing along.
 """
@@ -30,7 +30,7 @@ def user_socket() -> str:
 
 
 def _is_ours(folder: str) -> bool:
-    """It is there, and belongs to this user or to root."""
+    """Whether the socket exists, and belongs to this user or to root."""
     try:
         return os.stat(folder).st_uid in (0, os.geteuid())
     except OSError:

@@ -102,7 +102,7 @@ class Attachment:
 
     @property
     def epoch(self) -> int:
-        """Of the recording that runs, 0 without one."""
+        """The epoch of the running recording, 0 without one."""
         return _state()[2]
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ def register_hook(
 
 
 def records_at_stop(option: str) -> None:
-    """For the `start` of a hook that learns only then that its `stop` has to be waited for."""
+    """Have the end of a recording wait for `stop`: for the `start` of a hook that learns this only then."""
     _hooks[option].records_at_stop = True
 
 
@@ -184,7 +184,7 @@ def note(key: str, value: object) -> None:
     """
     text = one_line(str(value))
     if key == "not_honoured":
-        _not_honoured.append(text)
+        _not_honoured.append(text.replace(";", ","))  # a semicolon would end the sentence for the daemon
         text = "; ".join(_not_honoured)
     _recorder.agent_note(key, text)
 
@@ -205,7 +205,7 @@ def describe() -> None:
 
 
 def hooks_begun() -> int:
-    """How many recordings have come as far as their hooks; it rises when those of the next one have started."""
+    """The number of recordings whose hooks have started."""
     return _begun
 
 
@@ -222,7 +222,7 @@ def prepare() -> None:
 
 
 def _is_of_use(provider: str) -> bool:
-    """As far as can be known now: each of these modules is memory of a process that may never be recorded."""
+    """Whether a hook's module may be needed: each module is memory of a process that may never be recorded."""
     if provider == _ADAPTER:
         return "torch" in sys.modules
     return provider != "profclient.nvtx" or _has_nvtx()
@@ -362,7 +362,7 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Before the interpreter finalizes: after this no thread of ours enters Python."""
+    """Stop before the interpreter finalizes: after this no thread of ours enters Python."""
     global _ending
     _ending = True
     _stop_hooks(EXIT_SECONDS)
@@ -374,7 +374,7 @@ def _at_exit() -> None:
 
 
 def _call(name: str, text: str) -> None:
-    """From the agent's own thread, with the ARM's body."""
+    """Called from the agent's own thread, with the ARM's body."""
     if name == "armed":
         _armed(_parse(text))
     elif name == "limited":

@@ -74,7 +74,7 @@ class Buffers:
 
 
 def buffers(collector: ctypes.CDLL) -> Buffers:
-    """With cupti-python's module, once that has found the libcupti of this process. Raises Unusable."""
+    """Buffers by cupti-python's module, once the module has found the libcupti of this process. Raises Unusable."""
     _check_version()
     if not _is_mapped("libcuda.so.1"):
         raise Unusable("no_driver", _NO_DRIVER)

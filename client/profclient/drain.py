@@ -18,7 +18,7 @@ AHEAD_BYTES = 1 << 20  # of memory: the block then meets chunks that are there
 
 
 def drain(arena: Drainer, file: BinaryIO, pause: float = PAUSE_SECONDS) -> None:
-    """Until nothing more can come."""
+    """Read until nothing more can come."""
     over = False
     while not over:
         over = _gone(pause) or not arena.recording  # asked before the last look, so that none is missed

@@ -60,7 +60,7 @@ class UnreachableError(ClientError):
 
 
 class TimeoutExpired(ClientError):
-    """It took longer than was allowed."""
+    """The call took longer than allowed."""
 
     exit_code = 124
     kind = "timeout"

@@ -53,7 +53,7 @@ class _Execute:
 
 
 def _name(module: ModuleType) -> str:
-    """As it is imported; past __getattribute__, which would load one that is loaded lazily."""
+    """The name of a module as imported; past __getattribute__, which would load a lazy module."""
     try:
         return str(object.__getattribute__(module, "__spec__").name)
     except AttributeError:
@@ -73,7 +73,7 @@ class _Watch:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Of all imports but those of the names: None, at the cost of a look into a set."""
+        """None for all imports but those of the names, at the cost of a look into a set."""
         if name not in self._names or name in sys.modules:
             return None
         for finder in list(sys.meta_path):

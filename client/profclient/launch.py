@@ -46,7 +46,7 @@ def launch(command: list[str], environ: Mapping[str, str]) -> int:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """That of the command: its Pythons find our start-up folder first."""
+    """The environment of the command: its Pythons find our start-up folder first."""
     path = environ.get("PYTHONPATH", "")
     # An empty entry would mean the working directory.
     return {
@@ -67,7 +67,7 @@ def native(name: str) -> str:
 
 
 def _with_nvtx(environ: Mapping[str, str]) -> dict[str, str]:
-    """With our library for NVTX, unless another tool's is named: the program's NVTX ranges are recorded, too."""
+    """The environment with our library for NVTX, unless it names another tool's: NVTX ranges are recorded, too."""
     library = "" if environ.get(_NVTX_VARIABLE) else native("libprofd_nvtx.so")
     if not os.path.exists(library):
         return {**environ}

@@ -111,7 +111,7 @@ def write_capture(
 
 
 def bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Of all files that these rows of a commit name."""
+    """The bytes of all files that these rows of a commit name."""
     return sum(file["bytes"] for one in rows for file in one["files"].values())
 
 

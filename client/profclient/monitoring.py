@@ -1,4 +1,4 @@
-"""How the tracer is called on CPython 3.12 and later: through sys.monitoring.
+"""Calls of the tracer on CPython 3.12 and later: through sys.monitoring.
 
 Several tools may run at once. sys.monitoring.PROFILER_ID stays free: cProfile wants it, and would raise into the
 program if we held it.
@@ -31,7 +31,7 @@ def check() -> None:
 
 
 def install(c_calls: bool, but_caller: bool) -> str:
-    """As in profile_functions, but for threads: it is all of them, also those that start later."""
+    """As in profile_functions, but for all threads, also those that start later."""
     global _id
     _id = next(number for number in _IDS if _monitoring.get_tool(number) is None)
     _monitoring.use_tool_id(_id, _NAME)

@@ -30,7 +30,7 @@ def stop() -> None:
 
 
 def copies() -> int:
-    """How many libraries of this process have handed their NVTX calls to ours."""
+    """The number of libraries in this process that have handed their NVTX calls to ours."""
     return _loaded().call("profd_nvtx_copies")
 
 

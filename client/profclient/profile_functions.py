@@ -1,4 +1,4 @@
-"""How the tracer is called on CPython 3.11: by a profile function in each thread.
+"""Calls of the tracer on CPython 3.11: by a profile function in each thread.
 
 A thread has one profile function; that of another profiler is left alone.
 """
@@ -51,6 +51,6 @@ def remove() -> str:
 
 
 def _name(profiler: object) -> str:
-    """Of a profiler as its user knows it."""
+    """The name of a profiler as its user knows it."""
     named: Any = profiler if hasattr(profiler, "__qualname__") else type(profiler)
     return f"{named.__module__}.{named.__qualname__}"

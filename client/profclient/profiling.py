@@ -92,7 +92,7 @@ class profile:  # noqa: N801 - as torch.profiler.profile
         return dict(self._known.lost)
 
     def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0) -> KeyAverages:
-        """Where the time went, by name, as torch.profiler's."""
+        """Times by name, as torch.profiler's `key_averages`."""
         flags = ["--group-by-input-shape"] if group_by_input_shape else []
         flags += ["--group-by-stack-n", str(group_by_stack_n)] if group_by_stack_n else []
         return KeyAverages(self._known, flags)

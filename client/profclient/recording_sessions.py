@@ -1,4 +1,4 @@
-"""How `profclient.profile` records its own process: through the daemon, or without one."""
+"""Recordings by `profclient.profile` of its own process: through the daemon, or without one."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class _ByItself:
 
 
 def _environ(address: str | None) -> dict[str, str]:
-    """Of processes that work for us: they are not to be profiled."""
+    """The environment of processes that work for us, and are not to be profiled."""
     environ = {**os.environ, "PROFD_ATTACH": "0"}
     return {**environ, "PROFD_ADDRESS": address} if address else environ
 

@@ -72,7 +72,7 @@ class OneTrace:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the trace was downloaded whole."""
+        """Wait until the trace was downloaded whole."""
         self._done.wait()
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ def _stop_c_calls(options: Mapping[str, str]) -> None:
 
 
 def _nothing(options: Mapping[str, str]) -> None:
-    """They are no more than part of what is recorded."""
+    """Do nothing: these are only a part of the recording."""
 
 
 agent.register_hook("stacks", _start, _stop)

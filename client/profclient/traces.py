@@ -29,7 +29,7 @@ class Answer:
         return self._pieces
 
     def lines(self) -> Iterator[bytes]:
-        """Of JSON lines, each whole."""
+        """The JSON lines, each whole."""
         rest = b""
         for piece in self._pieces:
             *whole, rest = (rest + piece).split(b"\n")
@@ -38,7 +38,7 @@ class Answer:
             yield rest
 
     def value(self) -> Any:
-        """Of one JSON value."""
+        """The one JSON value."""
         return json.loads(b"".join(self._pieces))
 
 
@@ -97,7 +97,7 @@ def trace_dict(trace: trace_pb2.Trace) -> dict[str, Any]:
 
 
 def _fields(message: Any) -> dict[str, Any]:
-    """By name; optional ones that are absent are None."""
+    """Fields by name; absent optional ones are None."""
     return {
         field.name: getattr(message, field.name) if not field.has_presence or message.HasField(field.name) else None
         for field in message.DESCRIPTOR.fields
@@ -190,7 +190,7 @@ def _pieces(path: Path, dialect: str) -> Iterator[trace_pb2.ImportChunk]:
 
 
 def _sent(value: Any) -> Any:
-    """As `Query` takes it: its numbers are doubles, so integers go as text."""
+    """An argument as `Query` takes it: its numbers are doubles, so integers go as text."""
     if isinstance(value, (list, tuple)):
         return list(value)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -68,7 +68,7 @@ class Commands(click.Group):
     """Commands by name, imported when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the registry."""
+        """Names of commands, in the order of the registry."""
         return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -83,7 +83,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; a name that is nearly one of ours is answered with that one."""
+        """As click; the error for a mistyped name suggests the nearest command."""
         known = args[0] in COMMANDS or args[0] in questions()
         if not known and (near := difflib.get_close_matches(args[0], commands(), n=1)):
             ctx.fail(f"No such command {args[0]!r}: did you mean {near[0]}?")

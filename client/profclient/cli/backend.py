@@ -1,4 +1,4 @@
-"""Where a reading command gets its traces: the daemon, or the directory of `--store`."""
+"""The source of a reading command's traces: the daemon, or the directory of `--store`."""
 
 from __future__ import annotations
 

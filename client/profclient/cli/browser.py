@@ -66,7 +66,7 @@ class Redirect:
         self.url = file.as_uri()
 
     def remove(self) -> None:
-        """It has been read, or nobody is to read it any more; idempotent."""
+        """Remove the file, which was read or has no reader any more; idempotent."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -110,5 +110,5 @@ def target_line(target: capture_pb2.TargetStatus) -> str:
 
 
 def waterfall_line(target: capture_pb2.TargetStatus) -> str:
-    """Where the capture's own time went."""
+    """The capture's own phases and their durations."""
     return " · ".join(f"{phase.name} {duration(phase.duration_ns)}" for phase in target.waterfall)

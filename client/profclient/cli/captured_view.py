@@ -11,7 +11,7 @@ _SHOWN = 3  # traces that are left out, by name
 
 
 def say_of_traces(answer: dict[str, Any]) -> None:
-    """Which traces answered, which ranks there are not, and what was left out; beside the table."""
+    """Name the traces that answered, missing ranks, and traces that were left out; beside the table."""
     say(heading(answer))
     for one in answer.get("left_out", [])[:_SHOWN]:
         say(printable(f"without {place(one)}: {one['why']}"))
@@ -36,7 +36,7 @@ def heading(answer: dict[str, Any]) -> str:
 
 
 def place(row: dict[str, Any]) -> str:
-    """Which trace a row is of, for people: its rank, or its id where it has none."""
+    """The trace of a row, for people: its rank, or its id where it has no rank."""
     return f"trace {row['trace']}" if row["rank"] is None else f"rank {row['rank']}"
 
 

@@ -14,7 +14,7 @@ from profclient.cli.units import duration, size
 
 
 def estimates_json(estimates: Sequence[capture_pb2.TargetEstimate]) -> list[dict[str, Any]]:
-    """For machines; null is "cannot be known beforehand"."""
+    """The estimates for machines; null is "cannot be known beforehand"."""
     return [
         {
             "pid": estimate.target.pid,
@@ -36,7 +36,7 @@ def estimates_json(estimates: Sequence[capture_pb2.TargetEstimate]) -> list[dict
 
 
 def print_estimates(estimates: Sequence[capture_pb2.TargetEstimate]) -> None:
-    """For people: one block a process, and that nothing has happened."""
+    """Print a block for each process, and that nothing has happened."""
     print_blocks(estimates)
     click.echo("\nNo process was touched. The same command without --dry-run records.")
 

@@ -149,7 +149,7 @@ def _cut(cell: str, width: int, keep_end: bool = False) -> str:
 
 
 def _screen_width() -> int:
-    """Of the terminal; wide enough for anything where nobody looks."""
+    """The width of the terminal; without one, wide enough for anything."""
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     return int(os.environ.get("COLUMNS", "240"))

@@ -140,7 +140,7 @@ def _steps(steps: dict[str, Any]) -> str:
 
 
 def _slow_steps(told: dict[str, Any]) -> str:
-    """Which steps took much longer than the others; `profctl steps` says by how much."""
+    """The numbers of steps that took much longer than the others; `profctl steps` has their times."""
     if not told.get("n"):
         return ""
     named = told["numbers"]

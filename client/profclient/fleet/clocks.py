@@ -41,7 +41,7 @@ def reference_ns(clocks: Mapping[str, Clock]) -> int:
 
 
 def apart_ns(clock: Clock, reference: int) -> int:
-    """How far a clock is ahead of the others; 0 where that may be an error of the measurement."""
+    """The lead of a clock before the others; 0 where it may be an error of the measurement."""
     ahead = clock.offset_ns - reference
     return ahead if abs(ahead) > clock.uncertainty_ns + TOLERANCE_NS else 0
 

@@ -36,12 +36,12 @@ class Order:
 
 
 def new_id() -> str:
-    """Of a fleet: f and twelve hex digits."""
+    """A new id of a fleet: f and twelve hex digits."""
     return "f" + secrets.token_hex(6)
 
 
 def live(capture: pb.Capture) -> bool:
-    """Something of it may still change."""
+    """Whether a state may still change."""
     return any(target.state < STORED for target in capture.targets)
 
 
@@ -68,11 +68,11 @@ class Drive:
 
     @property
     def clocks(self) -> dict[str, clocks.Clock]:
-        """Of the hosts that were reached."""
+        """The clocks of the hosts that were reached."""
         return {name: host.clock for name, host in self._hosts.items() if host.clock is not None}
 
     async def record(self, order: Order, *, detach: bool = False) -> machine.Fleet:
-        """From the first host to the last end; Ctrl-C ends it everywhere, a second one goes away (Interrupted).
+        """Record on all hosts, to the last end. Ctrl-C ends it everywhere, a second one leaves it (Interrupted).
 
         With `detach` until all have begun that will.
         """

@@ -38,7 +38,7 @@ def hosts(texts: str | tuple[str, ...]) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """Of `0,8-15`, in order, each once. Raises UsageError."""
+    """The numbers of `0,8-15`, in order, each once. Raises UsageError."""
     found: dict[int, None] = {}
     for word in text.split(","):
         for number in _numbers(word.strip(), text):

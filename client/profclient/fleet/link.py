@@ -98,7 +98,7 @@ class Link:
         raise _KINDS.get(str(answer.get("kind")), UnreachableError)(printable(why))
 
     async def clock(self) -> Clock:
-        """How the host's clock compares to ours. Raises ClientError."""
+        """The host's clock compared to ours. Raises ClientError."""
         before, start = time.time_ns(), time.monotonic_ns()
         answer = await self._ask("clock")
         took = time.monotonic_ns() - start

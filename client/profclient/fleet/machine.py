@@ -19,7 +19,7 @@ RESUMES_MAX: Final = 2  # how often a broken connection is made again
 
 
 class Stand(StrEnum):
-    """Where a host stands."""
+    """The stages of a host."""
 
     FINDING = "finding"
     PREPARING = "preparing"
@@ -56,7 +56,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """None of the processes that were asked for is there."""
+    """The host has none of the processes that were asked for."""
 
     host: str
     why: str
@@ -82,7 +82,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """It cannot take part; `kind` is an error's (`profclient.errors`)."""
+    """The host cannot take part; `kind` is an error's (`profclient.errors`)."""
 
     host: str
     why: str

@@ -29,7 +29,7 @@ class Outcome:
 
     @classmethod
     def of(cls, fleet_id: str, fleet: Fleet, **more: Any) -> Outcome:
-        """Of a fleet as it stands."""
+        """The outcome of a fleet as it stands."""
         return cls(fleet_id, fleet.hosts, **more)
 
     @property

@@ -28,7 +28,7 @@ class Record:
 
 
 def folder() -> Path:
-    """Of the records."""
+    """The folder of the records."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(base, "profd", "fleets")
 

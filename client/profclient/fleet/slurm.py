@@ -51,7 +51,7 @@ def job(name: str) -> Job:
 
 
 def answered(name: str, text: str) -> Job:
-    """What squeue's lines say of the job. NotFoundError where it does not run, UsageError where several do."""
+    """The job in squeue's lines. NotFoundError where it does not run, UsageError where several do."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 3]
     running = [row for row in rows if row[2] == "RUNNING"]
     if len(running) > 1:

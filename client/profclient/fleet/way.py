@@ -1,4 +1,4 @@
-"""How hosts are reached: a command for each, which carries a relay."""
+"""The way to hosts: a command for each, which carries a relay."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Arena:
         return Batch(b"".join(pieces), tuple(indices)) if pieces else None
 
     def stored(self, indices: Sequence[int]) -> None:
-        """These chunks are in the journal, or refused by it for good: the target may use them again."""
+        """Free these chunks for the target: the journal has them, or has refused them for good."""
         for index in indices:
             self._drainer.free(index)
             self._away.discard(index)

@@ -58,7 +58,7 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until the daemon is gone, or wants nothing for IDLE_SECONDS."""
+        """Drain until the daemon is gone, or wants nothing for IDLE_SECONDS."""
         async with grpc.aio.insecure_channel(f"unix:{self._path}", options=_OPTIONS) as channel:
             stub = ingest_pb2_grpc.IngestServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
             try:
@@ -143,7 +143,7 @@ class _Drain:
             self._stream.wake()
 
     def allow(self, lead: int) -> None:
-        """So many bytes may be allocated ahead of the target."""
+        """Allow so many bytes to be allocated ahead of the target."""
         self._lead, self._asked = lead, False
         if self._arena is not None:
             self._arena.allow(lead)

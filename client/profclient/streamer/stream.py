@@ -67,7 +67,7 @@ class Stream:
             await asyncio.wait([receiver])
 
     async def _send_all(self, receiver: asyncio.Task[None]) -> None:
-        """Until the arena is empty, everything is acked, and nothing more will be written to it."""
+        """Send until the arena is empty, everything is acked, and the target writes nothing more to it."""
         while True:
             if receiver.done():
                 receiver.result()  # raises why
@@ -112,7 +112,7 @@ class Stream:
                 return
 
     async def _pause(self) -> None:
-        """Until an ack or the wish to finish comes, or it is time to look again."""
+        """Wait for an ack, for the wish to finish, or for the time of the next look."""
         seconds = POLL_SECONDS_MIN if self._arena.filled > _FILLS_FAST else POLL_SECONDS_MAX
         timer = asyncio.get_running_loop().call_later(seconds, self._news.set)
         await self._news.wait()

@@ -117,7 +117,7 @@ def cuda_command(torch: Torch, chosen: list[str], output: Path, headers: Path) -
 
 
 def cuda_headers(torch: Torch) -> Path | None:
-    """Where cuda_runtime_api.h is: of the wheels that torch brings, of CUDA_HOME, or of the system."""
+    """The first folder with cuda_runtime_api.h: of the wheels that torch brings, of CUDA_HOME, or of the system."""
     wheels = sorted((torch.home.parent / "nvidia").glob("*/include"))
     system = [Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda") / "include"]
     return next((path for path in [*wheels, *system] if (path / "cuda_runtime_api.h").is_file()), None)

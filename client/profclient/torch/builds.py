@@ -45,7 +45,7 @@ class Key:
 
     @property
     def text(self) -> str:
-        """As the build says it of itself."""
+        """The build's account of itself."""
         abi = "cxx11" if self.cxx11_abi else "cxx98"
         return f"torch {self.torch} {self.git} {abi} {self.machine} profd {self.sources}"
 
@@ -96,13 +96,13 @@ def key_of(torch: Any) -> Key:
 
 
 def cache() -> Path:
-    """Where `profctl torch build` puts builds of this user."""
+    """The folder for this user's builds by `profctl torch build`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base and base.startswith("/") else Path.home() / ".cache") / "profd" / "torch"
 
 
 def places() -> list[Path]:
-    """Where builds are looked for, best first: PROFD_TORCH_DIR, this Python's prefix, /usr/local, the user's cache."""
+    """Folders of builds, best first: PROFD_TORCH_DIR, this Python's prefix, /usr/local, the user's cache."""
     given = os.environ.get(DIRECTORY_VARIABLE)
     fixed = [Path(sys.prefix) / "lib" / "profd" / "torch", Path("/usr/local/lib/profd/torch")]
     return [*([Path(given)] if given else []), *fixed, cache()]

@@ -54,7 +54,7 @@ def building(place: Path, key: Key, since: str) -> Iterator[None]:
 
 
 def remember_failure(place: Path, key: Key, since: str, why: str) -> None:
-    """It is not tried again. Nothing where that cannot be written."""
+    """Note a failed build, so that it is not tried again. No effect where the note cannot be written."""
     said = {"torch": key.torch, "machine": key.machine, "since": since, "why": why[-_WHY_CHARACTERS_MAX:]}
     with contextlib.suppress(OSError):
         path = place / f"{_FAILED}{key.directory}"
@@ -64,13 +64,13 @@ def remember_failure(place: Path, key: Key, since: str, why: str) -> None:
 
 
 def forget_failure(place: Path, key: Key) -> None:
-    """It has been built, or is to be tried again."""
+    """Remove the note: the build exists, or is to be tried again."""
     with contextlib.suppress(OSError):
         (place / f"{_FAILED}{key.directory}").unlink()
 
 
 def failure(place: Path, key: Key) -> Note | None:
-    """That of an earlier try."""
+    """The failure of an earlier try."""
     return _read(place / f"{_FAILED}{key.directory}")
 
 

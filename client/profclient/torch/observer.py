@@ -39,7 +39,7 @@ class Observer:
         self._call(self._library.profd_torch_times_start, self._api)
 
     def stop_times(self) -> None:
-        """After `stop`, while the recording runs: wait for the device, and write them into it. Raises RuntimeError."""
+        """Wait for the device and record the times; after `stop`, while the recording runs. Raises RuntimeError."""
         self._call(self._library.profd_torch_times_stop)
 
     def start_memory(self) -> str:

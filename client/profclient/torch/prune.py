@@ -1,4 +1,4 @@
-"""Which builds of the observer are of no use any more, and removing them; only ever run by `profctl torch prune`."""
+"""Removal of builds of the observer that are of no use any more; only `profctl torch prune` runs it."""
 
 from __future__ import annotations
 

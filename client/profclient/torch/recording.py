@@ -53,7 +53,7 @@ def stop(options: Mapping[str, str]) -> None:
 
 
 def stop_shapes(options: Mapping[str, str]) -> None:
-    """They cost too much: go on without them. After `stop` of the operators themselves nothing is left to do."""
+    """Go on without shapes, which cost too much. No effect after the operators' own `stop`."""
     if _loaded is not None and _loaded.running:
         _loaded.stop()
         without = {key: value for key, value in options.items() if key not in ("shapes", "flops")}
@@ -61,7 +61,7 @@ def stop_shapes(options: Mapping[str, str]) -> None:
 
 
 def nothing(options: Mapping[str, str]) -> None:
-    """For options that `start` reads."""
+    """Do nothing: `start` reads this option."""
 
 
 def released() -> None:
@@ -86,7 +86,7 @@ def start_times(options: Mapping[str, str]) -> None:
 
 
 def stop_times(options: Mapping[str, str]) -> None:
-    """After `stop`: write what the events say."""
+    """Record the times of the events, after `stop`."""
     global _times
     if _times and _loaded is not None:
         _times = False

@@ -14,7 +14,7 @@ _SHIPPED: Final = os.path.join(_HERE, "native")
 
 
 def directory() -> str:
-    """Where `torch/all.cpp` is. FileNotFoundError: this installation has none."""
+    """The folder of `torch/all.cpp`. FileNotFoundError where this installation has none."""
     for candidate in (_CHECKOUT, _SHIPPED):
         if os.path.isfile(os.path.join(candidate, "torch", "all.cpp")):
             return candidate
@@ -32,7 +32,7 @@ def files() -> list[str]:
 
 
 def digest() -> str:
-    """Of all files: builds of other sources are other builds. Eight hexadecimal digits."""
+    """The digest of all files, eight hexadecimal digits: builds of other sources are other builds."""
     total = hashlib.sha256()
     for path in files():
         total.update(os.path.basename(path).encode() + b"\0" + Path(path).read_bytes() + b"\0")

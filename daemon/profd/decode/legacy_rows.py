@@ -10,6 +10,7 @@ import numpy as np
 from profd import limits
 from profd.decode.batch import Batch
 from profd.decode.legacy_records import json_text, text_of
+from profd.decode.torch_frames import is_shown_frame
 from profd.events import COLUMNS, NO_CODE, NO_END, ArgColumn, DeviceType, Dictionary, EventTable, Kind
 
 _INT64_MAX: Final = np.iinfo(np.int64).max
@@ -28,15 +29,6 @@ _DEVICE_INDEX: Final = "Device Id"
 _INPUTS: Final = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 _SHAPES: Final = {"input_shapes": "Input Dims", "shapes": "Input Dims"}
 _STACKS: Final = ("Call stack", "stack")
-# Frames that say how torch was called, not by whom: file and function (torch's filter_stack_entry).
-_HIDDEN_FRAMES: Final = (
-    ("autograd/__init__", "_make_grads"),
-    ("autograd/__init__", "backward"),
-    ("torch/tensor", "backward"),
-    ("_internal/common_utils", "prof_callable"),
-    ("_internal/common_utils", "prof_func_call"),
-    ("_internal/common_utils", "prof_meth_call"),
-)
 
 
 @dataclass(slots=True)
@@ -157,5 +149,4 @@ def _stack(value: Any) -> str | None:
     frames = value.split(";") if isinstance(value, str) else value
     if not isinstance(frames, list) or not all(isinstance(frame, str) for frame in frames):
         return None
-    shown = [frame for frame in frames if not any(a in frame and b in frame for a, b in _HIDDEN_FRAMES)]
-    return text_of(";".join(shown))
+    return text_of(";".join(filter(is_shown_frame, frames)))

@@ -23,6 +23,7 @@ from profd.segments.meta import TraceMeta
 from profd.store.catalog import TraceRecord
 from profd.store.store import Store
 from profd.workers import gate
+from profd.workers.watched import watched
 
 log = logging.getLogger("profd.store")
 
@@ -115,16 +116,7 @@ async def ingest(
 
 async def _within(claim: Claim, written: Callable[[], int], job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """The result of a job that has `written` so many bytes; it is ended when the disk runs short, as `hold` raises."""
-    task = asyncio.ensure_future(job)
-    try:
-        while not (await asyncio.wait({task}, timeout=DISK_LOOK_SECONDS))[0]:
-            await _to_the_end(lambda: claim.hold(written(), 1))
-        return task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # seen, whatever is raised instead
+    return await watched(job, DISK_LOOK_SECONDS, lambda: _to_the_end(lambda: claim.hold(written(), 1)))
 
 
 def _written(store: Store, staging: Path) -> int:

@@ -22,6 +22,7 @@ from typing import Final
 
 from profd.errors import BadInput, Exhausted
 from profd.kernel.capabilities import effective
+from profd.kernel.opening import may_open
 from profd.kernel.privileges import Privilege, how_to_grant
 from profd.kernel.privileges import missing as lacking
 
@@ -166,16 +167,6 @@ def unreadable(uid: int, gid: int) -> str:
     needed |= {Path(entry) for entry in sys.path if entry and Path(entry).is_dir()}
     for path in sorted(needed):
         for part in (*reversed(path.parents), path):
-            if not _readable(part, uid, gid):
+            if not may_open(part.stat(), uid, gid):
                 return str(part)
     return ""
-
-
-def _readable(path: Path, uid: int, gid: int) -> bool:
-    found = path.stat()
-    need = stat.S_IXOTH if stat.S_ISDIR(found.st_mode) else stat.S_IROTH
-    if found.st_uid == uid:
-        need <<= 6
-    elif found.st_gid == gid:
-        need <<= 3
-    return bool(found.st_mode & need)

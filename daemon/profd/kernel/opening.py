@@ -1,10 +1,11 @@
-"""Opening files with openat2(2), which Python does not have."""
+"""Opening files: openat2(2), which Python does not have, and who may open one."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
+import stat
 import struct
 from typing import Final
 
@@ -45,3 +46,13 @@ def open_known(directory: int, name: str) -> int:
                 raise
             raise NotImplementedError("openat2(RESOLVE_CACHED)") from error
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def may_open(found: os.stat_result, uid: int, gid: int) -> bool:
+    """Whether this identity may read a file, or enter a folder, by its mode alone."""
+    need = stat.S_IXOTH if stat.S_ISDIR(found.st_mode) else stat.S_IROTH
+    if found.st_uid == uid:
+        need <<= 6
+    elif found.st_gid == gid:
+        need <<= 3
+    return bool(found.st_mode & need)

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from profd import _engine
+from profd.decode.torch_frames import is_shown_frame
 from profd.derive.ancestors import nearest
 from profd.derive.autograd import Links, context_rows
 from profd.derive.flops import parse_signature
@@ -111,13 +112,13 @@ def by_stack(table: EventTable, frames: int, parent: Array, links: Links | None)
 
 
 def _innermost(stack: str, frames: int) -> list[str]:
-    shown = (frame for frame in stack.split(_SEPARATOR) if frame and rules.is_shown_frame(frame))
+    shown = (frame for frame in stack.split(_SEPARATOR) if frame and is_shown_frame(frame))
     return list(islice(shown, frames))
 
 
 def _enclosing(table: EventTable, frames: int) -> Labels:
     """Names of the innermost Python functions around each row, not counting the row itself."""
-    hidden = frozenset(name for name in rules.names_of(table) if not rules.is_shown_frame(name))
+    hidden = frozenset(name for name in rules.names_of(table) if not is_shown_frame(name))
     functions = rules.is_kind(table.column("kind"), *rules.FUNCTIONS) & ~rules.is_named(table, hidden)
     if not functions.any():
         return Labels(np.zeros(len(table), dtype=np.int64), [""])

@@ -34,16 +34,6 @@ UTILITY_OPS: Final = frozenset(
     }
 )
 
-# Frames that say how torch was called, not by whom: file and function.
-_HIDDEN_FRAMES: Final = (
-    ("autograd/__init__", "_make_grads"),
-    ("autograd/__init__", "backward"),
-    ("torch/tensor", "backward"),
-    ("_internal/common_utils", "prof_callable"),
-    ("_internal/common_utils", "prof_func_call"),
-    ("_internal/common_utils", "prof_meth_call"),
-)
-
 # Rows that are marks or values, not work.
 NOT_WORK: Final = (Kind.TRACE, Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 FUNCTIONS: Final = (Kind.PYTHON_FUNCTION, Kind.SAMPLE)  # traced or sampled: what calls itself is counted once
@@ -127,11 +117,6 @@ def is_named(table: EventTable, wanted: frozenset[str]) -> Array:
         return np.zeros(len(table), dtype=bool)
     found: Array = among[table.column("name")]
     return found
-
-
-def is_shown_frame(frame: str) -> bool:
-    """Whether torch shows a frame in stacks."""
-    return not any(file in frame and function in frame for file, function in _HIDDEN_FRAMES)
 
 
 def shown_names(names: list[str], code: Array) -> tuple[list[str], Array]:

@@ -5,7 +5,6 @@ The daemon counts: a worker that was taken over could raise a limit of its own.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import Coroutine, Iterator, Sequence
@@ -21,6 +20,7 @@ from profd.limits import (
     PICKUP_PIECES_MAX,
     MiB,
 )
+from profd.workers.watched import watched
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _UTIME: Final = 11  # in /proc/PID/stat, behind the name; stime is the next
@@ -45,21 +45,16 @@ async def within(seconds: float | None, pid: int, job: Coroutine[Any, Any, dict[
     """The answer of this process's job. Raises the job's error, and Exhausted when the job uses more CPU time."""
     if seconds is None:
         return await job
-    task = asyncio.ensure_future(job)
     before = _used(pid)
-    try:
-        while not (await asyncio.wait({task}, timeout=DECODE_CPU_LOOK_SECONDS))[0]:
-            if _used(pid) - before > seconds:
-                raise Exhausted(
-                    f"decoding it took more than {seconds:.0f} s of CPU, the most for a file of its size, and was "
-                    "ended: capture a shorter window, or import the file in parts"
-                )
-        return task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # seen, whatever is raised instead
+
+    async def look() -> None:
+        if _used(pid) - before > seconds:
+            raise Exhausted(
+                f"decoding it took more than {seconds:.0f} s of CPU, the most for a file of its size, and was "
+                "ended: capture a shorter window, or import the file in parts"
+            )
+
+    return await watched(job, DECODE_CPU_LOOK_SECONDS, look)
 
 
 def _used(pid: int) -> float:

@@ -101,7 +101,7 @@ def export(
 def _checked(
     trace: str, format_: str, to: Path | None, output: Path | None, derived_flows: bool, part: dict[str, Any]
 ) -> Path:
-    """Where a capture is to be written. UsageError for what does not go together."""
+    """The folder for a capture. UsageError for options that do not go together."""
     if not is_capture(trace):
         raise UsageError("--to writes all traces of a capture; name one (`profctl captures`).")
     if to is None or format_ != "parquet" or output is not None:

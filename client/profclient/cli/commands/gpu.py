@@ -155,7 +155,7 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _origin(row: dict[str, Any]) -> str:
-    """Of a capture: which trace a row is of."""
+    """The trace of a row, in an answer about a capture."""
     return f"{place(row)} " if "trace" in row else ""
 
 

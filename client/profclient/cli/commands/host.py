@@ -47,7 +47,7 @@ def _add_observer(status: host_pb2.HostStatus) -> None:
 
 
 def status_json(status: host_pb2.HostStatus) -> dict[str, Any]:
-    """For machines."""
+    """The status for machines."""
     plain = [
         "version",
         "host",

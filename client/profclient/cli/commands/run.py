@@ -35,7 +35,7 @@ def run(ctx: click.Context, command: tuple[str, ...], cuda: bool) -> None:
 
 
 def _injected(environ: os._Environ[str]) -> dict[str, str]:
-    """With our collector for CUDA's driver to load. Raises UsageError where that place is taken."""
+    """The environment with our collector for CUDA's driver. Raises UsageError where another tool has that place."""
     given = environ.get(_INJECTION, "")
     collector = Path(launch.native("libprofd_cupti.so"))
     if given not in ("", str(collector)):

@@ -120,7 +120,7 @@ def _print(rows: list[dict[str, Any]], first: int = 0, median_ns: int | None = N
 
 
 def _remarks(answer: dict[str, Any], trace: str) -> None:
-    """How many steps are slow, and what shows why; else where the time of all went."""
+    """The number of slow steps, and the command that shows why; without any, the command for all steps."""
     asked = f" {shlex.quote(trace)}" if trace else ""
     slow = [row for row in answer["steps"] if row.get("outlier")]
     if not slow:

@@ -204,7 +204,7 @@ def _text(row: dict[str, Any], field: str) -> str:
 
 
 def _counts_of_traces(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """How many ranks have a row, where there are several; how many traces, where that is another number."""
+    """Columns: the number of ranks with a row, where there are several; of traces, where this number differs."""
     several = any((row.get("ranks") or 0) > 1 for row in rows)
     others = any(row.get("traces") not in (None, 1, row.get("ranks")) for row in rows)
     return {**({"RANKS": "ranks"} if several else {}), **({"TRACES": "traces"} if others else {})}

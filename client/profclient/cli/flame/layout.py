@@ -1,4 +1,4 @@
-"""Where each path of a call tree stands in a flame graph: below its caller, as wide as the time that it took."""
+"""The layout of a flame graph: each path below its caller, as wide as its time."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def drawing(found: Sequence[Box], title: str, what: str) -> Iterator[str]:
 
 
 def left_out(found: Sequence[Box]) -> int:
-    """How many boxes are too narrow to be drawn."""
+    """The number of boxes that are too narrow to draw."""
     total = whole(found)
     return sum(box.width < total * SHARE_LEAST for box in found)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import Exhausted
+from profd.kernel.opening import may_open
 from profd.kernel.rights import received_descriptors
 from profd.targets.errands import sockets, words
 from profd.targets.pickup import Inode, Refused, Taken, TargetDirectory
@@ -166,7 +167,7 @@ def same_root(root: bytes) -> list[Any]:
 
 def reachable(paths: list[bytes], uid: int, gid: int) -> list[Any]:
     """Whether this identity can open all of these files and folders, by their modes alone."""
-    return [words.ANSWER, all(_readable(path, uid, gid) for path in paths)]
+    return [words.ANSWER, all(may_open(os.lstat(path), uid, gid) for path in paths)]
 
 
 def exists(path: bytes) -> list[Any]:
@@ -187,16 +188,6 @@ def free(fd: int, begin: int) -> list[Any]:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     return [words.ANSWER, None]
-
-
-def _readable(path: bytes, uid: int, gid: int) -> bool:
-    found = os.lstat(path)
-    need = stat.S_IXOTH if stat.S_ISDIR(found.st_mode) else stat.S_IROTH
-    if found.st_uid == uid:
-        need <<= 6
-    elif found.st_gid == gid:
-        need <<= 3
-    return bool(found.st_mode & need)
 
 
 def read_without_links(root: bytes, path: bytes, limit: int) -> bytes | None:

@@ -78,6 +78,18 @@ print(*agent.stop_hooks(), sep="; ")
     assert not_honoured.startswith("nvtx: profclient.nvtx cannot be imported: ")
 
 
+def test_a_sentence_of_a_hook_stays_one() -> None:
+    code = """
+from profclient import agent
+def start(options): raise agent.NotHonoured("it is not ready; capture again")
+agent.register_hook("modules", start, lambda options: None)
+print(agent.attach(quiet=True).state)
+agent.start_hooks({"modules": ""})
+print(*agent.stop_hooks())
+"""
+    assert run(code).splitlines() == ["looking", "modules: it is not ready, capture again"]
+
+
 def test_attaching_brings_only_what_a_capture_can_need() -> None:
     """Each module is memory of a process that may never be recorded."""
     code = """
