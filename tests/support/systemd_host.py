@@ -65,6 +65,7 @@ rmdir "$etc"
 echo "$1:x:920:920::/:/usr/sbin/nologin" >> /etc/passwd
 mount -t tmpfs -o mode=755 none /run
 mount -t tmpfs -o mode=755 none /var/lib
+umount /sys/fs/cgroup 2> /dev/null || :  # the kernel mounts none on itself
 mount -t cgroup2 none /sys/fs/cgroup
 exec env -i PATH="$PATH" container=profd-test SYSTEMD_UNIT_PATH="$2" "$3" \
     --system --unit=empty.target --log-target=console --log-level=warning --show-status=no
@@ -101,6 +102,12 @@ def why_not() -> str:
     if _cgroups() is None:
         return "no cgroup2 file system is mounted"
     return ""
+
+
+def bounds_children() -> bool:
+    """Whether cgroups of v2 below the root have limits of memory and tasks here."""
+    cgroups = _cgroups()
+    return cgroups is not None and {"memory", "pids"} <= set((cgroups / "cgroup.subtree_control").read_text().split())
 
 
 @contextmanager
