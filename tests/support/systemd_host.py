@@ -140,6 +140,8 @@ def _booted(folder: Path, cgroup: Path, metrics: str) -> Iterator[SystemdHost]:
             preexec_fn=lambda: _enter(cgroup),
         )
     try:
+        until(lambda: outer.poll() is not None or _child(outer.pid), "there is a first process")
+        _leave(cgroup, outer.pid)
         until(lambda: outer.poll() is not None or _answers(outer.pid), "systemd answers")
         if outer.poll() is not None:
             pytest.skip(f"systemd does not run here: {(folder / 'systemd.log').read_text()[-500:]}")
@@ -155,6 +157,12 @@ def _enter(cgroup: Path) -> None:
     """Of the child: what it starts is in that group, and gone with the thread that made it, however that ends."""
     (cgroup / "cgroup.procs").write_text(str(os.getpid()))
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _leave(cgroup: Path, outer: int) -> None:
+    """Systemd cannot move it, and a cgroup with a process gives those below it no limits."""
+    with suppress(OSError):  # it has ended
+        (cgroup.parent / "cgroup.procs").write_text(str(outer))
 
 
 def _write_units(folder: Path, metrics: str) -> None:

@@ -143,7 +143,8 @@ class Daemon:
         self._closing.callback(self._notifier.close)
         self._closing.callback(self._porters.close)  # the last: they have what callers are told
         if not config.user:
-            delegation.use(await asyncio.to_thread(delegation.opened))
+            delegation.use(found := await asyncio.to_thread(delegation.opened))
+            log.info("cgroups of children", extra={"why_not": found.why_not} if found.why_not else {})
         await asyncio.to_thread(errands.open)
         self._closing.push_async_callback(asyncio.to_thread, errands.close)
         self._audit_log = AuditLog(config.state_dir / "audit.jsonl", copier=copier(config.audit_copy))

@@ -152,13 +152,11 @@ def opened(proc: Path = Path("/proc")) -> Delegation:
 def delegated(proc: Path = Path("/proc")) -> Path | str:
     """The cgroup that this process has to itself; or why it has none."""
     path = re.search(r"^0::(/.*)$", _text(proc / "self/cgroup"), re.MULTILINE)
-    mount = re.search(r"^\S+ \S+ \S+ (\S+) (\S+) .* - cgroup2 ", _text(proc / "self/mountinfo"), re.MULTILINE)
-    if path is None or mount is None:
+    if path is None:
         return "there is no cgroup of version 2 here"
-    root = PurePosixPath(mount.group(1))
-    if not PurePosixPath(path.group(1)).is_relative_to(root):
+    group = _seen(PurePosixPath(path.group(1)), _text(proc / "self/mountinfo"))
+    if group is None:
         return "the cgroup of profd cannot be seen from here"
-    group = Path(mount.group(2)) / PurePosixPath(path.group(1)).relative_to(root)
     if missing := set(_CONTROLLERS) - set(_text(group / "cgroup.controllers").split()):
         return f"the cgroup {group} has no limits of {' and '.join(sorted(missing))} (is the host's cgroup v1?)"
     if not _is_delegated(group):
@@ -168,6 +166,16 @@ def delegated(proc: Path = Path("/proc")) -> Path | str:
     if not os.access(group / "cgroup.subtree_control", os.W_OK):
         return f"the cgroup {group} cannot be written"
     return group
+
+
+def _seen(path: PurePosixPath, mountinfo: str) -> Path | None:
+    """Where a cgroup is, by the mount that begins closest above it: the unit makes that one writable."""
+    mounts = re.findall(r"^\S+ \S+ \S+ (\S+) (\S+) .* - cgroup2 ", mountinfo, re.MULTILINE)
+    above = [(PurePosixPath(root), at) for root, at in mounts if path.is_relative_to(root) and ".." not in root]
+    if not above:
+        return None
+    root, at = max(above, key=lambda mount: len(mount[0].parts))
+    return Path(at) / path.relative_to(root)
 
 
 def _is_delegated(group: Path) -> bool:

@@ -29,8 +29,13 @@ def made_up(folder: Path, **files: str) -> Path:
     proc = folder / "proc"
     (proc / "self").mkdir(parents=True)
     (proc / "self" / "cgroup").write_text("4:memory:/a\n0::/slice/service\n")
-    mount = f"30 25 0:26 /slice {folder}/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
-    (proc / "self" / "mountinfo").write_text(f"25 1 8:1 / / rw - ext4 /dev/a rw\n{mount}")
+    mounts = [
+        f"25 1 8:1 / {folder} rw - ext4 /dev/a rw",
+        f"28 25 0:26 /.. {folder}/another rw - cgroup2 cgroup2 rw",
+        f"29 25 0:26 / {folder}/root ro - cgroup2 cgroup2 rw",
+        f"30 25 0:26 /slice {folder}/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw",
+    ]
+    (proc / "self" / "mountinfo").write_text("".join(f"{line}\n" for line in mounts))
     (proc / "meminfo").write_text("MemTotal:       20971520 kB\n")
     return proc
 
@@ -57,7 +62,7 @@ def test_a_cgroup_to_itself(
         assert found == tmp_path / "cgroup" / "service"
 
 
-@pytest.mark.parametrize("cgroup", ["", "0::/elsewhere\n"], ids=["v1", "not mounted"])
+@pytest.mark.parametrize("cgroup", ["", "0::/elsewhere\n"], ids=["v1", "no such"])
 def test_no_cgroup_that_can_be_seen(tmp_path: Path, cgroup: str) -> None:
     proc = made_up(tmp_path)
     (proc / "self" / "cgroup").write_text(cgroup)
