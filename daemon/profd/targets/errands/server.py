@@ -1,6 +1,6 @@
 """Makes the processes of errands by forks of itself: it is small and has one thread.
 
-Run as `python -P -m profd.targets.errands.server FD` by `office.Errands`: executed afresh, it has nothing of the
+Run as `python -P -m profd.targets.errands.server FD GROUP` by `office.Errands`: executed afresh, it has nothing of the
 daemon's memory, and of the daemon's descriptors one end of a socket. A message on this socket names a purpose
 (`words.FOR_FILES`, `FOR_NAMES`) and brings an end of a conversation; the answer is the number and the pidfd of the
 process that serves it. The server never touches a file of a target, so it ends with its daemon whatever its children
@@ -20,6 +20,7 @@ import struct
 import sys
 from typing import Final
 
+from profd.kernel import joining
 from profd.kernel.rights import received_descriptors
 from profd.targets.errands import calls, words, work
 
@@ -43,6 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main(argv: list[str]) -> int:
     """Give up the rights that errands do not need, then make processes until the daemon closes the socket."""
     asked = socket.socket(fileno=int(argv[1]))
+    joining.join(argv[2])
     _confine()
     steps = {words.FOR_FILES: calls.program(), words.FOR_NAMES: calls.program(naming=True)}
     own = os.getpid()
