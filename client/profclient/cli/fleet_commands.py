@@ -118,11 +118,10 @@ def where(way: Way, request: pb.WhereRequest) -> dict[str, list[pb.ProcessStacks
 def _about_to_begin(drive: Drive, order: Order, progress: FleetProgress, fleet: Fleet) -> None:
     """Whatever becomes of us from here on, another command can take it up."""
     taking = tuple(host for host, state in fleet.hosts.items() if state.stand is Stand.BEGINNING)
-    way = drive.way
     left_out = {host: state.why for host, state in fleet.hosts.items() if state.stand is Stand.OUT}
     if taking:
         try:
-            records.write(Record(order.id, Way(taking, way.via, way.python, way.fanout), left_out))
+            records.write(Record(order.id, drive.way.to(taking), left_out))
         except OSError as error:
             say(f"warning: {records.folder()} cannot be written ({error.strerror}): `profctl wait` will need --hosts")
     progress.prepared(fleet, drive.boundary_ns)

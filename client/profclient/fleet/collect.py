@@ -34,9 +34,8 @@ async def collect(way: Way, fleet_id: str, to: Path, left_out: Iterable[tuple[st
 
     Raises UsageError where the folder is there already, or cannot be written.
     """
-    few = Way(way.hosts, way.via, way.python, min(way.fanout, AT_ONCE))
     with CaptureFolder(to, fleet_id) as folder:
-        answers = await each(few, functools.partial(_of_host, folder, fleet_id))
+        answers = await each(way, functools.partial(_of_host, folder, fleet_id), at_once=AT_ONCE)
         rows: list[dict[str, Any]] = []
         missing: list[dict[str, Any]] = []
         for host, answer in answers.items():

@@ -44,6 +44,7 @@ def write(record: Record) -> None:
         "via": way.via,
         "python": way.python,
         "fanout": way.fanout,
+        "others": way.others,
         "left_out": dict(record.left_out),
     }
     partial = place / f".{record.id}.{os.getpid()}.part"
@@ -66,5 +67,6 @@ def find(prefix: str) -> Record:
 
 def _record(value: dict[str, Any]) -> Record:
     named = tuple(hosts(tuple(value["hosts"])))
-    way = Way(named, value["via"], value.get("python", ""), int(value.get("fanout", FANOUT)))
+    others = tuple((str(via), tuple(hosts(tuple(names)))) for via, names in value.get("others", ()))
+    way = Way(named, value["via"], value.get("python", ""), int(value.get("fanout", FANOUT)), others)
     return Record(value["id"], way, dict(value.get("left_out", {})))

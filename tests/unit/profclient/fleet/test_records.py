@@ -8,7 +8,7 @@ from profclient.fleet import records
 from profclient.fleet.records import Record
 from profclient.fleet.way import Way
 
-WAY = Way(("n1", "n2"), "ssh {host}", "/opt/python", 8)
+WAY = Way(("n1", "n2"), "ssh {host}", "/opt/python", 8, (("step {hosts}", ("n2",)),))
 
 
 @pytest.fixture(autouse=True)
