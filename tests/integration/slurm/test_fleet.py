@@ -21,7 +21,6 @@ from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("slurm_fleet"),
     pytest.mark.skipif(bool(slurm.missing()), reason=f"no Slurm here ({', '.join(slurm.missing())}): slurm-wlm, munge"),
 ]
 
