@@ -25,7 +25,8 @@ _STEP: Final = (
     "--kill-on-bad-exit=0 --quiet"
 )
 _KEPT: Final = "SLURM_CONF"
-_OPTIONS: Final = ("SLURM_", "SRUN_", "SPANK_", "_SLURM_SPANK_")  # what srun takes for its own from the environment
+# What srun takes for its own from the environment, and our plugin.
+_OPTIONS: Final = ("SLURM_", "SRUN_", "SPANK_", "_SLURM_SPANK_", "USE_PROFD")
 _UNFIT: Final = ("down", "fail", "unknown", "not_responding", "powered_down", "reboot")
 
 
