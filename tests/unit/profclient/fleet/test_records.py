@@ -17,7 +17,7 @@ def _state(monkeypatch, tmp_path):
 
 
 def test_written_and_found_by_a_prefix():
-    record = Record("f0123456789ab", WAY, {"n3": "ssh: no route"})
+    record = Record("f0123456789ab", WAY, {"n3": "ssh: no route"}, "/traces")
     records.write(record)
     records.write(Record("f1123456789ab", WAY))
     assert records.find("f01") == record
