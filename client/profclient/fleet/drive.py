@@ -260,7 +260,8 @@ class Drive:
         selector = pb.Selector()
         selector.CopyFrom(self._order.selector)
         selector.ranks.extend(self.fleet.hosts[host.name].chosen)
-        fleet = pb.Fleet(id=self._order.id, host=host.name, hosts=len(self.way.hosts), found="hosts")
+        clock = clocks.message(host.clock, self._reference_ns) if host.clock is not None else None
+        fleet = pb.Fleet(id=self._order.id, host=host.name, hosts=len(self.way.hosts), found="hosts", clock=clock)
         return pb.StartCaptureRequest(
             request_id=f"fleet:{self._order.id}", selector=selector, options=options, fleet=fleet
         )

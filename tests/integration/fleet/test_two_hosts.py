@@ -63,6 +63,9 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     marker = json.loads((tmp_path / f"capture={fleet}" / "_COMMIT.json").read_text())
     assert marker == done.json
     (trace,) = marker["traces"]
+    (meta,) = [json.loads(path.read_text()) for path in tmp_path.rglob("meta.json")]
+    assert meta["host_clock"]["within_ns"] > abs(meta["host_clock"]["ahead_ns"]), "one clock, seen twice"
+    assert meta["host_clock"]["synchronised"] in (True, False)
     segments = [str(path) for path in tmp_path.rglob("segment-*.parquet")]
     rows = pyarrow.dataset.dataset(
         segments, partitioning="hive", partition_base_dir=str(tmp_path), format="parquet"
@@ -221,6 +224,7 @@ def test_a_dry_run_touches_nothing(two: TwoHosts):
         (("where", "--hosts", "n1", "--pid", "1"), "a pid means one process of one host"),
         (("wait", "f0", "--hosts", "n1"), "the whole id"),
         (("collect", "c0", "--to", "/nowhere"), "no capture of many hosts"),
+        (("collect", "f0", "--to", "/nowhere", "--rate", "0"), "would bring nothing"),
         (("top", "fffffffffffff"), "none that was begun or collected here"),
         (("start", "--rank", "1-", "--duration", "1s"), "no number and no range"),
     ],

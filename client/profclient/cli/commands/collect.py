@@ -12,7 +12,7 @@ import click
 from profclient.cli.fleet_options import fleet_options, of_fleet, way
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, one_line, say
-from profclient.cli.units import size
+from profclient.cli.units import parse_size, size
 from profclient.errors import UsageError
 from profclient.layout import bytes_of
 
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
 @click.option(
     "--to", "folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write into."
 )
+@click.option("--rate", default="64MiB", show_default=True, help="Bytes per second, from all hosts together.")
 @fleet_options
 @json_option
 @click.pass_context
-def collect(ctx: click.Context, /, capture: str, folder: Path, as_json: bool, **values: Any) -> None:
+def collect(ctx: click.Context, /, capture: str, folder: Path, rate: str, as_json: bool, **values: Any) -> None:
     """Bring the traces of a capture of many hosts into one folder, as Parquet.
 
     Any engine reads FOLDER/capture=ID/host=HOST/rank=RANK/trace=TRACE/. `profctl top ID`, `steps ID` and the others
     then answer about all hosts from it; on other machines with profctl --store FOLDER. _COMMIT.json in capture=ID lists
     the files, and what is missing.
     """
+    bytes_per_second = parse_size(rate.removesuffix("/s"))
+    if not bytes_per_second:
+        raise UsageError(f"--rate {rate} would bring nothing.")
     record = of_fleet(capture, way(values))
     if record is None:
         raise UsageError(
@@ -45,7 +49,7 @@ def collect(ctx: click.Context, /, capture: str, folder: Path, as_json: bool, **
 
     from profclient.fleet.collect import collect as bring
 
-    written = asyncio.run(bring(record.way, record.id, folder, record.left_out.items()))
+    written = asyncio.run(bring(record.way, record.id, folder, record.left_out.items(), bytes_per_second))
     if written["traces"]:
         _remember(record, folder)
     if as_json:

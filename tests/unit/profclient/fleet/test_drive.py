@@ -100,7 +100,10 @@ async def test_one_moment_and_one_id(hosts):
     assert stands(await record()) == [Stand.OVER, Stand.OVER]
     assert begins(hosts["a"]) == begins(hosts["b"]) >= 102 * SECOND
     (request,) = [request for method, request in hosts["b"].asked if method == "StartCapture"]
-    assert (request.request_id, request.fleet) == (f"fleet:{ID}", pb.Fleet(id=ID, host="b", hosts=2, found="hosts"))
+    assert (request.request_id, request.fleet) == (
+        f"fleet:{ID}",
+        pb.Fleet(id=ID, host="b", hosts=2, found="hosts", clock=pb.HostClock(within_ns=1000)),
+    )
 
 
 @pytest.mark.parametrize(
