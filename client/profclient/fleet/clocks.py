@@ -61,9 +61,7 @@ def start_ns(boundary: int, clock: Clock, reference: int) -> int:
 
 def message(clock: Clock, reference: int) -> pb.HostClock:
     """What the host's traces will say of its clock."""
-    return pb.HostClock(
-        ahead_ns=clock.offset_ns - reference,
-        within_ns=clock.uncertainty_ns,
-        error_ns=clock.error_ns,
-        synchronised=clock.synchronised,
-    )
+    told = pb.HostClock(ahead_ns=clock.offset_ns - reference, within_ns=clock.uncertainty_ns, error_ns=clock.error_ns)
+    if clock.synchronised is not None:
+        told.synchronised = clock.synchronised
+    return told
