@@ -29,7 +29,9 @@ def fleet_options(function: Function) -> Function:
             ),
             click.option("--remote-python", help="Python on the hosts that has profclient. [default: this one's path]"),
             click.option(
-                "--fanout", type=click.IntRange(1, 512), help="Number of hosts that are asked at once. [default: 64]"
+                "--fanout",
+                type=click.IntRange(1, 512),
+                help="Number of hosts that are asked at once. [default: 64; of a Slurm job all]",
             ),
         ]
     ):
