@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs faults hostile kindness soak fuzz fuzz-long rehearse bench sanitize protos clean
+.PHONY: help env demo test test-clusters check docs faults hostile kindness soak fuzz fuzz-long rehearse bench sanitize protos clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(VENV)/.installed ## the environment in .venv: dependencies, torch, native build
 
@@ -39,6 +39,9 @@ test: env ## lint, types, every test, the client on other Pythons
 	@$(MAKE) --no-print-directory -j2 --output-sync check .venv-jax/.installed .venv-engines/.installed
 	@$(BIN)/python tools/run_tests.py
 	@tools/test_other_pythons
+
+test-clusters: env ## captures of many hosts, with a real Slurm and sshd; names what the machine lacks for that
+	@tools/test_clusters $(VENV)
 
 check: env ## lint, format and types
 	@$(BIN)/ruff check client daemon tests demo docs/conf.py tools bench kindness soak

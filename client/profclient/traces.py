@@ -51,6 +51,11 @@ def is_capture(name: str) -> bool:
     return _CAPTURE.fullmatch(name) is not None
 
 
+def is_fleet(name: str) -> bool:
+    """Whether a name is an id of a capture of many hosts, or begins one."""
+    return is_capture(name) and name.startswith(_OF_MANY_HOSTS)
+
+
 class Traces(Protocol):
     """The operations that reading commands need. Every id may be a prefix; empty means the latest trace."""
 
@@ -122,7 +127,7 @@ class RemoteTraces:
 
     def ask(self, question: str, trace: str, **arguments: Any) -> Answer:
         """A question with its arguments by name. UsageError for a capture of many hosts: a daemon has one host's."""
-        if is_capture(trace) and trace.startswith(_OF_MANY_HOSTS):
+        if is_fleet(trace):
             raise UsageError(
                 f"{trace} is a capture of many hosts: bring it here with `profctl collect {trace} --to DIR`, and ask "
                 f"`profctl --store DIR {question} {trace}`."

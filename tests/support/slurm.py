@@ -3,13 +3,15 @@
 with one_node_cluster() as cluster:
     cluster.srun("-n2", "python", "train.py")
 
-`cluster_of("n1", "n2")` has several nodes of other names, where Slurm was built for that (Debian's is).
+`cluster_of("n1", "n2")` has several nodes of other names, where Slurm was built for that (Debian's is); `files` are put
+beside slurm.conf, and `more` are lines of it.
 """
 
 from __future__ import annotations
 
 import getpass
 import os
+import re
 import shutil
 import signal
 import socket
@@ -44,6 +46,10 @@ TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=bf_interval=1
+TCPTimeout=1
+{more}
 SlurmdParameters=config_overrides
 {nodes}
 FirstJobId={first_job}
@@ -61,6 +67,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def environ(self) -> dict[str, str]:
@@ -76,6 +83,22 @@ class Cluster:
             text=True,
         )
 
+    def asked(self, *command: str) -> str:
+        """What a command of Slurm's prints; AssertionError where it fails."""
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def asked_of_controller(self, kind: str) -> int:
+        """How often the controller was asked for this, such as JOB_STEP_CREATE."""
+        counted = re.search(rf"REQUEST_{kind} .*count:(\d+)", self.asked("sdiag"))
+        return int(counted[1]) if counted else 0
+
+    def lose(self, node: str) -> None:
+        """The node's slurmd is gone, and the controller does not know."""
+        self._nodes[node].kill()
+        self._nodes[node].wait()
+
     def is_ready(self) -> bool:
         asked = ["sinfo", "--noheader", "--format=%t"]
         return subprocess.run(asked, env=self.environ, capture_output=True, text=True).stdout.strip() == "idle"
@@ -87,18 +110,24 @@ def one_node_cluster() -> AbstractContextManager[Cluster]:
 
 
 @contextmanager
-def cluster_of(*nodes: str) -> Iterator[Cluster]:
+def cluster_of(*nodes: str, more: str = "", files: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """Started, with its nodes idle; all of it gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))  # socket paths hold 107 bytes
     cluster = Cluster(folder)
     try:
-        _configure(folder, nodes)
+        _configure(folder, nodes, more)
+        for name, text in (files or {}).items():
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
         with ExitStack() as running:
             munge = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key"]
             munge += [f"--{name}={folder}/munge.{end}" for name, end in _MUNGE_FILES.items()]
             daemons = [["slurmd", "-D", *(["-N", node] if node != _host() else [])] for node in nodes]
             for number, command in enumerate((munge, ["slurmctld", "-D", "-c"], *daemons)):
-                running.enter_context(_running(command, cluster.environ, folder / f"{command[0]}-{number}.log"))
+                log = folder / f"{command[0]}-{number}.log"
+                process = running.enter_context(_running(command, cluster.environ, log))
+                if command in daemons:
+                    cluster._nodes[nodes[number - 2]] = process
                 if command is munge:
                     until((folder / "munge.sock").exists, "munged listens")
             until(cluster.is_ready, f"Slurm's nodes are idle; its logs are in {folder}")
@@ -114,7 +143,7 @@ def _host() -> str:
     return socket.gethostname().partition(".")[0]
 
 
-def _configure(folder: Path, nodes: Sequence[str]) -> None:
+def _configure(folder: Path, nodes: Sequence[str], more: str) -> None:
     folder.chmod(0o755)  # munge's socket has to be open to all
     for name in ("state", *(f"spool-{node}" for node in nodes)):
         (folder / name).mkdir()
@@ -130,6 +159,7 @@ def _configure(folder: Path, nodes: Sequence[str]) -> None:
             for node, port in zip(nodes, ports, strict=True)
         ),
         folder=folder,
+        more=more.format(folder=folder),
         user=getpass.getuser(),
         tasks=_TASKS,
         first_job=os.getpid() * 100,  # daemons find jobs by their numbers, and see those of other clusters here
@@ -147,11 +177,11 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def _running(command: list[str], environ: Mapping[str, str], log: Path) -> Iterator[None]:
+def _running(command: list[str], environ: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:

@@ -1,20 +1,22 @@
-"""The source of a reading command's traces: the daemon, or the directory of `--store`."""
+"""The source of a reading command's traces: the daemon, the directory of `--store`, or one that `collect` made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
 from profclient.connection import Daemon
-from profclient.traces import RemoteTraces, Traces
+from profclient.errors import NotFoundError, UsageError
+from profclient.traces import RemoteTraces, Traces, is_fleet
 
 
 @contextmanager
 def traces() -> Iterator[Traces]:
     """The traces that this command line means."""
-    store = click.get_current_context().find_root().obj
+    store = click.get_current_context().find_root().obj or _collected()
     if store is not None:
         from profclient.offline import OfflineTraces
 
@@ -22,3 +24,37 @@ def traces() -> Iterator[Traces]:
         return
     with Daemon() as daemon:
         yield RemoteTraces(daemon)
+
+
+def _collected() -> Path | None:
+    """The folder with the capture of many hosts that the command line names, if it names one.
+
+    No daemon has its traces together, so none is asked. Raises UsageError where it has not been brought here.
+    """
+    context = click.get_current_context()
+    arguments = (
+        context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument)
+    )
+    named = next((value for value in arguments if isinstance(value, str) and is_fleet(value)), None)
+    if named is None:
+        return None
+    from profclient.fleet import records
+
+    try:
+        record = records.find(named)
+    except NotFoundError:
+        raise UsageError(
+            f"{named} is a capture of many hosts, and none that was begun or collected here: `profctl collect {named} "
+            "--hosts … --to DIR` brings it, and `profctl --store DIR` asks about a folder that is there."
+        ) from None
+    if not record.collected:
+        raise UsageError(
+            f"{record.id} is a capture of many hosts: bring it here with `profctl collect {record.id} --to DIR`."
+        )
+    folder = Path(record.collected)
+    if not (folder / f"capture={record.id}").is_dir():
+        raise UsageError(
+            f"{record.id} was collected into {folder}, and is not there any more: `profctl collect {record.id} "
+            "--to DIR` brings it again while its hosts have it; --store names the folder where it has moved."
+        )
+    return folder

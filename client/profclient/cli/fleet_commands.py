@@ -15,7 +15,7 @@ from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
 from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
 from profclient.fleet import records
-from profclient.fleet.drive import Drive, Order, live, new_id
+from profclient.fleet.drive import Drive, Order, able_ranks, live, new_id
 from profclient.fleet.host import Host
 from profclient.fleet.machine import Fleet, HostState, Stand
 from profclient.fleet.outcome import Outcome
@@ -36,8 +36,8 @@ def start(way: Way, order: Order, *, detach: bool, timeout: float | None, as_jso
         fleet = _run(
             drive.record(order, detach=detach), timeout, lambda: _goes_on(order.id, drive.boundary_ns is not None)
         )
-    outcome = Outcome.of(
-        order.id, fleet, clocks=drive.clocks, ranks=tuple(order.selector.ranks), start_ns=drive.boundary_ns
+    outcome = Outcome(
+        order.id, fleet.hosts, drive.clocks, tuple(order.selector.ranks), drive.boundary_ns, drive.sampled_of
     )
     if detach and outcome.live and not as_json:
         say(f"capture {order.id} is running; `profctl wait {order.id}` waits for it.")
@@ -53,7 +53,8 @@ def order_id(request_id: str | None) -> str:
 
 def dry_run(way: Way, order: Order, as_json: bool) -> int:
     """Print what each host would record; 0 where all have something to."""
-    answers = _run(Drive(way).prepare(order))
+    drive = Drive(way)
+    answers = _run(drive.prepare(order))
     failed = {host: error for host, error in answers.items() if isinstance(error, ClientError)}
     if as_json:
         emit_json(
@@ -72,6 +73,12 @@ def dry_run(way: Way, order: Order, as_json: bool) -> int:
             click.echo(f"host {host}:")
             print_blocks(answer.targets)
             click.echo()
+        able = {host: able_ranks(answer) for host, answer in answers.items() if not isinstance(answer, ClientError)}
+        if chosen := drive.choose(able):
+            taken = sum(map(len, chosen.values()))
+            click.echo(
+                f"A capture takes {taken} of these {drive.sampled_of:,} ranks, spread over the hosts; --all takes all."
+            )
         click.echo("No process was touched. The same command without --dry-run records.")
     return _code(len(failed), len(answers))
 
@@ -118,11 +125,10 @@ def where(way: Way, request: pb.WhereRequest) -> dict[str, list[pb.ProcessStacks
 def _about_to_begin(drive: Drive, order: Order, progress: FleetProgress, fleet: Fleet) -> None:
     """Whatever becomes of us from here on, another command can take it up."""
     taking = tuple(host for host, state in fleet.hosts.items() if state.stand is Stand.BEGINNING)
-    way = drive.way
     left_out = {host: state.why for host, state in fleet.hosts.items() if state.stand is Stand.OUT}
     if taking:
         try:
-            records.write(Record(order.id, Way(taking, way.via, way.python, way.fanout), left_out))
+            records.write(Record(order.id, drive.way.to(taking), left_out))
         except OSError as error:
             say(f"warning: {records.folder()} cannot be written ({error.strerror}): `profctl wait` will need --hosts")
     progress.prepared(fleet, drive.boundary_ns)

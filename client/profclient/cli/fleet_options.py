@@ -29,7 +29,9 @@ def fleet_options(function: Function) -> Function:
             ),
             click.option("--remote-python", help="Python on the hosts that has profclient. [default: this one's path]"),
             click.option(
-                "--fanout", type=click.IntRange(1, 512), help="Number of hosts that are asked at once. [default: 64]"
+                "--fanout",
+                type=click.IntRange(1, 512),
+                help="Number of hosts that are asked at once. [default: 64; of a Slurm job all]",
             ),
         ]
     ):
@@ -42,7 +44,7 @@ def way(values: dict[str, Any]) -> Way | None:
     named = values.pop("hosts")
     given = {name: values.pop(name) for name in ("via", "remote_python", "fanout")}
     if given["via"] == SLURM:
-        named = _of_job(named, given, values)
+        return _of_job(named, given, values)
     if not named:
         if wrong := next((name for name, value in given.items() if value), None):
             raise UsageError(f"--{wrong.replace('_', '-')} needs --hosts: without it the command is about this host.")
@@ -53,22 +55,27 @@ def way(values: dict[str, Any]) -> Way | None:
     return Way(tuple(hosts(named)), given["via"] or SSH, given["remote_python"] or "", given["fanout"] or FANOUT)
 
 
-def _of_job(named: tuple[str, ...], given: dict[str, Any], values: dict[str, Any]) -> tuple[str, ...]:
-    """The job's nodes, unless some were named. The way to them goes into `given`, the raw id of the job into `values`.
+def _of_job(named: tuple[str, ...], given: dict[str, Any], values: dict[str, Any]) -> Way:
+    """The way to the job's nodes, or those of them that were named. The raw id of the job goes into `values`.
 
     Raises ClientError.
     """
-    import os
-
     from profclient.fleet import slurm
+    from profclient.fleet.hostlist import hosts
+    from profclient.fleet.way import FANOUT_MAX, Way
 
     if len(jobs := values.get("jobs", ())) != 1:
         raise UsageError("--via slurm needs one --job; a capture's id alone (profctl wait f…) knows its hosts again.")
     job = slurm.job(jobs[0])
     values["jobs"] = (job.id,)
-    given["via"] = slurm.via(job.id, os.environ)
-    given["fanout"] = given["fanout"] or slurm.FANOUT
-    return named or (job.nodes,)
+    vias = [(slurm.via(job.id, part), tuple(hosts((part.nodes,)))) for part in job.parts]
+    there = [host for _, nodes in vias for host in nodes]
+    wanted = hosts(named) if named else there
+    absent = dict.fromkeys(set(wanted) - set(there), f"Slurm's job {job.id} has no such node, or has it no more")
+    if len(absent) == len(wanted):
+        raise UsageError(f"--hosts names no node of Slurm's job {job.id}, which has {', '.join(there[:8])}.")
+    fanout = given["fanout"] or FANOUT_MAX
+    return Way(tuple(wanted), vias[0][0], given["remote_python"] or "", fanout, tuple(vias[1:]), absent)
 
 
 def of_fleet(capture: str, named: Way | None) -> Record | None:

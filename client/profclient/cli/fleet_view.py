@@ -72,6 +72,10 @@ def print_outcome(outcome: Outcome) -> None:
     processes = "  ".join(f"{number:,} {state}" for state, number in ended.most_common()) or "none"
     click.echo(f"  hosts      {hosts:,} of {len(outcome.hosts):,} recorded")
     click.echo(f"  processes  {processes}")
+    if outcome.sampled_of:
+        ranks = ", ".join(map(str, outcome.sample[:NAMED_MAX])) + (", …" if len(outcome.sample) > NAMED_MAX else "")
+        sampled = f"{len(outcome.sample):,} of {outcome.sampled_of:,} ranks, spread over the hosts: {ranks}"
+        click.echo(wrapped(f"  sample     {sampled}; --all records all", hang=13))
     for line in _some(list(_exceptions(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  missing    {one_line(line)}", hang=13))
     for line in _some(list(_clock_lines(outcome)), "more; --json has all"):

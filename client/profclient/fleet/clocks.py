@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from profproto.v1 import capture_pb2 as pb
+
 SECOND: Final = 1_000_000_000
 TOLERANCE_NS: Final = 50_000_000  # of a clock beside the others, beyond what measuring it may be off by
 
@@ -55,3 +57,11 @@ def boundary_ns(now_ns: int, ahead_ns: int, reference: int) -> int:
 def start_ns(boundary: int, clock: Clock, reference: int) -> int:
     """The boundary as this host's clock will show it: a clock that is off by more than can be measured is followed."""
     return boundary + apart_ns(clock, reference)
+
+
+def message(clock: Clock, reference: int) -> pb.HostClock:
+    """What the host's traces will say of its clock."""
+    told = pb.HostClock(ahead_ns=clock.offset_ns - reference, within_ns=clock.uncertainty_ns, error_ns=clock.error_ns)
+    if clock.synchronised is not None:
+        told.synchronised = clock.synchronised
+    return told

@@ -18,6 +18,7 @@ from profproto.v1 import query_pb2
 from profclient.cli import capture_view
 from profclient.errors import ClientError, UsageError
 from profclient.fleet.host import Host
+from profclient.fleet.pace import BYTES_PER_SECOND, Pace
 from profclient.fleet.way import Way, each
 from profclient.layout import CaptureFolder, partition
 
@@ -29,14 +30,22 @@ _READ_BYTES: Final = 1 << 20
 _TRACE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it comes from the host, and names a folder
 
 
-async def collect(way: Way, fleet_id: str, to: Path, left_out: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
+async def collect(
+    way: Way,
+    fleet_id: str,
+    to: Path,
+    left_out: Iterable[tuple[str, str]] = (),
+    bytes_per_second: int = BYTES_PER_SECOND,
+) -> dict[str, Any]:
     """Bring the traces of all hosts: what `_COMMIT.json` says, or would if there were a trace.
 
+    Not more than `bytes_per_second` from all of them together: the jobs go on, on the same network and disks.
     Raises UsageError where the folder is there already, or cannot be written.
     """
-    few = Way(way.hosts, way.via, way.python, min(way.fanout, AT_ONCE))
     with CaptureFolder(to, fleet_id) as folder:
-        answers = await each(few, functools.partial(_of_host, folder, fleet_id))
+        answers = await each(
+            way, functools.partial(_of_host, folder, fleet_id, Pace(bytes_per_second)), at_once=AT_ONCE
+        )
         rows: list[dict[str, Any]] = []
         missing: list[dict[str, Any]] = []
         for host, answer in answers.items():
@@ -54,7 +63,7 @@ async def collect(way: Way, fleet_id: str, to: Path, left_out: Iterable[tuple[st
 
 
 async def _of_host(
-    folder: CaptureFolder, fleet_id: str, host: Host
+    folder: CaptureFolder, fleet_id: str, pace: Pace, host: Host
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Its rows of the commit, and what it has no trace of."""
     capture = await host.call("GetCapture", pb.CaptureRef(id=fleet_id))
@@ -67,7 +76,7 @@ async def _of_host(
     if not listed:
         return [], missing
     try:
-        return await _brought(host, capture.id, listed, folder), missing
+        return await _brought(host, capture.id, listed, folder, pace), missing
     except ClientError as error:
         shutil.rmtree(folder.partial / partition("host", host.name), ignore_errors=True)
         if isinstance(error, UsageError):
@@ -103,7 +112,7 @@ def _row(host: str, capture: str, one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _brought(
-    host: Host, capture: str, listed: list[dict[str, Any]], folder: CaptureFolder
+    host: Host, capture: str, listed: list[dict[str, Any]], folder: CaptureFolder, pace: Pace
 ) -> list[dict[str, Any]]:
     """Its traces, as they come into a file without a name, and from there into their places."""
     request = query_pb2.QueryRequest(name="export", scope=query_pb2.Scope(capture=capture))
@@ -112,6 +121,7 @@ async def _brought(
         try:
             async for piece in host.ask(request):
                 spool.write(piece)
+                await asyncio.sleep(pace.wait(len(piece)))  # what is not read is not sent: the windows of a relay
             spool.seek(0)
         except OSError as error:
             raise UsageError(f"{folder.partial} cannot be written: {error.strerror}.") from error

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from profproto.v1 import capture_pb2 as pb
 from profclient.errors import ClientError, Interrupted, NotFoundError, UnreachableError
 from profclient.fleet import clocks, machine
 from profclient.fleet.host import Disconnected, Host
+from profclient.fleet.sample import SAMPLE, SAMPLED_ABOVE, spread
 from profclient.fleet.way import Way, reachable
 
 LEAD_MIN_NS: Final = 1_000_000_000  # from the last answer of a host to the window
@@ -33,6 +34,7 @@ class Order:
     selector: pb.Selector
     options: pb.Options
     lead_ns: int = 0  # at least so far ahead
+    sample: int | None = None  # of the ranks; 0: all; None: all, or a few where there are many
 
 
 def new_id() -> str:
@@ -43,6 +45,11 @@ def new_id() -> str:
 def live(capture: pb.Capture) -> bool:
     """Whether a state may still change."""
     return any(target.state < STORED for target in capture.targets)
+
+
+def able_ranks(answer: pb.EstimateCaptureResponse) -> list[int]:
+    """Of the processes that would be recorded."""
+    return sorted({one.target.rank for one in answer.targets if one.source and one.target.HasField("rank")})
 
 
 class Drive:
@@ -65,6 +72,7 @@ class Drive:
         self._order = Order("", pb.Selector(), pb.Options())
         self.fleet = machine.Fleet(way.hosts)
         self.boundary_ns: int | None = None
+        self.sampled_of = 0  # ranks; 0: all are recorded
 
     @property
     def clocks(self) -> dict[str, clocks.Clock]:
@@ -77,6 +85,7 @@ class Drive:
         With `detach` until all have begun that will.
         """
         self._order = order
+        self.fleet = machine.Fleet(self.way.hosts, self.choose)
         return await self._run(self._all_have_begun if detach else self._all_are_over)
 
     async def prepare(self, order: Order) -> dict[str, pb.EstimateCaptureResponse | ClientError]:
@@ -93,6 +102,17 @@ class Drive:
         if stop:
             self.fleet.handle(machine.Stop())
         return await self._run(self._all_are_over, ctrl_c_ends=False)
+
+    def choose(self, ranks: Mapping[str, Sequence[int]]) -> dict[str, list[int]] | None:
+        """Whom to record, where that is not everybody. Ranks that were named are all meant."""
+        count = self._order.sample
+        many = len({rank for there in ranks.values() for rank in there})
+        if count is None and many > SAMPLED_ABOVE and not self._order.selector.ranks:
+            count = SAMPLE
+        if not count or many <= count:
+            return None
+        self.sampled_of = many
+        return spread(ranks, count)
 
     def _all_are_over(self) -> bool:
         return self.fleet.over
@@ -206,7 +226,7 @@ class Drive:
 
     def _judged(self, name: str, answer: pb.EstimateCaptureResponse) -> machine.Prepared:
         unable = [f"{_who(one.target)}: {one.target.message}" for one in answer.targets if not one.source]
-        return machine.Prepared(name, len(answer.targets) - len(unable), unable)
+        return machine.Prepared(name, len(answer.targets) - len(unable), unable, able_ranks(answer))
 
     def _begin(self, instruction: machine.Begin) -> None:
         """One moment for all: far enough ahead for the slowest answer, once for each turn of hosts."""
@@ -237,9 +257,13 @@ class Drive:
         options.CopyFrom(self._order.options)
         if self.boundary_ns is not None and host.clock is not None:
             options.start_at_ns = clocks.start_ns(self.boundary_ns, host.clock, self._reference_ns)
-        fleet = pb.Fleet(id=self._order.id, host=host.name, hosts=len(self.way.hosts), found="hosts")
+        selector = pb.Selector()
+        selector.CopyFrom(self._order.selector)
+        selector.ranks.extend(self.fleet.hosts[host.name].chosen)
+        clock = clocks.message(host.clock, self._reference_ns) if host.clock is not None else None
+        fleet = pb.Fleet(id=self._order.id, host=host.name, hosts=len(self.way.hosts), found="hosts", clock=clock)
         return pb.StartCaptureRequest(
-            request_id=f"fleet:{self._order.id}", selector=self._order.selector, options=options, fleet=fleet
+            request_id=f"fleet:{self._order.id}", selector=selector, options=options, fleet=fleet
         )
 
     def _begun(self, name: str, capture: pb.Capture) -> machine.Event:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from profproto.v1 import capture_pb2_grpc, query_pb2_grpc
 
 from profclient.connection import CALL_TIMEOUT_SECONDS, LONG_TIMEOUT_SECONDS, MESSAGE_BYTES_MAX, translated
 from profclient.errors import ClientError, UnreachableError
+from profclient.fleet.carrier import Carrier
 from profclient.fleet.clocks import Clock
 from profclient.fleet.link import Link
 
@@ -25,11 +26,11 @@ class Disconnected(UnreachableError):
 class Host:
     """A host that can be asked. `reach` first; `leave` at the end, however that went."""
 
-    def __init__(self, name: str, command: Sequence[str], socket: Path) -> None:
-        """`command`: what carries the relay; `socket`: where a local socket may be made that leads there."""
+    def __init__(self, name: str, carry: Callable[[], Awaitable[Carrier]], socket: Path) -> None:
+        """`carry`: brings a relay there; `socket`: where a local socket may be made that leads to the daemon."""
         self.name = name
         self.clock: Clock | None = None
-        self._command, self._socket = command, socket
+        self._carry, self._socket = carry, socket
         self._link: Link | None = None
         self._channel: grpc.aio.Channel | None = None
         self._token, self._renew_at = "", 0.0
@@ -37,7 +38,7 @@ class Host:
     async def reach(self) -> None:
         """Start the relay (anew, after a break), get a token and the time. Raises ClientError."""
         await self.leave()
-        self._link = await Link.opened(self._command, self._socket)
+        self._link = await Link.opened(await self._carry(), self._socket)
         self._renew_at = 0.0
         await self._metadata()
         looks = [await self._link.clock() for _ in range(CLOCK_LOOKS)]

@@ -1,4 +1,4 @@
-"""The client's side of a relay: the process that carries it, the conversation, and a socket that leads to its daemon.
+"""The client's side of a relay: the conversation, on a carrier's back, and a socket that leads to its daemon.
 
 gRPC connects to that socket, which lies in a directory of ours alone. All of it runs on one event loop.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import time
-from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from profclient.errors import BusyError, ClientError, DeniedError, UnreachableError
+from profclient.fleet.carrier import Carrier
 from profclient.fleet.clocks import Clock
 from profclient.relay.lines import DATA_BYTES_MAX, VERSION, Garbled, Line, Reader, Writer
 from profclient.relay.serve import WINDOW_BYTES, acknowledged
@@ -25,12 +24,6 @@ from profclient.text import printable
 CONNECT_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 30.0
 PING_SECONDS: Final = 20.0
-GOODBYE_SECONDS: Final = 3.0
-SHELL_FOUND_NOTHING: Final = 127
-_STDERR_LINES: Final = 8
-_STDERR_LINE_CHARACTERS: Final = 300
-_READ_BYTES: Final = 64 * 1024
-T = TypeVar("T")
 _KINDS: Final[dict[str, type[ClientError]]] = {BusyError.kind: BusyError, DeniedError.kind: DeniedError}
 
 
@@ -50,38 +43,23 @@ class _Stream:
 class Link:
     """One relay, from `opened` to `close`. `why_broken` says what ended it meanwhile; empty: nothing has."""
 
-    def __init__(self, process: Process, path: Path) -> None:
+    def __init__(self, carrier: Carrier, path: Path) -> None:
         self.path = path  # of the socket that leads to the daemon
         self.why_broken = ""
         self.about: dict[str, Any] = {}
-        self._process = process
-        self._input, self._output = _there(process.stdin), _there(process.stdout)
-        self._remarks = _there(process.stderr)
+        self._carrier = carrier
         self._lines = Writer()
         self._answers: dict[str, deque[asyncio.Future[Any]]] = {}
         self._streams: dict[int, _Stream] = {}
         self._number = 0
-        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._heard = Reader()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     @classmethod
-    async def opened(cls, command: Sequence[str], path: Path) -> Link:
-        """Start the command and greet the relay that it carries. Raises UnreachableError with the carrier's words."""
-        try:
-            # A session of its own: Ctrl-C is ours, and what to do about it. Nothing of ours is a target.
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                start_new_session=True,
-                env={**os.environ, "PROFD_ATTACH": "0"},
-            )
-        except (OSError, ValueError) as error:
-            raise UnreachableError(f"{command[0]!r} cannot be run: {error}") from error
-        link = cls(process, path)
+    async def opened(cls, carrier: Carrier, path: Path) -> Link:
+        """Greet the relay that is carried. Raises UnreachableError with the carrier's words, having left it."""
+        link = cls(carrier, path)
         try:
             await link._greet()
         except BaseException:
@@ -119,20 +97,13 @@ class Link:
         if not self.why_broken:
             self._say("bye")
         self._break("it was closed here")
-        self._input.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), GOODBYE_SECONDS)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+        await self._carrier.leave()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.path.unlink(missing_ok=True)
 
     async def _greet(self) -> None:
-        self._remarked = self._run(self._read_stderr())
         self._run(self._read())
         self.about = await self._ask("hello", json.dumps({"version": VERSION}).encode(), CONNECT_SECONDS)
         self._run(self._ping())
@@ -158,8 +129,7 @@ class Link:
             raise UnreachableError(self.why_broken) from None
 
     def _say(self, kind: str, stream: int = 0, payload: bytes = b"") -> None:
-        if not self._input.is_closing():
-            self._input.write(self._lines.line(kind, stream, payload))
+        self._carrier.write(self._lines.line(kind, stream, payload))
 
     async def _ping(self) -> None:
         """The relay ends itself where it hears nothing; and so do we."""
@@ -175,39 +145,20 @@ class Link:
 
     async def _read(self) -> None:
         try:
-            while data := await self._output.read(_READ_BYTES):
+            while data := await self._carrier.read():
                 for line in self._heard.feed(data):
                     self._take(line)
             self._heard.end()
         except Garbled as error:
             self._break(self._sentence(str(error)))
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
+            self._carrier.give_up()
             return
-        with contextlib.suppress(TimeoutError):  # one that has closed its output says why by its exit code
-            await asyncio.wait_for(self._process.wait(), GOODBYE_SECONDS)
-        await asyncio.wait([self._remarked], timeout=1.0)
-        self._break(self._sentence(self._ended()))
-
-    def _ended(self) -> str:
-        code = self._process.returncode
-        if code == SHELL_FOUND_NOTHING:
-            return "the host has no such command; --remote-python names a Python there that has profclient"
-        return "the carrier closed its output" if code is None else f"the carrier ended with exit code {code}"
+        self._break(self._sentence(await self._carrier.why_ended()))
 
     def _sentence(self, why: str) -> str:
-        said = [*self._stderr] or [line.decode(errors="replace") for line in self._heard.noise]
+        said = [*self._carrier.remarks] or [line.decode(errors="replace") for line in self._heard.noise]
         words = "; ".join(printable(line.strip()) for line in said if line.strip())
         return f"{why}: {words}" if words else why
-
-    async def _read_stderr(self) -> None:
-        rest = ""
-        while data := await self._remarks.read(_READ_BYTES):
-            *lines, rest = (rest + data.decode(errors="replace")).split("\n")
-            self._stderr.extend(line[:_STDERR_LINE_CHARACTERS] for line in lines[-_STDERR_LINES:])
-            rest = rest[:_STDERR_LINE_CHARACTERS]
-        if rest:
-            self._stderr.append(rest)
 
     def _take(self, line: Line) -> None:
         """Raises Garbled for what no relay says."""
@@ -257,7 +208,7 @@ class Link:
             while data := await stream.reader.read(min(DATA_BYTES_MAX, stream.credit)):
                 stream.credit -= len(data)
                 self._say("data", stream.number, data)
-                await self._input.drain()
+                await self._carrier.drain()
                 while not stream.credit:
                     stream.credited.clear()
                     await stream.credited.wait()
@@ -314,9 +265,3 @@ def _object(line: Line) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Garbled(f"the relay's {line.kind} is no JSON object")
     return value
-
-
-def _there(pipe: T | None) -> T:
-    if pipe is None:
-        raise UnreachableError("the carrier has no pipes")
-    return pipe

@@ -10,7 +10,7 @@ the daemons': the client may go, and take it up again (`resumed`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -47,11 +47,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Its daemon has said how many processes it would record; `unable`: why not the others, one sentence each."""
+    """Its daemon has said how many processes it would record; `unable`: why not the others, one sentence each.
+
+    `ranks`: of those that it would.
+    """
 
     host: str
     able: int
     unable: Sequence[str] = ()
+    ranks: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +165,22 @@ class HostState:
     kind: str = ""
     able: int = 0
     unable: list[str] = field(default_factory=list)
+    ranks: Sequence[int] = ()
+    chosen: Sequence[int] = ()  # of the ranks, where not all are recorded
     capture: Any = None
     resumes: int = 0
+
+
+Choose = Callable[[Mapping[str, Sequence[int]]], Mapping[str, Sequence[int]] | None]
 
 
 class Fleet:
     """All hosts of one capture. `handle` takes an event and returns what is to be done about it."""
 
-    def __init__(self, hosts: Iterable[str]) -> None:
+    def __init__(self, hosts: Iterable[str], choose: Choose = lambda ranks: None) -> None:
+        """`choose`: some of the hosts' ranks, once all are known; None for all."""
         self.hosts = {host: HostState() for host in hosts}
+        self._choose = choose
         self.stopping = False
         self._begun = False
 
@@ -227,7 +238,7 @@ class Fleet:
         return []
 
     def _prepared(self, state: HostState, event: Prepared) -> list[Instruction]:
-        state.able, state.unable = event.able, list(event.unable)
+        state.able, state.unable, state.ranks = event.able, list(event.unable), event.ranks
         state.stand = Stand.READY
         if not event.able:
             state.stand, state.kind = Stand.OUT, "failure"
@@ -238,10 +249,21 @@ class Fleet:
         if self._begun or any(state.stand in _WAITED_FOR for state in self.hosts.values()):
             return []
         self._begun = True
+        self._leave_out_what_is_not_chosen()
         ready = tuple(host for host, state in self.hosts.items() if state.stand is Stand.READY)
         for host in ready:
             self.hosts[host].stand = Stand.BEGINNING
         return [Begin(ready)] if ready else []
+
+    def _leave_out_what_is_not_chosen(self) -> None:
+        ready = {host: state for host, state in self.hosts.items() if state.stand is Stand.READY}
+        chosen = self._choose({host: state.ranks for host, state in ready.items()})
+        if chosen is None:
+            return
+        for host, state in ready.items():
+            state.chosen, state.able = chosen.get(host, ()), len(chosen.get(host, ()))
+            if not state.chosen:
+                state.stand, state.why = Stand.NOTHING, "none of its ranks is in the sample"
 
     def _began(self, state: HostState, event: Began) -> list[Instruction]:
         state.capture = event.capture

@@ -11,7 +11,7 @@ from profproto.v1 import capture_pb2 as pb
 from profclient import errors
 from profclient.cli import capture_view
 from profclient.fleet.clocks import Clock, apart_ns, reference_ns
-from profclient.fleet.machine import Fleet, HostState, Stand
+from profclient.fleet.machine import HostState, Stand
 
 _CODES: Final[dict[str, int]] = {kind.kind: kind.exit_code for kind in errors.KINDS}
 _TRACED: Final = frozenset((pb.STATE_STORED, pb.STATE_PARTIAL))
@@ -26,11 +26,7 @@ class Outcome:
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     ranks: Sequence[int] = ()
     start_ns: int | None = None
-
-    @classmethod
-    def of(cls, fleet_id: str, fleet: Fleet, **more: Any) -> Outcome:
-        """The outcome of a fleet as it stands."""
-        return cls(fleet_id, fleet.hosts, **more)
+    sampled_of: int = 0  # ranks, of which some were recorded; 0: all were
 
     @property
     def targets(self) -> list[tuple[str, pb.TargetStatus]]:
@@ -52,6 +48,11 @@ class Outcome:
         """Ranks that were asked for and that no host has."""
         there = {target.rank for _, target in self.targets if target.HasField("rank")}
         return [rank for rank in self.ranks if rank not in there]
+
+    @property
+    def sample(self) -> list[int]:
+        """The ranks that were chosen to be recorded, where not all were."""
+        return sorted(rank for state in self.hosts.values() for rank in state.chosen)
 
     @property
     def live(self) -> bool:
@@ -87,6 +88,7 @@ class Outcome:
             "state": self.state,
             "start_ns": self.start_ns,
             "missing_ranks": self.missing_ranks,
+            "sample": {"ranks": self.sample, "of": self.sampled_of} if self.sampled_of else None,
             "hosts": [
                 {
                     "host": host,

@@ -20,11 +20,12 @@ _RECORD_BYTES_MAX: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A capture, the way to its hosts, and those that took no part, with the reason."""
+    """A capture, the way to its hosts, those that took no part, with the reason, and where its traces were brought."""
 
     id: str
     way: Way
     left_out: Mapping[str, str] = field(default_factory=dict)
+    collected: str = ""
 
 
 def folder() -> Path:
@@ -44,7 +45,9 @@ def write(record: Record) -> None:
         "via": way.via,
         "python": way.python,
         "fanout": way.fanout,
+        "others": way.others,
         "left_out": dict(record.left_out),
+        "collected": record.collected,
     }
     partial = place / f".{record.id}.{os.getpid()}.part"
     partial.write_text(json.dumps(value))
@@ -66,5 +69,6 @@ def find(prefix: str) -> Record:
 
 def _record(value: dict[str, Any]) -> Record:
     named = tuple(hosts(tuple(value["hosts"])))
-    way = Way(named, value["via"], value.get("python", ""), int(value.get("fanout", FANOUT)))
-    return Record(value["id"], way, dict(value.get("left_out", {})))
+    others = tuple((str(via), tuple(hosts(tuple(names)))) for via, names in value.get("others", ()))
+    way = Way(named, value["via"], value.get("python", ""), int(value.get("fanout", FANOUT)), others)
+    return Record(value["id"], way, dict(value.get("left_out", {})), str(value.get("collected", "")))

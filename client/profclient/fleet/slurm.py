@@ -1,71 +1,117 @@
-"""Jobs of Slurm from outside: which nodes one has, and the command that reaches a node with the job's rights.
+"""Jobs of Slurm from outside: which nodes one has, and the command that reaches its nodes with the job's rights.
 
 Tried with 22.05. `--overlap` (20.11 and later) lets a step share what the job's own steps hold.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profclient.errors import NotFoundError, UnreachableError, UsageError
+from profclient.errors import ClientError, NotFoundError, UnreachableError, UsageError
 from profclient.text import printable
 
 ANSWER_SECONDS: Final = 30.0
-FANOUT: Final = 16  # steps that are made at once: each is a few questions to the controller
-_ID: Final = re.compile(r"\d{1,10}(?:_\d{1,10})?", re.ASCII)
+_ID: Final = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?", re.ASCII)
+_COMPONENT: Final = re.compile(r"(\d{1,10})\+(\d{1,10})", re.ASCII)
+# One relay for each node; a node that fails, or a relay, ends no other.
 _STEP: Final = (
-    "srun --jobid {job} --overlap --nodes=1 --ntasks=1 --nodelist {{host}} --mem=0 --gres=none --cpu-bind=none "
-    "--mpi=none --quiet"
+    "srun --jobid {job}{component} --overlap --nodes={{count}} --ntasks={{count}} --ntasks-per-node=1 "
+    "--nodelist={{hosts}} --mem=0 --gres=none --cpu-bind=none --mpi=none --no-kill --wait=0 "
+    "--kill-on-bad-exit=0 --quiet"
 )
 _KEPT: Final = "SLURM_CONF"
+# What srun takes for its own from the environment, and our plugin.
+_OPTIONS: Final = ("SLURM_", "SRUN_", "SPANK_", "_SLURM_SPANK_", "USE_PROFD")
+_UNFIT: Final = ("down", "fail", "unknown", "not_responding", "powered_down", "reboot")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Nodes as Slurm writes them; of a component, where the job is heterogeneous."""
+
+    nodes: str
+    component: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A running job: its raw id, which its tasks have in their environment, and its nodes as Slurm writes them."""
+    """A running job: the raw id, which its tasks have in their environment, and its nodes."""
 
     id: str
-    nodes: str
+    parts: tuple[Part, ...]
 
 
 def job(name: str) -> Job:
-    """The job of this id (`4711`, or `4711_3` of an array). Raises ClientError."""
+    """The job of this id (`4711`, `4711_3` of an array, `4711+1` a component). Raises ClientError."""
     if not _ID.fullmatch(name):
-        raise UsageError(f"{name!r} is no id of a Slurm job: 4711, or 4711_3 for a task of an array.")
-    asked = ["squeue", "--noheader", "--jobs", name, "--format=%A|%i|%T|%N"]
-    try:
-        done = subprocess.run(
-            asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS
-        )
-    except OSError as error:
-        raise UnreachableError(f"squeue cannot be run ({error.strerror}): is this a node of the cluster?") from error
-    except subprocess.TimeoutExpired as error:
-        raise UnreachableError(f"Slurm's controller has not answered squeue for {ANSWER_SECONDS:g} s.") from error
-    if done.returncode and "Invalid job id" not in done.stderr:
-        raise UnreachableError(f"squeue failed: {printable(' '.join(done.stderr.split())[:500])}")
-    return answered(name, done.stdout)
+        raise UsageError(f"{name!r} is no id of a Slurm job: 4711, 4711_3 of an array, 4711+1 for a component.")
+    said, error = _asked("squeue", "--local", "--all", "--noheader", "--jobs", name, "--format=%A|%i|%T|%N")
+    if error and "Invalid job id" not in error:
+        raise UnreachableError(f"squeue failed: {printable(' '.join(error.split())[:500])}")
+    return answered(name, said)
 
 
 def answered(name: str, text: str) -> Job:
     """The job in squeue's lines. NotFoundError where it does not run, UsageError where several do."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 3]
+    if "+" in name:
+        rows = [row for row in rows if row[1] == name]  # squeue names the other components, too
     running = [row for row in rows if row[2] == "RUNNING"]
+    components = [_COMPONENT.fullmatch(row[1]) for row in running]
+    if running and all(components):
+        parts = tuple(Part(row[3], int(of[2])) for row, of in zip(running, components, strict=True) if of)
+        leaders = {of[1] for of in components if of}
+        if len(leaders) == 1:
+            return Job(leaders.pop(), parts)
     if len(running) > 1:
         some = ", ".join(printable(row[1]) for row in running[:4])
         raise UsageError(f"{name} is an array of which {len(running)} tasks run ({some}); name one of them.")
     if not running:
         states = ", ".join(sorted({printable(row[2]) for row in rows})) or "not in the queue"
         raise NotFoundError(f"Slurm's job {name} does not run: {states}. Steps can join running jobs only.")
-    return Job(running[0][0], running[0][3])
+    return Job(running[0][0], (Part(running[0][3]),))
 
 
-def via(job_id: str, environ: Iterable[str]) -> str:
-    """The command that reaches `{host}` within the job. What the shell's own job left in the environment stays out."""
-    own = sorted(name for name in environ if name.startswith(("SLURM_", "SRUN_")) and name != _KEPT)
-    unset = "".join(f" -u {name}" for name in own if name.replace("_", "").isalnum())
-    step = _STEP.format(job=job_id)
-    return f"env{unset} {step}" if unset else step
+def via(job_id: str, part: Part) -> str:
+    """The command that carries the relays of `{hosts}`, which are `{count}`, in one step of the job."""
+    return _STEP.format(job=job_id, component="" if part.component is None else f" --het-group={part.component}")
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """That of a step: what the shell's own job left there is no business of it."""
+    return {name: value for name, value in environ.items() if name == _KEPT or not name.startswith(_OPTIONS)}
+
+
+async def unfit(hosts: Sequence[str]) -> dict[str, str]:
+    """Which of these nodes are down, and the controller's word for it. Nothing where it does not say."""
+    asked = ("sinfo", "--local", "--all", "--Node", "--noheader", "--nodes", ",".join(hosts), "--format=%N|%T")
+    try:
+        said, _ = await asyncio.to_thread(_asked, *asked)
+    except ClientError:
+        return {}
+    rows = [line.split("|") for line in said.splitlines() if line.count("|") == 1]
+    return {
+        node: f"Slurm says that it is {printable(state)}"
+        for node, state in rows
+        if state.lower().startswith(_UNFIT) or state.endswith("*")
+    }
+
+
+def _asked(*command: str) -> tuple[str, str]:
+    """What it printed, and what it said where it failed. Raises UnreachableError."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS
+        )
+    except OSError as error:
+        why = f"{command[0]} cannot be run ({error.strerror}): is this a node of the cluster?"
+        raise UnreachableError(why) from error
+    except subprocess.TimeoutExpired as error:
+        why = f"Slurm's controller has not answered {command[0]} for {ANSWER_SECONDS:g} s."
+        raise UnreachableError(why) from error
+    return done.stdout, (done.stderr or f"exit code {done.returncode}") if done.returncode else ""

@@ -1,4 +1,7 @@
-"""`python -P -m profclient.relay`, as a client starts it on a host."""
+"""`python -P -m profclient.relay`, as a client starts it on a host.
+
+With `--shared VARIABLE` the carrier has the lines of many relays: this one's address is in the variable.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import signal
 import sys
 
-from profclient.relay.lines import Garbled
+from profclient.relay.lines import GONE, HERE, OF, Garbled
 from profclient.relay.serve import SILENCE_SECONDS, Relay
 
 
@@ -15,11 +18,21 @@ def main() -> int:
     if os.isatty(0):
         print("A relay speaks to `profctl --hosts`, which starts it: docs/relay-protocol.md.", file=sys.stderr)
         return 2
+    address = b""
+    if sys.argv[1:2] == ["--shared"]:
+        address = os.environb.get(os.fsencode("".join(sys.argv[2:3])), b"")
+        if not address:
+            print(f"profclient.relay: no {sys.argv[2:3]} in the environment says who this is", file=sys.stderr)
+            return 2
     signal.alarm(SILENCE_SECONDS)
     out = os.dup(1)
     os.dup2(2, 1)  # whatever else prints here is no line of ours
     try:
-        Relay(0, out).serve()
+        if address:
+            os.write(out, OF + address + b" " + HERE + b"\n")
+        Relay(0, out, address).serve()
+        if address:
+            os.write(out, OF + address + b" " + GONE + b"\n")
     except Garbled as error:
         print(f"profclient.relay: {error}", file=sys.stderr)
         return 1

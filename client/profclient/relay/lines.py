@@ -3,7 +3,7 @@
     @profd1 <number> <kind> <stream> <base64 of the payload, or -> <CRC-32 of all before it, 8 hex digits>
 
 Carriers print banners, merge and cut what they carry. A line of ours that is not whole, or missing, ends the
-conversation; other lines are noise.
+conversation; other lines are noise. Where one carrier has the lines of many relays, an address stands before each.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ NOISE_BYTES_MAX = 1 << 20  # from a carrier, all together
 NOISE_KEPT = 4  # lines, for the sentence that says what came instead
 NOISE_LINE_BYTES_KEPT = 200
 STREAM_MAX = 1 << 31
+TO, OF = b"@profd-to ", b"@profd-of "  # what an address follows: of the client's lines, of a relay's
+HERE, GONE = b"here", b"gone"  # instead of a line: a relay with an address begins, and ends
+SHARED_LINE_BYTES_MAX = 1000  # srun carries lines of up to 1,024 bytes whole, and cuts longer ones
+_HEAD_BYTES_MAX = 56  # all but the payload: mark, number, kind, stream, checksum
 KINDS = frozenset(
     (b"hello", b"token", b"clock", b"open", b"data", b"ack", b"close", b"ping", b"pong", b"error", b"bye")
 )
@@ -43,19 +47,45 @@ class Line:
 
 
 class Writer:
-    """Numbers and writes the lines of one side."""
+    """Numbers and writes the lines of one side; with an address, those of a relay that shares its carrier."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: bytes = b"") -> None:
         self._number = 0
+        self._prefix = OF + address + b" " if address else b""
+        room = SHARED_LINE_BYTES_MAX - len(self._prefix) - _HEAD_BYTES_MAX
+        self.payload_bytes_max = room // 4 * 3 if address else DATA_BYTES_MAX
 
     def line(self, kind: str, stream: int = 0, payload: bytes = b"") -> bytes:
         """The bytes of a line. ValueError for a payload that is too long for one."""
-        if len(payload) > DATA_BYTES_MAX:
-            raise ValueError(f"{len(payload)} bytes are too many for a line, which holds {DATA_BYTES_MAX}")
+        if len(payload) > self.payload_bytes_max:
+            raise ValueError(f"{len(payload)} bytes are too many for a line, which holds {self.payload_bytes_max}")
         data = binascii.b2a_base64(payload, newline=False) or b"-"
         body = b"%s %d %s %d %s" % (MARK, self._number, kind.encode(), stream, data)
         self._number += 1
-        return b"%s %08x\n" % (body, zlib.crc32(body))
+        return b"%s%s %08x\n" % (self._prefix, body, zlib.crc32(body))
+
+
+class Sorter:
+    """Tells lines with addresses from noise. Holds one line at most."""
+
+    def __init__(self, mark: bytes, noise_bytes_max: int = NOISE_BYTES_MAX) -> None:
+        self._mark, self._left = mark, noise_bytes_max
+        self._rest = b""
+
+    def feed(self, untrusted: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Address, and what follows it without the end of the line. Garbled where noise has no end."""
+        *whole, self._rest = (self._rest + untrusted).split(b"\n")
+        if len(self._rest) > 2 * LINE_BYTES_MAX:
+            whole.append(self._rest)
+            self._rest = b""
+        for text in whole:
+            noise, mark, addressed = text.partition(self._mark)
+            self._left -= len(noise) + (not mark)
+            if self._left < 0:
+                raise Garbled("more came than a carrier may say that are no lines of relays")
+            if mark:
+                address, _, line = addressed.partition(b" ")
+                yield address, line.rstrip(b"\r")
 
 
 class Reader:

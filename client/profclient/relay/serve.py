@@ -16,7 +16,7 @@ import time
 from profclient import address, control
 from profclient.errors import ClientError
 from profclient.relay.clock import clock
-from profclient.relay.lines import DATA_BYTES_MAX, STREAM_MAX, VERSION, Garbled, Line, Reader, Writer
+from profclient.relay.lines import STREAM_MAX, TO, VERSION, Garbled, Line, Reader, Sorter, Writer
 
 WINDOW_BYTES = 256 * 1024  # on the way in one direction of one connection
 STREAMS_MAX = 8
@@ -39,9 +39,10 @@ class Connection:
 class Relay:
     """See the module. `serve` returns at the end of the conversation."""
 
-    def __init__(self, incoming: int, outgoing: int) -> None:
-        self._incoming, self._outgoing = incoming, outgoing
-        self._reader, self._writer = Reader(), Writer()
+    def __init__(self, incoming: int, outgoing: int, address: bytes = b"") -> None:
+        """`address`: of this relay, where it shares the descriptors' other ends with relays of other hosts."""
+        self._incoming, self._outgoing, self._address = incoming, outgoing, address
+        self._reader, self._writer, self._sorter = Reader(), Writer(address), Sorter(TO)
         self._selector = selectors.PollSelector()
         self._connections: dict[int, Connection] = {}
         self._greeted = False
@@ -55,7 +56,7 @@ class Relay:
                 for key, events in self._selector.select():
                     self._ready(key.data, events)
         except Garbled as error:
-            self._say("error", 0, str(error).encode()[:DATA_BYTES_MAX])
+            self._say("error", 0, self._words(error))
             raise
         finally:
             for connection in list(self._connections.values()):
@@ -81,11 +82,18 @@ class Relay:
         if not data:
             self._over = True
             return
-        for line in self._reader.feed(data):
+        for line in self._reader.feed(self._own(data) if self._address else data):
             signal.alarm(SILENCE_SECONDS)
             if self._over:
                 return
             self._obey(line)
+
+    def _own(self, untrusted: bytes) -> bytes:
+        """Of all relays' lines, this one's."""
+        return b"".join(line + b"\n" for address, line in self._sorter.feed(untrusted) if address == self._address)
+
+    def _words(self, why: object) -> bytes:
+        return str(why).encode()[: self._writer.payload_bytes_max]
 
     def _obey(self, line: Line) -> None:
         if line.stream >= STREAM_MAX:
@@ -96,7 +104,7 @@ class Relay:
             case "hello":
                 self._greet(line.payload)
             case "token":
-                self._say("token", 0, json.dumps(_token()).encode())
+                self._say("token", 0, _token(self._writer.payload_bytes_max))
             case "clock":
                 self._say("clock", 0, json.dumps(clock()).encode())
             case "ping":
@@ -132,7 +140,7 @@ class Relay:
             control.connect(sock, str(address.find()), time.monotonic() + control.CONTROL_TIMEOUT_SECONDS)
         except (OSError, ClientError) as error:
             sock.close()
-            self._say("close", stream, str(error).encode()[:DATA_BYTES_MAX])
+            self._say("close", stream, self._words(error))
             return
         sock.setblocking(False)
         connection = self._connections[stream] = Connection(stream, sock)
@@ -167,7 +175,7 @@ class Relay:
 
     def _bring(self, connection: Connection) -> None:
         """Send the daemon's bytes to the client. Raises OSError."""
-        data = connection.sock.recv(min(DATA_BYTES_MAX, WINDOW_BYTES - connection.unacked))
+        data = connection.sock.recv(min(self._writer.payload_bytes_max, WINDOW_BYTES - connection.unacked))
         if not data:
             self._close(connection, "profd has closed it")
             return
@@ -189,7 +197,7 @@ class Relay:
 
     def _close(self, connection: Connection, why: str) -> None:
         self._drop(connection)
-        self._say("close", connection.stream, why.encode()[:DATA_BYTES_MAX])
+        self._say("close", connection.stream, self._words(why))
 
     def _drop(self, connection: Connection) -> None:
         del self._connections[connection.stream]
@@ -211,10 +219,13 @@ def acknowledged(line: Line, most: int) -> int:
     return int(line.payload)
 
 
-def _token() -> dict[str, object]:
-    """The token of this process and the seconds that it lasts, or what stands in the way."""
+def _token(bytes_max: int) -> bytes:
+    """The token of this process and the seconds that it lasts, or what stands in the way: JSON."""
     try:
         token, lasts = control.token(address.find().with_name("control.sock"))
     except ClientError as error:
-        return {"error": str(error)[: DATA_BYTES_MAX // 4], "kind": error.kind}
-    return {"token": token, "expires_s": lasts}
+        words = str(error)
+        while len(told := json.dumps({"error": words, "kind": error.kind}).encode()) > bytes_max:
+            words = words[: len(words) * 3 // 4]
+        return told
+    return json.dumps({"token": token, "expires_s": lasts}).encode()

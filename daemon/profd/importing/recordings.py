@@ -94,6 +94,7 @@ def _meta(capture: CaptureRecord, target: TargetRecord) -> TraceMeta:
         job=target.job,
         window_start_ns=target.start_ns,
         window_end_ns=target.end_ns,
+        host_clock=capture.fleet.clock if capture.fleet is not None else None,
         options=msgspec.to_builtins(capture.options),
         not_honoured=list(target.not_honoured),
         lost=list(target.lost),

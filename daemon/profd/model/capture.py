@@ -76,6 +76,16 @@ class Reason(IntEnum):
 
 
 @dataclass(frozen=True)
+class HostClock:
+    """The clock of a host as the client of a fleet saw it, in ns: its word, which nothing here relies on."""
+
+    ahead_ns: int  # of most hosts
+    within_ns: int  # what that may be wrong by
+    error_ns: int | None = None  # that the host's kernel allows for; None: it does not say
+    synchronised: bool | None = None  # whether somebody keeps it; None: not known
+
+
+@dataclass(frozen=True)
 class Fleet:
     """The capture of many hosts that one of a host belongs to."""
 
@@ -83,6 +93,7 @@ class Fleet:
     host: str  # as its client named it
     hosts: int
     found: str  # how the client found them
+    clock: HostClock | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from profd.capture.planner import Sighting, TargetPlan
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
 from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
-from profd.model.capture import Fleet, Options
+from profd.model.capture import Fleet, HostClock, Options
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.selector import Selector
 
@@ -52,7 +52,16 @@ def fleet_from_untrusted(message: pb.StartCaptureRequest) -> Fleet | None:
         return None
     fleet = message.fleet
     name, host, found = (_word(word, "name of a fleet") for word in (fleet.id, fleet.host, fleet.found))
-    return Fleet(name, host, fleet.hosts, found)
+    return Fleet(name, host, fleet.hosts, found, _clock(fleet.clock) if fleet.HasField("clock") else None)
+
+
+def _clock(clock: pb.HostClock) -> HostClock:
+    return HostClock(
+        clock.ahead_ns,
+        clock.within_ns,
+        clock.error_ns if clock.HasField("error_ns") else None,
+        clock.synchronised if clock.HasField("synchronised") else None,
+    )
 
 
 def selector_from_untrusted(message: pb.Selector, host_pids: Sequence[int]) -> Selector:

@@ -16,7 +16,7 @@ import msgspec
 from profd.errors import BadTrace, NotFound
 from profd.events.table import Tracks
 from profd.limits import META_BYTES_MAX
-from profd.model.capture import Cost, Loss, Phase
+from profd.model.capture import Cost, HostClock, Loss, Phase
 from profd.model.decodable import decodable
 from profd.model.run_times import RunTimes
 from profd.model.traits import Traits, of_older
@@ -69,6 +69,7 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     window_start_ns: int | None = None  # what was asked for or granted, as the source reports it
     window_end_ns: int | None = None
     clock_error_ns: int | None = None  # no time is further than this from the host's clock
+    host_clock: HostClock | None = None  # of a capture of many hosts; None: not known
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     not_honoured: list[str] = msgspec.field(default_factory=list)
     lost: list[Loss] = msgspec.field(default_factory=list)

@@ -233,16 +233,30 @@ class TargetStatus(_message.Message):
     def __init__(self, host: _Optional[str] = ..., pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., job: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ..., trace: _Optional[str] = ..., start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., events: _Optional[int] = ..., gpu_events: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., waterfall: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., doing: _Optional[str] = ..., uid: _Optional[int] = ...) -> None: ...
 
 class Fleet(_message.Message):
-    __slots__ = ("id", "host", "hosts", "found")
+    __slots__ = ("id", "host", "hosts", "found", "clock")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     hosts: int
     found: str
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., hosts: _Optional[int] = ..., found: _Optional[str] = ...) -> None: ...
+    clock: HostClock
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., hosts: _Optional[int] = ..., found: _Optional[str] = ..., clock: _Optional[_Union[HostClock, _Mapping]] = ...) -> None: ...
+
+class HostClock(_message.Message):
+    __slots__ = ("ahead_ns", "within_ns", "error_ns", "synchronised")
+    AHEAD_NS_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_NS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_NS_FIELD_NUMBER: _ClassVar[int]
+    SYNCHRONISED_FIELD_NUMBER: _ClassVar[int]
+    ahead_ns: int
+    within_ns: int
+    error_ns: int
+    synchronised: bool
+    def __init__(self, ahead_ns: _Optional[int] = ..., within_ns: _Optional[int] = ..., error_ns: _Optional[int] = ..., synchronised: bool = ...) -> None: ...
 
 class Capture(_message.Message):
     __slots__ = ("id", "request_id", "owner", "owner_uid", "options", "state", "targets", "created_ns", "finished_ns", "open_ended", "fleet")

@@ -63,6 +63,9 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     marker = json.loads((tmp_path / f"capture={fleet}" / "_COMMIT.json").read_text())
     assert marker == done.json
     (trace,) = marker["traces"]
+    (meta,) = [json.loads(path.read_text()) for path in tmp_path.rglob("meta.json")]
+    assert meta["host_clock"]["within_ns"] > abs(meta["host_clock"]["ahead_ns"]), "one clock, seen twice"
+    assert meta["host_clock"]["synchronised"] in (True, False)
     segments = [str(path) for path in tmp_path.rglob("segment-*.parquet")]
     rows = pyarrow.dataset.dataset(
         segments, partitioning="hive", partition_base_dir=str(tmp_path), format="parquet"
@@ -74,6 +77,9 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
         "rank": {0},
         "trace": {trace["trace"]},
     }
+    # AND the capture answers from there, though no daemon listens where profctl runs.
+    answer = two.profctl("top", fleet[:8], "--by", "host", "--json").json
+    assert {row["host"] for row in answer["rows"]} == {"n1"}
     # AND the folder answers as a store does, by the name that the client has for the host.
     answer = two.profctl("--store", str(tmp_path), "top", fleet, "--by", "host", "--json").json
     assert answer["capture"] == fleet
@@ -161,6 +167,8 @@ def test_stop_from_another_command(two: TwoHosts):
     until(lambda: _records(Captures(two.daemons[0])), "it records")
     done = two.profctl("stop", fleet)
     assert (done.code, f"capture {fleet}: stored" in done.out) == (0, True)
+    done = two.profctl("steps", fleet)
+    assert (done.code, f"`profctl collect {fleet} --to DIR`" in done.err) == (2, True)
 
 
 def test_a_command_that_waits_no_longer(two: TwoHosts):
@@ -216,6 +224,8 @@ def test_a_dry_run_touches_nothing(two: TwoHosts):
         (("where", "--hosts", "n1", "--pid", "1"), "a pid means one process of one host"),
         (("wait", "f0", "--hosts", "n1"), "the whole id"),
         (("collect", "c0", "--to", "/nowhere"), "no capture of many hosts"),
+        (("collect", "f0", "--to", "/nowhere", "--rate", "0"), "would bring nothing"),
+        (("top", "fffffffffffff"), "none that was begun or collected here"),
         (("start", "--rank", "1-", "--duration", "1s"), "no number and no range"),
     ],
 )

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 @selector_options
 @fleet_options
 @capture_options
+@click.option("--sample", type=click.IntRange(1, 4096), help="With --hosts: so many ranks, spread over the hosts.")
+@click.option(
+    "--all", "all_ranks", is_flag=True, help="With --hosts: every rank; otherwise 8, where there are over 16."
+)
 @click.option("--start-in", help="Begin the windows of all processes together, after this time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the expected cost; touch no process.")
 @click.option("--detach", is_flag=True, help="Return at once; `profctl wait` waits for the end.")
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 def start(
     ctx: click.Context,
     /,
+    sample: int | None,
+    all_ranks: bool,
     start_in: str | None,
     dry_run: bool,
     detach: bool,
@@ -68,7 +74,10 @@ def start(
         say("warning: torch's own profiler can crash the job (SIGSEGV in torch); the observer cannot")
     waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
     if hosts is not None:
-        ctx.exit(_on_hosts(hosts, chosen, asked, start_in, dry_run, detach, waiting, request_id, as_json))
+        taken = _sample(sample, all_ranks, chosen)
+        ctx.exit(_on_hosts(hosts, chosen, asked, taken, start_in, dry_run, detach, waiting, request_id, as_json))
+    if sample:
+        raise UsageError("--sample needs --hosts or --via slurm: on one host all ranks are recorded.")
     with Daemon() as daemon:
         if dry_run:
             _dry_run(daemon, chosen, asked, as_json)
@@ -88,10 +97,18 @@ def start(
     ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
 
 
+def _sample(sample: int | None, all_ranks: bool, chosen: capture_pb2.Selector) -> int | None:
+    """As `Order.sample` has it. Raises UsageError."""
+    if sample and (all_ranks or chosen.ranks):
+        raise UsageError("--sample chooses the ranks: give it without --all and without --rank.")
+    return 0 if all_ranks else sample
+
+
 def _on_hosts(
     hosts: Way,
     chosen: capture_pb2.Selector,
     asked: capture_pb2.Options,
+    sample: int | None,
     start_in: str | None,
     dry_run: bool,
     detach: bool,
@@ -103,7 +120,8 @@ def _on_hosts(
     from profclient.cli import fleet_commands
     from profclient.fleet.drive import Order
 
-    order = Order(fleet_commands.order_id(request_id), chosen, asked, parse_duration_ns(start_in) if start_in else 0)
+    lead_ns = parse_duration_ns(start_in) if start_in else 0
+    order = Order(fleet_commands.order_id(request_id), chosen, asked, lead_ns, sample)
     if dry_run:
         return fleet_commands.dry_run(hosts, order, as_json)
     return fleet_commands.start(hosts, order, detach=detach, timeout=timeout, as_json=as_json)

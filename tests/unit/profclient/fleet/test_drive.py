@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ class PlayedHost:
         self.fails: dict[str, list[Exception]] = defaultdict(list)
         self.knows_fleets = True
         self.reached = 0
+        self.ranks = range(0)
 
     async def reach(self) -> None:
         self.reached += 1
@@ -45,7 +47,8 @@ class PlayedHost:
         self.asked.append((method, request))
         self._fail(method)
         if method == "EstimateCapture":
-            return pb.EstimateCaptureResponse(targets=[pb.TargetEstimate(source="sdk")])
+            of_ranks = [pb.TargetEstimate(source="sdk", target=pb.TargetStatus(rank=rank)) for rank in self.ranks]
+            return pb.EstimateCaptureResponse(targets=of_ranks or [pb.TargetEstimate(source="sdk")])
         return self._capture(pb.STATE_ARMED)
 
     async def watch(self, request: Any) -> AsyncIterator[pb.Capture]:
@@ -97,7 +100,35 @@ async def test_one_moment_and_one_id(hosts):
     assert stands(await record()) == [Stand.OVER, Stand.OVER]
     assert begins(hosts["a"]) == begins(hosts["b"]) >= 102 * SECOND
     (request,) = [request for method, request in hosts["b"].asked if method == "StartCapture"]
-    assert (request.request_id, request.fleet) == (f"fleet:{ID}", pb.Fleet(id=ID, host="b", hosts=2, found="hosts"))
+    assert (request.request_id, request.fleet) == (
+        f"fleet:{ID}",
+        pb.Fleet(id=ID, host="b", hosts=2, found="hosts", clock=pb.HostClock(within_ns=1000)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "order", "chosen"),
+    [
+        (range(9), {}, {"a": [0, 2, 4, 6], "b": [10, 12, 14, 16]}),
+        (range(8), {}, {"a": [], "b": []}),
+        (range(9), {"sample": 0}, {"a": [], "b": []}),
+        (range(9), {"sample": 1}, {"a": [0]}),
+        (range(9), {"selector": pb.Selector(ranks=range(18))}, {"a": [*range(18)], "b": [*range(18)]}),
+    ],
+)
+async def test_many_ranks_are_sampled_unless_all_are_meant(hosts, ranks, order, chosen):
+    hosts["a"].ranks, hosts["b"].ranks = ranks, range(len(ranks), 2 * len(ranks))
+    fleet = await record(replace(ORDER, **order))
+    started = {
+        name: [*request.selector.ranks]
+        for name, host in hosts.items()
+        for method, request in host.asked
+        if method == "StartCapture"
+    }
+    assert started == chosen
+    assert [host for host, state in fleet.hosts.items() if state.stand is Stand.NOTHING] == list(
+        set("ab") - set(chosen)
+    )
 
 
 async def test_a_longer_lead_is_kept(hosts):

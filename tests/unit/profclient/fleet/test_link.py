@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from profclient.errors import UnreachableError
+from profclient.fleet import carrier
 from profclient.fleet import link as links
+from profclient.fleet.carrier import Alone
 from profclient.fleet.link import Link
 
 from tests.support.waiting import eventually
@@ -27,9 +29,18 @@ def program(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
+async def opened(command, path):
+    return await Link.opened(await Alone.started(command), path)
+
+
+def carried(link: Link) -> Alone:
+    assert isinstance(link._carrier, Alone)
+    return link._carrier
+
+
 async def refused(tmp_path: Path, *command: str) -> str:
     with pytest.raises(UnreachableError) as caught:
-        await Link.opened(command, tmp_path / "s")
+        await opened(command, tmp_path / "s")
     return str(caught.value)
 
 
@@ -55,12 +66,12 @@ async def test_what_carries_no_relay(tmp_path, command, why):
 
 async def test_a_carrier_that_says_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(links, "CONNECT_SECONDS", 0.2)
-    monkeypatch.setattr(links, "GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(carrier, "GOODBYE_SECONDS", 0.1)
     assert "said nothing" in await refused(tmp_path, *program("import time; time.sleep(600)"))
 
 
 async def test_a_relay_that_ends_meanwhile_ends_what_is_asked(tmp_path):
-    link = await Link.opened(program(SAYS_HELLO + "sys.stdin.readline(); sys.stdin.readline()"), tmp_path / "s")
+    link = await opened(program(SAYS_HELLO + "sys.stdin.readline(); sys.stdin.readline()"), tmp_path / "s")
     try:
         with pytest.raises(UnreachableError, match="ended with exit code 0"):
             await link.token()
@@ -78,7 +89,7 @@ async def test_a_relay_that_sends_more_than_the_window(tmp_path):
     """GIVEN a local end that reads nothing WHEN the relay sends all the same THEN it is held to its window."""
     flood = "while b' open ' not in sys.stdin.buffer.readline(): pass\n"
     flood += "for _ in range(200): out(writer.line('data', 1, bytes(12000)))\nsys.stdin.read()"
-    link = await Link.opened(program(SAYS_HELLO + flood), tmp_path / "s")
+    link = await opened(program(SAYS_HELLO + flood), tmp_path / "s")
     try:
         with socket.socket(socket.AF_UNIX) as reads_nothing:
             reads_nothing.setblocking(False)
@@ -89,8 +100,8 @@ async def test_a_relay_that_sends_more_than_the_window(tmp_path):
 
 
 async def test_nothing_of_it_is_left(tmp_path):
-    link = await Link.opened(program(SAYS_HELLO + "sys.stdin.read()"), tmp_path / "s")
-    pid = link._process.pid
+    link = await opened(program(SAYS_HELLO + "sys.stdin.read()"), tmp_path / "s")
+    pid = carried(link).pid
     assert (tmp_path / "s").is_socket()
     await link.close()
     assert not (tmp_path / "s").exists()
@@ -102,10 +113,10 @@ async def test_carriers_are_no_targets_and_hear_no_ctrl_c(tmp_path):
         "b'{\"version\": 1}'",
         "__import__('json').dumps([os.environ['PROFD_ATTACH'], os.getsid(0)]).join(['{\"x\": ', '}']).encode()",
     )
-    link = await Link.opened(program(code + "\nsys.stdin.read()"), tmp_path / "s")
+    link = await opened(program(code + "\nsys.stdin.read()"), tmp_path / "s")
     try:
         attach, session = link.about["x"]
-        assert (attach, session) == ("0", link._process.pid)
+        assert (attach, session) == ("0", carried(link).pid)
         assert os.getsid(0) != session
         assert json.dumps(link.about)
     finally:

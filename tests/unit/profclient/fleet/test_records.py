@@ -8,7 +8,7 @@ from profclient.fleet import records
 from profclient.fleet.records import Record
 from profclient.fleet.way import Way
 
-WAY = Way(("n1", "n2"), "ssh {host}", "/opt/python", 8)
+WAY = Way(("n1", "n2"), "ssh {host}", "/opt/python", 8, (("step {hosts}", ("n2",)),))
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _state(monkeypatch, tmp_path):
 
 
 def test_written_and_found_by_a_prefix():
-    record = Record("f0123456789ab", WAY, {"n3": "ssh: no route"})
+    record = Record("f0123456789ab", WAY, {"n3": "ssh: no route"}, "/traces")
     records.write(record)
     records.write(Record("f1123456789ab", WAY))
     assert records.find("f01") == record

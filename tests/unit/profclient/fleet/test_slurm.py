@@ -3,18 +3,26 @@
 import pytest
 from profclient.errors import NotFoundError, UnreachableError, UsageError
 from profclient.fleet import slurm
-from profclient.fleet.slurm import Job, answered, via
+from profclient.fleet.slurm import Job, Part, answered, environment, via
 
 
 def test_a_task_of_an_array_is_its_raw_id():
-    assert answered("4711_3", "4714|4711_3|RUNNING|node[001-002]\n") == Job("4714", "node[001-002]")
+    assert answered("4711_3", "4714|4711_3|RUNNING|node[001-002]\n") == Job("4714", (Part("node[001-002]"),))
 
 
 def test_several_tasks_are_named():
     text = "4714|4711_3|RUNNING|n1\n4715|4711_4|RUNNING|n2\n4711|4711_[5-9]|PENDING|\n"
     with pytest.raises(UsageError, match="4711_3, 4711_4"):
         answered("4711", text)
-    assert answered("4711", text.splitlines()[0] + "\n" + text.splitlines()[2]) == Job("4714", "n1")
+    assert answered("4711", text.splitlines()[0] + "\n" + text.splitlines()[2]) == Job("4714", (Part("n1"),))
+
+
+def test_a_heterogeneous_job_is_that_of_its_leader():
+    text = "4711|4711+0|RUNNING|n1\n4712|4711+1|RUNNING|n[2-3]\n"
+    both = (Part("n1", 0), Part("n[2-3]", 1))
+    assert answered("4711", text) == answered("4712", text) == Job("4711", both)
+    assert answered("4711+1", text) == Job("4711", both[1:])
+    assert "--jobid 4711 --het-group=1 --overlap" in via("4711", both[1])
 
 
 @pytest.mark.parametrize(("text", "why"), [("", "not in the queue"), ("7|7|PENDING|\n", "PENDING"), ("x|\n", "queue")])
@@ -23,7 +31,7 @@ def test_a_job_that_does_not_run(text, why):
         answered("7", text)
 
 
-@pytest.mark.parametrize("name", ["", "-w", "7;x", "7_", "7_[1-3]", "٣", "7+1", "9" * 11])
+@pytest.mark.parametrize("name", ["", "-w", "7;x", "7_", "7_[1-3]", "٣", "7+", "7+1_2", "9" * 11])
 def test_what_is_no_id_is_not_asked_for(name):
     with pytest.raises(UsageError, match="no id"):
         slurm.job(name)
@@ -40,8 +48,13 @@ def test_a_machine_without_slurm(monkeypatch, tmp_path):
 
 
 def test_the_environment_of_the_shell_s_own_job_stays_out():
-    assert via("7", ["PATH", "SLURM_CONF"]).startswith("srun --jobid 7 --overlap ")
-    assert via("7", ["SLURM_NTASKS", "SRUN_DEBUG", "SLURM_CONF", "SLURM_X;y"]).startswith(
-        "env -u SLURM_NTASKS -u SRUN_DEBUG srun --jobid 7 "
-    )
-    assert "{host}" in via("7", [])
+    given = ["PATH", "SLURM_CONF", "SLURM_NTASKS", "SRUN_DEBUG", "_SLURM_SPANK_OPTION_profd_profd", "SLURMD_NODENAME"]
+    assert list(environment(dict.fromkeys(given, "1"))) == ["PATH", "SLURM_CONF", "SLURMD_NODENAME"]
+
+
+async def test_nodes_that_the_controller_says_are_down(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert await slurm.unfit(["n1"]) == {}
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'n1|mixed\\nn2|down\\nn3|idle*\\nn4|draining\\n'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    assert list(await slurm.unfit(["n1", "n2", "n3", "n4"])) == ["n2", "n3"]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from profclient.errors import UsageError
-from profclient.fleet.way import Way, reachable
+from profclient.fleet.way import Way, each, reachable
 
 
 def test_the_words_of_a_command():
@@ -12,6 +12,23 @@ def test_the_words_of_a_command():
     relay = [sys.executable, "-P", "-m", "profclient.relay"]
     assert way.command("n1") == ["ssh", "-l", "a b", "n1.example.org", *relay]
     assert Way(("n1",), "x {host}", "/opt/python").command("n1")[2:] == ["/opt/python", *relay[1:]]
+
+
+def test_one_command_for_several_hosts():
+    way = Way(("n1", "n2", "n3"), "step {hosts} -n {count}", "py", others=(("step -x {hosts} -n {count}", ("n3",)),))
+    relay = ["py", "-P", "-m", "profclient.relay", "--shared", "SLURMD_NODENAME"]
+    assert way.command("n1", "n2") == ["step", "n1,n2", "-n", "2", *relay]
+    assert way.command("n3") == ["step", "-x", "n3", "-n", "1", *relay]
+    assert (way.to(("n1",)).others, way.to(("n3",)).others) == ((), way.others)
+
+
+async def test_hosts_that_are_known_to_be_out_of_reach():
+    way = Way(("n1",), "/no/such/command {host}", absent={"n1": "it has gone"})
+
+    async def nothing(_):
+        raise AssertionError
+
+    assert {name: str(error) for name, error in (await each(way, nothing)).items()} == {"n1": "it has gone"}
 
 
 @pytest.mark.parametrize(("via", "why"), [("ssh node1", "{host}"), ("ssh '{host}", "cannot be read"), ("", "{host}")])

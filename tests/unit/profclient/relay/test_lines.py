@@ -3,7 +3,17 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profclient.relay.lines import DATA_BYTES_MAX, LINE_BYTES_MAX, NOISE_BYTES_MAX, Garbled, Reader, Writer
+from profclient.relay.lines import (
+    DATA_BYTES_MAX,
+    LINE_BYTES_MAX,
+    NOISE_BYTES_MAX,
+    OF,
+    SHARED_LINE_BYTES_MAX,
+    Garbled,
+    Reader,
+    Sorter,
+    Writer,
+)
 
 
 def read(*pieces: bytes) -> list[tuple[str, int, bytes]]:
@@ -85,3 +95,29 @@ def test_one_of_another_version_is_told():
     body = line.rsplit(b" ", 1)[0].replace(b"hello", b"salve")
     with pytest.raises(Garbled, match="another version"):
         read(b"%s %08x\n" % (body, zlib.crc32(body)))
+
+
+def test_lines_with_addresses_fit_what_srun_carries_whole():
+    writer = Writer(b"n" * 253)
+    writer._number = 10**9
+    assert len(writer.line("close", 1 << 30, bytes(writer.payload_bytes_max))) <= SHARED_LINE_BYTES_MAX
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"n1", b"n2"]), st.binary(max_size=90)), max_size=8), st.integers(1, 40))
+def test_property_lines_are_told_apart_by_their_addresses(said, size):
+    writers = {name: Writer(name) for name in (b"n1", b"n2")}
+    data = b"banner\n" + b"".join(writers[name].line("data", 0, payload) for name, payload in said)
+    sorter, readers = Sorter(OF), {name: Reader() for name in writers}
+    heard = [
+        (name, one.payload)
+        for at in range(0, len(data), size)
+        for name, line in sorter.feed(data[at : at + size])
+        for one in readers[name].feed(line + b"\n")
+    ]
+    assert heard == said
+
+
+def test_noise_between_lines_with_addresses_has_an_end():
+    for noise in (b"x" * 70_000, b"hello\n" * 20_000):
+        with pytest.raises(Garbled, match="no lines of relays"):
+            list(Sorter(OF, noise_bytes_max=65_536).feed(noise))

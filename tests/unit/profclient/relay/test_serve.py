@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from profclient.relay.lines import DATA_BYTES_MAX, Line, Reader, Writer
+from profclient.relay.lines import DATA_BYTES_MAX, SHARED_LINE_BYTES_MAX, Line, Reader, Writer
 from profclient.relay.serve import STREAMS_MAX, WINDOW_BYTES
 
 from tests.support.waiting import PATIENCE_SECONDS
@@ -266,3 +266,30 @@ def test_it_is_small(talk):
     rollup = Path(f"/proc/{talk.process.pid}/smaps_rollup").read_text()
     (pss,) = (int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
     assert pss < PSS_MAX_KB
+
+
+def test_one_of_many_on_a_carrier_answers_for_itself(tmp_path):
+    """GIVEN an address WHEN lines for all come in THEN it takes its own, and its own lines are short and say whose."""
+    hello = Writer().line("hello", 0, HELLO), Writer().line("hello", 0, b"{}")
+    asked = Writer()
+    asked.line("hello")
+    far = tmp_path / ("x" * 200) / "profd.sock"  # a sentence that is longer than a line has room for
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "profclient.relay", "--shared", "NODE"],
+        input=b"@profd-to n2 %s@profd-to n1 %s@profd-to n1 %s" % (hello[1], hello[0], asked.line("token")),
+        capture_output=True,
+        env={**os.environ, "PROFD_ADDRESS": f"unix:{far}", "NODE": "n1"},
+    )
+    first, *lines, last = done.stdout.splitlines()
+    assert (done.returncode, first, last) == (0, b"@profd-of n1 here", b"@profd-of n1 gone")
+    assert [line.split()[:4] for line in lines] == [
+        [b"@profd-of", b"n1", b"@profd1", b"%d" % at] for at in range(len(lines))
+    ]
+    assert max(map(len, lines)) < SHARED_LINE_BYTES_MAX
+    assert [line.split()[4] for line in lines] == [b"hello", b"token"]
+
+
+def test_a_shared_carrier_without_an_address(tmp_path):
+    command = [sys.executable, "-P", "-m", "profclient.relay", "--shared", "NO_SUCH_VARIABLE"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, "NO_SUCH_VARIABLE" in done.stderr) == (2, True)

@@ -1,0 +1,134 @@
+"""deploy/slurm in a real Slurm: `--profd` and TaskProlog make a job recordable, and never make one fail."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from profclient.launch import STARTUP
+
+from tests.integration.slurm.test_slurm import PROFCTL, PROGRAM, SECONDS
+from tests.support import slurm
+from tests.support.daemon import running_daemon
+from tests.support.waiting import until
+
+HEADER = Path("/usr/include/slurm/spank.h")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(slurm.missing()), reason=f"no Slurm here ({', '.join(slurm.missing())}): slurm-wlm, munge"),
+    pytest.mark.skipif(not HEADER.exists(), reason="no headers of Slurm here: libslurm-dev"),
+]
+
+DEPLOY = Path(__file__).parents[3] / "deploy" / "slurm"
+BUILD = ("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
+SHOWS = 'printf \'%s|\' "$PYTHONPATH" "$NVTX_INJECTION64_PATH" "$CUDA_INJECTION64_PATH"; echo'
+WITHOUT = ["", "", "", "\n"]
+WITH = [STARTUP, "/opt/nvtx.so", "", "\n"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with tempfile.TemporaryDirectory(prefix="ps-", dir="/tmp") as folder:
+        plugin = f"{folder}/profd_spank.so"
+        subprocess.run([*BUILD, "-o", plugin, str(DEPLOY / "profd_spank.c")], check=True)
+        line = f"optional {plugin} startup={STARTUP} nvtx=/opt/nvtx.so cuda=/opt/cupti.so\n"
+        files = {"plugstack.conf": f"optional {folder}/no_such_plugin.so\n{line}", "task_prolog.sh": prolog()}
+        more = "PlugStackConfig={folder}/plugstack.conf\nTaskProlog={folder}/task_prolog.sh"
+        with slurm.cluster_of("n1", more=more, files=files) as found:
+            yield found
+
+
+def job(cluster, *command, **environ):
+    """What a command of Slurm's prints, in an environment without ours."""
+    ours = ("PYTHONPATH", "NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "USE_PROFD")
+    given = {name: value for name, value in cluster.environ.items() if name not in ours}
+    done = subprocess.run(command, env={**given, **environ}, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "found"),
+    [
+        ((), {}, WITHOUT),
+        (("--profd",), {}, WITH),
+        (("--profd=off",), {}, WITHOUT),
+        (("--profd=cuda",), {}, [STARTUP, "/opt/nvtx.so", "/opt/cupti.so", "\n"]),
+        (("--profd",), {"PYTHONPATH": "/mine:/x"}, [f"{STARTUP}:/mine:/x", *WITH[1:]]),
+        (("--profd",), {"PYTHONPATH": f"/mine:{STARTUP}"}, [f"/mine:{STARTUP}", *WITH[1:]]),
+        (("--profd",), {"NVTX_INJECTION64_PATH": "/other"}, [STARTUP, "/other", "", "\n"]),
+        ((), {"USE_PROFD": "1", "PYTHONPATH": "/mine"}, [f"{STARTUP}:/mine", *WITH[1:]]),
+        (("--profd=off",), {"USE_PROFD": "on"}, WITHOUT),
+        ((), {"USE_PROFD": "no" * 20}, WITHOUT),
+    ],
+    ids=["plain", "on", "off", "cuda", "first", "once", "another tool", "variable", "option first", "no word"],
+)
+def test_what_a_task_finds(cluster, options, environ, found):
+    assert job(cluster, "srun", *options, "sh", "-c", SHOWS, **environ).stdout.split("|") == found
+
+
+def test_a_value_that_is_none_is_said_and_the_job_runs(cluster):
+    done = job(cluster, "srun", "--profd=evrything", "sh", "-c", SHOWS)
+    assert done.stdout.split("|") == WITHOUT
+    assert "--profd=evrything is none of on, off and cuda" in done.stderr
+
+
+def test_steps_of_a_batch_script_and_of_an_allocation(cluster, tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n{SHOWS}\nunset PYTHONPATH NVTX_INJECTION64_PATH\nsrun sh {tmp_path}/step.sh\n")
+    (tmp_path / "step.sh").write_text(SHOWS)
+    job(cluster, "sbatch", "--wait", "--profd", f"--output={tmp_path}/out", f"--error={tmp_path}/err", str(script))
+    assert [line.split("|") for line in (tmp_path / "out").read_text().splitlines(keepends=True)] == [WITH, WITH]
+    done = job(cluster, "salloc", "--profd", "srun", "sh", "-c", SHOWS)
+    assert done.stdout.split("|") == WITH
+
+
+def test_an_unchanged_program_is_recorded(cluster):
+    with (
+        running_daemon(environ={"PROFD_SDK_ARENA_BYTES": "24MiB"}) as daemon,
+        cluster.srun("--profd", sys.executable, "-c", PROGRAM, environ=daemon.environ) as srun,
+        closing(srun.stdout),
+    ):
+
+        def attached():
+            asked = [*PROFCTL, "ps", "--json"]
+            done = subprocess.run(asked, env=daemon.environ, capture_output=True, text=True, timeout=SECONDS)
+            return [one["rank"] for one in json.loads(done.stdout) if one["job"] and one["sources"][:1] == ["sdk"]]
+
+        try:
+            assert until(attached, "the task is attached") == [0]
+        finally:
+            srun.terminate()
+            srun.wait(SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, ""),
+        ({"USE_PROFD": "0"}, ""),
+        ({"USE_PROFD": "1"}, f"export PYTHONPATH={STARTUP}\n"),
+        ({"USE_PROFD": "on", "PYTHONPATH": "/mine:/x"}, f"export PYTHONPATH={STARTUP}:/mine:/x\n"),
+        ({"USE_PROFD": "on", "PYTHONPATH": f"/mine:{STARTUP}"}, ""),
+    ],
+    ids=["no", "off", "on", "first", "once"],
+)
+def test_what_the_prolog_says_to_slurm(tmp_path, environ, said):
+    environ = {"PATH": os.environ["PATH"], **environ}
+    done = subprocess.run(["sh", "-c", prolog()], env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, said)
+
+
+def test_the_prolog_in_slurm(cluster):
+    found = job(cluster, "srun", "sh", "-c", SHOWS, USE_PROFD="yes").stdout
+    assert found.split("|") == [STARTUP, "", "", "\n"]  # which is no word of the plugin's
+
+
+def prolog():
+    text = (DEPLOY / "task_prolog.sh").read_text()
+    return re.sub(r"^startup=.*$", f"startup={STARTUP}", text, flags=re.MULTILINE)
