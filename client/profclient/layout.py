@@ -130,7 +130,8 @@ def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dic
         folder.mkdir(parents=True)
     with tarfile.open(fileobj=_Stream(pieces), mode="r|", bufsize=_COPY_BYTES) as archive:
         for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
+            # A sparse one is as large as its header likes.
+            content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
             trace, _, name = member.name.rpartition("/")
             known = name in _OF_BUNDLE if not trace else trace in places and _NAME.fullmatch(name)
             if content is None or not known or member.name in found:

@@ -71,6 +71,13 @@ def mapped_names(maps: bytes, names: Sequence[bytes], most: int) -> list[bytes]:
     The GIL is free meanwhile.
     """
 
+def json_members(text: bytes, most: int) -> dict[bytes, bytes]:
+    """The members of the object that a JSON text is: names as they are written, values as their texts.
+
+    What is in the values is not looked at, and the GIL is free meanwhile. ValueError, with the place, for a text that
+    is no object or has more than `most` members.
+    """
+
 class _Rates(Protocol):
     """Of tokens: how many a second, and how many at once after a pause."""
 

@@ -30,15 +30,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pwd
+import stat
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from profd.errors import BadInput, JobFailed, NotFound, ProfdError
+from profd.errors import BadInput, Denied, JobFailed, NotFound, ProfdError
 from profd.importing.ingest import OnProgress, format_of, open_raw
 from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.model.arguments import Flag, Integer, Text, Texts
@@ -47,6 +49,7 @@ from profd.questions.jobs import find
 from profd.questions.library import Library
 from profd.questions.reading import ReadLibrary
 from profd.questions.table import QUESTIONS
+from profd.store.catalog import CATALOG_FILE
 from profd.store.exported import ExportedStore
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
 from profd.store.store import Store, StoreLimits
@@ -54,6 +57,10 @@ from profd.trust.caller import Caller
 
 _KINDS: Final = {1: "failure", 2: "usage", 3: "not_found", 4: "denied", 5: "busy"}
 _STDOUT: Final = 1
+_ASK_ITS_OWNER: Final = (
+    "have its owner share the trace (`profctl share`) or export it (`profctl export -f bundle`), or run this as that "
+    "user."
+)
 
 Verb = Callable[[Library, Caller, "Request"], Coroutine[Any, Any, object]]
 ReadVerb = Callable[[ReadLibrary, Caller, "Request"], Coroutine[Any, Any, object]]
@@ -132,7 +139,7 @@ def _asking(question: str) -> ReadVerb:
         capture, others = request.maybe("capture"), request.others("id", "capture")
         values = QUESTIONS[question].checked(others, Scope.TRACE if capture is None else Scope.CAPTURE)
         asked = await library.asked(me, question, request.text("id"), values, capture)
-        return await library.answer(asked, _STDOUT)
+        return await library.answer(asked, -1 if asked.question.with_record else _STDOUT)
 
     return ask
 
@@ -228,7 +235,19 @@ def _open(root: Path, verb: str) -> Store:
     if verb != "import" and not _is_store(root):
         raise NotFound(f"There is no store in {root}: name the daemon's state directory, or import a file first.")
     root.mkdir(mode=0o750, parents=True, exist_ok=True)
+    _check_owners(root)
     return Store(root, StoreLimits(free_share_min=0.0, uid_share=1.0), StoreLock(root, "offline", OFFLINE_WAIT_SECONDS))
+
+
+def _check_owners(root: Path) -> None:
+    """Denied where another user may have put links: opening a store writes in it, and removes leftovers by name."""
+    if root.stat().st_mode & stat.S_IWOTH:
+        raise Denied(f"Every user may write into {root}, so what lies there is no store to open: {_ASK_ITS_OWNER}")
+    places = (root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE)
+    for place in (root.resolve(), *places):
+        with contextlib.suppress(FileNotFoundError):
+            if (owner := place.lstat().st_uid) not in (0, os.geteuid()):
+                raise Denied(f"{place} belongs to uid {owner}, who could have led it anywhere: {_ASK_ITS_OWNER}")
 
 
 def _is_store(root: Path) -> bool:

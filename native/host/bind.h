@@ -8,6 +8,7 @@ namespace profd::host {
 void bind_datagrams(nanobind::module_& m);
 void bind_guarded(nanobind::module_& m);
 void bind_mapped_names(nanobind::module_& m);
+void bind_json_members(nanobind::module_& m);
 void bind_door(nanobind::module_& m);
 void bind_reception(nanobind::module_& m);
 

@@ -9,6 +9,7 @@ NB_MODULE(_host, m) {
   profd::host::bind_datagrams(m);
   profd::host::bind_guarded(m);
   profd::host::bind_mapped_names(m);
+  profd::host::bind_json_members(m);
   profd::host::bind_door(m);
   profd::host::bind_reception(m);
 }

@@ -15,6 +15,7 @@ from typing import Any, cast
 import click
 
 from profclient.errors import ClientError
+from profclient.text import printable_lines
 
 # name -> (module, attribute). Modules are imported when their command runs:
 # `profctl --help` and completion stay fast.
@@ -143,7 +144,7 @@ def _report(error: ClientError, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"error": str(error), "kind": error.kind}), err=True)
     else:
-        click.echo(f"profctl: {error}", err=True)
+        click.echo(f"profctl: {printable_lines(str(error))}", err=True)  # names of others' programs may be in it
 
 
 def _code(result: Any) -> int:

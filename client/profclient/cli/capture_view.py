@@ -14,13 +14,18 @@ STORED, PARTIAL, BUSY = State.STATE_STORED, State.STATE_PARTIAL, State.STATE_BUS
 
 def state_name(state: int) -> str:
     """`STATE_STORED` → `stored`."""
-    return State.Name(state).removeprefix("STATE_").lower()
+    return _name(State, state).removeprefix("STATE_").lower()
 
 
 def reason_name(reason: int) -> str | None:
     """`REASON_NO_FILE` → `no_file`; None for no reason."""
-    name = capture_pb2.Reason.Name(reason).removeprefix("REASON_").lower()
+    name = _name(capture_pb2.Reason, reason).removeprefix("REASON_").lower()
     return None if name == "unspecified" else name
+
+
+def _name(kind: Any, number: int) -> str:
+    """Of a number on the wire; of one that this profctl does not know the number itself."""
+    return str(kind.Name(number)) if number in kind.values() else f"unknown_{number}"
 
 
 def live(capture: capture_pb2.Capture) -> bool:

@@ -19,12 +19,14 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from profclient.text import printable as printable
+from profclient.text import printable_lines
 
 GAP = 2  # between columns
 WIDE_MIN = 10  # of a column that gives way: less says nothing
 WRAPPED_MIN = 20  # columns for wrapped text, however narrow the terminal
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B|%)(?!\w))")
+_NOT_ASCII = re.compile(r"[^\x00-\x7e]")  # JSON has no control character below
 _FOLDER = re.compile(r"^.*/(?=[^/]*\.py\(\d+\): )")
 _TOLD_APART_BY_ITS_END = re.compile(r"\.py\(\d+\): |#\d+$|^[^\s/]*(?:/[^\s/]*){2,}$")  # Python functions, steps, paths
 
@@ -50,12 +52,17 @@ def _no_color() -> bool:
 def emit_json(value: Any) -> None:
     """One JSON document on stdout."""
     indent = None if not sys.stdout.isatty() else 2
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    text = _NOT_ASCII.sub(_shown, json.dumps(value, indent=indent, ensure_ascii=False))
     try:
         text.encode()
     except UnicodeEncodeError:  # halves of letters, of foreign traces: no UTF-8 has them
         text = json.dumps(value, indent=indent)
     click.echo(text)
+
+
+def _shown(letter: re.Match[str]) -> str:
+    """A letter that terminals may obey (C1 controls, marks of direction) as JSON's escape; others as they are."""
+    return letter[0] if letter[0].isprintable() else json.dumps(letter[0])[1:-1]
 
 
 def table(
@@ -195,7 +202,7 @@ def _color() -> bool | None:
 
 def say(text: str) -> None:
     """A remark for a person, on stderr."""
-    click.echo(text, err=True)
+    click.echo(printable_lines(text), err=True)
 
 
 def counted(number: int, noun: str) -> str:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from profclient.errors import BusyError, ClientError, DeniedError, UnreachableError
 from profclient.fleet.carrier import Carrier
@@ -24,6 +24,9 @@ from profclient.text import printable
 CONNECT_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 30.0
 PING_SECONDS: Final = 20.0
+_TOKEN_SECONDS: Final = 60.0  # where the relay does not say how long one lasts
+_TOKEN_SECONDS_MAX: Final = 86_400
+_NS_MAX: Final = (1 << 62) - 1
 _KINDS: Final[dict[str, type[ClientError]]] = {BusyError.kind: BusyError, DeniedError.kind: DeniedError}
 
 
@@ -71,7 +74,8 @@ class Link:
         """A token of the relay's, and the seconds that it lasts. Raises ClientError."""
         answer = await self._ask("token")
         if isinstance(answer.get("token"), str):
-            return answer["token"], float(answer.get("expires_s") or 60)
+            lasts = answer.get("expires_s")
+            return answer["token"], float(lasts) if _is_within(lasts, _TOKEN_SECONDS_MAX) else _TOKEN_SECONDS
         why = " ".join(str(answer.get("error")).split())
         raise _KINDS.get(str(answer.get("kind")), UnreachableError)(printable(why))
 
@@ -81,12 +85,12 @@ class Link:
         answer = await self._ask("clock")
         took = time.monotonic_ns() - start
         now, error, synchronised = answer.get("unix_ns"), answer.get("error_ns"), answer.get("synchronised")
-        if not isinstance(now, int):
+        if not _is_within(now, _NS_MAX):
             raise UnreachableError("the relay does not say what time it is")
         return Clock(
-            now - (before + took // 2),
+            int(now) - (before + took // 2),
             took // 2,
-            error if isinstance(error, int) else None,
+            int(error) if _is_within(error, _NS_MAX) else None,
             synchronised if isinstance(synchronised, bool) else None,
         )
 
@@ -260,8 +264,13 @@ def _object(line: Line) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(line.payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Garbled(f"the relay's {line.kind} is no JSON") from None
     if not isinstance(value, dict):
         raise Garbled(f"the relay's {line.kind} is no JSON object")
     return value
+
+
+def _is_within(value: Any, most: int) -> TypeGuard[float]:
+    """A number of the relay's that we can count with; its host may be anybody's."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most

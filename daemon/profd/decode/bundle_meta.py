@@ -15,6 +15,7 @@ from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.segments.meta import TraceMeta
 
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_LOSSES_MAX: Final = 64  # kinds of losses: each list of traces has them
 _TEXTS_MAX: Final = 1000  # of a list, such as the warnings
 _TRACK_TEXTS: Final = ("name", "labels")
 
@@ -39,7 +40,7 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
         waterfall=[Phase(_text(phase.name), _count(phase.duration_ns)) for phase in meta.waterfall[:_TEXTS_MAX]],
         versions={_text(name): _text(version) for name, version in [*meta.versions.items()][:_TEXTS_MAX]},
         gpu={_label(name): _fact(value) for name, value in [*meta.gpu.items()][:_TEXTS_MAX]},
-        lost=[Loss(_label(loss.stage), _label(loss.reason), _count(loss.count)) for loss in meta.lost[:_TEXTS_MAX]],
+        lost=[Loss(_label(loss.stage), _label(loss.reason), _count(loss.count)) for loss in meta.lost[:_LOSSES_MAX]],
         anomalies={_label(name): _count(count) for name, count in [*meta.anomalies.items()][:_TEXTS_MAX]},
         warnings=_texts(meta.warnings),
         truncated=_text(meta.truncated),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -158,10 +159,11 @@ class ReadLibrary:
     async def answer(self, asked: Asked, fd: int = -1) -> Any:
         """The answer where it is short; a long one is written to `fd`, which stays the caller's, and None returned.
 
-        So is a short one where there is such a descriptor: as bytes, which the daemon need not parse.
+        So is a short one where there is such a descriptor: as bytes, which the daemon need not parse; what
+        `profctl list` says of the trace is then not in it, and `with_record` puts it there.
         """
         question = asked.question
-        if question.cost is Cost.LONG or (fd >= 0 and not question.with_record):
+        if question.cost is Cost.LONG or fd >= 0:
             await self._run_job(question.name, dict(asked.arguments), [fd])
             return None
         value = (await self._run_job(question.name, dict(asked.arguments)))["value"]
@@ -224,3 +226,8 @@ class ReadLibrary:
             more = ", …" if len(found) > _CANDIDATES_SHOWN else ""
             raise BadInput(f"{trace!r} is the beginning of {len(found)} traces ({some}{more}): give more of it.")
         return found[0]
+
+
+def with_record(answer: bytes, record: TraceRecord) -> bytes:
+    """The text of an answer that is an object, with `trace` in it, which is not parsed for that."""
+    return b'%b, "trace": %b}\n' % (answer.rstrip().removesuffix(b"}"), json.dumps(record.as_json()).encode())

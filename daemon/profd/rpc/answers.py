@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncGenerator, Callable
+from typing import Final
 
 from profd.errors import BadInput
 from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES
 from profd.model.question import Cost
 from profd.questions.library import Library
-from profd.questions.reading import Asked
+from profd.questions.reading import Asked, with_record
 from profd.rpc.stream import streamed
 from profd.trust import caller as callers
+
+_OTHERWISE: Final = "ask for fewer rows (`limit`), or by SQL, or export the trace"
 
 Crowded = Callable[[int], bool]  # whether others than this uid wait for a worker
 
@@ -46,6 +48,5 @@ async def whole(library: Library, asked: Asked, most: int, otherwise: str) -> by
 
 
 async def _short(library: Library, asked: Asked) -> bytes:
-    if asked.question.with_record:
-        return json.dumps(await library.answer(asked)).encode() + b"\n"
-    return await whole(library, asked, ANSWER_BYTES_MAX, "ask for fewer rows (`limit`), or by SQL, or export the trace")
+    answer = await whole(library, asked, ANSWER_BYTES_MAX, _OTHERWISE)
+    return with_record(answer, asked.traces[0]) if asked.question.with_record else answer

@@ -18,7 +18,12 @@ from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
 from profd.importing.ingest import format_of
-from profd.limits import KEY_AVERAGES_BYTES_MAX, KEY_AVERAGES_ROWS_MAX
+from profd.limits import (
+    KEY_AVERAGES_BYTES_MAX,
+    KEY_AVERAGES_ROW_BYTES_MAX,
+    KEY_AVERAGES_ROWS_MAX,
+    SUMMARY_BYTES_MAX,
+)
 from profd.questions.library import Library
 from profd.questions.reading import Asked
 from profd.rpc.answers import Crowded, pieces, whole
@@ -31,6 +36,7 @@ from profd.trust.audit_line import Audit
 
 LIST_MAX: Final = 1000
 _ROWS_ASKED: Final = KEY_AVERAGES_ROWS_MAX + 1
+_IN_PARTS: Final = "ask QueryService for `summary`, which sends it in parts"
 _OTHERWISE: Final = "give a `limit`, or ask QueryService for `top`, which sends all"
 
 _INTEGERS: Final = (
@@ -94,9 +100,8 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
 
     async def Summary(self, request: pb.TraceRef, context: object) -> pb.SummaryResponse:
         asked = await self._asked("summary", request)
-        summary = await self._library.answer(asked)
-        del summary["trace"]
-        return pb.SummaryResponse(trace=trace_message(asked.traces[0]), summary_json=json.dumps(summary).encode())
+        summary = await whole(self._library, asked, SUMMARY_BYTES_MAX, _IN_PARTS)
+        return pb.SummaryResponse(trace=trace_message(asked.traces[0]), summary_json=summary.rstrip())
 
     async def KeyAverages(self, request: pb.KeyAveragesRequest, context: object) -> pb.KeyAveragesResponse:
         asked = await self._asked("top", request)
@@ -182,6 +187,8 @@ def _averages_message(text: bytes) -> pb.KeyAveragesResponse:
     rows = msgspec.json.decode(text, type=list[msgspec.Raw])
     if len(rows) > KEY_AVERAGES_ROWS_MAX:
         raise BadInput(f"there are more than {KEY_AVERAGES_ROWS_MAX} rows, the limit of this call; {_OTHERWISE}")
+    if any(memoryview(row).nbytes > KEY_AVERAGES_ROW_BYTES_MAX for row in rows):
+        raise BadInput(f"a row has more than {KEY_AVERAGES_ROW_BYTES_MAX} bytes, the limit of this call; {_OTHERWISE}")
     return pb.KeyAveragesResponse(rows=[_average_message(json.loads(bytes(row))) for row in rows])
 
 

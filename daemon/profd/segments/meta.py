@@ -8,14 +8,17 @@ when an old reader would be wrong about what it sees.
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from profd import _host
 from profd.errors import BadTrace, NotFound
 from profd.events.table import Tracks
-from profd.limits import META_BYTES_MAX
+from profd.limits import META_BYTES_MAX, META_MEMBERS_MAX, META_PART_BYTES_MAX
 from profd.model.capture import Cost, HostClock, Loss, Phase
 from profd.model.decodable import decodable
 from profd.model.run_times import RunTimes
@@ -30,6 +33,10 @@ LATE_FILE: Final = "late.parquet"
 def segment_file(number: int) -> str:
     """The file of a segment: `segment-00000.parquet`."""
     return f"segment-{number:05d}.parquet"
+
+
+Members: TypeAlias = Mapping[str, bytes]
+"""Of a `meta.json`, by name: each as its text, unread."""
 
 
 class SegmentInfo(msgspec.Struct, kw_only=True):
@@ -124,22 +131,72 @@ def decode_meta(text: bytes, where: str) -> TraceMeta:
     try:
         meta = decode_struct(text, TraceMeta)
     except (ValueError, RecursionError) as error:
-        raise BadTrace(f"{where} is damaged: {error}. Remove the trace with `profctl rm`.") from error
+        raise _damaged(where, error) from error
     if meta.format > FORMAT:
         raise BadTrace(f"{where} has format {meta.format}, this profd reads up to {FORMAT}: upgrade profd.")
     return meta
 
 
 def read_meta(directory: Path) -> TraceMeta:
-    """The TraceMeta of a trace directory. NotFound if there is none, BadTrace if it cannot be read."""
+    """The TraceMeta of a trace directory. NotFound if there is none, BadTrace if it cannot be read.
+
+    For workers: as objects it can take gigabytes, and the daemon has `read_members`.
+    """
+    return decode_meta(_read_text(directory), str(directory / META_FILE))
+
+
+def read_members(directory: Path) -> dict[str, bytes]:
+    """The members of a `meta.json` by name, each as its text, which is passed on unread. Raises as `read_meta` does."""
+    path = directory / META_FILE
+    members = members_of(_read_text(directory), str(path))
+    if (written := part_of(members, _Written, str(path)).format) > FORMAT:
+        raise BadTrace(f"{path} has format {written}, this profd reads up to {FORMAT}: upgrade profd.")
+    return members
+
+
+def members_of(text: bytes, where: str) -> dict[str, bytes]:
+    """The same of a text. BadTrace, naming `where`, if it is no object."""
+    try:
+        found = _host.json_members(text, META_MEMBERS_MAX)
+    except ValueError as error:
+        raise _damaged(where, error) from error
+    return {name.decode("utf-8", "replace"): value for name, value in found.items()}
+
+
+def part_of(members: Members, kind: type[_Struct], where: str) -> _Struct:
+    """Those that this struct has, decoded. BadTrace where they are not what it takes, or META_PART_BYTES_MAX long."""
+    some = {name: members[name] for name in kind.__struct_fields__ if name in members}
+    if sum(map(len, some.values())) > META_PART_BYTES_MAX:
+        raise _damaged(where, ValueError(f"it says more than {META_PART_BYTES_MAX} bytes of {', '.join(some)}"))
+    try:
+        return decode_struct(joined(some), kind)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(where, error) from error
+
+
+def joined(members: Members) -> bytes:
+    """The inverse of `members_of`."""
+    return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())
+
+
+class _Written(msgspec.Struct):
+    format: int = FORMAT
+
+
+def _damaged(where: str, error: Exception) -> BadTrace:
+    return BadTrace(f"{where} is damaged: {error}. Remove the trace with `profctl rm`.")
+
+
+def _read_text(directory: Path) -> bytes:
     path = directory / META_FILE
     try:
         with path.open("rb") as file:
-            text = file.read(META_BYTES_MAX + 1)
+            # No more than there is: so much room is taken before anything is read.
+            text = file.read(min(os.fstat(file.fileno()).st_size, META_BYTES_MAX) + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFound(f"No trace at {directory}: it may just have been removed.") from error
     except OSError as error:
         raise BadTrace(f"{path} cannot be read: {error.strerror}.") from error
     if len(text) > META_BYTES_MAX:
         raise BadTrace(f"{path} is larger than {META_BYTES_MAX} bytes: not written by profd.")
-    return decode_meta(text, str(path))
+    return text

@@ -21,7 +21,7 @@ from profd.disk.files import disk
 from profd.errors import Exhausted, ProfdError, Unavailable
 from profd.model.capture import Loss
 from profd.model.decodable import decodable
-from profd.segments.meta import TraceMeta, decode_struct, encode_struct
+from profd.segments.meta import Members, TraceMeta, decode_struct, encode_struct, part_of
 
 CATALOG_FILE: Final = "catalog.sqlite"
 SCHEMA_VERSION: Final = 1
@@ -84,6 +84,19 @@ class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
         """The record of a trace."""
         same = {name: getattr(meta, name) for name in _SAME}
         return cls(id=trace, pinned=pinned, readers=readers or {}, **same)
+
+    @classmethod
+    def of_members(
+        cls,
+        trace: str,
+        members: Members,
+        pinned: bool = False,
+        readers: dict[str, int] | None = None,
+    ) -> TraceRecord:
+        """The same of the members of a `meta.json`. BadTrace where they are no trace's."""
+        same = {name: members[name] for name in _SAME if name in members}
+        record = part_of({**same, "id": b'"%b"' % trace.encode()}, cls, f"the description of trace {trace}")
+        return msgspec.structs.replace(record, pinned=pinned, readers=readers or {})
 
 
 _SAME: Final = tuple(

@@ -7,10 +7,23 @@ import stat
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from profd.errors import BadInput, Exhausted
 from profd.kernel import identity
+from profd.model.capture import Phase
 from profd.model.traits import is_recorder
-from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta
+from profd.segments.meta import (
+    FLOWS_FILE,
+    LATE_FILE,
+    META_FILE,
+    Members,
+    SegmentInfo,
+    TraceMeta,
+    encode_struct,
+    members_of,
+    part_of,
+)
 
 _FIXED_FILES: Final = frozenset({META_FILE, FLOWS_FILE, LATE_FILE})
 # What the events are like: only the worker has seen them. All else is the daemon's to say.
@@ -29,9 +42,18 @@ ORIGIN_FIELDS: Final = (
 log = logging.getLogger("profd.store")
 
 
-def verified(staging: Path, meta: TraceMeta) -> TraceMeta:
-    """The worker's meta, if the directory holds exactly what it says. BadInput otherwise."""
-    allowed = _FIXED_FILES | {info.file for info in meta.segments}
+class _Listed(msgspec.Struct):
+    """What is asked of a worker's description before it is believed."""
+
+    segments: list[SegmentInfo] = []
+    source: str = ""
+    waterfall: list[Phase] = []
+
+
+def verified(staging: Path, written: Members) -> dict[str, bytes]:
+    """The members of the worker's meta, if the directory holds exactly what it says. BadInput otherwise."""
+    segments = part_of({"segments": written.get("segments", b"[]")}, _Listed, str(staging / META_FILE)).segments
+    allowed = _FIXED_FILES | {info.file for info in segments}
     found = set()
     size = 0
     for entry in staging.iterdir():
@@ -40,23 +62,23 @@ def verified(staging: Path, meta: TraceMeta) -> TraceMeta:
             raise BadInput(f"The worker left {entry.name!r}, which is no file of a trace: it was not stored.")
         found.add(entry.name)
         size += mode.st_size  # the description, too: it may have more in it than the events
-    missing = {info.file for info in meta.segments} - found
+    missing = {info.file for info in segments} - found
     if missing:
         raise BadInput(f"The worker did not write {', '.join(sorted(missing))}: the trace was not stored.")
-    meta.bytes = size
-    return meta
+    return {**written, "bytes": b"%d" % size}
 
 
-def merged(written: TraceMeta, meta: TraceMeta) -> TraceMeta:
-    """The daemon's meta, with what only the worker can know."""
-    values = {name: getattr(meta, name) for name in TraceMeta.__struct_fields__}
-    values.update({name: getattr(written, name) for name in _WORKERS_FIELDS})
+def merged(written: Members, meta: TraceMeta) -> dict[str, bytes]:
+    """The members of the daemon's meta, with those that only the worker can know."""
+    values = members_of(encode_struct(meta), "the daemon's own description")
+    values.update({name: written[name] for name in _WORKERS_FIELDS if name in written})
     if meta.source == "import":
-        values.update({name: getattr(written, name) for name in ORIGIN_FIELDS})
-        values["waterfall"] = [*written.waterfall, *meta.waterfall]
-        if not is_recorder(written.source):
-            values["source"] = meta.source
-    return TraceMeta(**values)
+        said = part_of({name: written[name] for name in ("source", "waterfall") if name in written}, _Listed, "it")
+        values.update({name: written[name] for name in ORIGIN_FIELDS if name in written})
+        values["waterfall"] = msgspec.json.encode([*said.waterfall, *meta.waterfall])
+        if not is_recorder(said.source):
+            values["source"] = msgspec.json.encode(meta.source)
+    return values
 
 
 def hand_to_workers(trace: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profd.errors import BadInput, NotFound
 from profd.model.trace_ids import is_id
-from profd.segments.meta import read_meta
+from profd.segments.meta import read_members
 from profd.store.access import readers_of
 from profd.store.catalog import TraceRecord
 from profd.store.records import Records
@@ -28,7 +28,7 @@ def record_of(traces: Path, trace: str, marks: Records) -> TraceRecord | None:
     """
     pinned, readers = read_marks(marks, trace)
     try:
-        return TraceRecord.of(trace, read_meta(traces / trace), pinned, readers)
+        return TraceRecord.of_members(trace, read_members(traces / trace), pinned, readers)
     except NotFound as error:
         return None if not (traces / trace).exists() else _damaged(traces / trace, str(error))
     except BadInput as error:

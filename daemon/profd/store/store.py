@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from profd.disk.eviction import Held, Preview, victims
 from profd.disk.files import disk, rename, sync, write_atomic
 from profd.disk.space import Space, Urgency
@@ -38,7 +40,7 @@ from profd.limits import (
     STORE_SHARE_DEFAULT,
 )
 from profd.model.trace_ids import is_id, new_id
-from profd.segments.meta import META_FILE, TraceMeta, encode_struct, read_meta
+from profd.segments.meta import META_FILE, TraceMeta, joined, read_members, read_meta
 from profd.store import rebuild
 from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
@@ -95,6 +97,7 @@ class Store:
             self._marks = Records(root / "records" / "traces")
             self._counts = StoreStatistics()
             self._changing = threading.RLock()  # pins and shares are read, changed and written
+            self._describing = threading.Lock()
             self._sweep()
             rebuild.name_uids(self._marks)
             self._catalog = self._open_catalog()
@@ -144,17 +147,11 @@ class Store:
             raise ValueError(f"{meta.trace!r} is no trace id")
         with disk(staging, "Storing"):
             identity.make_readable(staging)
-            written = verified(staging, read_meta(staging))
-            self._check_fits(written.bytes, meta.owner_uid)
-            for entry in staging.iterdir():
-                sync(entry)
-            final = merged(written, meta)
-            write_atomic(staging / META_FILE, encode_struct(final), 0o640)
+            record = self._described(staging, meta)
             identity.make_readable(staging)
             sync(staging)
             rename(staging, self.traces / meta.trace)
             sync(self.traces)
-        record = TraceRecord.of(meta.trace, final)
         try:
             self._catalog.put(record)
         except BaseException:
@@ -162,6 +159,18 @@ class Store:
             self._throw_away(meta.trace)
             raise
         self._counts.stored += 1
+        return record
+
+    def _described(self, staging: Path, meta: TraceMeta) -> TraceRecord:
+        """Check and sync the files, and write down what they are. One at a time: it holds the worker's description."""
+        with self._describing:
+            written = verified(staging, read_members(staging))
+            self._check_fits(int(written["bytes"]), meta.owner_uid)
+            for entry in staging.iterdir():
+                sync(entry)
+            final = merged(written, meta)
+            record = TraceRecord.of_members(meta.trace, final)
+            write_atomic(staging / META_FILE, joined(final), 0o640)
         return record
 
     def check_space(self) -> None:
@@ -326,10 +335,10 @@ class Store:
 
     def _mark(self, trace: str, pinned: bool, readers: dict[str, int]) -> TraceRecord:
         self._marks.put(trace, {"pinned": pinned, "readers": readers})
-        record = rebuild.record_of(self.traces, trace, self._marks)
-        if record is None:
+        if not (self.traces / trace).exists():
             self._marks.remove(trace)
             raise NotFound(f"Trace {trace} has just been removed.")
+        record = msgspec.structs.replace(self.get(trace), pinned=pinned, readers=readers)
         self._catalog.put(record)
         return record
 

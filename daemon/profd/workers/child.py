@@ -232,7 +232,8 @@ class Child:
 
     async def _receive(self) -> dict[str, Any]:
         try:
-            length, fds = frames.decode_header(await self._exactly(frames.HEADER.size))
+            head = await self._exactly(frames.HEADER.size)
+            length, fds = frames.decode_header(head, frames.RESULT_BYTES_MAX)
             if fds:
                 raise frames.FrameError("descriptors from a worker")
             return frames.decode_body(await self._exactly(length))

@@ -18,7 +18,8 @@ from typing import Any, Final
 from profd.kernel.rights import received_descriptors
 
 HEADER: Final = struct.Struct(">II")
-FRAME_BYTES_MAX: Final = 64 << 20  # JSON of one job's arguments or result
+FRAME_BYTES_MAX: Final = 64 << 20  # JSON of one job's arguments
+RESULT_BYTES_MAX: Final = 2 << 20  # of its result, which the daemon's event loop parses: answers go to descriptors
 FDS_MAX: Final = 128  # the kernel's bound per message is 253
 
 
@@ -26,21 +27,21 @@ class FrameError(Exception):
     """The peer broke the framing, or what is to be sent does not fit."""
 
 
-def encode(message: dict[str, Any], fds: int = 0) -> bytes:
-    """Header and body. Raises FrameError when it is larger than FRAME_BYTES_MAX or not JSON."""
+def encode(message: dict[str, Any], fds: int = 0, most: int = FRAME_BYTES_MAX) -> bytes:
+    """Header and body. Raises FrameError when it has more than `most` bytes or is not JSON."""
     try:
         body = json.dumps(message, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:
         raise FrameError(f"not JSON: {error}") from error
-    if len(body) > FRAME_BYTES_MAX:
-        raise FrameError(f"{len(body)} bytes of JSON, the limit is {FRAME_BYTES_MAX}")
+    if len(body) > most:
+        raise FrameError(f"{len(body)} bytes of JSON, the limit is {most}")
     return HEADER.pack(len(body), fds) + body
 
 
-def decode_header(data: bytes) -> tuple[int, int]:
+def decode_header(data: bytes, most: int = FRAME_BYTES_MAX) -> tuple[int, int]:
     """(body length, descriptors). Raises FrameError above the limits."""
     length, fds = HEADER.unpack(data)
-    if length > FRAME_BYTES_MAX or fds > FDS_MAX:
+    if length > most or fds > FDS_MAX:
         raise FrameError(f"a frame of {length} bytes with {fds} descriptors")
     return length, fds
 

@@ -107,7 +107,7 @@ def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any],
             answer["traceback"] = traceback.format_exc()[-TRACEBACK_CHARS_MAX:]
     spent = {"rss_bytes": _rss_bytes(memory), "cpu_seconds": time.process_time()}
     try:
-        return frames.encode({**answer, **spent})
+        return frames.encode({**answer, **spent}, most=frames.RESULT_BYTES_MAX)
     except frames.FrameError as error:
         why = f"its result cannot be sent: {error}"
         return frames.encode({"error": {"type": "JobFailed", "message": why}, **spent})

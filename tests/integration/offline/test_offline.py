@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -237,3 +238,20 @@ def test_an_exported_capture_answers_as_the_store(profctl, capture, tmp_path):
 )
 def test_what_does_not_go_together(profctl, capture, words, says):
     assert says in profctl(*words, code=2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another uid takes root")
+@pytest.mark.parametrize("theirs", ["the directory", "a link in it", "nothing, but everybody may write there"])
+def test_a_store_that_another_user_could_have_prepared_is_not_opened(ask, tmp_path, theirs):
+    """WHEN somebody has led its `traces` into our home THEN nothing there is taken for a leftover and removed."""
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "traces").symlink_to(tmp_path / "home")
+    if theirs == "the directory":
+        os.chown(tmp_path / "state", 12345, 12345)
+    elif theirs == "a link in it":
+        os.lchown(tmp_path / "state" / "traces", 12345, 12345)
+    else:
+        (tmp_path / "state").chmod(0o777)
+    assert ask("list", code=4)["kind"] == "denied"
+    assert (tmp_path / "home" / ".ssh").is_dir()

@@ -73,6 +73,20 @@ def test_two_traces_of_one_rank_and_one_of_none(tmp_path: Path) -> None:
     assert found == [f"host={NULL}/rank={NULL}/trace=t3", "host=node0/rank=0/trace=t1", "host=node0/rank=0/trace=t2"]
 
 
+def sparse(size: int = 4096) -> bytes:
+    """Its `meta.json` is zeros, none of which is in the archive."""
+    stated = {"t1/meta.json": {"bytes": size, "sha256": hashlib.sha256(bytes(size)).hexdigest()}}
+    stated["profd-bundle"] = {"bytes": 2, "sha256": hashlib.sha256(b"1\n").hexdigest()}
+    manifest = json.dumps({"files": stated}).encode()
+    data = bytearray(bundle({"profd-bundle": b"1\n", "t1/meta.json": b""}, manifest, tarfile.GNUTYPE_SPARSE))
+    header = slice(at := data.index(b"t1/meta.json"), at + tarfile.BLOCKSIZE)
+    block = data[header]
+    block[483:495], block[148:156] = b"%011o\0" % size, b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    data[header] = block
+    return bytes(data)
+
+
 DAMAGED = {
     "cut": bundle(FILES)[:5000],
     "empty": b"",
@@ -86,6 +100,7 @@ DAMAGED = {
     "a trace that nobody asked for": bundle({**FILES, "t9/meta.json": b"x"}),
     "a file of no trace": bundle({**FILES, "meta.json": b"x"}),
     "links": bundle(FILES, kind=tarfile.SYMTYPE),
+    "zeros that do not come": sparse(),
     "no file of the trace": bundle({"profd-bundle": b"1\n"}),
 }
 

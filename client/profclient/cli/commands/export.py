@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import shlex
 import sys
 from collections.abc import Iterable
@@ -122,9 +122,10 @@ def _write_capture(capture: str, to: Path) -> None:
 
 def into_file(pieces: Iterable[bytes], output: Path) -> int:
     """Whole or not at all: a half-written trace would look like a broken one."""
-    partial = output.with_name(f".{output.name}.{os.getpid()}.part")
+    partial = output.with_name(f".{output.name}.{secrets.token_hex(8)}.part")
     try:
-        with partial.open("wb") as file:
+        # New, and of a name that nobody knows: in a directory of others a link of theirs could lie there.
+        with partial.open("xb") as file:
             written = copy(pieces, file)
         partial.replace(output)
     except OSError as error:

@@ -56,3 +56,9 @@ def test_a_target_that_was_traced():
     assert target["reason"] == "no_gpu_records"
     assert target["lost"] == [{"stage": "decode", "reason": "bad_time", "count": 2}]
     assert target["cost"] == {"how": "unknown", "step_ratio": None, "seconds": None, "detail": None}
+
+
+def test_a_state_of_another_release_is_no_fault_of_ours():
+    message = capture_pb2.TargetStatus(pid=7, state=999, reason=888)  # type: ignore[arg-type]  # as it may come
+    assert capture_view.target_line(message) == "pid 7  unknown_999"
+    assert capture_view.target_json(message)["reason"] == "unknown_888"

@@ -1,10 +1,13 @@
 """Tables fit, and no name reaches the terminal as anything but text."""
 
 import json
+import os
 
 import pytest
-from profclient.cli import output
+from profclient.cli import app, output
+from profclient.cli.commands.export import into_file
 from profclient.cli.output import emit_json
+from profclient.errors import ClientError
 from rich.cells import cell_len
 
 
@@ -123,3 +126,32 @@ def test_json_of_names_that_are_no_unicode(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out) == {"name": "ü\ud800"}
     emit_json({"name": "ü"})
     assert capsys.readouterr().out == '{"name": "ü"}\n'
+
+
+@pytest.mark.parametrize("letter", ["\x7f", "\x9b", "\x85", "\u202e", "\u2028", "\U000e0001"])
+def test_a_terminal_obeys_no_json(capsys, letter):
+    emit_json({letter: [f"ü{letter}31m"]})
+    text = capsys.readouterr().out.rstrip("\n")
+    assert text.isprintable()
+    assert "ü" in text
+    assert json.loads(text) == {letter: [f"ü{letter}31m"]}
+
+
+@pytest.mark.parametrize(
+    "tell", [output.say, lambda text: app._report(ClientError(text), as_json=False)], ids=["say", "report"]
+)
+def test_remarks_and_errors_move_no_cursor(capsys, tell):
+    tell("there is no thread 'a\x1b[2J\x9b2J\r'; there are:\n\tmain")
+    err = capsys.readouterr().err
+    assert not {"\x1b", "\x9b", "\r"} & set(err)
+    assert err.endswith("there are:\n\tmain\n")
+
+
+def test_a_file_is_written_through_no_link_that_others_have_put_there(tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"kept")
+    (tmp_path / f".t.svg.{os.getpid()}.part").symlink_to(theirs)
+    assert into_file(iter([b"<svg", b"/>"]), tmp_path / "t.svg") == 6
+    assert (tmp_path / "t.svg").read_bytes() == b"<svg/>"
+    assert theirs.read_bytes() == b"kept"
+    assert len([*tmp_path.iterdir()]) == 3

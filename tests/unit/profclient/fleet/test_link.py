@@ -55,6 +55,7 @@ async def refused(tmp_path: Path, *command: str) -> str:
         (program("import os\nwhile True: os.write(1, b'hello\\n' * 9999)"), "MiB came that are no lines"),
         (program("print('@profd1 0 hello 0 - 00000000')"), "cut or was changed"),
         (program(SAYS_HELLO.replace("b'{", "b'x")), "no JSON"),
+        (program(SAYS_HELLO.replace("b'{\"version\": 1}'", "b'[' * 10_000")), "no JSON"),
         (program(SAYS_HELLO.replace("b'{\"version\": 1}'", "b'7'")), "no JSON object"),
         (program(SAYS_HELLO.replace('"hello", 0', '"token", 0')), "nobody has asked"),
         (program(SAYS_HELLO.replace('"hello", 0', '"error", 0')), "gave up"),
@@ -119,5 +120,34 @@ async def test_carriers_are_no_targets_and_hear_no_ctrl_c(tmp_path):
         assert (attach, session) == ("0", carried(link).pid)
         assert os.getsid(0) != session
         assert json.dumps(link.about)
+    finally:
+        await link.close()
+
+
+ANSWERS = """
+while line := sys.stdin.buffer.readline():
+    kind = line.split()[2].decode()
+    if kind in SAID:
+        out(writer.line(kind, 0, SAID[kind]))
+"""
+
+
+@pytest.mark.parametrize("lasts", [b'"soon"', b"[]", b"-1", b"1e400", b"NaN", b"true"])
+async def test_a_host_that_says_nonsense_of_its_token_breaks_nothing(tmp_path, lasts):
+    said = {"token": b'{"token": "t", "expires_s": %b}' % lasts}
+    link = await Link.opened(program(SAYS_HELLO + f"SAID = {said!r}\n" + ANSWERS), tmp_path / "s")
+    try:
+        assert await link.token() == ("t", 60.0)
+    finally:
+        await link.close()
+
+
+@pytest.mark.parametrize("now", [b"1" + b"0" * 400, b"-1", b"1e999", b"true", b"null"])
+async def test_a_host_that_is_in_no_time_is_not_reached(tmp_path, now):
+    said = {"clock": b'{"unix_ns": %b}' % now}
+    link = await Link.opened(program(SAYS_HELLO + f"SAID = {said!r}\n" + ANSWERS), tmp_path / "s")
+    try:
+        with pytest.raises(UnreachableError, match="what time it is"):
+            await link.clock()
     finally:
         await link.close()

@@ -22,7 +22,16 @@ from profd.importing.pipeline import store_trace
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, ThreadTimes
 from profd.model.traits import Traits, of_older
 from profd.segments import bundle
-from profd.segments.meta import TraceMeta, read_meta
+from profd.segments.meta import (
+    Members,
+    TraceMeta,
+    decode_struct,
+    encode_struct,
+    joined,
+    members_of,
+    read_members,
+    read_meta,
+)
 from profd.segments.reader import TraceReader
 from profd.store.handover import merged
 
@@ -134,12 +143,27 @@ def test_nothing_is_lost(trace: Path, packed: bytes, tmp_path: Path) -> None:
     assert exported(tmp_path / "back", "bundle")[0] == 5
 
 
+def described(meta: TraceMeta) -> Members:
+    return members_of(encode_struct(meta), "it")
+
+
+def believed(written: Members, meta: TraceMeta) -> TraceMeta:
+    """What the store makes of the word of a worker."""
+    return decode_struct(joined(merged(written, meta)), TraceMeta)
+
+
+def test_no_list_has_more_losses_than_there_are_kinds(packed: bytes, tmp_path: Path) -> None:
+    claimed = [{"stage": "decode", "reason": f"r{number}", "count": 1} for number in range(1000)]
+    import_bundle(changed_meta(packed, lost=claimed), tmp_path / "back")
+    assert len(read_meta(tmp_path / "back").lost) <= 64 + 1
+
+
 def test_its_own_claims_are_an_imports_only(packed: bytes, tmp_path: Path) -> None:
     import_bundle(packed, tmp_path / "back")
-    written = read_meta(tmp_path / "back")
-    mine = merged(written, TraceMeta(owner="bob", owner_uid=7, source="import", title="x.profd", host="here"))
+    written = read_members(tmp_path / "back")
+    mine = believed(written, TraceMeta(owner="bob", owner_uid=7, source="import", title="x.profd", host="here"))
     assert (mine.title, mine.host, mine.rank, mine.owner, mine.owner_uid) == ("train.py", "node17", 3, "bob", 7)
-    captured = merged(written, TraceMeta(owner="bob", source="kineto", title="job", host="here"))
+    captured = believed(written, TraceMeta(owner="bob", source="kineto", title="job", host="here"))
     assert (captured.title, captured.host, captured.rank, captured.source) == ("job", "here", None, "kineto")
 
 
@@ -151,7 +175,7 @@ def test_run_times_come_along_within_bounds(packed: bytes, tmp_path: Path) -> No
         "threads": [{"id": 7, "name": "a\x1b[2J", "lasted_ns": 5, "ran_ns": -3, "queued_ns": 1 << 70}] * 99,
     }
     import_bundle(changed_meta(packed, run_times=claimed), tmp_path / "back")
-    times = merged(read_meta(tmp_path / "back"), TraceMeta(source="import")).run_times
+    times = believed(read_members(tmp_path / "back"), TraceMeta(source="import")).run_times
     most = (1 << 62) - 1
     assert (times.lasted_ns, times.idle, times.idle_ids) == (most, 0, [(0, most)] * RUNS_KEPT)
     assert times.threads == [ThreadTimes(7, "a\N{REPLACEMENT CHARACTER}[2J", 5, 0, most)] * THREADS_KEPT
@@ -159,9 +183,9 @@ def test_run_times_come_along_within_bounds(packed: bytes, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("source", "kept"), [("sdk", "sdk"), ("pyspy", "pyspy"), ("nsys", "import")])
 def test_what_the_trace_is_like_comes_along_whatever_recorded_it(source: str, kept: str) -> None:
-    mine = merged(TraceMeta(source=source, traits=Traits(steps=False)), TraceMeta(source="import"))
+    mine = believed(described(TraceMeta(source=source, traits=Traits(steps=False))), TraceMeta(source="import"))
     assert (mine.source, mine.known_traits) == (kept, Traits(steps=False))
-    older = merged(TraceMeta(source=source), TraceMeta(source="import"))
+    older = believed(described(TraceMeta(source=source)), TraceMeta(source="import"))
     assert older.known_traits == of_older(kept)
 
 

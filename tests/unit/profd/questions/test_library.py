@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pwd
 import threading
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
 from profd.kernel.identity import SAME
 from profd.questions.library import Library
+from profd.questions.reading import with_record
 from profd.questions.table import QUESTIONS
 from profd.store.store import Store, StoreLimits
 from profd.workers import gate
@@ -234,15 +236,23 @@ async def test_questions_reach_the_job_with_the_directory(library):
     assert await ask("top", "", limit=5, raw=True, fd=-1) == [1]
     assert await ask("tree", mine.id, from_row=2) is None
     assert await ask("diff", mine.id, other="") is None
-    assert await ask("summary", mine.id) == {"n": 1, "trace": mine.as_json()}
+    assert await ask("summary", mine.id, fd=-1) == {"n": 1, "trace": mine.as_json()}
     assert [job for job, _, _ in asked] == ["top", "tree", "diff", "summary"]
     assert all(args["trace_dir"] == directory for _, args, _ in asked)
     everything = {**dict.fromkeys(("from_ns", "to_ns", "first_step", "last_step")), "thread": ""}
     assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2, **everything}, [9])
     assert asked[2][1:] == ({"trace_dir": directory, "other_dir": directory, "other": "", "by": "name"}, [9])
     assert asked[0][2] == asked[3][2] == []
-    assert await ask("top", "") is None  # written, so that nobody parses it here
-    assert asked[4][2] == [9]
+    for short in ("top", "summary"):
+        assert await ask(short, "") is None  # written, so that nobody parses it here
+        assert asked[-1][2] == [9]
+
+
+def test_a_trace_is_put_into_an_answer_that_is_not_parsed(library):
+    record = add(library.store, ANN)
+    text = with_record(b'{"n": {"a": "}"}}\n', record)
+    assert json.loads(text) == {"n": {"a": "}"}, "trace": record.as_json()}
+    assert with_record(b'{"n": [nobody reads}\n', record).startswith(b'{"n": [nobody reads, "trace": {')
 
 
 def test_spool_is_nameless(library):

@@ -7,12 +7,13 @@ import os
 import pwd
 import shutil
 import sqlite3
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from profd.errors import BadInput, BadTrace, Exhausted, NotFound, Unavailable
-from profd.limits import SHARES_MAX
-from profd.segments.meta import META_FILE, TraceMeta, read_meta
+from profd.limits import SHARES_MAX, MiB
+from profd.segments.meta import META_FILE, TraceMeta, encode_struct, read_meta
 from profd.segments.reader import TraceReader
 from profd.store.catalog import CATALOG_FILE
 from profd.store.store import Store, StoreLimits
@@ -307,3 +308,30 @@ def test_file_in_the_way_says_so(tmp_path):
     (tmp_path / "state").write_text("")
     with pytest.raises(Exhausted, match="File exists"):
         Store(tmp_path / "state")
+
+
+def test_what_a_trace_says_of_itself_is_nowhere_made_objects_of(store):
+    """GIVEN a description that takes seventy times its text as objects WHEN a trace comes, is pinned, shared and found
+    again THEN the store never holds that much."""
+    lists, staging = 600_000, store.staging()
+    meta = write_trace(staging)
+    text = encode_struct(meta).replace(b'"top_level":{}', b'"top_level":{"x":[%b]}' % b",".join([b"[]"] * lists))
+    (staging / META_FILE).write_bytes(text)
+    tracemalloc.start()
+    try:
+        record = store.adopt(staging, TraceMeta(trace=store.new_id(), owner_uid=ANN.uid, owner="ann"))
+        adopting = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        store.pin(record.id, True)
+        store.share(record.id, ["*"])
+        marking = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        store.rebuild()
+        rebuilding = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(text) > 3 * lists - 1
+    assert max(adopting, rebuilding) < 24 * MiB  # as objects 36 MiB, beside the text
+    assert marking < len(text)
+    assert store.get(record.id).pinned
+    assert read_meta(store.directory(record.id)).owner_uid == ANN.uid
