@@ -184,11 +184,13 @@ def agent_start(
     retry_first_ms: int = 1_000,
     retry_most_ms: int = 30_000,
     grace_ms: int = 15_000,
+    after_ms: int = 5_000,
 ) -> None:
     """Start the control thread; nothing happens if it runs. RuntimeError: no thread could be had.
 
-    `call(name, text)` is called on a thread of its own with "armed", "limited", "stopping" or "released" and the ARM's
-    body ("limited": the options that are dropped), for recordings with an option in `hooked` (comma-separated).
+    `call(name, text)` is called on a thread of its own with "armed", "limited", "stopping", "released" or "rested" and
+    the ARM's body ("limited": the options that are dropped), for recordings with an option in `hooked`
+    (comma-separated). "rested": steps after a recording, which are watched for `after_ms` or longer, have been seen.
     """
 
 def agent_stop(reason: str) -> None:

@@ -72,7 +72,7 @@ class NotHonoured(Exception):
 class _HookPair:
     """No dataclass: importing those takes longer than all of this module."""
 
-    __slots__ = ("records_at_stop", "released", "start", "stop")
+    __slots__ = ("records_at_stop", "released", "rest", "start", "stop")
 
     def __init__(
         self,
@@ -80,11 +80,13 @@ class _HookPair:
         stop: Callable[[Options], None],
         records_at_stop: bool,
         released: Callable[[], None] | None,
+        rest: Callable[[], None] | None,
     ) -> None:
         self.start = start
         self.stop = stop
         self.records_at_stop = records_at_stop
         self.released = released
+        self.rest = rest
 
 
 class Attachment:
@@ -146,6 +148,7 @@ def detach() -> None:
         return
     _stop_hooks()
     _recorder.agent_stop("exit")
+    _rest()
     _off("detach() was called")
 
 
@@ -156,15 +159,17 @@ def register_hook(
     *,
     records_at_stop: bool = False,
     released: Callable[[], None] | None = None,
+    rest: Callable[[], None] | None = None,
 ) -> None:
     """Register functions for the begin and the end of a recording with `option`. Called under the GIL on a thread of
     the agent's.
 
     `start` may raise: the sentence reaches the trace as not honoured. With `records_at_stop` the recorder goes on
     until `stop` has returned (a minute at most). `stop` is also called in a child that was forked meanwhile, and at
-    exit. `released`: the daemon has everything it wants of the recording.
+    exit. `released`: the daemon has everything it wants of the recording. `rest`: the seconds after it, which are
+    compared with it, are over, too, and nothing may stay.
     """
-    _hooks[option] = _HookPair(start, stop, records_at_stop, released)
+    _hooks[option] = _HookPair(start, stop, records_at_stop, released, rest)
 
 
 def records_at_stop(option: str) -> None:
@@ -242,6 +247,7 @@ def stop_hooks() -> list[str]:
     """Undo `start_hooks`: the sentences about what was not honoured."""
     _stop_hooks()
     _released()
+    _rest()
     return list(_not_honoured)
 
 
@@ -357,6 +363,7 @@ def _after_fork_in_child() -> None:
         _active.setdefault(_starting, _hooks[_starting])
         _started("")
     _stop_hooks()
+    _rest()
     _mark()
     _recorder.agent_start_in_child()
 
@@ -367,6 +374,7 @@ def _at_exit() -> None:
     _ending = True
     _stop_hooks(EXIT_SECONDS)
     _recorder.agent_stop("exit")
+    _rest(EXIT_SECONDS)
     _off("the interpreter is ending")
 
 
@@ -383,6 +391,8 @@ def _call(name: str, text: str) -> None:
         _stop_hooks()
     elif name == "released":
         _released()
+    elif name == "rested":
+        _rest()
 
 
 def _parse(text: str) -> dict[str, str]:
@@ -401,7 +411,7 @@ def _armed(options: dict[str, str]) -> None:
         _options = {**options, "nvtx": ""} if _has_nvtx() else options
         _not_honoured.clear()
         for option in _options:
-            if why := _start_hook(option):
+            if (why := _start_hook(option)) and not _unasked(option):
                 note("not_honoured", f"{option}: {why}")
             _recorder.agent_begun(option)
         # From when everything that was asked for is recorded.
@@ -410,10 +420,15 @@ def _armed(options: dict[str, str]) -> None:
         _begun += 1
 
 
+def _unasked(option: str) -> bool:
+    """Steps are counted for what they say of the recording's cost, whether or not some are to end it."""
+    return option == "iterations" and _options[option] == "0"
+
+
 def _start_hook(option: str) -> str:
     """Empty, or why the option is not honoured."""
     provider = _PROVIDERS.get(option)
-    if provider is None or (option == "iterations" and _options[option] == "0"):
+    if provider is None:
         return ""
     if provider == _ADAPTER and "torch" not in sys.modules:
         # profclient.step() counts iterations as well, and arrays of other libraries have shapes.
@@ -476,6 +491,18 @@ def _released() -> None:
     for pair in list(_hooks.values()):
         if pair.released is not None:
             pair.released()
+
+
+def _rest(timeout: float = -1) -> None:
+    """Nothing is compared with a recording any more: what stayed for that goes."""
+    if not _lock.acquire(timeout=timeout):
+        return
+    try:
+        for option, pair in list(_hooks.items()):
+            if pair.rest is not None and option not in _active:
+                pair.rest()
+    finally:
+        _lock.release()
 
 
 def _stop_hook(option: str) -> None:

@@ -319,6 +319,7 @@ PROC_LOOK_BYTES_PER_SECOND: Final = 4 * MiB  # of all files of one user's proces
 PROC_LOOK_BYTES_BURST: Final = 32 * MiB  # after a pause: a hundred processes of torch's that have just begun
 PROC_LOOK_BYTES: Final = 4096  # that one look counts as, besides what it reads
 THREADS_NOTED_MAX: Final = 4096  # of a process that is sampled, whose ends are noted: ten times a second
+LOAD_THREADS_MAX: Final = 1024  # threads of a process whose load is looked at, 30 µs each
 RUN_TIMES_THREADS_MAX: Final = 4096  # threads of a process whose run times are looked at, 8 µs each
 AGENT_PEERS_WAITING_MAX: Final = 64  # connections of one user that wait to be identified
 

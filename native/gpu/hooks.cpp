@@ -74,7 +74,8 @@ void obey(const Call& call) {
     case agent::Hook::Armed: return armed(call.text);
     case agent::Hook::Stopping: return stop_nvtx(), stop(), tell_report();
     case agent::Hook::Limited:  // the recorder leaves out what is to be left out
-    case agent::Hook::Released: return;
+    case agent::Hook::Released:
+    case agent::Hook::Rested: return;
   }
 }
 

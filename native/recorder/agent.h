@@ -14,8 +14,8 @@
 namespace profd::agent {
 
 // What is to be done outside the control thread, in the order of the calls; posting must not wait. `text` is the body of
-// the ARM; for Limited the options that are dropped.
-enum class Hook { Armed, Limited, Stopping, Released };
+// the ARM; for Limited the options that are dropped. Rested: the steps after a recording have been seen.
+enum class Hook { Armed, Limited, Stopping, Released, Rested };
 using PostHook = void (*)(Hook hook, std::string_view text);
 
 struct Settings {
@@ -28,6 +28,7 @@ struct Settings {
   uint32_t retry_first_ms = 1'000;   // between attempts to connect; doubles up to
   uint32_t retry_most_ms = 30'000;
   uint32_t grace_ms = 15'000;        // recording goes on so long after the window or without a daemon
+  uint32_t after_ms = 5'000;         // steps after a recording are watched so long; longer where they are long
 };
 
 enum class State { Off, Looking, Connected, Armed, Stopped, Refused };

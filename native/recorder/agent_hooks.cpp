@@ -43,6 +43,7 @@ const char* name_of(Hook hook) {
     case Hook::Limited: return "limited";
     case Hook::Stopping: return "stopping";
     case Hook::Released: return "released";
+    case Hook::Rested: return "rested";
   }
   return "";
 }

@@ -9,7 +9,7 @@
 
 namespace profd::agent {
 
-// From now on `call(name, text)` is called, name being armed, limited, stopping or released. With the GIL.
+// From now on `call(name, text)` is called, name being armed, limited, stopping, released or rested. With the GIL.
 void open_hooks(PyObject* call);
 
 // A PostHook, and what then begins it (Settings::run_posted). Without the GIL. A stop before Python was entered for the

@@ -45,15 +45,15 @@ bool paths_of(PyObject* sequence, std::vector<std::string>* paths) {
 
 PyObject* agent_start(PyObject*, PyObject* args, PyObject* keywords) {
   static const char* const names[] = {"sockets",        "hello",         "hooked",   "call", "quiet",
-                                      "retry_first_ms", "retry_most_ms", "grace_ms", nullptr};
+                                      "retry_first_ms", "retry_most_ms", "grace_ms", "after_ms", nullptr};
   Settings settings;
   PyObject *sockets, *call;
   const char *hello, *hooked;
   Py_ssize_t hello_bytes;
   int quiet = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!y#sO|pIII", const_cast<char**>(names), &PyTuple_Type, &sockets,
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!y#sO|pIIII", const_cast<char**>(names), &PyTuple_Type, &sockets,
                                    &hello, &hello_bytes, &hooked, &call, &quiet, &settings.retry_first_ms,
-                                   &settings.retry_most_ms, &settings.grace_ms) ||
+                                   &settings.retry_most_ms, &settings.grace_ms, &settings.after_ms) ||
       !paths_of(sockets, &settings.sockets))
     return nullptr;
   settings.hello.assign(hello, hello_bytes);
@@ -112,7 +112,7 @@ PyObject* agent_describe(PyObject*, PyObject* args) {
 // A key of the agent's own twice would make the packet one that no agent sends.
 bool may_be_noted(std::string_view key) {
   for (const char* own : {"reason", "first", "last", "events", "dropped", "seconds", "steps", "step_ns", "step_ns_before",
-                          "step_ns_after"})
+                          "step_ns_after", "after"})
     if (key == own) return false;
   if (key.substr(0, 8) == "seconds.") return false;
   return !key.empty() && key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.") == key.npos;

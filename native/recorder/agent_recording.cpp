@@ -14,7 +14,6 @@ constexpr uint64_t kArenaBytesMin = uint64_t{1} << 20;
 constexpr uint64_t kWindowNsMax = uint64_t{24} * 3600 * 1'000'000'000;
 constexpr Milliseconds kStatusEvery = 1'000;
 constexpr Milliseconds kStatusEveryGuarded = 200;  // where somebody watches what it costs
-constexpr Milliseconds kLookForStepsEvery = 20;    // after the stop, until they have been told once
 constexpr uint64_t kStepsForMedian = 3;             // fewer before the recording are no measure of those during it
 constexpr uint64_t kPausedNs = 1'000'000'000;       // a step that runs for so long ...
 constexpr uint64_t kPausedMedians = 10;             // ... and for so many medians: the program does something else
@@ -124,6 +123,7 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   sources_ = sources_of(options);
   if (!recorder::arm({frame.epoch, arena_bytes, strings_bytes, sources_}, &why))
     return fail(frame.epoch, why.c_str()), false;
+  after_.end();  // from here on steps are recorded again
   first_ns_ = real_ns();
   const recorder::Steps steps = steps_since(0);
   steps_before_ = steps_told_ = steps.count + (steps.running_for != 0);  // the one that runs is recorded in part
@@ -150,6 +150,7 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   const auto iterations = frame.fields.number("iterations", 0);
   hooked_ |= iterations.value_or(0) != 0 && lists(settings_.hooked, "iterations");
   arms_done_before_ = requests_.arms_done;
+  resting_ = resting_ && !hooked_;
   if (hooked_) post(Hook::Armed);
   return true;
 }
@@ -192,8 +193,9 @@ void Recording::disarm(const char* reason) {
   reason_ = reason;
   window_end_ = hook_end_ = kNever;
   if (link_.connected()) tell_stopped();
-  steps_at_stop_ = steps_since(0).count;
-  next_status_ = step_ns_before_ ? now_ms() + kLookForStepsEvery : kNever;
+  next_status_ = kNever;
+  const uint64_t step_ns = steps_since(steps_before_).median_ns;
+  after_.begin(epoch_, step_ns ? step_ns : step_ns_before_, settings_.after_ms);
   if (hooked_ && !posted) post_stop();
   if (hooked_) return;
   disarmed_ = epoch_;
@@ -231,23 +233,10 @@ void Recording::tell_stopped() {
   link_.send(packet_);
 }
 
-// While it is armed, and of the steps after it.
 void Recording::tell_progress(Milliseconds now) {
-  if (phase_ == Phase::Stopped) {
-    next_status_ = now + (tell_steps_after() ? kStatusEvery : kLookForStepsEvery);
-    return;
-  }
   next_status_ = now + status_every_;
   recorder::tick();
   tell_status();
-}
-
-bool Recording::tell_steps_after() {
-  const recorder::Steps steps = steps_since(steps_at_stop_ + 1);  // one of them was recorded in part
-  if (!steps.median_ns) return false;
-  packet_.begin(Type::Status, epoch_);
-  packet_.add("step_ns_after", steps.median_ns);
-  return link_.try_send(packet_);
 }
 
 void Recording::tell_status() {
@@ -346,7 +335,12 @@ Milliseconds Recording::keep() {
   hear_of_stops();
   const Milliseconds now = now_ms();
   if (now >= run_posted_again_) run_posted();
-  return std::min(keep_phase(now), run_posted_again_);
+  const Milliseconds due = keep_phase(now);
+  if (after_.keep(now) && !resting_) {
+    resting_ = true;
+    post(Hook::Rested);
+  }
+  return std::min({due, after_.due(), run_posted_again_});
 }
 
 Milliseconds Recording::keep_phase(Milliseconds now) {
@@ -366,6 +360,8 @@ void Recording::forget() {
   phase_ = Phase::Idle;
   epoch_ = disarmed_ = 0;
   hooked_ = false;
+  resting_ = true;
+  after_.forget();
   undone_.clear();
   window_end_ = next_status_ = lost_end_ = hook_end_ = run_posted_again_ = kNever;
 }

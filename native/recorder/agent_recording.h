@@ -4,20 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "agent_after.h"
 #include "agent_cost.h"
 #include "agent_link.h"
 #include "agent_requests.h"
+#include "agent_times.h"
 
 namespace profd::agent {
-
-using Milliseconds = int64_t;
-inline constexpr Milliseconds kNever = INT64_MAX;
-Milliseconds now_ms();  // CLOCK_MONOTONIC
 
 class Recording {
  public:
   Recording(Link& link, Packet& packet, Requests& requests, const Settings& settings)
-      : link_(link), packet_(packet), requests_(requests), settings_(settings) {}
+      : link_(link), packet_(packet), requests_(requests), settings_(settings), after_(link, packet) {}
 
   bool idle() const { return phase_ == Phase::Idle; }
   bool stopped() const { return phase_ == Phase::Stopped; }
@@ -49,7 +47,6 @@ class Recording {
   void hear_of_stops();
   void tell_status();
   void tell_progress(Milliseconds now);
-  bool tell_steps_after();  // whether there was something to tell, and it was told
   void add_totals();
   void add_cost(uint64_t events);
   void add_steps();
@@ -64,6 +61,7 @@ class Recording {
   Packet& packet_;
   Requests& requests_;
   const Settings& settings_;
+  StepsAfter after_;
 
   Phase phase_ = Phase::Idle;
   uint64_t epoch_ = 0;
@@ -72,9 +70,10 @@ class Recording {
   uint32_t sources_ = 0;                 // that record now
   Cost cost_;
   uint64_t steps_before_ = 0;  // that ended before the first whole one of the recording began
-  uint64_t steps_told_ = 0, step_ns_before_ = 0, steps_at_stop_ = 0;
+  uint64_t steps_told_ = 0, step_ns_before_ = 0;
   Milliseconds status_every_ = 0;
   bool hooked_ = false;                  // Hook::Armed was posted
+  bool resting_ = true;                  // Hook::Rested was posted since, or there is nothing to rest from
   uint32_t arms_done_before_ = 0;        // its posting
   Milliseconds window_end_ = kNever, next_status_ = kNever, lost_end_ = kNever, hook_end_ = kNever,
                run_posted_again_ = kNever;

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from tests.support.agent_daemon import TIMEOUT_SECONDS, AgentDaemon
 
-# Attaches with shorter times than the protocol's, so that tests need not wait for those.
-ATTACH = """
-from profclient import agent
-agent._attach(None, True, {"retry_first_ms": 20, "retry_most_ms": 100, "grace_ms": GRACE})
-"""
+
+def attaching(grace_ms: int, after_ms: int = 50) -> str:
+    """Code that attaches with shorter times than the protocol's, so that tests need not wait for those."""
+    tuning = {"retry_first_ms": 20, "retry_most_ms": 100, "grace_ms": grace_ms, "after_ms": after_ms}
+    return f"\nfrom profclient import agent\nagent._attach(None, True, {tuning})\n"
+
 
 READY = 'print("ready", flush=True)\n'
 
@@ -116,11 +117,12 @@ class Agents:
         *arguments: str,
         attach: bool = True,
         grace_ms: int = 60_000,
+        after_ms: int = 50,
         environ: Mapping[str, str] | None = None,
         ready: bool = True,
     ) -> Job:
         """A program; it has attached when this returns if it prints `ready`."""
-        source = (ATTACH.replace("GRACE", str(grace_ms)) if attach else "") + code
+        source = (attaching(grace_ms, after_ms) if attach else "") + code
         process = subprocess.Popen(
             [self._python, "-c", source, *arguments],
             stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ from profproto.v1 import capture_pb2
 from profclient.cli.units import duration
 
 State = capture_pb2.State
+_WHEN = ("before", "during", "after")
 STORED, PARTIAL, BUSY = State.STATE_STORED, State.STATE_PARTIAL, State.STATE_BUSY
 
 
@@ -74,6 +75,7 @@ def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:
         "lost": [{"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in target.lost],
         "not_honoured": list(target.not_honoured),
         "cost": cost_json(target.cost) if target.HasField("cost") else None,
+        "load": load_json(target.load),
         "warnings": list(target.warnings),
         "waterfall": [{"name": phase.name, "duration_ns": phase.duration_ns} for phase in target.waterfall],
     }
@@ -87,6 +89,31 @@ def cost_json(cost: capture_pb2.Cost) -> dict[str, Any]:
         "seconds": _optional(cost, "seconds"),
         "detail": cost.detail or None,
     }
+
+
+def load_json(load: capture_pb2.Load) -> dict[str, Any]:
+    """What the process took of the host before, during and after its window."""
+    return {when: _stretch_json(getattr(load, when)) if load.HasField(when) else None for when in _WHEN}
+
+
+def _stretch_json(stretch: capture_pb2.Stretch) -> dict[str, int]:
+    return {field.name: getattr(stretch, field.name) for field in stretch.DESCRIPTOR.fields}
+
+
+def load_line(load: capture_pb2.Load) -> str:
+    """The same in a sentence; empty where nothing of the window is known."""
+    if not load.HasField("during"):
+        return ""
+    return "; ".join(f"{when} {_stretch(getattr(load, when))}" for when in _WHEN if load.HasField(when))
+
+
+def _stretch(stretch: capture_pb2.Stretch) -> str:
+    def rate(count: float) -> str:
+        return f"{count * 1e9 / stretch.lasted_ns:,.3g}"
+
+    cores, queued = (f"{spent / stretch.lasted_ns:.2f}" for spent in (stretch.cpu_ns, stretch.run_queue_ns))
+    often = f"{rate(stretch.waits)} waits and {rate(stretch.preemptions)} preemptions a second"
+    return f"{cores} cores, {queued} threads waiting for one, {often}"
 
 
 def _optional(message: Any, field: str) -> Any:

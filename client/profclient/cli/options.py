@@ -103,7 +103,8 @@ def capture_options(function: Function) -> Function:
             ),
             click.option(
                 "--max-overhead",
-                help="Slow the steps by at most this share, such as 2%. The costliest kinds of events give way.",
+                help="Slow the steps by at most this share, such as 2%. The costliest kinds of events give way; "
+                "a source that has none to leave out ends early.",
             ),
             click.option("--source", default="", help="Use this source; `profctl doctor` lists their names."),
             click.option(

@@ -91,4 +91,6 @@ def _state(thread: capture_pb2.ThreadStack, names: dict[int, str]) -> str:
         return f"waiting for the end of {names.get(thread.joins, f'thread {thread.joins}')}"
     if thread.lock_holder:
         return f"waiting for a lock that {names.get(thread.lock_holder, f'thread {thread.lock_holder}')} holds"
+    if thread.waits_gil:
+        return "waiting for the GIL"
     return "GIL" if thread.owns_gil else "running" if thread.active else "waiting"

@@ -50,6 +50,7 @@ def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> str
     except ClientError as error:
         # The trace is stored all the same: say so rather than fail the capture.
         click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not available: {error}", hang=4))
+    _line("process", capture_view.load_line(target.load))
     if target.waterfall:
         _line("waterfall", capture_view.waterfall_line(target))
     return following or f"profctl top {target.trace}"
@@ -63,6 +64,8 @@ def _print_with_findings(traces: RemoteTraces, target: capture_pb2.TargetStatus)
     with ThreadPoolExecutor(1) as beside:
         asked = beside.submit(leading_lines, traces, target.trace) if at_once else None
         summary: dict[str, Any] = traces.ask("summary", target.trace).value()
+        if target.HasField("cost"):  # which may be known better than when it was stored
+            summary["cost"] = capture_view.cost_json(target.cost)
         first = asked.result() if asked else []
     for name, text in first:
         _line(name, text)
@@ -204,10 +207,10 @@ def _lost(lost: list[dict[str, Any]]) -> str:
 
 def _cost(cost: dict[str, Any]) -> str:
     how = cost.get("how") or "unknown"
+    more = f": {cost['detail']}" if cost.get("detail") else ""
     if cost.get("step_ratio") is not None:
-        return f"steps took {cost['step_ratio']:.2f}x as long ({how})"
+        return printable(f"steps took {cost['step_ratio']:.2f}x as long ({how}{more})")
     if cost.get("seconds") is not None:
-        more = f": {cost['detail']}" if cost.get("detail") else ""
         return printable(f"{duration(round(cost['seconds'] * 1e9))} ({how}{more})")
     return printable(f"{how}: {cost['detail']}" if cost.get("detail") else how)
 

@@ -14,4 +14,4 @@ register_hook("shapes", recording.nothing, recording.stop_shapes)
 register_hook("flops", recording.nothing, recording.nothing)  # from the shapes that come with `torch`
 register_hook("gpu_fallback", recording.start_times, recording.stop_times, records_at_stop=True)
 register_hook("memory", recording.start_memory, recording.stop_memory)
-register_hook("iterations", steps.start, steps.stop)
+register_hook("iterations", steps.start, recording.nothing, rest=steps.rest)

@@ -1,4 +1,6 @@
-"""Training steps by the optimizer: counted at the end of each outermost `step()` while a recording wants them.
+"""Training steps by the optimizer: counted at the end of each outermost `step()` of a recording, and after it.
+
+Nobody counts before it, so that nothing is in a process at rest: steps of the seconds after it are its measure.
 
 Nothing is registered with torch: its dictionaries of hooks are the program's, which may be walking them now. Each
 step() of a torch.optim.Optimizer runs in a range of torch's; the method that ends ranges is another for as long as
@@ -29,9 +31,14 @@ class _Counter:
     def put(self) -> None:
         self._ranges.__exit__ = self._stand_in  # the key is there already: the class's dictionary keeps its size
 
+    @property
+    def counts(self) -> bool:
+        """Whether it still does: who wraps it calls it from a frame of its own."""
+        return self._ranges.__exit__ is self._stand_in
+
     def remove(self) -> None:
         _recorder.step_exit_stop(self._stand_in)
-        if self._ranges.__exit__ is self._stand_in:  # else somebody has wrapped it meanwhile
+        if self.counts:  # else somebody has wrapped it meanwhile
             self._ranges.__exit__ = self._original
         _recorder.pause_steps()
 
@@ -50,12 +57,14 @@ _counter: _Counter | None = None
 def start(options: Mapping[str, str]) -> None:
     """Count from now on; the recorder knows how many are awaited. Without torch only profclient.step() counts."""
     global _counter
-    if "torch.optim.optimizer" in sys.modules:
+    if _counter is not None and not _counter.counts:
+        rest()
+    if _counter is None and "torch.optim.optimizer" in sys.modules:
         _counter = _Counter(sys.modules["torch"])
         _counter.put()  # known by then: a child that is forked within this removes it
 
 
-def stop(options: Mapping[str, str]) -> None:
+def rest() -> None:
     """Count no longer."""
     global _counter
     if _counter is not None:

@@ -434,6 +434,7 @@ def _copy(recording: Recording, target: TargetRecord) -> None:
     target.versions = dict(recording.versions)
     target.gpu = dict(recording.gpu)
     target.run_times = recording.run_times
+    target.load = recording.load
 
 
 Handler = Callable[[Machine, object], "list[Action] | None"]

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Final
 
 from profd.capture import admission
+from profd.capture.afterwards import Afterwards, OnLoad
 from profd.capture.book import Book
 from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
@@ -32,7 +33,7 @@ from profd.errors import Denied, Exhausted, NotFound, Unavailable
 from profd.gpu.sidecar import BeginSidecar
 from profd.journal.journal import Journal
 from profd.limits import CAPTURE_WINDOW_MAX_NS
-from profd.model.capture import Loss, Options, Reason, State
+from profd.model.capture import Cost, Loss, Options, Reason, State
 from profd.sources.base import Plan, Source
 from profd.targets.process import ProcessId
 from profd.trust.audit_line import Audit
@@ -61,6 +62,7 @@ class CaptureManager:
         ended: Ended,
         settings: Settings,
         begin_sidecar: BeginSidecar = lambda process, options: None,
+        on_load: OnLoad = lambda source, load: None,
     ) -> None:
         self.switch = switch
         self._audit = audit
@@ -68,6 +70,7 @@ class CaptureManager:
         self._settings = settings
         self._parts = RunParts(journal, storing, ended, settings.graces, begin_sidecar)
         self._book = Book(records, storing, journal, settings.now_ns, self._changed)
+        self._afterwards = Afterwards(on_load, self._book.schedule)
         self._held: dict[ProcessId, CaptureRecord] = {}
         self.planner = Planner(sources, table, headroom, settings, self._held)
         self._runs: dict[str, dict[ProcessId, TargetRun]] = {}
@@ -154,6 +157,7 @@ class CaptureManager:
         processes = [plan.target.process for plan in plans if plan.choice.source is not None]
         # Held before the first await: no second request gets between.
         self._held.update(dict.fromkeys(processes, record))
+        self._afterwards.cut(processes)
         self._launching[record.id] = None
         declined = self._decline(record, plans)
         # A disk takes milliseconds. What forgets us by itself, should we die in them, need not wait for it.
@@ -267,6 +271,7 @@ class CaptureManager:
     def _target_settled(self, record: CaptureRecord, target: TargetRecord, run: TargetRun) -> None:
         self._book.hold(record, target, run.before)
         self._recorded.add(record.owner_uid, run.recorded_seconds)
+        self._afterwards.begin(record, target, run.load)
         log.info(
             "target ended",
             extra={"capture": record.id, "pid": target.pid, "state": target.state.label, "why": target.message},
@@ -398,6 +403,14 @@ class CaptureManager:
                 target.cut_off(losses)
                 self._book.schedule(record)
 
+    def compared(self, capture: str, process: ProcessId, cost: Cost) -> None:
+        """What it cost its process is known better now: the seconds after it have been seen, too."""
+        record = self._book.get(capture)
+        for target in record.targets if record is not None else []:
+            if record is not None and target.process == process and target.source:
+                target.cost = cost
+                self._book.schedule(record)
+
     async def watch(
         self, caller: Caller, prefix: str = "", *, lease: bool = False
     ) -> AsyncGenerator[CaptureRecord, None]:
@@ -456,6 +469,7 @@ class CaptureManager:
             _, pending = await asyncio.wait(ends, timeout=LET_GO_SECONDS)
             for end in pending:
                 end.cancel()
+        await self._afterwards.close()
         await self._book.close()
 
 

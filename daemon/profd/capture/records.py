@@ -16,6 +16,7 @@ import msgspec
 from profd.errors import BadInput
 from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, State
 from profd.model.decodable import decodable
+from profd.model.load import Load
 from profd.model.run_times import RunTimes
 from profd.model.traits import Traits, of_older
 from profd.targets.process import Process, ProcessId
@@ -67,6 +68,7 @@ class TargetRecord:
     versions: dict[str, str] = field(default_factory=dict)
     gpu: dict[str, int | str] = field(default_factory=dict)
     run_times: RunTimes = field(default_factory=RunTimes)
+    load: Load = field(default_factory=Load)
     files: list[RawFile] = field(default_factory=list)
     shortfall: Reason = Reason.NONE  # what the source said is missing: a retry must not forget it
     shortfall_message: str = ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Final
 
+from profd.model.load import Load
 from profd.model.run_times import RunTimes
 
 
@@ -238,3 +239,4 @@ class Recording:
     versions: dict[str, str] = field(default_factory=dict)
     gpu: dict[str, int | str] = field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
     run_times: RunTimes = field(default_factory=RunTimes)
+    load: Load = field(default_factory=Load)

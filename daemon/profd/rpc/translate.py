@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from dataclasses import asdict
 from typing import Final
 
 from profproto.v1 import capture_pb2 as pb
@@ -12,6 +13,7 @@ from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
 from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
 from profd.model.capture import Fleet, HostClock, Options
+from profd.model.load import Load
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.selector import Selector
 
@@ -167,6 +169,7 @@ def target_message(target: TargetRecord) -> pb.TargetStatus:
         doing=text(target.doing),
         uid=target.uid,
         cost=_cost(target),
+        load=_load(target.load),
     )
     for name in ("rank", "start_ns", "end_ns", "events", "gpu_events"):
         value = getattr(target, name)
@@ -182,6 +185,12 @@ def _cost(target: TargetRecord) -> pb.Cost:
     if target.cost.seconds is not None:
         cost.seconds = target.cost.seconds
     return cost
+
+
+def _load(load: Load) -> pb.Load:
+    """Stretches that are not known are left out."""
+    known = ((when, getattr(load, when)) for when in ("before", "during", "after"))
+    return pb.Load(**{when: pb.Stretch(**asdict(stretch)) for when, stretch in known if stretch is not None})
 
 
 def estimate_message(plan: TargetPlan) -> pb.TargetEstimate:
@@ -263,6 +272,7 @@ def stack_message(stack: ThreadStack) -> pb.ThreadStack:
         incomplete=stack.incomplete,
         joins=stack.joins,
         lock_holder=stack.lock_holder,
+        waits_gil=stack.waits_gil,
     )
 
 

@@ -274,6 +274,7 @@ class Daemon:
             ended=DeathWatch(self._table),
             settings=settings,
             begin_sidecar=begin_sidecar,
+            on_load=self._metrics.count_load,
         )
         journal.owner_of = lambda capture: record.owner_uid if (record := manager.record(capture)) else 0
         await manager.open(self._sdk.orphaned())
@@ -281,6 +282,7 @@ class Daemon:
         watch.open()
         self._closing.push_async_callback(watch.close)
         self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered
+        self._sdk.on_compared = manager.compared
         self._audit.find = manager.record
         return manager
 

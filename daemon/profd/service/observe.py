@@ -216,10 +216,10 @@ def _sdk(counts: SdkStatistics) -> Iterable[Metric]:
         seconds.add_metric([kind], spent)
     yield seconds
     steps = CounterMetricFamily(
-        "profd_sdk_step_seconds", "Median steps of recordings, summed: before, during and after.", labels=["when"]
+        "profd_sdk_step_seconds", "Median steps of recordings, summed: during them and right after.", labels=["when"]
     )
-    for when in ("before", "during", "after"):
-        steps.add_metric([when], counts.steps.get(when, 0.0))
+    for when, summed in sorted(counts.steps.items()):  # none before the first recording that saw both
+        steps.add_metric([when], summed)
     yield steps
     yield CounterMetricFamily(
         "profd_sdk_stepping_recordings", "Recordings that profd_sdk_step_seconds sums up.", value=counts.stepping

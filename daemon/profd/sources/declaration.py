@@ -140,7 +140,7 @@ def cannot_guard(source: str) -> Refuses:
     """The answer to `max_overhead` of a source that does not measure what it costs."""
     return Refuses(
         f"{source} cannot bound what it costs the process, so it does not serve --max-overhead; "
-        "source sdk does, in processes that call profclient.attach()"
+        "sources sdk (processes that call profclient.attach()) and pyspy do"
     )
 
 

@@ -290,6 +290,15 @@ def schedstat_of(pid: int, task: int) -> tuple[int, int] | None:
         return None
 
 
+def switches_of(pid: int, task: int) -> tuple[int, int] | None:
+    """How often a thread has given up its CPU by itself, and been made to. Never waits. None where it has ended."""
+    raw = _read_record(f"/proc/{pid}/task/{task}/status", STATUS_BYTES) or b""
+    try:
+        return int(_words(raw, b"voluntary_ctxt_switches")), int(_words(raw, b"nonvoluntary_ctxt_switches"))
+    except ValueError:
+        return None
+
+
 def name_of(pid: int, task: int) -> str:
     """A thread's name as the kernel has it, printable; empty where it has ended. Never waits."""
     raw = _read_record(f"/proc/{pid}/task/{task}/comm", STAT_BYTES) or b""

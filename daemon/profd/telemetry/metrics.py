@@ -10,6 +10,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from profd import __version__
 from profd.model.capture import Loss, State
+from profd.model.load import Load
 
 # Trigger latency is a poll of up to 5 s; captures are 1 s to 10 min.
 _LATENCY_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -98,6 +99,27 @@ class Metrics:
             buckets=_WAIT_SECONDS,
             registry=registry,
         )
+        # No sample before there is one: what is not known is not zero.
+        when = ["source", "when"]
+        self._target_seconds = Counter(
+            *("profd_target_seconds", "Time of targets that was looked at: before, during and after their windows."),
+            labelnames=when,
+            registry=registry,
+        )
+        self._target_cpu = Counter(
+            "profd_target_cpu_seconds", "CPU time of targets in it, all threads together.", when, registry=registry
+        )
+        self._target_queued = Counter(
+            *("profd_target_run_queue_seconds", "Time that their threads were ready and waited for a CPU."),
+            labelnames=when,
+            registry=registry,
+        )
+        self._target_switches = Counter(
+            "profd_target_context_switches",
+            "Context switches of their threads: waits, and preemptions.",
+            [*when, "kind"],
+            registry=registry,
+        )
         # A counter that begins at its first event has no rate of that event.
         for state in State:
             if state.terminal:
@@ -108,6 +130,18 @@ class Metrics:
     def count_refusal(self, kind: str, times: int = 1) -> None:
         """Calls beyond a share or rate of this kind; an unknown one is counted as `other`."""
         self.refusals.labels(kind if kind in REFUSALS else "other").inc(times)
+
+    def count_load(self, source: str, load: Load) -> None:
+        """Add what one target took of the host; nothing where its window and what came after cannot be compared."""
+        if load.during is None or load.after is None:
+            return
+        for when, stretch in (("before", load.before), ("during", load.during), ("after", load.after)):
+            if stretch is not None:
+                self._target_seconds.labels(source, when).inc(stretch.lasted_ns / 1e9)
+                self._target_cpu.labels(source, when).inc(stretch.cpu_ns / 1e9)
+                self._target_queued.labels(source, when).inc(stretch.run_queue_ns / 1e9)
+                self._target_switches.labels(source, when, "wait").inc(stretch.waits)
+                self._target_switches.labels(source, when, "preemption").inc(stretch.preemptions)
 
     def count_losses(self, losses: list[Loss]) -> None:
         """Add the losses of one trace; unknown stages and reasons are counted as `other`."""

@@ -172,6 +172,30 @@ class Cost(_message.Message):
     detail: str
     def __init__(self, how: _Optional[str] = ..., step_ratio: _Optional[float] = ..., seconds: _Optional[float] = ..., detail: _Optional[str] = ...) -> None: ...
 
+class Stretch(_message.Message):
+    __slots__ = ("lasted_ns", "cpu_ns", "run_queue_ns", "waits", "preemptions")
+    LASTED_NS_FIELD_NUMBER: _ClassVar[int]
+    CPU_NS_FIELD_NUMBER: _ClassVar[int]
+    RUN_QUEUE_NS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    lasted_ns: int
+    cpu_ns: int
+    run_queue_ns: int
+    waits: int
+    preemptions: int
+    def __init__(self, lasted_ns: _Optional[int] = ..., cpu_ns: _Optional[int] = ..., run_queue_ns: _Optional[int] = ..., waits: _Optional[int] = ..., preemptions: _Optional[int] = ...) -> None: ...
+
+class Load(_message.Message):
+    __slots__ = ("before", "during", "after")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DURING_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    before: Stretch
+    during: Stretch
+    after: Stretch
+    def __init__(self, before: _Optional[_Union[Stretch, _Mapping]] = ..., during: _Optional[_Union[Stretch, _Mapping]] = ..., after: _Optional[_Union[Stretch, _Mapping]] = ...) -> None: ...
+
 class Phase(_message.Message):
     __slots__ = ("name", "duration_ns")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -181,7 +205,7 @@ class Phase(_message.Message):
     def __init__(self, name: _Optional[str] = ..., duration_ns: _Optional[int] = ...) -> None: ...
 
 class TargetStatus(_message.Message):
-    __slots__ = ("host", "pid", "start_time_ticks", "user", "command", "rank", "gpus", "job", "sources", "state", "reason", "message", "trace", "start_ns", "end_ns", "events", "gpu_events", "lost", "not_honoured", "cost", "warnings", "waterfall", "doing", "uid")
+    __slots__ = ("host", "pid", "start_time_ticks", "user", "command", "rank", "gpus", "job", "sources", "state", "reason", "message", "trace", "start_ns", "end_ns", "events", "gpu_events", "lost", "not_honoured", "cost", "warnings", "waterfall", "doing", "uid", "load")
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +230,7 @@ class TargetStatus(_message.Message):
     WATERFALL_FIELD_NUMBER: _ClassVar[int]
     DOING_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     host: str
     pid: int
     start_time_ticks: int
@@ -230,7 +255,8 @@ class TargetStatus(_message.Message):
     waterfall: _containers.RepeatedCompositeFieldContainer[Phase]
     doing: str
     uid: int
-    def __init__(self, host: _Optional[str] = ..., pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., job: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ..., trace: _Optional[str] = ..., start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., events: _Optional[int] = ..., gpu_events: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., waterfall: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., doing: _Optional[str] = ..., uid: _Optional[int] = ...) -> None: ...
+    load: Load
+    def __init__(self, host: _Optional[str] = ..., pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., job: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ..., trace: _Optional[str] = ..., start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., events: _Optional[int] = ..., gpu_events: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., waterfall: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., doing: _Optional[str] = ..., uid: _Optional[int] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class Fleet(_message.Message):
     __slots__ = ("id", "host", "hosts", "found", "clock")
@@ -427,7 +453,7 @@ class Frame(_message.Message):
     def __init__(self, function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class ThreadStack(_message.Message):
-    __slots__ = ("thread", "name", "active", "owns_gil", "frames", "incomplete", "joins", "lock_holder")
+    __slots__ = ("thread", "name", "active", "owns_gil", "frames", "incomplete", "joins", "lock_holder", "waits_gil")
     THREAD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -436,6 +462,7 @@ class ThreadStack(_message.Message):
     INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
     LOCK_HOLDER_FIELD_NUMBER: _ClassVar[int]
+    WAITS_GIL_FIELD_NUMBER: _ClassVar[int]
     thread: int
     name: str
     active: bool
@@ -444,7 +471,8 @@ class ThreadStack(_message.Message):
     incomplete: bool
     joins: int
     lock_holder: int
-    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., incomplete: bool = ..., joins: _Optional[int] = ..., lock_holder: _Optional[int] = ...) -> None: ...
+    waits_gil: bool
+    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., incomplete: bool = ..., joins: _Optional[int] = ..., lock_holder: _Optional[int] = ..., waits_gil: bool = ...) -> None: ...
 
 class ProcessStacks(_message.Message):
     __slots__ = ("pid", "command", "threads", "error", "rank")

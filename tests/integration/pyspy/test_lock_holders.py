@@ -9,7 +9,7 @@ import pytest
 from profd.sources.pyspy.where import stacks
 
 from tests.support.python_jobs import needs_ptrace, process_of, running
-from tests.support.waiting import until
+from tests.support.waiting import comes, until
 
 pytestmark = [pytest.mark.slow, needs_ptrace]
 
@@ -87,3 +87,27 @@ async def test_a_mutex_of_a_library() -> None:
 async def test_nothing_is_said_of_a_lock_that_does_not_know_its_holder() -> None:
     with running(LOCKED.format(kind="Lock")) as job:
         assert set((await holders(job, 4)).values()) == {""}
+
+
+BUSY = """
+import threading
+def work():
+    total = 0
+    while True: total += 1
+for number in range(3):
+    threading.Thread(target=work, name=f"work {number}", daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+async def test_those_that_wait_for_the_gil_say_so() -> None:
+    with running(BUSY) as job:
+        seen: dict[str, bool] = {}
+
+        async def one_waits() -> bool | None:
+            seen.update({thread.name: thread.waits_gil for thread in await stacks(process_of(job))})
+            return any(seen.values()) or None
+
+        await comes(one_waits)
+        assert not seen["MainThread"]  # which waits for an Event

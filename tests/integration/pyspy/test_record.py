@@ -120,6 +120,16 @@ async def test_a_sampler_that_has_taken_its_share_of_the_host_is_ended(source: P
     assert decoded(recording)[1]
 
 
+async def test_one_that_takes_more_than_may_be_is_ended(source: PySpySource, tmp_path: Path) -> None:
+    with running(SPIN) as job:
+        watch = Watch(tmp_path)
+        long = dataclasses.replace(SHORT, duration_ns=150_000_000_000, max_overhead=1e-6)
+        recording = await source.record(process_of(job), long, watch.session)
+    assert (recording.state, recording.reason) == (State.DRAINING, Reason.OVER_LIMIT), recording.message
+    assert "more than the 0.0001 % of --max-overhead" in recording.message
+    assert decoded(recording)[1]
+
+
 async def test_busy_process(source: PySpySource, tmp_path: Path) -> None:
     before = time.time_ns()
     with running(SPIN) as job:

@@ -161,7 +161,7 @@ def test_the_estimate_knows_the_last_trace_of_such_options(daemon: RunningDaemon
 def test_sources_that_cannot_bound_their_cost_are_refused(daemon: RunningDaemon, tmp_path: Path) -> None:
     with attached(daemon, tmp_path) as job:
         captures = Captures(daemon)
-        [target] = captures.record(job.pid, max_overhead=0.5, source="pyspy").targets
+        [target] = captures.record(job.pid, max_overhead=0.5, source="pyspy", native=True).targets
         assert (target.state, target.reason) == (pb.STATE_REFUSED, pb.REASON_NOT_HONOURED)
         assert "--max-overhead" in target.message
         [target] = captures.record(job.pid, max_overhead=0.5).targets

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.agent_daemon import FAILED, STATUS
 from tests.support.arena_reader import read_arena
-from tests.support.sdk_jobs import ATTACH
+from tests.support.sdk_jobs import attaching
 from tests.support.waiting import until
 
 FORK = """
@@ -175,7 +175,7 @@ if sys.version_info >= (3, 12):
     # Hooks run in reverse order: this one after the agent's.
     os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
 """
-        + ATTACH.replace("GRACE", "1000")
+        + attaching(1000)
         + """
 if sys.version_info < (3, 12):  # there the agent does not do it
     os.register_at_fork(after_in_parent=_recorder.agent_resume)
@@ -210,7 +210,7 @@ at_fork = lambda: threads.append(len(os.listdir("/proc/self/task")))
 if sys.version_info >= (3, 12):
     os.register_at_fork(before=at_fork)  # hooks run in reverse order: this one after the agent's
 """
-    + ATTACH.replace("GRACE", "1000")
+    + attaching(1000)
     + """
 if sys.version_info < (3, 12):  # there the agent does not do it
     os.register_at_fork(after_in_parent=_recorder.agent_resume)

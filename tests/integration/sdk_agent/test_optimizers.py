@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.support.agent_daemon import STOPPED
+from tests.support.agent_daemon import STATUS, STOPPED
 
 pytest.importorskip("torch", reason="needs torch")
 
@@ -40,8 +40,13 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def does(agents):
-    job = agents.job(LOOP, environ={"PYTHONWARNINGS": "ignore"})
+def after_ms():
+    return 50
+
+
+@pytest.fixture
+def does(agents, after_ms):
+    job = agents.job(LOOP, environ={"PYTHONWARNINGS": "ignore"}, after_ms=after_ms)
 
     def say(line: str) -> None:
         job.say(line)
@@ -95,3 +100,21 @@ def test_who_wraps_it_meanwhile_keeps_it(agents, does):
     assert link.stop(2).fields["steps"] == "2"  # each once
     link.release(2)
     does("while vars(record_function)['__exit__'] is not wrapped: pass")
+
+
+@pytest.mark.parametrize("after_ms", [600_000])
+def test_steps_are_counted_unasked_and_after_a_recording_too(agents, does):
+    link = agents.daemon.accept()
+    does("original = vars(record_function)['__exit__']")
+    os.close(link.arm("ranges,torch:auto", iterations=0).fd)
+    does("while agent.hooks_begun() == 0: pass")
+    does("for _ in range(4): plain.step()")
+    assert link.stop().fields["steps"] == "3"
+    link.statuses.clear()
+    link.release()
+    does("for _ in range(5): plain.step()")
+    assert int(link.next(STATUS).fields["step_ns_after"]) > 0
+    in_child = "os.fork() or os._exit(vars(record_function)['__exit__'] is not original)"
+    does(f"import os; assert os.waitpid({in_child}, 0)[1] == 0")  # nothing of it is in a child
+    does("assert vars(record_function)['__exit__'] is not original")
+    does("agent.detach(); assert vars(record_function)['__exit__'] is original")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.agent_daemon import ARM, ARMED, FAILED, MiB, packet_bytes
 from tests.support.arena_reader import read_arena
-from tests.support.sdk_jobs import ATTACH, WAIT
+from tests.support.sdk_jobs import WAIT, attaching
 from tests.support.waiting import until
 
 # A program in one line: which of its descriptors could be the agent's.
@@ -170,7 +170,7 @@ def test_idle_it_takes_little_memory(agents, tmp_path):
     import_all = "import atexit, os, pathlib, profclient.address, profclient.agent, profclient._recorder, _thread\n"
     plain = [agents.job(import_all + WAIT, attach=False, environ=environ) for _ in range(4)]
     # After the same imports: what those leave behind is reused by whatever comes next.
-    attach = import_all + ATTACH.replace("GRACE", "60_000")
+    attach = import_all + attaching(60_000)
     attached = [agents.job(attach + WAIT, attach=False, environ=environ) for _ in range(4)]
     for _ in attached:
         agents.daemon.accept()

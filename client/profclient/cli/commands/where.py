@@ -81,6 +81,7 @@ def _process_json(process: capture_pb2.ProcessStacks) -> dict[str, Any]:
                 "incomplete": thread.incomplete,
                 "joins": thread.joins or None,
                 "lock_holder": thread.lock_holder or None,
+                "waits_gil": thread.waits_gil,
                 "frames": [
                     {"function": frame.function, "file": frame.file, "line": frame.line} for frame in thread.frames
                 ],

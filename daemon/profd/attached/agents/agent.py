@@ -105,7 +105,7 @@ class Agent:
     Small: hundreds of them idle in one daemon.
     """
 
-    __slots__ = ("_arm", "_link", "_missed", "_owner", "hello", "process", "uid")
+    __slots__ = ("_arm", "_before", "_link", "_missed", "_owner", "hello", "process", "uid")
 
     def __init__(self, process: ProcessId, uid: int, hello: Hello, link: Link, owner: Owner) -> None:
         self.process = process
@@ -114,6 +114,7 @@ class Agent:
         self._link = link
         self._owner = owner
         self._arm: Arm | None = None
+        self._before: Arm | None = None  # the last one: of the steps after it there is more to tell
         self._missed: asyncio.TimerHandle | None = None  # while it is waited for
 
     @property
@@ -183,7 +184,9 @@ class Agent:
         """The arena has been drained: the agent is idle again."""
         if self._arm is not None:
             self._link.send(encode(Kind.RELEASE, self._arm.epoch))
-            self._arm = None
+            if self._before is not None:
+                _lost(self._before, "")
+            self._before, self._arm = self._arm, None
             if self._missed is not None:  # it comes back with an epoch that nobody knows, and is told to end it
                 self.ended("")
 
@@ -198,9 +201,7 @@ class Agent:
         """Close the connection without a word; whoever waits for the agent hears that it is gone."""
         self._link.close()
         self._stop_waiting()
-        arm, self._arm = self._arm, None
-        if arm is not None:
-            _lost(arm, "")
+        self._lose("")
 
     def comes_back(self, hello: Hello, link: Link) -> bool:
         """Whether this is the agent that was lost, with what it records; it goes on from there, over the new link."""
@@ -231,6 +232,8 @@ class Agent:
                 return
             if packet.kind in (Kind.DISARMED, Kind.FAILED):
                 self._owner.disarmed(self.process, packet.epoch)
+            if self._before is not None and packet.epoch == self._before.epoch:
+                self._tells_after(self._before, packet)
             arm = self._arm
             if arm is None or packet.epoch != arm.epoch:
                 return  # of an epoch that is over
@@ -242,24 +245,35 @@ class Agent:
             elif packet.kind in (Kind.STATUS, Kind.STOPPED):
                 _counted(arm, packet)
 
+    def _tells_after(self, arm: Arm, packet: Packet) -> None:
+        """Of a recording that has been taken over: steps after it."""
+        if packet.kind == Kind.STATUS and arm.stopped is not None:
+            _counted(arm, packet)
+            if arm.status.after_over:
+                self._before = None
+
     def lost(self) -> None:
         """Its porter is over. Its recording goes on, and it connects again."""
         arm = self._arm
         if arm is not None and arm.armed_at:
             self._missed = asyncio.get_running_loop().call_later(AGENT_RETURN_SECONDS, self._stays_away)
             return
-        self._arm = None
-        if arm is not None:
-            _lost(arm, _BROKE)
+        self._lose(_BROKE)
         self._owner.forget(self, "")
 
     def ended(self, why: str) -> None:
         """The connection is over."""
         self._stop_waiting()
-        arm, self._arm = self._arm, None
+        self._lose(why)
+        self._owner.forget(self, why)
+
+    def _lose(self, why: str) -> None:
+        arm, before = self._arm, self._before
+        self._arm = self._before = None
         if arm is not None:
             _lost(arm, why)
-        self._owner.forget(self, why)
+        if before is not None:
+            _lost(before, why)
 
     @property
     def _returning(self) -> tuple[int, int]:
@@ -272,9 +286,7 @@ class Agent:
 
     def _stays_away(self) -> None:
         self._stop_waiting()
-        arm, self._arm = self._arm, None
-        if arm is not None:
-            _lost(arm, _BROKE)
+        self._lose(_BROKE)
         self._owner.forget(self, "")
 
     def _stop_waiting(self) -> None:
@@ -324,8 +336,10 @@ def _lost(arm: Arm, why: str) -> None:
 
 def _counted(arm: Arm, packet: Packet) -> None:
     status = status_from_untrusted(packet)
-    # After STOPPED there is only one thing left to tell.
-    arm.status = status if arm.stopped is None else replace(arm.status, step_ns_after=status.step_ns_after)
+    # After STOPPED there is only one thing left to tell; the last word may be that there is nothing new.
+    after = status.step_ns_after or arm.status.step_ns_after
+    later = replace(arm.status, step_ns_after=after, after_over=status.after_over)
+    arm.status = status if arm.stopped is None else later
     if packet.kind == Kind.STOPPED and arm.stopped is None:
         arm.stopped = Stopped(packet.fields.get("reason", ""), number(packet.fields, "last") or None)
     arm.news.set()

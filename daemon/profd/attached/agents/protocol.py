@@ -91,7 +91,8 @@ class Status:
     steps: int = 0  # whole ones since it was armed
     step_ns: int | None = None  # median of whole ones since the last status; in STOPPED of all
     step_ns_before: int | None = None  # median of the last before it was armed; no pause since
-    step_ns_after: int | None = None  # median since it was stopped
+    step_ns_after: int | None = None  # median of the last since it was stopped
+    after_over: bool = False  # no more of these will be told
     dropped: int = 0
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
     not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
@@ -173,6 +174,7 @@ def status_from_untrusted(packet: Packet) -> Status:
         step_ns=number(fields, "step_ns") or None,
         step_ns_before=number(fields, "step_ns_before") or None,
         step_ns_after=number(fields, "step_ns_after") or None,
+        after_over=fields.get("after") == "over",
         dropped=number(fields, "dropped") or 0,
         first_ns=number(fields, "first") or None,
         not_honoured=sentences(fields, "not_honoured"),

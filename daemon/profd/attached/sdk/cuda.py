@@ -9,7 +9,7 @@ from profd.attached.sdk import planning
 from profd.attached.sdk.source import SdkSource, records_ranges
 from profd.model.traits import Traits
 from profd.sources.base import Offer
-from profd.sources.declaration import Declaration, Refuses, cannot_guard, without_server
+from profd.sources.declaration import Declaration, Refuses, without_server
 from profd.targets.process import Process
 
 _INJECT: Final = "start it with: profctl run --cuda -- COMMAND"
@@ -21,7 +21,6 @@ DECLARATION: Final = replace(
     common=replace(
         planning.DECLARATION.common,
         iterations=Refuses("cuda does not see the program's steps; give --duration"),
-        max_overhead=cannot_guard("cuda"),
     ),
     server=without_server("cuda"),
     traits=Traits(),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.attached.agents.agent import Agent, Arm
+from profd.attached.agents.protocol import Status
 from profd.attached.sdk import orphans
 from profd.attached.sdk.arena_size import ArenaSizes
 from profd.attached.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
@@ -19,6 +20,7 @@ from profd.model.capture import Loss
 
 STEPS_AFTER: Final = 4  # the first of them was recorded in part
 STEPS_AFTER_SECONDS: Final = 0.25
+STEPS_OVER_SECONDS: Final = 35.0  # an agent watches them for 30 s at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,16 @@ async def _emptied(drain: Drain, intake: Intake, *, target_died: bool) -> None:
 
 async def see_steps(arm: Arm) -> None:
     """Wait for the steps after a recording, where they are so short that this takes a moment only."""
-    step_ns = arm.status.step_ns_before
+    step_ns = arm.status.step_ns_before or arm.status.step_ns
     if arm.stopped is None or step_ns is None or step_ns * STEPS_AFTER > STEPS_AFTER_SECONDS * 1e9:
         return
     await _heard(arm, lambda: arm.status.step_ns_after is not None, STEPS_AFTER_SECONDS)
+
+
+async def see_all_steps(arm: Arm) -> Status:
+    """Wait for the agent's last word about the steps after a recording, which comes some seconds later."""
+    await _heard(arm, lambda: arm.status.after_over, STEPS_OVER_SECONDS)
+    return arm.status
 
 
 async def _heard(arm: Arm, said: Callable[[], bool], seconds: float) -> None:

@@ -114,14 +114,16 @@ def _explain_itself(recording: Recording, reason: str) -> None:
 def cost(status: Status, window_ns: int, *, answered: bool) -> Cost:
     """The cost of recording: steps are measured; the seconds are events times the highest measured cost of one.
 
-    No ratio of fewer than 3 whole steps, or without steps right before the recording. Not `answered`: the process had
-    no last word, and `status` may be a second old.
+    Steps are compared with those right before the recording, else with those after it: nobody counts the steps of an
+    optimizer before. No ratio of fewer than 3 whole steps, or without others. Not `answered`: the process had no last
+    word, and `status` may be a second old.
     """
     if not (answered or status.events):
         return Cost(detail="the process ended before it reported what recording took")
     ratio = None
-    if status.steps >= _STEPS_FOR_RATIO and status.step_ns and status.step_ns_before:
-        ratio = status.step_ns / status.step_ns_before
+    others_ns = status.step_ns_before or status.step_ns_after
+    if status.steps >= _STEPS_FOR_RATIO and status.step_ns and others_ns:
+        ratio = status.step_ns / others_ns
     share = f"{100 * status.seconds * 1e9 / window_ns:.1f} % of the window" if window_ns > 0 else ""
     events = "1 event" if status.events == 1 else f"{status.events:,} events, each"
     later = "" if answered else "the time after its last report is not counted"

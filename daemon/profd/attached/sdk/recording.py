@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -71,6 +72,7 @@ class SdkRecorder:
         self._intake: Intake | None = None
         self.status = Status()  # the last one
         self.events = 0  # that arrived
+        self._arm: Arm | None = None
 
     async def run(self) -> Recording:
         """Record; whatever happens, the agent is told to stop, and the arena let go of."""
@@ -98,6 +100,17 @@ class SdkRecorder:
             finally:
                 self._agent.stop()  # nothing, if it has been released
                 self._agent.release()
+
+    async def compare(self, recording: Recording) -> None:
+        """Wait some seconds for all steps after it, and put what they say into its cost."""
+        if self._arm is None or self._arm.stopped is None or not self.status.step_ns:
+            return
+        window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
+        told = cost(self.status, window_ns, answered=True).detail
+        self.status = await handover.see_all_steps(self._arm)
+        found = cost(self.status, window_ns, answered=True)
+        more = recording.cost.detail.removeprefix(told)  # of samples beside it
+        recording.cost = replace(found, detail=found.detail + more)
 
     @property
     def arrived(self) -> int:
@@ -138,7 +151,7 @@ class SdkRecorder:
             await handover.see_steps(arm)
             self._phase("drain")
             self._agent.release()
-            self.status, self.events = arm.status, intake.events
+            self._arm, self.status, self.events = arm, arm.status, intake.events
             recording = self._recording(armed, arm, intake, end_ns)
             _add(recording, file, intake)
             self._add_missed(recording, armed, arm)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
@@ -24,7 +24,7 @@ from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
-from profd.model.capture import Loss, Options, Reason, Recording, State, option_word
+from profd.model.capture import Cost, Loss, Options, Reason, Recording, State, option_word
 from profd.observers.observers import Observers
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
@@ -37,6 +37,9 @@ Returned = Callable[[str, ProcessId], None]
 
 Recovered = Callable[[str, ProcessId, list[Loss] | None], None]
 """Hears that it has been, as far as it goes, and of what it lost; None: not all of it came."""
+
+Compared = Callable[[str, ProcessId, Cost], None]
+"""Hears what a capture cost its process, once the seconds after it have been seen, too."""
 
 CUPTI_PYTHON_RISK: Final = (
     "CUDA is recorded through cupti-python (gpu.collector): slow, and where a thread has the GIL and calls CUDA the "
@@ -56,7 +59,7 @@ class SdkStatistics:
     armed: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)  # connections, by why
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent recording, by protocol.SOURCES or "all"
-    steps: Mapping[str, float] = field(default_factory=dict)  # median seconds: before, during, after; summed
+    steps: Mapping[str, float] = field(default_factory=dict)  # median seconds: during, after; summed
     stepping: int = 0  # recordings that `steps` sums up
 
 
@@ -86,6 +89,7 @@ class SdkSource(Source):
         self._paces = Paces()
         self.on_returned: Returned = lambda capture, process: None
         self.on_recovered: Recovered = lambda capture, process, losses: None
+        self.on_compared: Compared = lambda capture, process, cost: None
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent recording in all targets so far, by source
         self._steps: defaultdict[str, float] = defaultdict(float)
         self._stepping = 0
@@ -96,7 +100,7 @@ class SdkSource(Source):
         self._rates: dict[tuple[ProcessId, frozenset[str]], planning.Rate] = {}  # of its last trace with like options
         self._journal = journal
         self._orphans: dict[orphans.Key, orphans.Orphan] = {}
-        self._recovering: set[asyncio.Task[None]] = set()
+        self._working: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Take over what comes back from before."""
@@ -113,9 +117,9 @@ class SdkSource(Source):
 
     async def close(self) -> None:
         """End what is being taken over; its data stays for a retry."""
-        for task in self._recovering:
+        for task in self._working:
             task.cancel()
-        await asyncio.gather(*self._recovering, return_exceptions=True)
+        await asyncio.gather(*self._working, return_exceptions=True)
 
     def offer(self, process: Process) -> Offer:
         """Whether it is attached and free."""
@@ -260,6 +264,7 @@ class SdkSource(Source):
         recording.not_honoured = list(dict.fromkeys([*_missing_now(plan, options), *said]))
         self._operators.explain(recording, process, hello)
         self._learn((process.id, planning.alike(options)), recorder, recording)
+        self._later(self._compare(recorder, recording, session.capture, process.id))
         return recording
 
     def status(self) -> tuple[bool, str, int]:
@@ -275,12 +280,24 @@ class SdkSource(Source):
         counts = dict(self._registry.counts)
         return SdkStatistics(len(agents), armed, counts, dict(self._seconds), dict(self._steps), self._stepping)
 
+    async def _compare(self, recorder: SdkRecorder, recording: Recording, capture: str, process: ProcessId) -> None:
+        before = recording.cost
+        await recorder.compare(recording)
+        self._learn_steps(recorder.status)
+        if recording.cost != before:
+            self.on_compared(capture, process, recording.cost)
+
+    def _later(self, work: Coroutine[object, object, None]) -> None:
+        """Done beside all else, as far as it comes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
     def _learn_steps(self, status: Status) -> None:
-        """Only where all three are known: sums of unlike things could not be compared."""
-        if not (status.step_ns and status.step_ns_before and status.step_ns_after):
+        """Only where both are known: sums of unlike things could not be compared."""
+        if not (status.step_ns and status.step_ns_after):
             return
         self._stepping += 1
-        self._steps["before"] += status.step_ns_before / 1e9
         self._steps["during"] += status.step_ns / 1e9
         self._steps["after"] += status.step_ns_after / 1e9
 
@@ -296,10 +313,8 @@ class SdkSource(Source):
             return
         del self._orphans[agent.hello.incarnation, epoch]
         self.on_returned(orphan.capture, orphan.process)
-        task = asyncio.get_running_loop().create_task(self._recover(agent, arm, fd, orphan))
+        self._later(self._recover(agent, arm, fd, orphan))
         self._take_again(agent, epoch, orphan.capture)
-        self._recovering.add(task)
-        task.add_done_callback(self._recovering.discard)
 
     def _take_again(self, agent: Agent, epoch: int, capture: str) -> None:
         """The lease of an epoch that an earlier daemon has granted: free when the agent says that it is disarmed."""
@@ -324,7 +339,6 @@ class SdkSource(Source):
     def _learn(self, asked: tuple[ProcessId, frozenset[str]], recorder: SdkRecorder, recording: Recording) -> None:
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
             self._seconds[kind] += seconds
-        self._learn_steps(recorder.status)
         window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
         if recorder.events and window_ns > 0:
             self._rates.pop(asked, None)

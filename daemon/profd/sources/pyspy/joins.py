@@ -16,6 +16,7 @@ from profd.sources.pyspy.stack import Frame
 
 # py-spy's words for an object that it has no more of: "<Thread at 0x7f81f09ed990>", of a subclass by its name.
 _HELD: Final = re.compile(r"(\d{1,10}) (thread|ident) (\d{1,20})")
+_GIL: Final = re.compile(r"(\d{1,10}) gil")
 _OBJECT: Final = re.compile(r" at (0x[0-9a-f]{1,16})>\Z")
 
 
@@ -61,6 +62,12 @@ def held(said: bytes, idents: dict[int, int]) -> dict[int, int]:
         if holder and holder != waiter:
             found[waiter] = holder
     return found
+
+
+def wait_for_gil(said: bytes) -> frozenset[int]:
+    """The threads that wait for the interpreter's lock, of what `locks` printed."""
+    lines = said.decode("ascii", "replace").splitlines()
+    return frozenset(int(found[1]) for line in lines if (found := _GIL.fullmatch(line)))
 
 
 def _of_thread(frame: Frame, function: str) -> bool:

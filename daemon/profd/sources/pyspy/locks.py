@@ -1,12 +1,14 @@
 """Which thread holds the lock that another waits for: `profctl where`. Run by `tool.spawn` as a sampler is.
 
 Arguments: as those of `launch`, without a command, then the threads. Prints a line `THREAD HOLDER` for each of them
-that waits for a lock whose holder is sure; HOLDER is `thread N`, or `ident N` as pthread_self gives it.
+that waits for a lock whose holder is sure; HOLDER is `thread N`, or `ident N` as pthread_self gives it. Or `gil`: it
+waits for the interpreter's lock, and py-spy knows who has that.
 
 Two locks say who holds them. A mutex of glibc has its owner beside the word that waiters sleep on. threading.RLock
 has it in its object, which the waiter has a pointer to on its stack: what looks like one there is taken for it only if
 it is of the type `_thread.RLock` and its lock is the very word. Nothing says who holds a threading.Lock, nor, from
-CPython 3.14 on, which word belongs to an RLock.
+CPython 3.14 on, which word belongs to an RLock. The GIL is in the interpreter's own data (_PyRuntime), where nothing
+else is that a thread sleeps on: CPython allocates all its other locks.
 """
 
 # It reads hostile memory, with the rights of a sampler and none of the daemon's: docs/security.md, "Samplers".
@@ -16,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import struct
 from collections.abc import Iterator
 
@@ -36,6 +39,12 @@ _OBJECT = struct.Struct("=QQQQQ")  # rlockobject of CPython 3.8 to 3.13: referen
 _TYPE_NAME = 24  # tp_name of PyTypeObject
 _RLOCK = b"_thread.RLock\0"
 
+MAPS_BYTES = 4 << 20
+_MAPS = 0  # no thread
+_DATA = re.compile(
+    rb"^([0-9a-f]+)-([0-9a-f]+) rw-p [^\n]*/(?:libpython3\.\d+[^/\n]*\.so[.\d]*|python3?(?:\.\d+)?)$", re.MULTILINE
+)
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.process_vm_readv.restype = ctypes.c_ssize_t
 
@@ -48,30 +57,44 @@ def main(arguments: list[str]) -> None:
     """Give up what a sampler may not have, look, and end."""
     target, threads = int(arguments[2]), [int(word) for word in arguments[launch.ARGUMENTS :]]
     machine = os.uname().machine
-    calls: dict[int, int] = {}
-    _open(target, threads, calls)  # root's are open to root alone, users' to themselves
+    paths = {thread: f"task/{thread}/syscall" for thread in threads} | {_MAPS: "maps"}
+    files: dict[int, int] = {}
+    _open(target, paths, files)  # root's are open to root alone, users' to themselves
     launch.confined(arguments[: launch.ARGUMENTS])
-    _open(target, threads, calls)
-    found = holders(target, calls, _FUTEX[machine])
+    _open(target, paths, files)
+    interpreter = _interpreter(files.pop(_MAPS)) if _MAPS in files else []
+    found = holders(target, files, _FUTEX[machine], interpreter)
     os.write(1, "".join(f"{thread} {holder}\n" for thread, holder in found).encode())
     os._exit(0)  # Python's own end asks for more system calls than there are
 
 
-def _open(target: int, threads: list[int], calls: dict[int, int]) -> None:
-    """What each of them asks the kernel for, as a descriptor."""
-    for thread in threads:
+def _open(target: int, paths: dict[int, str], files: dict[int, int]) -> None:
+    """What each thread asks the kernel for, and the mappings, as descriptors."""
+    for key, path in paths.items():
         with contextlib.suppress(OSError):
-            if thread not in calls:
-                calls[thread] = os.open(f"/proc/{target}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+            if key not in files:
+                files[key] = os.open(f"/proc/{target}/{path}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def holders(target: int, calls: dict[int, int], futex: int) -> Iterator[tuple[int, str]]:
+def _interpreter(maps: int) -> list[range]:
+    """Where the interpreter's own data lies."""
+    said = b""
+    with contextlib.suppress(OSError):
+        while len(said) < MAPS_BYTES and (part := os.read(maps, 1 << 16)):
+            said += part
+    return [range(int(of[1], 16), int(of[2], 16)) for of in _DATA.finditer(said)]
+
+
+def holders(target: int, calls: dict[int, int], futex: int, interpreter: list[range]) -> Iterator[tuple[int, str]]:
     """Thread -> holder, for those that wait for the same lock before and after it was looked at."""
     for thread, call in calls.items():
         waits = _waits(call, futex)
         if waits is None:
             continue
         word, value, stack = waits
+        if any(word in data for data in interpreter):
+            yield thread, "gil"  # it waits anew every 5 ms, on one of two words: another look says no more
+            continue
         holder = ""
         if value == _CONTENDED:
             holder = _of_mutex(target, word)

@@ -41,6 +41,7 @@ _LATE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s behind in sampling")  # a l
 _LATE_HEARD_SECONDS: Final = 3.0  # one that has caught up says it no more
 _RATE_WORTH_SAYING: Final = 0.9  # of what was to be
 _ERRORS_WORTH_SAYING: Final = 0.01
+_JUDGED_SECONDS: Final = 0.5  # of samples, before --max-overhead is held against what they cost
 _SPENT_MIN: Final = 0.25  # seconds of CPU time that one takes before it is ended for that: a sample of 1,000 threads
 _TOO_MUCH: Final = f"py-spy printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
 
@@ -55,6 +56,7 @@ class Sampling:
     start_at_ns: int | None = None
     bounded: bool = True  # its length is asked for
     asked: bool = False  # how often, too
+    max_overhead: float | None = None  # of the host's cores, that py-spy may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class PySpyRecorder:
         self._full = False  # so that it was ended early
         self._costly = False  # the same: it has taken what it may of the host's cores
         self._late = (0, 0.0)  # when it last said that it is behind, in Unix ns, and how many seconds
+        self._over = 0.0  # the share of the host's cores for which --max-overhead has ended it
         self._resumed = False
         self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
 
@@ -242,8 +245,9 @@ class PySpyRecorder:
                 return False
             self._full = seen.full
             self._costly = self._has_taken_its_share(seen.cpu_seconds, before)
+            self._over = self._beyond_limit(seen, before)
             left = until - time.monotonic()
-            if left <= 0 or self._full or self._costly or self._session.stop.is_set():
+            if left <= 0 or self._full or self._costly or self._over or self._session.stop.is_set():
                 after = seen.cpu_seconds
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
@@ -256,6 +260,14 @@ class PySpyRecorder:
             return False
         window_ns = self._sampling.window_ns if self._sampling.bounded else time.time_ns() - self._began_ns
         return spent - before > max(_SPENT_MIN, self._session.cores_max * window_ns / 1e9)
+
+    def _beyond_limit(self, seen: Seen, before: float | None) -> float:
+        """The share of the host's cores that it takes, where that is more than --max-overhead allows; else 0."""
+        limit, lasted = self._sampling.max_overhead, (seen.at_ns - self._began_ns) / 1e9
+        if limit is None or seen.cpu_seconds is None or before is None or lasted < _JUDGED_SECONDS:
+            return 0.0
+        share = (seen.cpu_seconds - before) / lasted / (os.cpu_count() or 1)
+        return share if share > limit else 0.0
 
     async def _look(self, pyspy: asyncio.subprocess.Process) -> Seen:
         """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
@@ -368,6 +380,12 @@ class PySpyRecorder:
                 f"The samples of {self._name} are more than py-spy may hold "
                 f"({tool.memory_bytes(self._sampling.native) >> 20} MiB of memory), so it was ended after "
                 f"{self._seconds():.1f} s. Ask for a shorter window or fewer samples a second."
+            )
+        if self._over:
+            return Reason.OVER_LIMIT, (
+                f"Stopped early, after {self._seconds():.1f} s: py-spy took {100 * self._over:.2g} % of the host's "
+                f"cores, more than the {100 * (self._sampling.max_overhead or 0):g} % of --max-overhead; what was "
+                "sampled is kept. Sample fewer processes, or less often."
             )
         if asked:
             return Reason.NONE, ""

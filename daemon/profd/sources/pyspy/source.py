@@ -32,7 +32,6 @@ from profd.sources.declaration import (
     SamplingAnswers,
     TorchAnswers,
     Unserved,
-    cannot_guard,
     without_server,
 )
 from profd.sources.pyspy import tool
@@ -48,6 +47,10 @@ SAMPLES_MAX: Final = 200_000  # of one recording: py-spy holds them all in memor
 _LATENCY_NS: Final = 300_000_000  # measured: 0.1 s, with torch loaded and native symbols 1 s
 _LATENCY_NATIVE_NS: Final = 1_000_000_000
 _KINETO: Final = "KINETO_USE_DAEMON"
+_UNMEASURED: Final = (
+    "--native pauses the process for each sample, and nothing outside can measure what that costs it, so it does not "
+    "serve --max-overhead; leave one of them out."
+)
 _INSTALL: Final = "Install it beside profd: pip install py-spy, in profd's environment."
 
 DECLARATION: Final = Declaration(
@@ -59,7 +62,7 @@ DECLARATION: Final = Declaration(
         start_at_ns=SERVED,
         stacks=SERVED,
         c_calls=Unserved("pyspy sees Python frames; --native samples those of C functions"),
-        max_overhead=cannot_guard("pyspy"),
+        max_overhead=BY_PROCESS,
     ),
     torch=TorchAnswers(
         torch=Unserved("pyspy sees no operators, so there is none to record them with"),
@@ -133,6 +136,8 @@ class PySpySource(Source):
         if not math.isfinite(hz) or hz <= 0:
             return Plan(False, f"samples must be a number above 0, not {hz}.", Reason.NOT_HONOURED)
         sampling = _sampling(options)
+        if options.max_overhead is not None and sampling.native:
+            return Plan(False, _UNMEASURED, Reason.NOT_HONOURED)
         samples = sampling.window_ns * sampling.hz // 1_000_000_000
         if samples > SAMPLES_MAX and options.duration_ns and not options.force:
             return Plan(
@@ -203,6 +208,7 @@ def _sampling(options: Options) -> Sampling:
     return Sampling(
         options.duration_ns or longest,
         *(hz, options.native, options.start_at_ns, bool(options.duration_ns), options.sample_hz is not None),
+        max_overhead=options.max_overhead,
     )
 
 

@@ -29,7 +29,7 @@ class ThreadStack:
     """One thread. `thread` is its id as the process knows it; frames innermost first.
 
     `incomplete`: outer frames may be missing. `joins`: the thread whose end it waits for; `lock_holder`: the one that
-    holds the lock it waits for. 0 where there is none or it is not known.
+    holds the lock it waits for. 0 where there is none or it is not known. `waits_gil`: it waits for the interpreter's.
     """
 
     thread: int
@@ -40,6 +40,7 @@ class ThreadStack:
     incomplete: bool = False
     joins: int = 0
     lock_holder: int = 0
+    waits_gil: bool = False
 
     @property
     def begins_as_usual(self) -> bool:

@@ -17,7 +17,7 @@ from profd.model.capture import Reason
 from profd.model.decodable import decodable
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
-from profd.sources.pyspy.joins import Selves, held, joined, waits_in_join
+from profd.sources.pyspy.joins import Selves, held, joined, wait_for_gil, waits_in_join
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.stack import Frame, ThreadStack, completed, marked
 from profd.sources.pyspy.target import Target
@@ -127,19 +127,24 @@ async def _with_joins(target: Target, threads: list[ThreadStack], accepted: Acce
 async def _with_holders(
     target: Target, threads: list[ThreadStack], accepted: Accepted, idents: dict[int, int]
 ) -> list[ThreadStack]:
-    """Threads that wait for a lock name the thread that holds it, where that is sure.
+    """Threads that wait for a lock name the thread that holds it, where that is sure, or say that it is the GIL.
 
     `idents`: the thread's id as the process knows it, by what Python knows it as.
     """
-    waiting = [thread.thread for thread in threads if not (thread.active or thread.joins)][:_WAITING_MAX]
+    # To py-spy one that waits for the GIL runs.
+    asked = sorted((each for each in threads if not (each.owns_gil or each.joins)), key=lambda each: each.active)
+    waiting = [thread.thread for thread in asked[:_WAITING_MAX]]
     if not waiting or len(target.process.namespace_pids) > 1:  # there its ids are not the host's
         return threads
     with contextlib.suppress(TimeoutError, ProfdError):
         async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
             arguments = [str(thread) for thread in waiting]
             said = await _said(target, accepted, None, arguments, native=False)
-        found = held(said, idents)
-        return [dataclasses.replace(thread, lock_holder=found.get(thread.thread, 0)) for thread in threads]
+        found, gil = held(said, idents), wait_for_gil(said)
+        return [
+            dataclasses.replace(thread, lock_holder=found.get(thread.thread, 0), waits_gil=thread.thread in gil)
+            for thread in threads
+        ]
     return threads
 
 

@@ -4,6 +4,8 @@ import pytest
 from profclient.cli import capture_view
 from profproto.v1 import capture_pb2
 
+SECOND_NS = 1_000_000_000
+
 
 def capture(*states: str) -> capture_pb2.Capture:
     targets = [capture_pb2.TargetStatus(pid=number, state=f"STATE_{state}") for number, state in enumerate(states)]
@@ -56,6 +58,33 @@ def test_a_target_that_was_traced():
     assert target["reason"] == "no_gpu_records"
     assert target["lost"] == [{"stage": "decode", "reason": "bad_time", "count": 2}]
     assert target["cost"] == {"how": "unknown", "step_ratio": None, "seconds": None, "detail": None}
+
+
+def test_what_a_process_took_of_the_host():
+    during = capture_pb2.Stretch(
+        lasted_ns=2 * SECOND_NS, cpu_ns=SECOND_NS, run_queue_ns=SECOND_NS // 2, waits=20, preemptions=3
+    )
+    load = capture_pb2.Load(during=during, after=capture_pb2.Stretch(lasted_ns=SECOND_NS, cpu_ns=SECOND_NS))
+    told = capture_view.target_json(capture_pb2.TargetStatus(load=load))["load"]
+    assert told["before"] is None
+    assert told["during"] == {
+        "lasted_ns": 2 * SECOND_NS,
+        "cpu_ns": SECOND_NS,
+        "run_queue_ns": SECOND_NS // 2,
+        "waits": 20,
+        "preemptions": 3,
+    }
+    assert capture_view.load_line(load) == (
+        "during 0.50 cores, 0.25 threads waiting for one, 10 waits and 1.5 preemptions a second; "
+        "after 1.00 cores, 0.00 threads waiting for one, 0 waits and 0 preemptions a second"
+    )
+
+
+def test_of_a_window_that_nobody_saw_nothing_is_said():
+    load = capture_pb2.Load(after=capture_pb2.Stretch(lasted_ns=SECOND_NS))
+    assert capture_view.load_line(load) == ""
+    told = capture_view.target_json(capture_pb2.TargetStatus())["load"]
+    assert told == {"before": None, "during": None, "after": None}
 
 
 def test_a_state_of_another_release_is_no_fault_of_ours():

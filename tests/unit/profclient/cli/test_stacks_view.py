@@ -38,6 +38,13 @@ def test_busy_threads_come_first_and_apart(capsys: pytest.CaptureFixture[str]) -
     ]
 
 
+def test_a_thread_that_waits_for_the_gil_says_so_among_the_busy_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    threads = [_thread("a", "f", owns_gil=True), _thread("b", "f", active=True, waits_gil=True)]
+    print_stacks([capture_pb2.ProcessStacks(pid=7, threads=threads)])
+    said = "2 threads:\npid 7 a (GIL)\npid 7 b (waiting for the GIL)\n    f (a.py:1)\n\n"
+    assert capsys.readouterr().out == said
+
+
 def test_ranks_whose_frames_differ_in_addresses_are_one_group(capsys: pytest.CaptureFixture[str]) -> None:
     def process(rank: int, address: str) -> capture_pb2.ProcessStacks:
         frame = capture_pb2.Frame(function=address, file="/lib/libc.so.6")

@@ -23,6 +23,7 @@ from profd.errors import BadInput, Exhausted
 from profd.journal.journal import Journal
 from profd.limits import JOURNAL_BYTES_MAX
 from profd.model.capture import Loss, Reason, State
+from profd.model.load import Load, Stretch
 from profd.service.disk_gauges import DiskGauges
 from profd.service.observe import LiveCollector, ObservedAudit, Reading
 from profd.sources.pyspy.stack import ThreadStack
@@ -32,6 +33,7 @@ from profd.telemetry.metrics import Metrics
 from profd.telemetry.metrics_server import MetricsServer
 from profd.trust import caller as callers
 from profd.trust.audit import AuditLog, AuditStatistics
+from prometheus_client import generate_latest
 
 from tests.support.captures import process
 
@@ -256,3 +258,22 @@ def test_a_disk_that_does_not_answer_takes_no_other_metric_away(tmp_path: Path) 
 def test_reasons_of_ingest_and_arenas_are_known() -> None:
     said = {*arena_module._REASONS, *(refusal.value for refusal in Refusal), "missing"}
     assert said <= metrics_module._LOSS_REASONS
+
+
+def test_what_targets_took_of_the_host_has_no_sample_before_it_is_known() -> None:
+    metrics = Metrics()
+    during, after = Stretch(2_000_000_000, 1_000_000_000, 500_000_000, 7, 3), Stretch(4_000_000_000, 0, 0, 0, 0)
+    metrics.count_load("pyspy", Load(during=during))  # nothing to compare it with
+    assert "profd_target_seconds_total{" not in generate_latest(metrics.registry).decode()
+    metrics.count_load("pyspy", Load(during=during, after=after))
+    text = generate_latest(metrics.registry).decode()
+    for line in (
+        'profd_target_seconds_total{source="pyspy",when="during"} 2.0',
+        'profd_target_seconds_total{source="pyspy",when="after"} 4.0',
+        'profd_target_cpu_seconds_total{source="pyspy",when="during"} 1.0',
+        'profd_target_run_queue_seconds_total{source="pyspy",when="during"} 0.5',
+        'profd_target_context_switches_total{kind="wait",source="pyspy",when="during"} 7.0',
+        'profd_target_context_switches_total{kind="preemption",source="pyspy",when="during"} 3.0',
+    ):
+        assert line in text
+    assert 'when="before"' not in text

@@ -132,6 +132,10 @@ async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:
     agent.release()
     assert (await fake.expect(Kind.RELEASE)).epoch == 7
     assert not agent.armed
+    fake.send(Kind.STATUS, 7, step_ns_after=13)  # there is more to tell of the steps after it
+    fake.send(Kind.STATUS, 7, after="over")
+    await eventually(lambda: arm.status.after_over)
+    assert (arm.status.step_ns_after, arm.status.events) == (13, 6)
     fake.close()
 
 

@@ -33,6 +33,12 @@ def test_steps_are_told_first() -> None:
     assert found.detail.startswith("a step took 2.00 ms before, 3.00 ms during; 10.0 % of the window; ")
 
 
+def test_steps_that_nobody_counted_before_are_compared_with_those_after() -> None:
+    found = cost(Status(seconds=0.1, steps=3, step_ns=3_000_000, step_ns_after=2_500_000), SECOND, answered=True)
+    assert (found.how, found.step_ratio) == ("measured", 1.2)
+    assert found.detail.startswith("a step took 3.00 ms during, 2.50 ms after; ")
+
+
 def test_few_whole_steps_are_told_without_a_ratio() -> None:
     found = cost(Status(seconds=0.1, steps=2, step_ns=3_000_000, step_ns_before=2_000_000), SECOND, answered=True)
     assert (found.how, found.step_ratio) == ("estimated", None)

@@ -14,7 +14,7 @@ from profd.attached.agents.protocol import Kind
 from profd.attached.sdk import handover, orphans, planning
 from profd.attached.sdk.recording import SdkRecorder
 from profd.limits import MiB
-from profd.model.capture import Loss, Options, Reason, State
+from profd.model.capture import Cost, Loss, Options, Reason, State
 from profd.sources.base import Session
 
 from tests.support import other_program
@@ -64,6 +64,28 @@ async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     assert rig.source.statistics().seconds == {"ranges": 0.25}
     assert [state for state, _ in rig.said] == [State.ARMED, State.RECORDING, State.DRAINING]
     assert rig.source.offer(rig.process).can
+    fake.close()
+
+
+async def test_steps_after_it_are_its_measure_where_nobody_counted_before(rig: Rig) -> None:
+    heard: list[tuple[str, Cost]] = []
+    rig.source.on_compared = lambda capture, process, cost: heard.append((capture, cost))
+    fake = await rig.attach(framework="torch 2.13.0")
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    rig.intakes[0].events = 1
+    rig.stop.set()
+    await fake.expect(Kind.STOP)
+    fake.send(Kind.STOPPED, epoch, reason="stop", last=2_000, events=1, steps=3, step_ns=SECOND)
+    done = await recording
+    assert done.cost.step_ratio is None  # steps so long are not waited for
+    assert rig.source.statistics().steps == {}
+    fake.send(Kind.STATUS, epoch, step_ns_after=SECOND * 4 // 5, after="over")
+    await eventually(lambda: bool(heard))
+    [(_, cost)] = heard
+    assert (cost.how, cost.step_ratio) == ("measured", 1.25)
+    assert cost.detail.startswith("a step took 1000.00 ms during, 800.00 ms after; ")
+    assert rig.source.statistics().steps == {"during": 1.0, "after": 0.8}
     fake.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from profd.sources.pyspy.joins import held
+from profd.sources.pyspy.joins import held, wait_for_gil
 
 IDENTS = {140_000_000: 11, 150_000_000: 12}
 
@@ -21,3 +21,9 @@ IDENTS = {140_000_000: 11, 150_000_000: 12}
 )
 def test_lines(said: bytes, found: dict[int, int]) -> None:
     assert held(said, IDENTS) == found
+
+
+def test_those_that_wait_for_the_gil() -> None:
+    said = b"7 gil\n8 thread 7\n9 gil \n10 gil\n12345678901 gil\n\xff gil\n"
+    assert wait_for_gil(said) == {7, 10}
+    assert held(b"7 gil\n", IDENTS) == {}

@@ -1,0 +1,152 @@
+"""What samples beside captures cost jobs of 8 ranks of 64 threads: their steps, and the samplers' CPU time.
+
+In each round a stretch of steps within a capture, which has nothing else to record than a range a step, and one
+without, turn about. No step counts before the samplers have begun: their starts are told apart.
+PROFD_BENCH_BESIDE_SECONDS (60) and PROFD_BENCH_BESIDE_ROUNDS (9): how long a window is, and how many there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import psutil
+
+from bench import pairing
+from bench.live import Live, profd, wait_until
+from bench.measure import Row
+
+RANKS, THREADS = 8, 64
+WINDOW_SECONDS = float(os.environ.get("PROFD_BENCH_BESIDE_SECONDS", "60"))
+ROUNDS = int(os.environ.get("PROFD_BENCH_BESIDE_ROUNDS", "9"))
+# Of a window: that samplers have to begin, a few at a time, and in which steps count. The rest is the end's.
+BEGINNING, MEASURED = 0.2, 0.7
+JUDGED_SECONDS = 60.0  # in a shorter window the least that a sampler may take is more than its share
+STEPS_BAR, CORES_BAR = 1.01, 0.01
+BESIDE = "beside"
+
+LOOP = f"""
+import os, sys, threading, time
+import profclient
+profclient.attach()
+never = threading.Event()
+for _ in range({THREADS} - 1):
+    threading.Thread(target=never.wait, daemon=True).start()
+def step():
+    with profclient.record_function("step"):
+        total = 0
+        for number in range(20_000):
+            total += number * number
+for line in sys.stdin:
+    end, steps, begin = time.perf_counter() + float(line), 0, time.perf_counter()
+    while time.perf_counter() < end:
+        step()
+        steps += 1
+    print((time.perf_counter() - begin) * 1e9 / steps, flush=True)
+"""
+
+
+def rows(events: int) -> Iterator[Row]:
+    """The rows of this case."""
+    del events
+    with profd() as live, ThreadPoolExecutor(1) as beside:
+        jobs = [live.job(LOOP, enabled=False) for _ in range(RANKS)]
+        wait_until("the jobs attach", lambda: _attached(live, [job.pid for job in jobs]))
+        _turn(jobs, 2.0)
+        taken: list[pairing.Round] = []
+        captures: list[dict[str, Any]] = []
+        for number in range(ROUNDS):
+            ways = (pairing.WITHOUT, BESIDE) if number % 2 else (BESIDE, pairing.WITHOUT)
+            found = {}
+            for way in ways:
+                capture = beside.submit(_capture, live, jobs) if way == BESIDE else None
+                found[way] = _within(live, jobs, capture)
+                if capture is not None:
+                    captures.append(capture.result())
+            taken.append(found)
+    yield _steps(taken)
+    yield _cores(captures)
+
+
+def _attached(live: Live, pids: list[int]) -> bool:
+    return set(pids) <= {target["pid"] for target in live.profctl("ps") if "sdk" in target["sources"]}
+
+
+def _capture(live: Live, jobs: list[subprocess.Popen[str]]) -> dict[str, Any]:
+    pids = [word for job in jobs for word in ("--pid", str(job.pid))]
+    found: dict[str, Any] = live.profctl("start", *pids, "--duration", f"{WINDOW_SECONDS:g}s")
+    return found
+
+
+def _within(live: Live, jobs: list[subprocess.Popen[str]], capture: Future[dict[str, Any]] | None) -> float:
+    """Mean ns of a step of all ranks, within a capture where there is one."""
+    if capture is not None:
+        latest = time.monotonic() + WINDOW_SECONDS * BEGINNING
+        wait_until("the samplers begin", lambda: _samplers(live) >= RANKS or time.monotonic() > latest)
+    return _turn(jobs, WINDOW_SECONDS * MEASURED)
+
+
+def _samplers(live: Live) -> int:
+    """Of our daemon, that have become py-spy."""
+    names = []
+    for process in psutil.Process(live.daemon.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            names.append(process.name())
+    return names.count("py-spy")
+
+
+def _turn(jobs: list[subprocess.Popen[str]], seconds: float) -> float:
+    for job in jobs:
+        assert job.stdin is not None
+        job.stdin.write(f"{seconds}\n")
+        job.stdin.flush()
+    return statistics.fmean(_said(job) for job in jobs)
+
+
+def _said(job: subprocess.Popen[str]) -> float:
+    assert job.stdout is not None
+    return float(job.stdout.readline())
+
+
+def _steps(taken: list[pairing.Round]) -> Row:
+    def ratio(drawn: Any) -> float:
+        return pairing.cost(drawn, BESIDE) / pairing.cost(drawn, pairing.WITHOUT)
+
+    found = pairing.estimate(taken, ratio)
+    return Row(
+        "beside",
+        f"steps of {RANKS} ranks of {THREADS} threads in a capture with samples, without one, {ROUNDS} pairs",
+        f"{found.value:.4f}x ({found.low:.4f} to {found.high:.4f})",
+        ratio=found.value,
+        bar=f"<= {STEPS_BAR}",
+        met=found.value <= STEPS_BAR,
+        note=f"a step takes {pairing.cost(taken, pairing.WITHOUT) / 1e6:.2f} ms",
+    )
+
+
+def _cores(captures: list[dict[str, Any]]) -> Row:
+    cores = os.cpu_count() or 1
+    said = [[target["cost"]["detail"] or "" for target in capture["targets"]] for capture in captures]
+    shares = [sum(_number(r"([\d.e+-]+) % of one core", text) for text in of) / 100 / cores for of in said]
+    starts = [sum(_number(r"([\d.]+) s before its first sample", text) for text in of) for of in said]
+    sampled = min(sum("% of one core" in text for text in of) for of in said)
+    return Row(
+        "beside",
+        f"the samplers of these windows of {WINDOW_SECONDS:g} s: share of {cores} cores, their starts apart",
+        f"{statistics.median(shares):.2%} (worst {max(shares):.2%})",
+        bar=f"<= {CORES_BAR:.0%}",
+        met=max(shares) <= CORES_BAR if sampled and WINDOW_SECONDS >= JUDGED_SECONDS else None,
+        note=f"at least {sampled} of {RANKS} ranks were sampled; their starts took {statistics.median(starts):.2f} s",
+    )
+
+
+def _number(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    return float(found[1]) if found else 0.0
