@@ -328,6 +328,7 @@ ERRANDS_PER_UID_MAX: Final = 8  # processes that have directories open; with mor
 ERRANDS_STUCK_PER_UID_MAX: Final = 4  # processes that cannot be ended: nothing more is looked at then
 ERRANDS_STUCK_SECONDS: Final = 1.0  # that a process may take to end
 ERRANDS_MAX: Final = 64  # processes of all users; users who have none of them may have as many again
+ERRANDS_TASKS_MAX: Final = 192  # in their cgroup: twice ERRANDS_MAX, those that wait, and what makes them
 ERRANDS_IDLE_MAX: Final = 16  # processes that wait for the next question about files of the same user
 
 # GPUs
@@ -344,6 +345,10 @@ SAMPLER_MEMORY_BYTES: Final = 1 * GiB  # of its own: six times what it writes at
 SAMPLER_MEMORY_NATIVE_BYTES: Final = 2 * GiB  # the same with native frames, of which it writes more
 SAMPLER_THREADS_MAX: Final = 16  # that one starts; py-spy starts two
 SAMPLER_WORDS_BYTES_MAX: Final = 256 * 1024  # that py-spy prints on one stream: a line a second when it is late
+SAMPLERS_TASKS_PER_UID_MAX: Final = 1024  # in their cgroup (targets/delegation.py): 256, of four, with their wardens
+SAMPLERS_TASKS_MAX: Final = 1280  # of all users
+CHILD_GROUPS_MAX: Final = 4096  # of users, in these cgroups,
+CHILD_GROUP_IDLE_SECONDS: Final = 600.0  # of which one that is empty goes after so long
 SAMPLERS_LEFT_MAX: Final = 4  # of a user, wardens too, killed and not gone: each is a task of the daemon's cgroup
 
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)

@@ -65,6 +65,7 @@ rmdir "$etc"
 echo "$1:x:920:920::/:/usr/sbin/nologin" >> /etc/passwd
 mount -t tmpfs -o mode=755 none /run
 mount -t tmpfs -o mode=755 none /var/lib
+umount /sys/fs/cgroup 2> /dev/null || :  # the kernel mounts none on itself
 mount -t cgroup2 none /sys/fs/cgroup
 exec env -i PATH="$PATH" container=profd-test SYSTEMD_UNIT_PATH="$2" "$3" \
     --system --unit=empty.target --log-target=console --log-level=warning --show-status=no
@@ -103,6 +104,12 @@ def why_not() -> str:
     return ""
 
 
+def bounds_children() -> bool:
+    """Whether cgroups of v2 below the root have limits of memory and tasks here."""
+    cgroups = _cgroups()
+    return cgroups is not None and {"memory", "pids"} <= set((cgroups / "cgroup.subtree_control").read_text().split())
+
+
 @contextmanager
 def systemd_host(metrics: str = "off") -> Iterator[SystemdHost]:
     """Booted, without profd yet. Skips the test where that cannot be had."""
@@ -133,6 +140,8 @@ def _booted(folder: Path, cgroup: Path, metrics: str) -> Iterator[SystemdHost]:
             preexec_fn=lambda: _enter(cgroup),
         )
     try:
+        until(lambda: outer.poll() is not None or _child(outer.pid), "there is a first process")
+        _leave(cgroup, outer.pid)
         until(lambda: outer.poll() is not None or _answers(outer.pid), "systemd answers")
         if outer.poll() is not None:
             pytest.skip(f"systemd does not run here: {(folder / 'systemd.log').read_text()[-500:]}")
@@ -148,6 +157,12 @@ def _enter(cgroup: Path) -> None:
     """Of the child: what it starts is in that group, and gone with the thread that made it, however that ends."""
     (cgroup / "cgroup.procs").write_text(str(os.getpid()))
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _leave(cgroup: Path, outer: int) -> None:
+    """Systemd cannot move it, and a cgroup with a process gives those below it no limits."""
+    with suppress(OSError):  # it has ended
+        (cgroup.parent / "cgroup.procs").write_text(str(outer))
 
 
 def _write_units(folder: Path, metrics: str) -> None:

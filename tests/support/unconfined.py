@@ -6,4 +6,4 @@ import sys
 if __name__ == "__main__":
     with open(0, "rb") as told:
         told.read()
-    os.execv(sys.argv[8], sys.argv[8:])
+    os.execv(sys.argv[9], sys.argv[9:])

@@ -20,6 +20,7 @@ from profd.kernel.capabilities import effective
 from profd.kernel.identity import WorkerIdentity
 from profd.kernel.privileges import how_to_grant, missing, told
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
+from profd.targets import delegation
 from profd.trust.audit import AuditLog
 
 _OURS: Final = frozenset(range(nobody.FIRST, nobody.FIRST + nobody.COUNT))
@@ -61,6 +62,7 @@ class Examiner:
             "socket directory": self._socket_directory,
             "kineto sockets": self._kineto_directory,
             "uids of our children": self._children,
+            "cgroups of our children": self._child_groups,
             "agent socket": self._agent_socket,
             "disk": self._disk,
             "store": self._store,
@@ -181,6 +183,21 @@ class Examiner:
                 "give them other uids; if they are another profd's, run one for each host",
             )
         return Finding("uids of our children", "ok", f"{which}: nobody else has them")
+
+    def _child_groups(self) -> Finding:
+        """What bounds samplers, builds and errands apart from the daemon."""
+        name, found = "cgroups of our children", delegation.current()
+        if self.config.user or os.geteuid() != 0:
+            return Finding(name, "ok", "none: they are this user's, as the daemon is")
+        if found.why_not:
+            return Finding(
+                name,
+                "warning",
+                f"none: samplers, builds and errands use the daemon's memory and tasks, since {found.why_not}",
+                "run it by deploy/systemd/profd.service (Delegate=) on a host with cgroup v2",
+            )
+        told = ", ".join(f"{kind.value} {of.memory / GiB:.1f} GiB" for kind, of in found.bounds.items())
+        return Finding(name, "ok", f"at most: {told}")
 
     def _agent_socket(self) -> Finding:
         path = self.config.agents

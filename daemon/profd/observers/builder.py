@@ -23,7 +23,7 @@ from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS, OBSE
 from profd.observers.group import Group
 from profd.observers.tasks import Tasks
 from profd.observers.torch_of import Wanted, still_there
-from profd.targets import procfs
+from profd.targets import delegation, procfs
 from profd.workers.listener import kernel_is
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -84,6 +84,7 @@ def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> tuple
     if not kernel_is(5, 5):
         raise _not_counted()
     who = (wanted.uid, wanted.gid) if change_identity else (-1, -1)
+    group = delegation.current().group(delegation.Kind.BUILDS, wanted.uid)
     with contextlib.ExitStack() as opened:
         ours, theirs = map(opened.enter_context, socket.socketpair())
         root = _root(wanted)
@@ -91,7 +92,7 @@ def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> tuple
             opened.callback(os.close, root)
         asked = {**asdict(wanted), "root": "" if root is None else f"/proc/self/fd/{root}"}
         process = subprocess.Popen(
-            [*_LAUNCH, str(_PACKAGES), str(theirs.fileno()), *map(str, who), *command()],
+            [*_LAUNCH, str(_PACKAGES), group, str(theirs.fileno()), *map(str, who), *command()],
             stdin=opened.enter_context(sealed(json.dumps(asked).encode(), fcntl.F_SEAL_WRITE)),
             stdout=answer,
             stderr=subprocess.DEVNULL,

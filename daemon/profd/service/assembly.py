@@ -71,6 +71,7 @@ from profd.sources.pyspy import where
 from profd.sources.pyspy.source import PySpySource
 from profd.store.captures import CaptureRecords
 from profd.store.store import Store, StoreLimits
+from profd.targets import delegation
 from profd.targets.errands.office import errands
 from profd.targets.look_ahead import LookAhead
 from profd.targets.memory import Memory
@@ -141,6 +142,9 @@ class Daemon:
         self._claim()
         self._closing.callback(self._notifier.close)
         self._closing.callback(self._porters.close)  # the last: they have what callers are told
+        if not config.user:
+            delegation.use(found := await asyncio.to_thread(delegation.opened))
+            log.info("cgroups of children", extra={"why_not": found.why_not} if found.why_not else {})
         await asyncio.to_thread(errands.open)
         self._closing.push_async_callback(asyncio.to_thread, errands.close)
         self._audit_log = AuditLog(config.state_dir / "audit.jsonl", copier=copier(config.audit_copy))

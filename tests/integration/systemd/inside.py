@@ -35,6 +35,7 @@ from tests.support.waiting import until
 
 ALICE, ROOT = 5321, 0
 BUILD_SECONDS = 600.0
+SERVICE = Path("/sys/fs/cgroup/system.slice/profd.service")
 TRACE = json.dumps({"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}).encode()
 
 
@@ -67,7 +68,7 @@ def shown(name: str) -> str:
 
 def family() -> list[int]:
     """The daemon and all that it has started."""
-    return [int(pid) for pid in Path("/sys/fs/cgroup/system.slice/profd.service/cgroup.procs").read_text().split()]
+    return [int(pid) for procs in SERVICE.rglob("cgroup.procs") for pid in procs.read_text().split()]
 
 
 def status(pid: int) -> dict[str, str]:
@@ -137,6 +138,35 @@ def test_a_sampled_process(daemon: RunningDaemon, uid: int, native: bool) -> Non
             assert "inner" in " ".join(calls(daemon, stored(capture).trace))
         finally:
             job.kill()
+
+
+@pytest.mark.skipif(
+    not {"memory", "pids"} <= set((SERVICE / "cgroup.controllers").read_text().split() if SERVICE.exists() else ()),
+    reason="no limits of memory and tasks here (cgroup v1)",
+)
+@pytest.mark.parametrize("native", [False, True], ids=["plain", "with a warden"])
+def test_children_have_cgroups_with_limits(daemon: RunningDaemon, native: bool) -> None:
+    def inside(*parts: str) -> set[int]:
+        return {int(pid) for pid in SERVICE.joinpath(*parts, "cgroup.procs").read_text().split()}
+
+    assert main_pid() in inside("daemon")
+    assert len(inside("errands")) >= 1
+    assert inside() == set()
+    who: dict[str, Any] = {"user": ALICE, "group": ALICE, "extra_groups": []}
+    with subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE, text=True, **who) as job:
+        try:
+            assert job.stdout is not None
+            assert job.stdout.readline() == "ready\n"
+            captures = Captures(daemon)
+            capture = captures.recording(job.pid, source="pyspy", native=native)
+            samplers = inside("samplers", str(ALICE))
+            assert {status(pid)["Uid"].split()[0] for pid in samplers} == {str(ALICE), *(["0"] if native else [])}
+            assert int((SERVICE / "samplers" / str(ALICE) / "memory.max").read_text()) <= 12 << 30
+            assert "inner" in " ".join(calls(daemon, stored(captures.stop(capture)).trace))
+        finally:
+            job.kill()
+    done = people.profctl(ROOT, daemon.directory, "doctor")
+    assert "samplers" in next(line for line in done.stdout.splitlines() if "cgroups of our children" in line)
 
 
 @needs_torch

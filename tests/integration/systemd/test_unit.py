@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.systemd_host import systemd_host
+from tests.support.systemd_host import bounds_children, systemd_host
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +28,31 @@ def test_everything_works_under_the_unit() -> None:
         assert host.run("systemctl", "stop", "profd").returncode == 0
         assert '"level": "error"' not in host.log, host.log
         assert "ENOSYS" not in host.log, host.log
+
+
+# Of a child that waits for a file system, which no signal ends: systemd is told to end the daemon alone.
+STAYS = """
+printf '[Service]\nKillMode=process\n' > "$1/units/profd.service.d/stays.conf"
+systemctl daemon-reload && systemctl start profd || exit 1
+service=/sys/fs/cgroup/system.slice/profd.service
+mkdir -p $service/samplers/77
+sleep 1000 & echo $! > $service/samplers/77/cgroup.procs || exit 2
+kill -9 $(systemctl show -p MainPID --value profd)
+until [ "$(systemctl show -p NRestarts --value profd)" = 1 ] && systemctl is-active -q profd; do
+    systemctl is-failed -q profd && exit 3
+    sleep 0.1
+done
+grep -q . $service/samplers/77/cgroup.procs || exit 4
+cat $service/cgroup.subtree_control
+"""
+
+
+@pytest.mark.skipif(not bounds_children(), reason="cgroups have no limits of memory and tasks here (cgroup v1)")
+def test_a_child_that_stays_keeps_no_daemon_from_starting() -> None:
+    with systemd_host() as host:
+        done = host.run("sh", "-c", STAYS, "sh", str(host.folder))
+        assert done.returncode == 0, (done.returncode, done.stderr, host.log)
+        assert set(done.stdout.split()) >= {"memory", "pids"}  # and the new one has groups again
 
 
 def free_port() -> int:

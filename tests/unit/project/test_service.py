@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from profd import limits
 from profd.kernel.privileges import PRIVILEGES
+from profd.limits import GiB
+from profd.targets.delegation import bounds
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "profd.service"
@@ -56,10 +58,9 @@ def test_containers_are_given_the_same_privileges() -> None:
 def test_its_tasks_are_enough_for_every_child() -> None:
     (tasks,) = re.findall(r"^TasksMax=(\d+)$", UNIT.read_text(), re.MULTILINE)
     assert limits.CAPTURES_ACTIVE_MAX * limits.STREAMER_TASKS_EACH_MAX <= limits.STREAMER_TASKS_MAX
-    others = limits.PORTERS_MAX + 2 * limits.ERRANDS_MAX + limits.OBSERVER_TASKS_MAX
-    samplers = 4 * limits.CAPTURES_ACTIVE_MAX  # with wardens
+    bounded = sum(of.tasks for of in bounds(GiB).values())
     itself = 256  # and workers
-    assert limits.STREAMER_TASKS_MAX + others + samplers + itself <= int(tasks)
+    assert limits.STREAMER_TASKS_MAX + limits.PORTERS_MAX + bounded + itself <= int(tasks)
 
 
 @needs_systemd

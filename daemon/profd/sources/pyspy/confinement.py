@@ -11,7 +11,7 @@ from typing import Final
 
 from profd.kernel import nobody
 from profd.sources.pyspy.permission import Rights
-from profd.targets import procfs
+from profd.targets import delegation, procfs
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
 from profd.targets.process import Process
@@ -32,17 +32,22 @@ class Confinement:
     native: bool
     warden: bool
     output: int | None = None  # a descriptor that it keeps, for its file; the one way for it to write any
+    group: str = ""  # the cgroup that it joins, its warden, too; empty: the daemon's
     cores: frozenset[int] = frozenset()  # that it may run on, its warden, too; none: any
 
 
 def confine(process: Process, native: bool, output: int | None = None) -> Confinement:
-    """As the target's user; for root's targets as nobody's. Looks at files, so not in the event loop."""
+    """As the target's user; for root's targets as nobody's. Looks at files, so not in the event loop.
+
+    Raises OSError where no cgroup can be made for it.
+    """
     rights = Rights.mine()
     uid, gid = (process.uid, process.gid) if rights.uid == 0 else (SAME, SAME)
     if uid == 0:
         uid = gid = next(_NOBODYS)
     warden = rights.capable and (native or (uid != SAME and not _reaches(process.id.pid, uid, gid)))
-    return Confinement(process.id.pid, uid, gid, native, warden, output)
+    group = delegation.current().group(delegation.Kind.SAMPLERS, process.uid)
+    return Confinement(process.id.pid, uid, gid, native, warden, output, group)
 
 
 def _reaches(pid: int, uid: int, gid: int) -> bool:

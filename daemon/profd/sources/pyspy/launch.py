@@ -1,6 +1,6 @@
 """Becomes py-spy, confined and tied to the daemon. Run by `tool.spawn` in an interpreter without site-packages.
 
-Arguments: PARENT MEMORY_BYTES TARGET UID GID LISTENER CORES py-spy …
+Arguments: PARENT MEMORY_BYTES TARGET UID GID LISTENER CORES GROUP py-spy …
 
 The daemon has threads, so nothing may run in its child between fork and exec; what must be set there is set here. The
 kernel interrupts py-spy when the daemon is killed, by whatever means; py-spy lets go of the target and ends by itself.
@@ -12,6 +12,7 @@ other to give. Standard input brings the secret of the one exec, then the filter
 and one that asks nothing, if that would do, each after its length. LISTENER is the
 descriptor that tells where the filter's questions are, to the warden or to the
 daemon; -1 for none. CORES has the numbers of those that it may run on, with commas; empty for any.
+GROUP is the directory of the cgroup that bounds it together with its user's others; empty for the daemon's.
 """
 
 # Every import is time before the first sample: nothing here needs typing or contextlib.
@@ -25,7 +26,7 @@ import signal
 import struct
 import sys
 
-from profd.kernel import capabilities
+from profd.kernel import capabilities, joining
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
@@ -35,7 +36,7 @@ _SECCOMP_SET_MODE_FILTER = 1
 _SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
 _AT_EMPTY_PATH = 0x1000
 
-ARGUMENTS = 7  # before the command
+ARGUMENTS = 8  # before the command
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> None:
 def confined(arguments: list[str]) -> int:
     """Give up what a sampler may not have: the secret of the one exec. Ends with status 1 and a reason if it cannot."""
     parent, memory_bytes, target, uid, gid, listener = (int(value) for value in arguments[:6])
+    enter(arguments[7])
     stay_on(arguments[6])
     secret, filters = _told()
     _limit(memory_bytes)
@@ -69,6 +71,14 @@ def confined(arguments: list[str]) -> int:
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     _forbid(filters, listener)
     return secret
+
+
+def enter(group: str) -> None:
+    """Its cgroup, to which all counts that it takes from here on. Ends with status 1 and a reason if it cannot."""
+    try:
+        joining.join(group)
+    except OSError as error:
+        raise _failure(f"join the cgroup {group}", error.strerror) from None
 
 
 def stay_on(cores: str) -> None:

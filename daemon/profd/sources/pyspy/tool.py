@@ -178,11 +178,12 @@ async def spawn(
             threads = Threads(ours)
             introduced = theirs.fileno()
             kept.append(introduced)
-        who = (confinement.target, confinement.uid, confinement.gid, introduced, _numbers(confinement.cores))
+        who = (confinement.target, confinement.uid, confinement.gid, introduced)
+        where = (_numbers(confinement.cores), confinement.group)
         try:
             pyspy = await asyncio.create_subprocess_exec(
                 *_alone(module),
-                *(str(value) for value in (os.getpid(), memory_bytes(confinement.native), *who)),
+                *(str(value) for value in (os.getpid(), memory_bytes(confinement.native), *who, *where)),
                 *([] if program is None else [str(program)]),
                 *arguments,
                 stdin=said,
@@ -249,6 +250,7 @@ async def _start_warden(confinement: Confinement, conversation: int) -> asyncio.
     return await asyncio.create_subprocess_exec(
         *_alone("warden"),
         *(str(value) for value in (os.getpid(), confinement.target, conversation, _numbers(confinement.cores))),
+        confinement.group,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,  # the daemon's own is its log

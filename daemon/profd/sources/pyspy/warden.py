@@ -1,6 +1,6 @@
 """Answers what a sampler's filter does not decide. Run by `tool.spawn`, in a process of its own, where one is needed.
 
-Arguments: PARENT TARGET CONVERSATION CORES, as those of `launch`. Three questions are asked, by seccomp
+Arguments: PARENT TARGET CONVERSATION CORES GROUP, as those of `launch`. Three questions are asked, by seccomp
 (seccomp_unotify(2)):
 
 - to open a file for reading, or whether it is there: the sampler opens itself what it may open. A file that its target
@@ -28,7 +28,7 @@ import struct
 from collections.abc import Callable
 
 from profd.kernel import capabilities
-from profd.sources.pyspy.launch import stay_on
+from profd.sources.pyspy.launch import enter, stay_on
 
 _RIGHTS = 1 << 19 | 1 << 2  # CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH
 _PATH_BYTES_MAX = 4096
@@ -63,6 +63,7 @@ class Question:
 def main(arguments: list[str]) -> None:
     """Take over the listener of the sampler that introduces itself, and answer until that has ended."""
     parent, target, conversation = (int(value) for value in arguments[:3])
+    enter(arguments[4])
     stay_on(arguments[3])
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     held = capabilities.permitted() & _RIGHTS

@@ -36,6 +36,7 @@ from profd.limits import (
     PROC_WAIT_LOOP_SECONDS,
     PROC_WAIT_SECONDS,
 )
+from profd.targets import delegation
 from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer, Unanswered
 from profd.targets.guarded import Patience
@@ -272,12 +273,13 @@ class Errands:
     def _running(self) -> socket.socket:
         if self._link is not None:
             return self._link
+        group = delegation.current().group(delegation.Kind.ERRANDS)
         ours, theirs = words.pair()
         ours.settimeout(ERRAND_START_SECONDS)
         try:
             with theirs:
                 self._server = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "profd.targets.errands.server", str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", "profd.targets.errands.server", str(theirs.fileno()), group],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """Makes the processes of errands, each by a fork of this one, which is small and has one thread.
 
-Run as `python -P -m profd.targets.errands.server FD` by `office.Errands`: executed afresh, it has nothing of the
+Run as `python -P -m profd.targets.errands.server FD GROUP` by `office.Errands`: executed afresh, it has nothing of the
 daemon's memory, and of its descriptors one end of a socket. A message on that says what for (`words.FOR_FILES`,
 `FOR_NAMES`) and brings an end of a conversation; the answer is the number and the pidfd of the process that serves it.
 Never touches a file of a target itself, so it ends with its daemon whatever its children wait for, and they with it.
@@ -19,6 +19,7 @@ import struct
 import sys
 from typing import Final
 
+from profd.kernel import joining
 from profd.kernel.rights import received_descriptors
 from profd.targets.errands import calls, words, work
 
@@ -42,6 +43,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main(argv: list[str]) -> int:
     """Give up what errands do not need, then make processes until the daemon closes the socket."""
     asked = socket.socket(fileno=int(argv[1]))
+    joining.join(argv[2])
     _confine()
     steps = {words.FOR_FILES: calls.program(), words.FOR_NAMES: calls.program(naming=True)}
     own = os.getpid()
