@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from profd.errors import BadInput
-from profd.query.average_rows import as_json, columns_of, merged, ordered
+from profd.query.average_rows import as_json, columns_of, kept_table, merged, ordered, rows_of
 from profd.query.averages import Grouping, averages_of_trace, sort_averages
 from profd.query.captured import Captured, LeftOut, Member, where_there_is
 from profd.query.part import part_of, part_of_member
@@ -33,9 +33,16 @@ def top(
     """Sorted, and cut to `limit` (0: all). `part`: arguments of `part_of`."""
     grouping = Grouping(group_by_input_shape, group_by_stack_n, group_by == "module")
     with_backward = with_backward or sort_by == "backward_time_total"
-    rows = averages_of_trace(
-        trace, raw=raw, grouping=grouping, with_backward=with_backward, part=part_of(trace, **part)
-    )
+    name = _kept_as(grouping, with_backward, raw, part)
+    kept = kept_table(trace.rollups, name) if name else None
+    if kept is not None:
+        rows = rows_of(kept)
+    else:
+        rows = averages_of_trace(
+            trace, raw=raw, grouping=grouping, with_backward=with_backward, part=part_of(trace, **part)
+        )
+        if name:
+            trace.rollups.keep_table(name, lambda: columns_of(rows))
     ordered = sort_averages(rows, sort_by)
     answer = [row.as_json() for row in (ordered[:limit] if limit else ordered)]
     return [{**row, "input_shapes": json.loads(row["input_shapes"] or "null")} for row in answer]
@@ -61,16 +68,23 @@ def top_of_capture(
     grouping = Grouping(group_by_input_shape, group_by_stack_n, group_by == "module")
     with_backward = with_backward or sort_by == "backward_time_total"
     edges = capture.start_ns, capture.end_ns
+    name = _kept_as(grouping, with_backward, raw, part)
+
+    def kept(member: Member) -> pa.Table | None:
+        return kept_table(member.rollups, name) if name else None
 
     def look(member: Member) -> pa.Table:
         reader = member.open()
         chosen = part_of_member(reader, edges, **part)
         rows = averages_of_trace(reader, raw=raw, grouping=grouping, with_backward=with_backward, part=chosen)
-        return columns_of(rows)
+        table = columns_of(rows)
+        if name:
+            member.rollups.keep_table(name, lambda: table)
+        return table
 
     groups = _Groups(by)
     left_out: list[LeftOut] = []
-    table = merged(_parts(capture.each(where_there_is(look)), groups, left_out))
+    table = merged(_parts(capture.each(where_there_is(look), kept=kept), groups, left_out))
     if len(left_out) == len(capture.members):
         raise BadInput(left_out[0].why)
     rows = as_json(ordered(table, sort_by, limit))
@@ -80,6 +94,14 @@ def top_of_capture(
         "by": by or None,
         "rows": [{**groups.origin(row.pop("group")), **row} for row in rows],
     }
+
+
+def _kept_as(grouping: Grouping, with_backward: bool, raw: bool, part: dict[str, Any]) -> str:
+    """What rollups call the rows that are asked for; empty: they are worked out of the events whenever they are."""
+    whole = not any(value is not None and value != "" for value in part.values())
+    if not whole or with_backward or grouping.input_shape or grouping.stack_n > 0:
+        return ""
+    return "-".join(["top", *(["module"] if grouping.module else []), *(["raw"] if raw else [])])
 
 
 def _parts(

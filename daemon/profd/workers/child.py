@@ -54,6 +54,7 @@ class Settings:
     jobs: Mapping[str, str]  # name -> "module:function"
     gates: Path | None = None  # where workers get their gates; without one they reach no file of the store
     directories: tuple[str, ...] = ()  # arguments that name what they may read of it
+    optional: tuple[str, ...] = ()  # the same of what need not be there
 
     @property
     def required(self) -> set[str]:
@@ -312,7 +313,9 @@ def _raised(job: str, described: Any) -> ProfdError:
 
 def _gate(settings: Settings) -> Gate | None:
     try:
-        return Gate(settings.gates, settings.identity, settings.directories) if settings.gates else None
+        return (
+            Gate(settings.gates, settings.identity, settings.directories, settings.optional) if settings.gates else None
+        )
     except Exhausted as error:
         raise JobFailed(f"a worker process could not be started: {error}") from error
 

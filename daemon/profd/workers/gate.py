@@ -1,7 +1,7 @@
 """What one worker can reach of the store: two directories of its own.
 
-    gates/<random>/in/<argument>/  links to the files of the traces that its job is about, for as long as that runs;
-                                   of several traces in 0/, 1/ …
+    gates/<random>/in/<argument>/  links to the files of the traces that its job is about, and to their rollups, for as
+                                   long as that runs; of several traces in 0/, 1/ …
     gates/<random>/out/<staging>/  what its job writes; linked into the staging directory of that name when it is done
     gates/<random>/out/tmp/        its temporary files
 
@@ -12,13 +12,14 @@ another may wait for ever (`disk.files.rename`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import stat
 import subprocess
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,10 +59,15 @@ def _let_pass(path: Path, who: WorkerIdentity, mode: int) -> None:
 class Gate:
     """The directories of one worker. Blocking; one job at a time. Raises Exhausted when the disk refuses."""
 
-    def __init__(self, root: Path, who: WorkerIdentity, directories: Collection[str] = ()) -> None:
-        """`root`: what `prepare` has made. `directories`: arguments of jobs that name what their worker may read."""
+    def __init__(
+        self, root: Path, who: WorkerIdentity, directories: Collection[str] = (), optional: Collection[str] = ()
+    ) -> None:
+        """`root`: what `prepare` has made. `directories`: arguments of jobs that name what their worker may read;
+        `optional`: such ones that name what need not be there.
+        """
         self._who = who
         self._directories = directories
+        self._optional = optional
         self.path = root / secrets.token_hex(8)
         self.incoming = self.path / "in"  # its worker may read
         self.outgoing = self.path / "out"  # its worker may change
@@ -82,9 +88,10 @@ class Gate:
         with self._changing, disk(self.path, "Preparing"):
             self._clear()
             admitted = dict(args)
-            for name in self._directories:
+            for name in (*self._directories, *self._optional):
                 if name in args:
-                    admitted[name] = self._let_in(args[name], self.incoming / name)
+                    link = self._link if name in self._directories else self._link_if_there
+                    admitted[name] = self._let_in(args[name], self.incoming / name, link)
             if _STAGING in args:
                 admitted[_STAGING] = str(self._open(Path(args[_STAGING])))
             return admitted
@@ -106,13 +113,24 @@ class Gate:
         with self._changing:
             _remove(self.path)
 
-    def _let_in(self, traces: str | list[str], place: Path) -> str | list[str]:
+    def _let_in(self, traces: str | list[str], place: Path, link: Callable[[Path, Path], Path]) -> str | list[str]:
         """One directory in this place, or several below it."""
         if isinstance(traces, str):
-            return str(self._link(Path(traces), place))
+            return str(link(Path(traces), place))
         place.mkdir(mode=0o700)
         _let_pass(place, self._who, 0o710)
-        return [str(self._link(Path(trace), place / str(number))) for number, trace in enumerate(traces)]
+        return [str(link(Path(trace), place / str(number))) for number, trace in enumerate(traces)]
+
+    def _link_if_there(self, index: Path, link: Path) -> Path:
+        """Files may come and go meanwhile: who does not find one does without."""
+        with contextlib.suppress(FileNotFoundError):
+            names = os.listdir(index)
+            link.mkdir(mode=0o700)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    os.link(index / name, link / name, follow_symlinks=False)
+            _let_pass(link, self._who, 0o750)
+        return link
 
     def _link(self, trace: Path, link: Path) -> Path:
         link.mkdir(mode=0o700)
