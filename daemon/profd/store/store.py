@@ -45,7 +45,7 @@ from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.handover import hand_to_workers, merged, verified
 from profd.store.index import Index
-from profd.store.lock import StoreLock
+from profd.store.lock import ReadersLock, StoreLock
 from profd.store.records import Records
 
 log = logging.getLogger("profd.store")
@@ -93,6 +93,7 @@ class Store:
             root.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._lock = lock or StoreLock(root, "daemon")
         self._only_reads = False
+        self._readers: ReadersLock | None = None
         try:
             self._make_folder()
             self._marks = Records(root / "records" / "traces")
@@ -109,11 +110,16 @@ class Store:
     def close(self) -> None:
         """Close the catalog and let go of the directory."""
         self._catalog.close()
+        if self._readers is not None:
+            self._readers.release()
         self._lock.release()
 
     def unlock(self) -> None:
         """Let others have the directory; this store only reads from now on."""
         self._only_reads = True
+        with disk(self.traces, "Opening"):
+            self._readers = ReadersLock(self.traces)
+            self._readers.share()
         self._lock.release()
 
     # -- entering ------------------------------------------------------------
@@ -416,6 +422,12 @@ class Store:
             self._reconcile(self._catalog)
         records = self._catalog.newest_first()
         return len(records), [record.damaged for record in records if record.damaged]
+
+    def refresh(self, trace: str) -> None:
+        """Let the catalog say what the files of a trace do."""
+        record = rebuild.record_of(self.traces, trace, self._marks)
+        if record is not None and record != self._catalog.get(trace):
+            self._catalog.put(record)
 
     # -- opening -------------------------------------------------------------
 
