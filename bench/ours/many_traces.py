@@ -74,7 +74,7 @@ async def _asked(root: Path, times: int) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def _library(root: Path) -> AsyncIterator[tuple[Library, WorkerPool]]:
     store = Store(root, StoreLimits(share=1.0, free_share_min=0.0))
-    pool = WorkerPool(1, gates=root / gate.FOLDER, known=JOBS, directories=DIRECTORIES, optional=INDEXES)
+    pool = WorkerPool(1, gates=root / gate.FOLDER, known=JOBS, directories=DIRECTORIES, beside=INDEXES)
     await pool.open()
     try:
         yield Library(store, pool.run), pool

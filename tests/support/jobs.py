@@ -120,5 +120,5 @@ def store_in_pieces(args: dict[str, Any], fds: list[int], progress: Progress) ->
     from profd.collate.collator import Collator
     from profd.importing import pipeline
 
-    pipeline.Collator = partial(Collator, segment_rows=64)  # type: ignore[attr-defined,misc,assignment]
+    pipeline.Collator = partial(Collator, segment_rows=64)  # type: ignore[attr-defined,assignment]
     return pipeline.store_trace(args, fds, progress)

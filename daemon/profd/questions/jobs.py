@@ -24,8 +24,8 @@ _OTHERS: Final = [other.name for question in QUESTIONS.values() for other in que
 _TRACES: Final = tuple(dict.fromkeys(("trace", *_OTHERS)))
 DIRECTORIES: Final = tuple(map(directory, _TRACES))
 """What jobs read of the store: `workers/gate.py` lets a worker at these, and at nothing that an asker may name."""
-INDEXES: Final = tuple(map(index, _TRACES))
-"""The same of rollups, which need not be there."""
+INDEXES: Final = {index(name): directory(name) for name in _TRACES}
+"""The same of rollups, which may be there: by which of these."""
 
 
 def find(name: str) -> jobs.Job:

@@ -237,7 +237,7 @@ class Daemon:
             gates=self._config.state_dir / gate.FOLDER,
             known=JOBS,
             directories=DIRECTORIES,
-            optional=INDEXES,
+            beside=INDEXES,
         )
         pool.on_waited = lambda kind, seconds: self._metrics.worker_wait.labels(kind.name.lower()).observe(seconds)
         self._closing.push_async_callback(pool.close)

@@ -19,8 +19,9 @@ import shutil
 import stat
 import subprocess
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from profd.disk.files import disk
@@ -60,14 +61,19 @@ class Gate:
     """The directories of one worker. Blocking; one job at a time. Raises Exhausted when the disk refuses."""
 
     def __init__(
-        self, root: Path, who: WorkerIdentity, directories: Collection[str] = (), optional: Collection[str] = ()
+        self,
+        root: Path,
+        who: WorkerIdentity,
+        directories: Collection[str] = (),
+        beside: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`root`: what `prepare` has made. `directories`: arguments of jobs that name what their worker may read;
-        `optional`: such ones that name what need not be there.
+        """`root`: what `prepare` has made. `directories`: arguments of jobs that name what their worker may read.
+
+        `beside`: arguments that name what may be there besides, and with which of these: it comes into the same places.
         """
         self._who = who
         self._directories = directories
-        self._optional = optional
+        self._beside = beside
         self.path = root / secrets.token_hex(8)
         self.incoming = self.path / "in"  # its worker may read
         self.outgoing = self.path / "out"  # its worker may change
@@ -88,10 +94,14 @@ class Gate:
         with self._changing, disk(self.path, "Preparing"):
             self._clear()
             admitted = dict(args)
-            for name in (*self._directories, *self._optional):
+            for name in self._directories:
                 if name in args:
-                    link = self._link if name in self._directories else self._link_if_there
-                    admitted[name] = self._let_in(args[name], self.incoming / name, link)
+                    admitted[name] = self._let_in(args[name], self.incoming / name)
+            for name, other in self._beside.items():
+                if name in args:
+                    admitted[name] = admitted[other]
+                    for index, link in zip(_listed(args[name]), _listed(admitted[other]), strict=True):
+                        _link_if_there(Path(index), Path(link))
             if _STAGING in args:
                 admitted[_STAGING] = str(self._open(Path(args[_STAGING])))
             return admitted
@@ -113,24 +123,13 @@ class Gate:
         with self._changing:
             _remove(self.path)
 
-    def _let_in(self, traces: str | list[str], place: Path, link: Callable[[Path, Path], Path]) -> str | list[str]:
+    def _let_in(self, traces: str | list[str], place: Path) -> str | list[str]:
         """One directory in this place, or several below it."""
         if isinstance(traces, str):
-            return str(link(Path(traces), place))
+            return str(self._link(Path(traces), place))
         place.mkdir(mode=0o700)
         _let_pass(place, self._who, 0o710)
-        return [str(link(Path(trace), place / str(number))) for number, trace in enumerate(traces)]
-
-    def _link_if_there(self, index: Path, link: Path) -> Path:
-        """Files may come and go meanwhile: who does not find one does without."""
-        with contextlib.suppress(FileNotFoundError):
-            names = os.listdir(index)
-            link.mkdir(mode=0o700)
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    os.link(index / name, link / name, follow_symlinks=False)
-            _let_pass(link, self._who, 0o750)
-        return link
+        return [str(self._link(Path(trace), place / str(number))) for number, trace in enumerate(traces)]
 
     def _link(self, trace: Path, link: Path) -> Path:
         link.mkdir(mode=0o700)
@@ -182,6 +181,18 @@ def _link(name: str, folder: int, staging: Path) -> None:
         os.link(name, staging / name, src_dir_fd=folder, follow_symlinks=False)
     except PermissionError as error:  # a directory, or a link where we may not name it anew
         raise BadInput(f"The worker left {name!r}, which is no file of a trace: it was not stored.") from error
+
+
+def _listed(place: str | list[str]) -> list[str]:
+    return [place] if isinstance(place, str) else place
+
+
+def _link_if_there(index: Path, link: Path) -> None:
+    """Files may come and go meanwhile: who does not find one does without."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(index):
+            with contextlib.suppress(FileNotFoundError):
+                os.link(index / name, link / name, follow_symlinks=False)
 
 
 def _is_empty(path: Path) -> bool:

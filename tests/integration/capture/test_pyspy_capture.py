@@ -49,7 +49,7 @@ class Parts:
 @contextlib.asynccontextmanager
 async def real_parts(root: Path) -> AsyncIterator[Parts]:
     table = ProcessTable()
-    pool = WorkerPool(1, gates=root / "gates", known=JOBS, directories=DIRECTORIES, optional=INDEXES)
+    pool = WorkerPool(1, gates=root / "gates", known=JOBS, directories=DIRECTORIES, beside=INDEXES)
     await pool.open()
     store = Store(root)
     source = PySpySource()

@@ -156,7 +156,7 @@ def test_a_question_that_needs_too_much_memory(trace: Path) -> None:
 @pytest.fixture
 async def pool(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerPool]:
     pool = WorkerPool(
-        1, gates=tmp_path_factory.mktemp("state") / "gates", known=JOBS, directories=DIRECTORIES, optional=INDEXES
+        1, gates=tmp_path_factory.mktemp("state") / "gates", known=JOBS, directories=DIRECTORIES, beside=INDEXES
     )
     await pool.open()
     yield pool

@@ -145,7 +145,7 @@ async def test_a_capture_in_a_confined_worker(tmp_path: Path) -> None:
     store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
     for rank in range(3):
         add(store, ANN, capture=CAPTURE, rank=rank)
-    pool = WorkerPool(1, gates=tmp_path / "state" / gate.FOLDER, known=JOBS, directories=DIRECTORIES, optional=INDEXES)
+    pool = WorkerPool(1, gates=tmp_path / "state" / gate.FOLDER, known=JOBS, directories=DIRECTORIES, beside=INDEXES)
     await pool.open()
     library = Library(store, pool.run)
     callers.enter(ANN)
