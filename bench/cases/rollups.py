@@ -30,7 +30,7 @@ def rows(events: int) -> Iterator[Row]:
         yield Row(
             "rollups",
             f"{what} of {count}, by rollups; to the first time",
-            f"{took['rollups']:.2f} s, {took['peak_bytes'] / 1e6:.0f} MB at most so far",
+            f"{took['rollups']:.2f} s ({took['cpu']:.2f} s of CPU), {took['peak_bytes'] / 1e6:.0f} MB at most so far",
             f"{took['events']:.1f} s",
             ratio=took["events"] / took["rollups"],
             bar=f"<= {SECONDS_BAR:g} s, <= {MEMORY_BAR / 1e6:.0f} MB" if barred else "",

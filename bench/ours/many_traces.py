@@ -54,7 +54,10 @@ def fill(path: str, traces: int, root: str) -> dict[str, Any]:
 
 
 def ask(root: str, times: int) -> dict[str, Any]:
-    """Seconds of each question by its events and by rollups, the worker's largest memory of the latter, bytes kept."""
+    """Seconds of each question by its events and by rollups, CPU seconds and memory of the latter; bytes kept.
+
+    CPU of the worker and of the daemon's part.
+    """
     return asyncio.run(_asked(Path(root), times))
 
 
@@ -66,8 +69,11 @@ async def _asked(root: Path, times: int) -> dict[str, Any]:
         kept = library.store.statistics().bytes
     async with _library(root) as (library, pool):  # a fresh worker: its memory is of these answers alone
         for what, arguments in ASKED.items():
-            taken = [await _seconds(library, what.split()[0], arguments) for _ in range(times)]
-            found[what] |= {"rollups": sorted(taken)[times // 2], "peak_bytes": _peak(pool.pids)}
+            taken, before = [], _cpu(pool)
+            for _ in range(times):
+                taken.append(await _seconds(library, what.split()[0], arguments))
+            cpu = (_cpu(pool) - before) / times
+            found[what] |= {"rollups": sorted(taken)[times // 2], "cpu": cpu, "peak_bytes": _peak(pool)}
     return {"questions": found, "bytes": kept}
 
 
@@ -95,7 +101,13 @@ async def _seconds(library: Library, name: str, arguments: dict[str, Any]) -> fl
     return time.perf_counter() - began
 
 
-def _peak(pids: list[int]) -> int:
-    (pid,) = pids
+def _peak(pool: WorkerPool) -> int:
+    (pid,) = pool.pids
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def _cpu(pool: WorkerPool) -> float:
+    (pid,) = pool.pids
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
