@@ -82,6 +82,10 @@ class OfflineTraces:
         """Make the catalog anew: {"traces": count, "damaged": [sentence, …]}."""
         return dict(self._answered("rebuild"))
 
+    def upgrade(self) -> dict[str, Any]:
+        """Write traces of earlier formats anew: {"anew": [id, …], "others": count, "damaged": [sentence, …]}."""
+        return dict(self._answered("upgrade"))
+
     def _command(self, verb: str) -> list[str]:
         return [sys.executable, "-m", "profd.offline", verb, "--store", str(self._store)]
 

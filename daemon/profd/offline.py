@@ -20,6 +20,7 @@ an object with the fields of `profproto/v1/trace.proto`, absent is null.
     unpin     {"id"}                                            trace
     share     {"id", "with": [user, …]}                         trace
     rebuild   {}                                                {"traces": count, "damaged": [sentence, …]}
+    upgrade   {}                                                {"anew": [id, …], "others": count, "damaged": as above}
 
 The exit code is that of the error; it is told as one line of JSON on stderr,
 `{"error": sentence, "kind": word}`, kinds as in `profclient/errors.py`.
@@ -37,6 +38,7 @@ import pwd
 import stat
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +55,7 @@ from profd.store.catalog import CATALOG_FILE
 from profd.store.exported import ExportedStore
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
 from profd.store.store import Store, StoreLimits
+from profd.store.upgrade import upgrade
 from profd.trust.caller import Caller
 
 _KINDS: Final = {1: "failure", 2: "usage", 3: "not_found", 4: "denied", 5: "busy"}
@@ -203,6 +206,12 @@ async def _rebuild(library: Library, me: Caller, request: Request) -> object:
     return {"traces": traces, "damaged": damaged}
 
 
+async def _upgrade(library: Library, me: Caller, request: Request) -> object:
+    from profd.segments.rewrite import rewritten
+
+    return asdict(upgrade(library.store, rewritten))
+
+
 _ASKING: Final[dict[str, ReadVerb]] = {
     "list": _list,
     "get": _get,
@@ -218,6 +227,7 @@ _WRITING: Final[dict[str, Verb]] = {
     "unpin": _unpin,
     "share": _share,
     "rebuild": _rebuild,
+    "upgrade": _upgrade,
 }
 
 

@@ -111,3 +111,14 @@ def garble(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str
     os.write(int(sys.argv[1]), bytes.fromhex(args["hex"]))
     threading.Event().wait()
     return {}
+
+
+def store_in_pieces(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """`store_trace`, in segments of 64 rows."""
+    from functools import partial
+
+    from profd.collate.collator import Collator
+    from profd.importing import pipeline
+
+    pipeline.Collator = partial(Collator, segment_rows=64)  # type: ignore[attr-defined,assignment]
+    return pipeline.store_trace(args, fds, progress)

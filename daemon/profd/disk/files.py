@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from profd.errors import BadInput, Exhausted, NotFound
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2  # linux/fs.h
 
 
 def disk_error(error: OSError, path: Path, doing: str) -> Exhausted:
@@ -57,6 +62,19 @@ def rename(path: Path, to: Path) -> None:
     if path.parent != to.parent:
         raise ValueError(f"{path} would leave its directory for {to}")
     path.rename(to)
+
+
+def exchange(path: Path, other: Path) -> None:
+    """Let two names of one directory change places, so that neither is ever missing. Raises OSError.
+
+    EINVAL where the filesystem cannot. ValueError for names of two directories, as `rename`.
+    """
+    if path.parent != other.parent:
+        raise ValueError(f"{path} would leave its directory for {other}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_AT_FDCWD, os.fsencode(path), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), os.fspath(path), None, os.fspath(other))
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:

@@ -50,6 +50,7 @@ class Question:
     offline: bool = True  # answered on a store without a daemon, too
     audited: str = ""  # its verb in the audit log, `trace.<verb>`; empty: its name
     with_record: bool = False  # the answer is an object, and `trace` in it is what `profctl list` says of the trace
+    rollups: tuple[str, ...] = ()  # files beside a trace in which what is worked out of it may be kept (docs/store.md)
     version: int = 1  # of the answer's rules: counts up when the same trace is answered differently
 
     @property

@@ -11,12 +11,14 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profd.errors import Exhausted
 from profd.limits import CAPTURE_ROWS_MAX
 from profd.query.averages import SORT_KEYS, Average, sort_field
+from profd.segments.rollups import Rollups
 
 # What tells two rows apart. Names may hold what is no Unicode, so texts are bytes.
 _TEXTS: Final = ("name", "device_type", "input_shapes", "stack", "module")
@@ -26,8 +28,12 @@ SUMS: Final = tuple(
     for field in fields(Average)
     if field.name == "count" or field.name.endswith(("_ns", "flops", "_memory_usage"))
 )
+_GIVEN: Final = (
+    *("name", "device_type", "annotation", "shadow", "count", "cpu_time_total_ns", "self_cpu_time_total_ns"),
+    *("device_time_total_ns", "self_device_time_total_ns"),
+)  # of every row
 _SUM: Final = pa.decimal128(38, 0)
-_SCHEMA: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         *((name, pa.binary()) for name in _TEXTS),
         ("node_id", pa.int64()),
@@ -41,8 +47,42 @@ def columns_of(rows: Sequence[Average]) -> pa.Table:
     """The averages of one trace."""
     texts = {name: [_text(getattr(row, name)) for row in rows] for name in _TEXTS if name != "stack"}
     texts["stack"] = [None if row.stack is None else json.dumps(row.stack).encode("ascii") for row in rows]
-    others = {name: [getattr(row, name) for row in rows] for name in _SCHEMA.names if name not in texts}
-    return pa.table({**texts, **others}, _SCHEMA)
+    others = {name: [getattr(row, name) for row in rows] for name in SCHEMA.names if name not in texts}
+    return pa.table({**texts, **others}, SCHEMA)
+
+
+def kept_table(rollups: Rollups, name: str) -> pa.Table | None:
+    """What was kept of `columns_of`, for rows without shapes and stacks; None where it cannot be right."""
+    table = rollups.table(name, SCHEMA)
+    if table is None or any(table.column(given).null_count for given in _GIVEN):
+        return None
+    if any(table.column(absent).null_count < len(table) for absent in ("input_shapes", "stack")):
+        return None
+    return table if all(map(_is_text, (table.column(name) for name in ("name", "device_type", "module")))) else None
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    """Whether all of it can be decoded."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:  # some of it is no Unicode, and need not be
+        try:
+            b"\n".join(column.drop_null().to_pylist()).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def rows_of(table: pa.Table) -> list[Average]:
+    """The inverse of `columns_of`, but for `top_level`, which only reports of a whole trace ask for."""
+    return [Average(**{name: _value_of(name, value) for name, value in row.items()}) for row in table.to_pylist()]
+
+
+def _value_of(name: str, value: Any) -> Any:
+    if value is None or name not in _TEXTS:
+        return value
+    text = value.decode("utf-8", "surrogatepass")
+    return json.loads(text) if name == "stack" else text
 
 
 def _text(value: str | None) -> bytes | None:
@@ -55,11 +95,10 @@ def merged(parts: Iterable[tuple[int, int | None, pa.Table]]) -> pa.Table:
     Columns: `group`, those of a part, `ranks` (different ones), `traces`. Exhausted beyond CAPTURE_ROWS_MAX rows.
     """
     tables: list[pa.Table] = []
+    origins: list[tuple[int, int | None]] = []
     rows = 0
-    for number, (group, rank, part) in enumerate(parts):
-        own = {"group": group, "rank": rank, "number": number}
-        for name, value in own.items():
-            part = part.append_column(name, pa.array([value] * len(part), pa.int64()))
+    for group, rank, part in parts:
+        origins.append((group, rank))
         tables.append(part)
         rows += len(part)
         if rows > CAPTURE_ROWS_MAX:
@@ -67,25 +106,29 @@ def merged(parts: Iterable[tuple[int, int | None, pa.Table]]) -> pa.Table:
                 f"the traces have more than {CAPTURE_ROWS_MAX:,} rows together, the limit: group by less, or ask fewer "
                 "of them"
             )
-    if not tables:
-        return _added_up(_with_origin(_SCHEMA.empty_table()))
-    return _added_up(pa.concat_tables(tables))
-
-
-def _with_origin(empty: pa.Table) -> pa.Table:
-    for name in ("group", "rank", "number"):
-        empty = empty.append_column(name, pa.array([], pa.int64()))
-    return empty
+    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    number = np.repeat(np.arange(len(tables)), [len(part) for part in tables])
+    groups, ranks = ([origin[at] for origin in origins] for at in (0, 1))
+    for name, values in (("group", groups), ("rank", ranks), ("number", range(len(tables)))):
+        table = table.append_column(name, pa.array(values, pa.int64()).take(pa.array(number, pa.int64())))
+    return _added_up(table.combine_chunks())
 
 
 def _added_up(table: pa.Table) -> pa.Table:
-    for name in SUMS:
-        table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(_SUM))
     keys = ["group", *_KEYS]
+    # Most traces have no shapes, stacks, memory …: what is null throughout tells nothing apart, and has no sum.
+    held = [name for name in table.column_names if table.column(name).null_count < len(table) or name == "group"]
+    sums = [name for name in SUMS if name in held]
+    for name in sums:
+        table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(_SUM))
     known = pc.ScalarAggregateOptions(min_count=1)  # nothing is known of any: null, not 0
-    found = table.group_by(keys, use_threads=False).aggregate(
-        [*((name, "sum", known) for name in SUMS), ("rank", "count_distinct"), ("number", "count_distinct")]
+    found = table.group_by([name for name in keys if name in held], use_threads=False).aggregate(
+        [*((name, "sum", known) for name in sums), ("rank", "count_distinct"), ("number", "count_distinct")]
     )
+    for name in (*keys, *SUMS):
+        if name not in held:
+            column, kind = (name, SCHEMA.field(name).type) if name in keys else (f"{name}_sum", _SUM)
+            found = found.append_column(column, pa.nulls(len(found), kind))
     names = [*keys, *SUMS, "ranks", "traces"]
     by_name = {name: name for name in keys} | {f"{name}_sum": name for name in SUMS}
     by_name |= {"rank_count_distinct": "ranks", "number_count_distinct": "traces"}

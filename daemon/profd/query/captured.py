@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from profd.limits import CAPTURE_THREADS_MAX, QUERY_ROWS_MAX
 from profd.segments.meta import read_meta
 from profd.segments.place import place_of
 from profd.segments.reader import TraceReader
+from profd.segments.rollups import NONE, Rollups
 
 Found = TypeVar("Found")
 
@@ -33,6 +35,8 @@ class Member:
     events: int
     start_ns: int | None
     end_ns: int | None
+    source: str = ""
+    rollups: Rollups = NONE
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -41,22 +45,31 @@ class Member:
 
     def open(self) -> TraceReader:
         """Its reader."""
-        return TraceReader(self.directory)
+        return TraceReader(self.directory, self.rollups)
+
+
+def opened(source: TraceReader | Member) -> TraceReader:
+    """The reader of a trace, which a member of a capture has only once events are needed."""
+    return source.open() if isinstance(source, Member) else source
 
 
 class Captured:
     """The traces of one capture that may be read, by rank, those without one last; host and id decide among equals."""
 
-    def __init__(self, directories: Sequence[Path]) -> None:
-        """Reads what each says of itself. NotFound for one that was removed, BadTrace for a damaged one."""
+    def __init__(self, directories: Sequence[Path], rollups: Sequence[Rollups] = ()) -> None:
+        """Reads what each says of itself. NotFound for one that was removed, BadTrace for a damaged one.
+
+        `rollups`: those of each.
+        """
         self.capture = ""
         self.members: list[Member] = []
-        for directory in directories:
+        for number, directory in enumerate(directories):
             meta = read_meta(directory)
             capture, host = place_of(directory) or (meta.capture, meta.host or None)
             self.capture = self.capture or capture
             edges = (meta.events, meta.start_ns, meta.end_ns)
-            self.members.append(Member(directory, meta.trace, meta.rank, host, *edges))
+            own = (rollups[number] if rollups else NONE).of(meta.trace, meta.events)
+            self.members.append(Member(directory, meta.trace, meta.rank, host, *edges, meta.source, own))
         self.members.sort(key=lambda one: (one.rank is None, one.rank or 0, one.host or "", one.trace))
 
     @property
@@ -79,29 +92,41 @@ class Captured:
             "shared_ranks": sorted(rank for rank, count in ranks.items() if count > 1),
         }
 
-    def each(self, look: Callable[[Member], Found], most: int = QUERY_ROWS_MAX) -> Iterator[tuple[Member, Found]]:
+    def each(
+        self,
+        look: Callable[[Member], Found],
+        most: int = QUERY_ROWS_MAX,
+        kept: Callable[[Member], Found | None] = lambda member: None,
+    ) -> Iterator[tuple[Member, Found]]:
         """What `look` finds in each trace, in order; several are looked at side by side.
 
         Those that are looked at, or whose findings wait, have `most` events together, or are one. What `look` raises
-        is raised, and names the trace.
+        is raised, and names the trace. What was `kept` of one is read here and now: that is too short for a thread.
         """
         threads = min(CAPTURE_THREADS_MAX, len(os.sched_getaffinity(0)), len(self.members))
         pool = ThreadPoolExecutor(max(threads, 1), "trace")
-        waiting: deque[tuple[Member, Future[Found]]] = deque()
+        waiting: deque[tuple[Member, int, Callable[[], Found]]] = deque()
         events = 0
         try:
             for member in self.members:
-                while waiting and (len(waiting) > threads or events + member.events > most):
-                    first, found = waiting.popleft()
-                    yield first, found.result()
-                    events -= first.events
-                waiting.append((member, pool.submit(_looked, look, member)))
-                events += member.events
+                known = kept(member)
+                own = member.events if known is None else 0
+                while waiting and (len(waiting) > threads or events + own > most):
+                    first, its, found = waiting.popleft()
+                    yield first, found()
+                    events -= its
+                looking = pool.submit(_looked, look, member).result if known is None else partial(_same, known)
+                waiting.append((member, own, looking))
+                events += own
             while waiting:
-                first, found = waiting.popleft()
-                yield first, found.result()
+                first, _, found = waiting.popleft()
+                yield first, found()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _same(found: Found) -> Found:
+    return found
 
 
 def _looked(look: Callable[[Member], Found], member: Member) -> Found:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
@@ -31,6 +32,7 @@ from profd.query.steps import StepMarks
 from profd.query.view import durations
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
+from profd.segments.rollups import Rollups
 
 BY: Final = ("name", "path", "module")
 NO_MODULE: Final = "(no module)"
@@ -66,6 +68,13 @@ class Paths:
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], int] = {}
         self._entries: list[tuple[int, str]] = []
+        self._taken_up: dict[Paths, Array] = {}
+
+    @classmethod
+    def of_names(cls, names: Sequence[str]) -> Paths | None:
+        """Paths of one name each, numbered as these are; None where one comes twice."""
+        paths = cls()
+        return paths if [paths.on(_ROOT, name) for name in names] == [*range(len(names))] else None
 
     def on(self, below: int, name: str) -> int:
         """The number of a name on top of a path; `below` -1: on top of nothing."""
@@ -76,11 +85,18 @@ class Paths:
         return number
 
     def take_up(self, others: Paths) -> Array:
-        """The numbers here of all paths there, by their numbers there."""
+        """The numbers here of all paths there, which come to no others meanwhile, by their numbers there."""
+        if others in self._taken_up:  # those of many traces are the same
+            return self._taken_up[others]
         places = np.empty(len(others._entries), dtype=np.int64)
         for number, (below, name) in enumerate(others._entries):  # a path comes after the one below it
             places[number] = self.on(_ROOT if below == _ROOT else int(places[below]), name)
+        self._taken_up[others] = places
         return places
+
+    def names(self) -> list[str]:
+        """The name on top of each."""
+        return [name for _, name in self._entries]
 
     def frames(self, path: int) -> list[str]:
         """Its names, outermost first."""
@@ -126,6 +142,36 @@ class Side:
 
     def __len__(self) -> int:
         return len(self._cells.key)
+
+    def as_table(self, paths: Paths) -> pa.Table:
+        """What is kept of a trace: one row of lists. Paths of one name only."""
+        cells = self._cells
+        words = [name.encode("utf-8", "surrogatepass") for name in paths.names()]
+        values = (words, cells.key, cells.step, cells.ns, cells.count, self._step_ns, self.recorded_ns)
+        return pa.table({field.name: [value] for field, value in zip(KEPT, values, strict=True)}, KEPT)
+
+    @classmethod
+    def of_table(cls, table: pa.Table, known: dict[tuple[bytes, ...], Paths]) -> tuple[Side, Paths] | None:
+        """The inverse. None for what `as_table` did not write. `known`: paths of tables before, by their names."""
+        if len(table) != 1 or any(column.null_count for column in table.columns):
+            return None
+        lists = {name: table.column(name).chunk(0).flatten() for name in KEPT.names[:-1]}
+        if any(values.null_count for values in lists.values()):
+            return None
+        words = tuple(lists["names"].to_pylist())
+        if words not in known:
+            try:
+                paths = Paths.of_names([word.decode("utf-8", "surrogatepass") for word in words])
+            except UnicodeDecodeError:
+                return None
+            if paths is None:
+                return None
+            known[words] = paths
+        key, step, ns, count, step_ns = (lists[name].to_numpy() for name in KEPT.names[1:-1])
+        fits = len(key) == len(step) == len(ns) == len(count)
+        if not fits or not _within(key, 0, len(words) * _PLACES) or not _within(step, -1, len(step_ns)):
+            return None
+        return cls(Cells(key, step, ns, count), step_ns, 1, table.column("recorded_ns")[0].as_py()), known[words]
 
     @classmethod
     def of(cls, reader: TraceReader, paths: Paths, by: str) -> Side:
@@ -185,6 +231,19 @@ class Side:
         return int(self._cells.ns[self._cells.step < 0].sum())
 
 
+KEPT: Final = pa.schema(
+    [
+        pa.field("names", pa.list_(pa.binary())),  # of paths, by number
+        *(pa.field(name, pa.list_(pa.int64())) for name in ("key", "step", "ns", "count", "step_ns")),
+        pa.field("recorded_ns", pa.int64()),
+    ]
+)
+
+
+def _within(values: Array, low: int, high: int) -> bool:
+    return not len(values) or (int(values.min()) >= low and int(values.max()) < high)
+
+
 def _steps_of(steps: Steps, start: Array) -> Array:
     """The step in which each row begins; -1: in none."""
     if not len(steps):
@@ -216,8 +275,30 @@ def diff(first: TraceReader, second: TraceReader, by: str = "name") -> dict[str,
     """
     _check(by)
     paths = Paths()
-    sides = [Side.of(reader, paths, by) for reader in (first, second)]
+    sides = []
+    for reader in (first, second):
+        side, own = _kept(reader.rollups, by, {}) or _read(reader, by)
+        sides.append(side.renumbered(own, paths))
     return _answer(sides, paths, by, [reader.meta.source for reader in (first, second)])
+
+
+def _kept_as(by: str) -> str:
+    """What rollups call a side; empty: it is read whenever it is asked for."""
+    return f"diff-{by}" if by != "path" else ""
+
+
+def _kept(rollups: Rollups, by: str, known: dict[tuple[bytes, ...], Paths]) -> tuple[Side, Paths] | None:
+    table = rollups.table(_kept_as(by), KEPT) if _kept_as(by) else None
+    return None if table is None else Side.of_table(table, known)
+
+
+def _read(reader: TraceReader, by: str) -> tuple[Side, Paths]:
+    """One trace, with paths of its own."""
+    own = Paths()
+    side = Side.of(reader, own, by)
+    if _kept_as(by):
+        reader.rollups.keep_table(_kept_as(by), lambda: side.as_table(own))
+    return side, own
 
 
 def diff_of_captures(first: Captured, second: Captured, by: str = "name") -> dict[str, Any]:
@@ -234,12 +315,12 @@ def diff_of_captures(first: Captured, second: Captured, by: str = "name") -> dic
 def _side_of(capture: Captured, paths: Paths, by: str) -> tuple[Side, str]:
     """All traces of a capture, and their source; empty where they have several."""
 
-    def look(member: Member) -> tuple[Side, Paths, str]:
-        reader, own = member.open(), Paths()  # threads share none
-        return Side.of(reader, own, by), own, reader.meta.source
+    def look(member: Member) -> tuple[Side, Paths]:
+        return _read(member.open(), by)  # threads share no paths
 
+    known: dict[tuple[bytes, ...], Paths] = {}
     sides, sources, cells = [], set(), 0
-    for _, (side, own, source) in capture.each(look):
+    for member, (side, own) in capture.each(look, kept=lambda member: _kept(member.rollups, by, known)):
         cells += len(side)
         if cells > DIFF_CELLS_MAX:
             raise Exhausted(
@@ -247,7 +328,7 @@ def _side_of(capture: Captured, paths: Paths, by: str) -> tuple[Side, str]:
                 "in each step of each trace: compare by name, or two of its traces"
             )
         sides.append(side.renumbered(own, paths))
-        sources.add(source)
+        sources.add(member.source)
     return Side.of_several(sides), sources.pop() if len(sources) == 1 else ""
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from profd.events import NO_END, DeviceType, Kind
 from profd.events.table import Array
 from profd.query.averages import Grouping, averages_of_trace
+from profd.query.captured import Member, opened
 from profd.query.device_metrics import metrics_of_trace
 from profd.query.device_work import DeviceWork, device_work
 from profd.query.devices import DEVICES_MAX
 from profd.query.intervals import Sweep, merged
 from profd.query.partition import Partition
 from profd.segments.reader import TraceReader
+from profd.segments.rollups import kept_value
 
 STREAMS_MAX: Final = 1024  # shown; further ones count for their device, as one stream
 COPIES_MAX: Final = 1024  # names on devices that are shown, those that took longest
@@ -101,8 +103,28 @@ class Links:
     share: float | None  # linked of stated; None where nothing is stated
 
 
-def gpu_of_trace(reader: TraceReader) -> dict[str, Any]:
-    """`profctl gpu --json`. Exhausted for a trace too large to be held at once."""
+def gpu_of_trace(source: TraceReader | Member) -> dict[str, Any]:
+    """`profctl gpu --json`, as it was kept, or worked out. Exhausted for a trace too large to be held at once."""
+    return kept_value(source.rollups, "gpu", _is_answer, lambda: _worked_out(opened(source)))
+
+
+_LISTS: Final = ("devices", "streams", "copies", "ops", "metrics")
+_COUNTS: Final = ("window_ns", "streams_left_out", "copies_left_out")
+
+
+def _is_answer(kept: Any) -> bool:
+    """As far as others count on it."""
+    return (
+        isinstance(kept, dict)
+        and kept.keys() == {"message", *_COUNTS, *_LISTS, "links"}
+        and all(isinstance(kept[name], list) and all(isinstance(row, dict) for row in kept[name]) for name in _LISTS)
+        and all(type(kept[name]) is int for name in _COUNTS)
+        and isinstance(kept["links"], dict)
+        and all(type(kept["links"].get(name)) is int for name in ("device_events", "linked", "stated"))
+    )
+
+
+def _worked_out(reader: TraceReader) -> dict[str, Any]:
     meta = reader.meta
     window = 0 if meta.start_ns is None or meta.end_ns is None else meta.end_ns - meta.start_ns
     work = device_work(reader)

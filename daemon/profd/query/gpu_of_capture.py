@@ -17,7 +17,7 @@ def gpu_of_capture(capture: Captured) -> dict[str, Any]:
     left_out = {"streams_left_out": 0, "copies_left_out": 0}
     links = dict.fromkeys(_COUNTS, 0)
     without: list[dict[str, Any]] = []
-    for member, found in capture.each(lambda member: gpu_of_trace(member.open())):
+    for member, found in capture.each(gpu_of_trace):
         for name in _LISTS:
             rows[name] += [{**member.origin, **row} for row in found[name]]
         for name in left_out:

@@ -13,12 +13,14 @@ from profd.events import NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.annotated_steps import annotated_steps, ops_of_steps
+from profd.query.captured import Member, opened
 from profd.query.devices import DEVICE_WORK, is_launch_name
 from profd.query.space import is_xspace
 from profd.query.view import durations
 from profd.segments.join import join
 from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
+from profd.segments.rollups import kept_value
 
 NO_STEPS: Final = (
     "none found: mark them with profclient.step() (JAX: StepTraceAnnotation), or record two optimizer steps or more"
@@ -110,8 +112,25 @@ def why_none(meta: TraceMeta) -> str:
     return NO_STEPS_WITHOUT_OPERATORS if any(said.startswith("torch: ") for said in meta.not_honoured) else NO_STEPS
 
 
-def steps_of_trace(reader: TraceReader) -> dict[str, Any]:
-    """`profctl steps --json`. Two passes over the trace, each a segment at a time."""
+def steps_of_trace(source: TraceReader | Member) -> dict[str, Any]:
+    """`profctl steps --json`, as it was kept, or in two passes over the trace, each a segment at a time."""
+    return kept_value(source.rollups, "steps", _is_answer, lambda: _worked_out(opened(source)))
+
+
+def _is_answer(kept: Any) -> bool:
+    """As far as others count on it."""
+    return (
+        isinstance(kept, dict)
+        and kept.keys() == {"n", "from", "message", "outliers", "steps"}
+        and isinstance(kept["steps"], list)
+        and all(
+            isinstance(row, dict) and all(type(row.get(name)) is int for name in ("number", "start_ns", "duration_ns"))
+            for row in kept["steps"]
+        )
+    )
+
+
+def _worked_out(reader: TraceReader) -> dict[str, Any]:
     marks = StepMarks()
     for table in reader.iterate(STEP_COLUMNS, args=False):
         marks.add(table)

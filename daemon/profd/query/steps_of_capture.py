@@ -20,7 +20,7 @@ def steps_of_capture(capture: Captured) -> dict[str, Any]:
     """
     rows: list[dict[str, Any]] = []
     without: list[dict[str, Any]] = []
-    for member, found in capture.each(lambda member: steps_of_trace(member.open())):
+    for member, found in capture.each(steps_of_trace):
         rows += [{**member.origin, **step} for step in found["steps"]]
         if not found["n"]:
             without.append({**member.origin, "why": found["message"]})

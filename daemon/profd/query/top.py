@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from profd.errors import BadInput
-from profd.query.average_rows import as_json, columns_of, merged, ordered
+from profd.query.average_rows import as_json, columns_of, kept_table, merged, ordered, rows_of
 from profd.query.averages import Average, Grouping, averages_of_trace, sort_averages
 from profd.query.captured import Captured, LeftOut, Member, where_there_is
 from profd.query.part import Part, part_of, part_of_member
@@ -19,9 +20,59 @@ from profd.segments.reader import TraceReader
 BY: Final = ("rank", "host", "trace")
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of one trace, and of each of a capture."""
+
+    grouping: Grouping
+    with_backward: bool
+    raw: bool
+    part: dict[str, Any]  # arguments of `part_of`
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        group_by: str,
+        group_by_input_shape: bool,
+        group_by_stack_n: int,
+        sort_by: str,
+        with_backward: bool,
+        raw: bool,
+        **part: Any,
+    ) -> _Asked:
+        """From the arguments of the question."""
+        grouping = Grouping(group_by_input_shape, group_by_stack_n, group_by == "module")
+        return cls(grouping, with_backward or sort_by == "backward_time_total", raw, part)
+
+    @property
+    def kept_as(self) -> str:
+        """What rollups call these rows; empty: they are worked out of the events whenever they are asked for."""
+        whole = not any(value is not None and value != "" for value in self.part.values())
+        if not whole or self.with_backward or self.grouping.input_shape or self.grouping.stack_n > 0:
+            return ""
+        return "-".join(["top", *(["module"] if self.grouping.module else []), *(["raw"] if self.raw else [])])
+
+    def rows(self, reader: TraceReader, chosen: Callable[..., Part]) -> list[Average]:
+        """Those of one trace, in no order. `chosen` makes its part."""
+        part = chosen(reader, **self.part)
+        return averages_of_trace(
+            reader, raw=self.raw, grouping=self.grouping, with_backward=self.with_backward, part=part
+        )
+
+
 def top(trace: TraceReader, *, limit: int, sort_by: str, **asked: Any) -> list[dict[str, Any]]:
-    """Sorted, and cut to `limit` (0: all). `asked`: as of `_averages`."""
-    ordered = sort_averages(_averages(trace, part_of, sort_by=sort_by, **asked), sort_by)
+    """Sorted, and cut to `limit` (0: all). `asked`: as of `_Asked`."""
+    wanted = _Asked.of(sort_by=sort_by, **asked)
+    name = wanted.kept_as
+    kept = kept_table(trace.rollups, name) if name else None
+    if kept is not None:
+        rows = rows_of(kept)
+    else:
+        rows = wanted.rows(trace, part_of)
+        if name:
+            trace.rollups.keep_table(name, lambda: columns_of(rows))
+    ordered = sort_averages(rows, sort_by)
     answer = [row.as_json() for row in (ordered[:limit] if limit else ordered)]
     return [{**row, "input_shapes": json.loads(row["input_shapes"] or "null")} for row in answer]
 
@@ -31,14 +82,22 @@ def top_of_capture(capture: Captured, *, by: str, limit: int, sort_by: str, **as
 
     A trace without the step or thread that is asked for is named in `left_out`. BadInput where none has it.
     """
+    wanted = _Asked.of(sort_by=sort_by, **asked)
     chosen = partial(part_of_member, edges=(capture.start_ns, capture.end_ns))
+    name = wanted.kept_as
+
+    def kept(member: Member) -> pa.Table | None:
+        return kept_table(member.rollups, name) if name else None
 
     def look(member: Member) -> pa.Table:
-        return columns_of(_averages(member.open(), chosen, sort_by=sort_by, **asked))
+        table = columns_of(wanted.rows(member.open(), chosen))
+        if name:
+            member.rollups.keep_table(name, lambda: table)
+        return table
 
     groups = _Groups(by)
     left_out: list[LeftOut] = []
-    table = merged(_parts(capture.each(where_there_is(look)), groups, left_out))
+    table = merged(_parts(capture.each(where_there_is(look), kept=kept), groups, left_out))
     if len(left_out) == len(capture.members):
         raise BadInput(left_out[0].why)
     rows = as_json(ordered(table, sort_by, limit))
@@ -50,26 +109,6 @@ def top_of_capture(capture: Captured, *, by: str, limit: int, sort_by: str, **as
     }
 
 
-def _averages(
-    reader: TraceReader,
-    chosen: Callable[..., Part],
-    *,
-    group_by: str,
-    group_by_input_shape: bool,
-    group_by_stack_n: int,
-    sort_by: str,
-    with_backward: bool,
-    raw: bool,
-    **part: Any,
-) -> list[Average]:
-    """The rows of one trace, in no order. `chosen` makes its part of the arguments that are left."""
-    return averages_of_trace(
-        reader,
-        raw=raw,
-        grouping=Grouping(group_by_input_shape, group_by_stack_n, group_by == "module"),
-        with_backward=with_backward or sort_by == "backward_time_total",
-        part=chosen(reader, **part),
-    )
 
 
 def _parts(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from profd.model.question import AnswerKind, Cost, Question, Scope
 from profd.query.captured import Captured
-from profd.questions.table import QUESTIONS, directory
+from profd.questions.table import QUESTIONS, directory, index
 from profd.segments.reader import TraceReader
+from profd.segments.rollups import Rollups, rules_of
 from profd.workers.jobs import Job, Progress, imported
+
+_STAGING: Final = "staging"
 
 
 def job_of(name: str) -> Job:
@@ -26,16 +30,19 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
     """The answer as `{"value": ...}` where it is short and there is no descriptor; otherwise it goes to `fds[0]`.
 
     `args`: `trace_dir`, a directory for each other trace, and arguments by name. Where a capture is asked, there is a
-    list of directories in the place of each. Returned of a long answer: how many `rows` or `events` it has, where it
-    has any. Raises BadInput for arguments that the table does not allow, NotFound
-    and BadTrace for a trace that cannot be read, and what the function raises.
+    list of directories in the place of each. `trace_index` and so on: where rollups of the traces lie; `staging`: where
+    new ones are written (`segments/rollup_files.py`). Returned of a long answer: how many `rows` or `events` it has,
+    where it has any. Raises BadInput for arguments that the table does not allow, NotFound and BadTrace for a trace
+    that cannot be read, and what the function raises.
     """
     others = [other.name for other in question.others]
-    places = [directory(name) for name in ("trace", *others)]
+    names = ["trace", *others]
+    ours = {_STAGING, *map(directory, names), *map(index, names)}
     scope = Scope.CAPTURE if isinstance(args["trace_dir"], list) else Scope.TRACE
-    arguments = question.checked({name: value for name, value in args.items() if name not in places}, scope)
+    arguments = question.checked({name: value for name, value in args.items() if name not in ours}, scope)
     arguments = {name: value for name, value in arguments.items() if name not in others}
-    traces = [_opened(args[place]) for place in places]
+    rollups = _rollups(question, names, args)
+    traces = [_opened(args[directory(name)], rollups) for name in names]
     function = imported(question.function if scope is Scope.TRACE else question.of_capture)
     if question.cost is Cost.SHORT and not fds:
         return {"value": function(*traces, **arguments)}
@@ -49,8 +56,26 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
     return {}
 
 
-def _opened(place: str | list[str]) -> TraceReader | Captured:
-    return TraceReader(Path(place)) if isinstance(place, str) else Captured([Path(one) for one in place])
+def _rollups(question: Question, names: Sequence[str], args: dict[str, Any]) -> Iterator[Rollups]:
+    """Those of each trace that is asked, in the order of their arguments."""
+    fresh = Path(args[_STAGING]) if _STAGING in args else None
+    rules = rules_of(question.name, question.version)
+    number = 0
+    for name in names:
+        kept = args.get(index(name))
+        for place in _listed(args[directory(name)]) if kept is None else _listed(kept):
+            yield Rollups(None if kept is None else Path(place), fresh, number, rules)
+            number += 1
+
+
+def _listed(place: str | list[str]) -> list[str]:
+    return [place] if isinstance(place, str) else place
+
+
+def _opened(place: str | list[str], rollups: Iterator[Rollups]) -> TraceReader | Captured:
+    if isinstance(place, str):
+        return TraceReader(Path(place), next(rollups))
+    return Captured([Path(one) for one in place], [*islice(rollups, len(place))])
 
 
 def _write_rows(pieces: Iterator[tuple[int, bytes]], out: BinaryIO, progress: Progress) -> int:

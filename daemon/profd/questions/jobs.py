@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profd.model.question import Cost
-from profd.questions.table import QUESTIONS, directory
+from profd.questions.table import QUESTIONS, directory, index
 from profd.workers import jobs
 
 JOBS: Final[dict[str, str]] = {
@@ -21,8 +21,11 @@ SHORT: Final = frozenset(question.name for question in QUESTIONS.values() if que
 """Jobs that nobody's reading holds: `workers/asked.py` gives them the turn of a question."""
 
 _OTHERS: Final = [other.name for question in QUESTIONS.values() for other in question.others]
-DIRECTORIES: Final = tuple(dict.fromkeys(directory(name) for name in ("trace", *_OTHERS)))
+_TRACES: Final = tuple(dict.fromkeys(("trace", *_OTHERS)))
+DIRECTORIES: Final = tuple(map(directory, _TRACES))
 """What jobs read of the store: `workers/gate.py` lets a worker at these, and at nothing that an asker may name."""
+INDEXES: Final = {index(name): directory(name) for name in _TRACES}
+"""The same of rollups, which may be there: by which of these."""
 
 
 def find(name: str) -> jobs.Job:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from profd.errors import BadInput, Denied, Exhausted, NotFound
+from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
 from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
 from profd.model.trace_ids import is_id
-from profd.questions.table import directory, find
+from profd.questions.table import directory, find, index
 from profd.segments.meta import TraceMeta
 from profd.store.access import may_read
 from profd.store.catalog import TraceRecord
@@ -24,6 +26,8 @@ from profd.trust.caller import Caller
 
 OnUse = Callable[[str, Caller, TraceRecord], None]
 """(action, caller, trace): somebody who may has begun to read a trace, or has imported one."""
+
+log = logging.getLogger("profd.questions")
 
 LIST_DEFAULT: Final = 50
 _CANDIDATES_SHOWN: Final = 5
@@ -59,6 +63,18 @@ class Stored(Protocol):
 
     def meta(self, trace: str) -> TraceMeta:
         """Everything a trace says of itself. NotFound, BadTrace."""
+        ...
+
+    def index(self, trace: str) -> Path | None:
+        """Where rollups of a trace lie, if it has any; None: they are not kept here."""
+        ...
+
+    def rollups_staging(self, traces: Sequence[TraceRecord]) -> Path | None:
+        """A directory for what a job works out of these; None where none of it would be kept."""
+        ...
+
+    def take_rollups(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
+        """Keep the rollups of these names that a job has written about these traces. BadInput, Exhausted."""
         ...
 
 
@@ -120,7 +136,8 @@ class ReadLibrary:
         for argument, which in {"trace": trace, **others}.items():
             record = traces[argument] = await self.get(caller, which)
             self._on_use(f"trace.{question.verb}", caller, record)
-        directories = {directory(argument): str(self._stored.directory(one.id)) for argument, one in traces.items()}
+        places = {argument: _places(self._stored, question, argument, [one]) for argument, one in traces.items()}
+        directories = {name: of_each[0] for place in places.values() for name, of_each in place.items()}
         return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
 
     async def _capture_asked(
@@ -132,7 +149,7 @@ class ReadLibrary:
             found = await asyncio.to_thread(self._traces_of, caller, which)
             for record in found:
                 self._on_use(f"trace.{question.verb}", caller, record)
-            checked[directory(argument)] = [str(self._stored.directory(record.id)) for record in found]
+            checked |= _places(self._stored, question, argument, found)
             traces[argument] = found
         return Asked(question, tuple(chain(*traces.values())), checked, traces["trace"][0].capture)
 
@@ -164,10 +181,29 @@ class ReadLibrary:
         """
         question = asked.question
         if question.cost is Cost.LONG or fd >= 0:
-            await self._run_job(question.name, dict(asked.arguments), [fd])
+            await self._run(asked, [fd])
             return None
-        value = (await self._run_job(question.name, dict(asked.arguments)))["value"]
+        value = (await self._run(asked, []))["value"]
         return {**value, "trace": asked.traces[0].as_json()} if question.with_record else value
+
+    async def _run(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any]:
+        """Its job; what that has worked out of each trace is kept for the next question."""
+        name, arguments, rollups = asked.question.name, dict(asked.arguments), asked.question.rollups
+        staging = await asyncio.to_thread(self._stored.rollups_staging, asked.traces) if rollups else None
+        if staging is None:
+            return await self._run_job(name, arguments, fds)
+        try:
+            found = await self._run_job(name, {**arguments, "staging": str(staging)}, fds)
+            await asyncio.to_thread(self._take, staging, [one.id for one in asked.traces], rollups)
+            return found
+        finally:
+            await asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True)
+
+    def _take(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
+        try:
+            self._stored.take_rollups(staging, traces, names)
+        except (ProfdError, OSError) as error:  # the answer is none the worse
+            log.warning("rollups were not kept", extra={"why": str(error)})
 
     def _visible(self, caller: Caller, limit: int) -> Sequence[TraceRecord]:
         readable = [record for record in self._stored.newest_first() if may_read(caller, record)]
@@ -231,3 +267,11 @@ class ReadLibrary:
 def with_record(answer: bytes, record: TraceRecord) -> bytes:
     """The text of an answer that is an object, with `trace` in it, which is not parsed for that."""
     return b'%b, "trace": %b}\n' % (answer.rstrip().removesuffix(b"}"), json.dumps(record.as_json()).encode())
+
+
+def _places(stored: Stored, question: Question, argument: str, traces: Sequence[TraceRecord]) -> dict[str, list[str]]:
+    """What a job reads of the traces that an argument names: their directories, and those of their rollups."""
+    found = {directory(argument): [str(stored.directory(one.id)) for one in traces]}
+    indexes = [stored.index(one.id) for one in traces] if question.rollups else []
+    kept = [str(path) for path in indexes if path is not None]
+    return {**found, index(argument): kept} if kept else found

@@ -41,6 +41,7 @@ _TABLE: Final = (
     Question(
         *("top", "Where the time went, by name.", "profd.query.top:top", VALUE),
         cost=Cost.SHORT,
+        rollups=("top", "top-raw", "top-module", "top-module-raw"),
         version=2,  # recursion of functions is counted once
         arguments=(
             Text(
@@ -86,6 +87,7 @@ _TABLE: Final = (
     ),
     Question(
         *("steps", "The training steps of a trace, one by one.", "profd.query.steps:steps_of_trace", VALUE),
+        rollups=("steps",),
         of_capture="profd.query.steps_of_capture:steps_of_capture",
     ),
     Question(
@@ -100,6 +102,7 @@ _TABLE: Final = (
         "What the GPUs of a trace did: streams, idle time, launches, copies.",
         "profd.query.gpu:gpu_of_trace",
         VALUE,
+        rollups=("gpu",),
         of_capture="profd.query.gpu_of_capture:gpu_of_capture",
     ),
     Question(
@@ -133,6 +136,7 @@ _TABLE: Final = (
                 refusal="cannot compare by {value!r}; compare by one of: {known}",
             ),
         ),
+        rollups=("diff-name", "diff-module"),
         of_capture="profd.query.diff:diff_of_captures",
     ),
     Question(
@@ -202,3 +206,8 @@ def find(name: str) -> Question:
 def directory(argument: str) -> str:
     """What a job calls the directory of the trace that an argument names."""
     return f"{argument}_dir"
+
+
+def index(argument: str) -> str:
+    """What a job calls the directory of its rollups, which need not be there."""
+    return f"{argument}_index"

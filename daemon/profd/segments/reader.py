@@ -25,6 +25,7 @@ from profd.segments.join import join
 from profd.segments.late import LatePatches
 from profd.segments.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
 from profd.segments.read_ahead import read_ahead
+from profd.segments.rollups import NONE, Rollups
 from profd.segments.segment import (
     Args,
     Codes,
@@ -56,9 +57,10 @@ class TraceReader:
     the file when something in it is damaged.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, rollups: Rollups = NONE) -> None:
         self.directory = directory
         self.meta: TraceMeta = read_meta(directory)
+        self.rollups = rollups.of(self.meta.trace, self.meta.events)
         self._codes = Codes()
 
     def __len__(self) -> int:

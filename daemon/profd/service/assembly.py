@@ -52,7 +52,7 @@ from profd.journal.journal import Journal
 from profd.kernel import identity, passed
 from profd.limits import LISTEN_BACKLOG
 from profd.observers.observers import Observers
-from profd.questions.jobs import DIRECTORIES, JOBS, SHORT
+from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS, SHORT
 from profd.questions.library import Library
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
@@ -237,7 +237,11 @@ class Daemon:
     async def _start_workers(self) -> WorkerPool:
         identity.use(identity.SAME if self._config.user else identity.choose(self._config.worker_user))
         pool = WorkerPool(
-            self._config.workers, gates=self._config.state_dir / gate.FOLDER, known=JOBS, directories=DIRECTORIES
+            self._config.workers,
+            gates=self._config.state_dir / gate.FOLDER,
+            known=JOBS,
+            directories=DIRECTORIES,
+            beside=INDEXES,
         )
         pool.on_waited = lambda kind, seconds: self._metrics.worker_wait.labels(kind.name.lower()).observe(seconds)
         self._closing.push_async_callback(pool.close)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -111,6 +111,15 @@ class ExportedStore:
     def directory(self, trace: str) -> Path:
         """Where a trace lies."""
         return self._directories[trace]
+
+    def index(self, trace: str) -> None:
+        """An exported trace has no rollups: nothing is written where it lies."""
+
+    def rollups_staging(self, traces: Sequence[TraceRecord]) -> None:
+        """There is none."""
+
+    def take_rollups(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
+        """There are none."""
 
     def meta(self, trace: str) -> TraceMeta:
         """Everything a trace says of itself. NotFound, BadTrace."""

@@ -63,3 +63,40 @@ class StoreLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class ReadersLock:
+    """Who reads a store without its StoreLock: an offline verb. Whoever changes files of a trace waits for them.
+
+    A flock on the directory of all traces. With a StoreLock it is taken, so that no readers come while one waits.
+    """
+
+    def __init__(self, traces: Path) -> None:
+        """OSError where the directory cannot be opened."""
+        self._traces = traces
+        self._fd = os.open(traces, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def share(self) -> None:
+        """Be one of the readers."""
+        fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def exclude(self, wait_seconds: float) -> None:
+        """Be alone. Unavailable where somebody still reads after the wait."""
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise Unavailable(
+                        f"Somebody reads traces of {self._traces.parent}: try again when that is done."
+                    ) from error
+                time.sleep(_POLL_SECONDS)
+            else:
+                return
+
+    def release(self) -> None:
+        """Let go; again is no error."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

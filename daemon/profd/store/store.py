@@ -4,6 +4,7 @@
     traces/.staging-<random>/   on its way in: what a worker has written at its gate (workers/gate.py)
     traces/.trash-<id>.<random> on its way out
     records/                    pins and shares, captures
+    index/<id>/                 rollups of a trace; not needed
     catalog.sqlite              an index of all that
 
 A trace enters and leaves by one rename, within `traces/` (`profd.disk.files.rename` says why). No reader sees a name
@@ -19,7 +20,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,8 @@ from profd.store import rebuild
 from profd.store.access import readers_of
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.handover import hand_to_workers, merged, verified
-from profd.store.lock import StoreLock
+from profd.store.index import Index
+from profd.store.lock import ReadersLock, StoreLock
 from profd.store.records import Records
 
 log = logging.getLogger("profd.store")
@@ -92,6 +94,8 @@ class Store:
         with disk(root, "Creating"):
             root.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._lock = lock or StoreLock(root, "daemon")
+        self._only_reads = False
+        self._readers: ReadersLock | None = None
         try:
             self._make_folder()
             self._marks = Records(root / "records" / "traces")
@@ -101,6 +105,7 @@ class Store:
             self._sweep()
             rebuild.name_uids(self._marks)
             self._catalog = self._open_catalog()
+            self._index = Index(root, self._catalog.ids())
         except BaseException:
             self._lock.release()
             raise
@@ -108,10 +113,16 @@ class Store:
     def close(self) -> None:
         """Close the catalog and let go of the directory."""
         self._catalog.close()
+        if self._readers is not None:
+            self._readers.release()
         self._lock.release()
 
     def unlock(self) -> None:
         """Let others have the directory; this store only reads from now on."""
+        self._only_reads = True
+        with disk(self.traces, "Opening"):
+            self._readers = ReadersLock(self.traces)
+            self._readers.share()
         self._lock.release()
 
     # -- entering ------------------------------------------------------------
@@ -280,6 +291,7 @@ class Store:
         """Counters for the metrics endpoint."""
         traces, total, pinned = self._catalog.totals()
         counts = self._counts
+        total += self._index.bytes
         return StoreStatistics(
             counts.stored,
             counts.deleted,
@@ -290,6 +302,40 @@ class Store:
             pinned,
             self.limit_bytes(),
         )
+
+    # -- rollups -------------------------------------------------------------
+
+    def index(self, trace: str) -> Path | None:
+        """Where rollups of a trace lie, if it has any, for a job's `trace_index`."""
+        return self._index.directory(trace)
+
+    def rollups_staging(self, traces: Sequence[TraceRecord]) -> Path | None:
+        """A directory for what a job works out of these; None where none of it would be kept.
+
+        Nothing is kept of a job that has read traces of several users: one of these could speak for another.
+        """
+        if self._only_reads or len({trace.owner_uid for trace in traces}) > 1:
+            return None
+        try:
+            self.check_space()
+            return self._index.staging()
+        except Exhausted:
+            return None
+
+    def take_rollups(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
+        """Keep what a job has written there; see `Index.take`. Traces that have gone meanwhile have none."""
+        with self._changing:
+            self._index.take(staging, traces, names)
+            for trace in set(traces) - self._catalog.ids():
+                self._index.remove(trace)
+            self._drop_rollups()
+
+    def _drop_rollups(self) -> None:
+        """They go before any trace does."""
+        with self._changing:
+            free = self.limit_bytes() - self._catalog.totals()[1]
+            if self._index.bytes > free:
+                self._index.drop(self._catalog.held(), free)
 
     # -- changing ------------------------------------------------------------
 
@@ -352,6 +398,7 @@ class Store:
             self._throw_away(trace)
             self._catalog.remove(trace)
             self._marks.remove(trace)
+            self._index.remove(trace)
 
     def _throw_away(self, trace: str) -> None:
         doomed = self.traces / f".trash-{trace}.{secrets.token_hex(4)}"
@@ -361,7 +408,8 @@ class Store:
         shutil.rmtree(doomed, ignore_errors=True)  # what stays is swept at the next start
 
     def enforce(self) -> list[str]:
-        """Evict (`eviction.py`) until the store is within its limit; returns the ids."""
+        """Evict (`eviction.py`) until the store is within its limit, rollups before traces; returns the ids."""
+        self._drop_rollups()
         limit = self.limit_bytes()
         _, total, _ = self._catalog.totals()
         gone: list[str] = []
@@ -383,6 +431,12 @@ class Store:
             self._reconcile(self._catalog)
         records = self._catalog.newest_first()
         return len(records), [record.damaged for record in records if record.damaged]
+
+    def refresh(self, trace: str) -> None:
+        """Let the catalog say what the files of a trace do."""
+        record = rebuild.record_of(self.traces, trace, self._marks)
+        if record is not None and record != self._catalog.get(trace):
+            self._catalog.put(record)
 
     # -- opening -------------------------------------------------------------
 

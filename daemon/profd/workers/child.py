@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +54,7 @@ class Settings:
     jobs: Mapping[str, str]  # name -> "module:function"
     gates: Path | None = None  # where workers get their gates; without one they reach no file of the store
     directories: tuple[str, ...] = ()  # arguments that name what they may read of it
+    beside: Mapping[str, str] = field(default_factory=dict)  # the same of what may be there with one of these
 
     @property
     def required(self) -> set[str]:
@@ -313,7 +314,9 @@ def _raised(job: str, described: Any) -> ProfdError:
 
 def _gate(settings: Settings) -> Gate | None:
     try:
-        return Gate(settings.gates, settings.identity, settings.directories) if settings.gates else None
+        return (
+            Gate(settings.gates, settings.identity, settings.directories, settings.beside) if settings.gates else None
+        )
     except Exhausted as error:
         raise JobFailed(f"a worker process could not be started: {error}") from error
 

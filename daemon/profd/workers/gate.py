@@ -1,7 +1,7 @@
 """The part of the store that one worker can reach: two directories of its own.
 
-    gates/<random>/in/<argument>/  links to the files of the traces that its job is about, for as long as that runs;
-                                   of several traces in 0/, 1/ …
+    gates/<random>/in/<argument>/  links to the files of the traces that its job is about, and to their rollups, for as
+                                   long as that runs; of several traces in 0/, 1/ …
     gates/<random>/out/<staging>/  what its job writes; linked into the staging directory of that name when it is done
     gates/<random>/out/tmp/        its temporary files
 
@@ -12,14 +12,16 @@ another may wait for ever (`disk.files.rename`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import stat
 import subprocess
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from profd.disk.files import disk
@@ -58,10 +60,20 @@ def _let_pass(path: Path, who: WorkerIdentity, mode: int) -> None:
 class Gate:
     """The directories of one worker. Blocking; one job at a time. Raises Exhausted when the disk refuses."""
 
-    def __init__(self, root: Path, who: WorkerIdentity, directories: Collection[str] = ()) -> None:
-        """`root`: what `prepare` has made. `directories`: arguments of jobs that name what their worker may read."""
+    def __init__(
+        self,
+        root: Path,
+        who: WorkerIdentity,
+        directories: Collection[str] = (),
+        beside: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`root`: what `prepare` has made. `directories`: arguments of jobs that name what their worker may read.
+
+        `beside`: arguments that name what may be there besides, and with which of these: it comes into the same places.
+        """
         self._who = who
         self._directories = directories
+        self._beside = beside
         self.path = root / secrets.token_hex(8)
         self.incoming = self.path / "in"  # its worker may read
         self.outgoing = self.path / "out"  # its worker may change
@@ -85,6 +97,11 @@ class Gate:
             for name in self._directories:
                 if name in args:
                     admitted[name] = self._let_in(args[name], self.incoming / name)
+            for name, other in self._beside.items():
+                if name in args:
+                    admitted[name] = admitted[other]
+                    for index, link in zip(_listed(args[name]), _listed(admitted[other]), strict=True):
+                        _link_if_there(Path(index), Path(link))
             if _STAGING in args:
                 admitted[_STAGING] = str(self._open(Path(args[_STAGING])))
             return admitted
@@ -164,6 +181,18 @@ def _link(name: str, folder: int, staging: Path) -> None:
         os.link(name, staging / name, src_dir_fd=folder, follow_symlinks=False)
     except PermissionError as error:  # a directory, or a link where we may not name it anew
         raise BadInput(f"The worker left {name!r}, which is no file of a trace: it was not stored.") from error
+
+
+def _listed(place: str | list[str]) -> list[str]:
+    return [place] if isinstance(place, str) else place
+
+
+def _link_if_there(index: Path, link: Path) -> None:
+    """Files may come and go meanwhile: who does not find one does without."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(index):
+            with contextlib.suppress(FileNotFoundError):
+                os.link(index / name, link / name, follow_symlinks=False)
 
 
 def _is_empty(path: Path) -> bool:

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from profd import limits
@@ -70,15 +71,17 @@ class WorkerPool:
         *,
         known: Mapping[str, str],
         directories: Sequence[str] = (),
+        beside: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`known`: where the job of each name lies. `gates`: a directory of the pool's own on the store's filesystem,
-        which jobs need that name directories of traces in one of the arguments `directories`.
+        which jobs need that name directories of traces in one of the arguments `directories`. `beside`: see `Gate`.
         """
         self.size = size
         self.on_waited: Callable[[Kind, float], None] = lambda kind, seconds: None  # somebody had to, for a worker
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
-        self._settings = Settings(identity or identities.current(), memory_bytes, known, gates, tuple(directories))
+        who = identity or identities.current()
+        self._settings = Settings(who, memory_bytes, known, gates, tuple(directories), beside)
         # None stands for a place whose worker could not be started; the next job tries again.
         self._turns: Turns[Child | None] = Turns(size)
         self._jobs = Shares(_JOBS)

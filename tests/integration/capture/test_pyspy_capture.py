@@ -20,7 +20,7 @@ from profd.capture.switch import Switch
 from profd.importing.recordings import Recordings
 from profd.journal.journal import Journal
 from profd.model.capture import Options, Reason, State
-from profd.questions.jobs import DIRECTORIES, JOBS
+from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS
 from profd.sources.pyspy.source import PySpySource
 from profd.store.captures import CaptureRecords
 from profd.store.store import Store
@@ -49,7 +49,7 @@ class Parts:
 @contextlib.asynccontextmanager
 async def real_parts(root: Path) -> AsyncIterator[Parts]:
     table = ProcessTable()
-    pool = WorkerPool(1, gates=root / "gates", known=JOBS, directories=DIRECTORIES)
+    pool = WorkerPool(1, gates=root / "gates", known=JOBS, directories=DIRECTORIES, beside=INDEXES)
     await pool.open()
     store = Store(root)
     source = PySpySource()

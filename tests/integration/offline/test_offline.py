@@ -67,6 +67,7 @@ def test_a_trace_from_import_to_rm(ask, trace):
     assert not ask("unpin", id=prefix)["pinned"]
     assert ask("share", **{"id": prefix, "with": ["nobody"]})["shared_with"] == ["nobody"]
     assert ask("rebuild") == {"traces": 1, "damaged": []}
+    assert ask("upgrade") == {"anew": [], "others": 1, "damaged": []}
     assert ask("get")["shared_with"] == ["nobody"]
     assert ask("rm", id=prefix) == {"id": stored["id"]}
     assert ask("list") == []

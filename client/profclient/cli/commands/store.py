@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from profclient.cli.backend import traces
@@ -9,6 +11,9 @@ from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, printable, say
 from profclient.cli.units import parse_size, size
 from profclient.errors import UsageError
+
+if TYPE_CHECKING:
+    from profclient.offline import OfflineTraces
 
 
 @click.group()
@@ -24,16 +29,44 @@ def rebuild(ctx: click.Context) -> None:
     \b
       profctl --store /var/lib/profd store rebuild
     """
+    result = _stopped(ctx, "rebuild").rebuild()
+    say(f"{counted(result['traces'], 'trace')} in the catalog.")
+    _end(ctx, result["damaged"])
+
+
+@store.command()
+@json_option
+@click.pass_context
+def upgrade(ctx: click.Context, as_json: bool) -> None:
+    """Write traces that earlier releases have stored in today's format. The daemon must be stopped.
+
+    Each trace stays as it was until its successor is on the disk. An upgrade that was interrupted goes on where it was.
+
+    \b
+      profctl --store /var/lib/profd store upgrade
+    """
+    result = _stopped(ctx, "upgrade").upgrade()
+    if as_json:
+        emit_json(result)
+    else:
+        say(f"{counted(len(result['anew']), 'trace')} written anew, {result['others']} were of today's format.")
+    _end(ctx, result["damaged"])
+
+
+def _stopped(ctx: click.Context, verb: str) -> OfflineTraces:
+    """The store that was named, whose daemon is not asked."""
     directory = ctx.find_root().obj
     if directory is None:
-        raise UsageError("no store was named. Stop profd, then run `profctl --store DIR store rebuild`.")
+        raise UsageError(f"no store was named. Stop profd, then run `profctl --store DIR store {verb}`.")
     from profclient.offline import OfflineTraces
 
-    result = OfflineTraces(directory).rebuild()
-    say(f"{counted(result['traces'], 'trace')} in the catalog.")
-    for sentence in result["damaged"]:
+    return OfflineTraces(directory)
+
+
+def _end(ctx: click.Context, damaged: list[str]) -> None:
+    for sentence in damaged:
         say(f"damaged: {printable(sentence)}")
-    ctx.exit(6 if result["damaged"] else 0)
+    ctx.exit(6 if damaged else 0)
 
 
 @store.command()

@@ -41,6 +41,7 @@ def test_the_main_help_lists_every_command(capsys):
         (["import", "/"], "is a directory"),
         (["export", "--window", "5", "-o", "x.json"], "1s..1.5s"),
         (["store", "rebuild"], "--store DIR"),
+        (["store", "upgrade"], "--store DIR"),
     ],
 )
 def test_usage_mistakes_say_what_to_do(capsys, arguments, words):

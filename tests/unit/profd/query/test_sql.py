@@ -14,7 +14,7 @@ from profd.errors import BadInput, Denied, Exhausted, ProfdError
 from profd.events import ArgColumn, Kind
 from profd.query import sql as module
 from profd.query.sql import sql
-from profd.questions.jobs import DIRECTORIES, JOBS, find
+from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS, find
 from profd.segments.reader import TraceReader
 from profd.workers.pool import WorkerPool
 
@@ -155,7 +155,9 @@ def test_a_question_that_needs_too_much_memory(trace: Path) -> None:
 
 @pytest.fixture
 async def pool(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool(1, gates=tmp_path_factory.mktemp("state") / "gates", known=JOBS, directories=DIRECTORIES)
+    pool = WorkerPool(
+        1, gates=tmp_path_factory.mktemp("state") / "gates", known=JOBS, directories=DIRECTORIES, beside=INDEXES
+    )
     await pool.open()
     yield pool
     await pool.close()

@@ -241,7 +241,12 @@ async def test_questions_reach_the_job_with_the_directory(library):
     assert all(args["trace_dir"] == directory for _, args, _ in asked)
     everything = {**dict.fromkeys(("from_ns", "to_ns", "first_step", "last_step")), "thread": ""}
     assert asked[1][1:] == ({"trace_dir": directory, "max_depth": 0, "from_row": 2, **everything}, [9])
-    assert asked[2][1:] == ({"trace_dir": directory, "other_dir": directory, "other": "", "by": "name"}, [9])
+    arguments = dict(asked[2][1])
+    assert Path(arguments.pop("staging")).parent == library.store.root / "index"
+    index = str(library.store.index(mine.id))
+    directories = {"trace_dir": directory, "other_dir": directory, "trace_index": index, "other_index": index}
+    assert arguments == {**directories, "other": "", "by": "name"}
+    assert asked[2][2] == [9]
     assert asked[0][2] == asked[3][2] == []
     for short in ("top", "summary"):
         assert await ask(short, "") is None  # written, so that nobody parses it here

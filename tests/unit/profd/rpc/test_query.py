@@ -15,7 +15,7 @@ from google.protobuf import json_format, struct_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX, RPC_CHUNK_BYTES
 from profd.offline import run_here
-from profd.questions.jobs import DIRECTORIES, JOBS
+from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS
 from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
 from profd.rpc.answers import pieces
@@ -145,7 +145,7 @@ async def test_a_capture_in_a_confined_worker(tmp_path: Path) -> None:
     store = Store(tmp_path / "state", StoreLimits(free_share_min=0.0))
     for rank in range(3):
         add(store, ANN, capture=CAPTURE, rank=rank)
-    pool = WorkerPool(1, gates=tmp_path / "state" / gate.FOLDER, known=JOBS, directories=DIRECTORIES)
+    pool = WorkerPool(1, gates=tmp_path / "state" / gate.FOLDER, known=JOBS, directories=DIRECTORIES, beside=INDEXES)
     await pool.open()
     library = Library(store, pool.run)
     callers.enter(ANN)
@@ -154,7 +154,16 @@ async def test_a_capture_in_a_confined_worker(tmp_path: Path) -> None:
         asked = await library.asked(ANN, name, "", arguments, CAPTURE)
         return json.loads(b"".join([piece async for piece in pieces(library, asked, lambda uid: False)]))
 
-    assert {row["rank"] for row in (await ask("top", by="rank"))["rows"]} == {0, 1, 2}
+    by_rank = await ask("top", by="rank")
+    assert {row["rank"] for row in by_rank["rows"]} == {0, 1, 2}
+    # What the worker has written about each trace is read by a worker in the place of its events.
+    assert len([*store.root.glob("index/*/top")]) == 3
+    segments = {file: file.read_bytes() for file in store.traces.glob("*/segment-*")}
+    for file in segments:
+        file.write_bytes(b"")
+    assert await ask("top", by="rank") == by_rank
+    for file, data in segments.items():
+        file.write_bytes(data)
     answer = await ask("sql", sql="select rank, count(*) from events group by 1 order by 1")
     assert answer["rows"] == [[0, 50], [1, 50], [2, 50]]
     assert len((await ask("diff", other=CAPTURE))["captures"][1]["traces"]) == 3

@@ -1,6 +1,6 @@
 """Dies by SIGKILL at the n-th system interaction of a store's work; run by test_crash.
 
-`python crashing.py BASE`: for n = 1, 2, … a fork works on a copy of the store in
+`python crashing.py BASE [upgrade]`: for n = 1, 2, … a fork works on a copy of the store in
 BASE/base, in BASE/<n>, and is killed at its n-th file operation or SQL
 statement. One JSON line per n: what the fork had reported until then. Ends when
 a fork lives to the end of its work. The interpreter forks before it has threads.
@@ -13,11 +13,14 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 from profd.segments.meta import TraceMeta
+from profd.segments.rewrite import rewritten
 from profd.store.store import Store, StoreLimits
+from profd.store.upgrade import upgrade
 
 NEW = "1zzzzzzzzzzzz"
 OPERATIONS = ("open", "os.", "shutil.", "fcntl.", "sqlite3.")
@@ -67,7 +70,16 @@ def work(root: Path, fresh: Path, report: int, fuse: Fuse) -> None:
     store.close()
 
 
-def run(base: Path, number: int) -> bool:
+def upgrading(root: Path, fresh: Path, report: int, fuse: Fuse) -> None:
+    steps, fuse.left = fuse.left, sys.maxsize  # what comes before is killed by `work`
+    store = Store(root, StoreLimits(free_share_min=0.0))
+    fuse.left = steps
+    store._catalog._db.set_trace_callback(lambda _: fuse.tick())
+    upgrade(store, rewritten)
+    store.close()
+
+
+def run(base: Path, number: int, work: Callable[[Path, Path, int, Fuse], None]) -> bool:
     root = base / str(number)
     shutil.copytree(base / "base", root)
     reading, report = os.pipe()
@@ -90,5 +102,5 @@ def run(base: Path, number: int) -> bool:
 
 if __name__ == "__main__":
     for number in count(1):
-        if not run(Path(sys.argv[1]), number):
+        if not run(Path(sys.argv[1]), number, upgrading if "upgrade" in sys.argv else work):
             break

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from profd.errors import JobFailed
 from profd.kernel.identity import WorkerIdentity
@@ -126,6 +127,30 @@ async def test_an_unknown_call_is_logged_once_and_costs_nothing(
     # The kernel has answered what came after the first so many.
     assert [getattr(record, "call", None) for record in caplog.records] == [1000]
     assert pool.statistics().workers_started == 1
+
+
+async def test_late_cells_are_put_into_segments_under_confinement(tmp_path: Path) -> None:
+    """With the calls, the files and the gate of a worker: it copies a segment around new cells, and renames none."""
+    begin = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1}
+    calls = [{**begin, "name": "inner", "ts": 10 * number, "dur": 4} for number in range(200)]
+    (tmp_path / "trace.json").write_text(
+        json.dumps({"traceEvents": [{**begin, "name": "outer", "ts": 0, "dur": 5000}, *calls]})
+    )
+    staging = tmp_path / "traces" / ".staging-1"
+    staging.mkdir(parents=True)
+    pool = WorkerPool(1, gates=tmp_path / "gates", known={"store": "tests.support.jobs:store_in_pieces"})
+    held = await pool.open()
+    args = {"files": [{"format": "chrome", "label": "x", "fd": 0}], "staging": str(staging), "meta": {}}
+    with open(tmp_path / "trace.json", "rb") as file:
+        assert (await pool.run("store", args, [file.fileno()]))["events"] == 201
+    await pool.close()
+    assert {confine.SYSTEM_CALLS, confine.FILES} <= {*held}
+    assert sorted(path.name for path in staging.iterdir()) == [
+        "meta.json",
+        *(f"segment-0000{n}.parquet" for n in range(4)),
+    ]
+    rows = [row for path in sorted(staging.glob("segment-*")) for row in pq.read_table(path).to_pylist()]
+    assert [row["self_time"] for row in rows] == [5_000_000 - 200 * 4000, *[4000] * 200]
 
 
 async def test_with_uid_0_a_worker_that_cannot_be_confined_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

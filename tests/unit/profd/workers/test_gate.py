@@ -115,3 +115,23 @@ def test_several_traces_come_to_places_of_their_own(own: gate.Gate, tmp_path: Pa
     assert not any(several.incoming.iterdir())
     with pytest.raises(NotFound, match="Trace gone has just been removed"):
         several.admit({"trace_dir": [str(traces[0]), str(tmp_path / "traces" / "gone")]})
+
+
+def test_what_may_be_beside_a_trace_comes_to_the_same_place(own: gate.Gate, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "traces" / name).mkdir(parents=True)
+        (tmp_path / "traces" / name / "meta.json").touch()
+    (tmp_path / "index" / "b").mkdir(parents=True)
+    (tmp_path / "index" / "b" / "top").write_text("x")
+    several = gate.Gate(own.path.parent, SELF, ("trace_dir",), {"trace_index": "trace_dir"})
+    args = {f"trace_{what}": [str(tmp_path / folder / name) for name in ("a", "b")] for what, folder in PLACES}
+    admitted = several.admit(args)
+    assert admitted["trace_index"] == admitted["trace_dir"]
+    there = [{path.name for path in Path(one).iterdir()} for one in admitted["trace_dir"]]
+    assert there == [{"meta.json"}, {"meta.json", "top"}]
+    several.dismiss(done=True)
+    assert not any(several.incoming.iterdir())
+    assert (tmp_path / "index" / "b" / "top").stat().st_nlink == 1
+
+
+PLACES = (("dir", "traces"), ("index", "index"))

@@ -1,0 +1,147 @@
+"""What was worked out of one trace for one kind of question: a file beside the trace (docs/store.md, Rollups).
+
+    profd-rollup {"format": 1, "rules": …, "trace": …, "events": …, "plain": bytes, "crc": …}\\n   then the body, zstd
+
+A worker writes it and a worker reads it, and either may have been taken over by a trace: what is not as expected, stale
+or damaged counts as not there, and the question is answered from the events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from profd import __version__
+from profd.limits import ROLLUP_BYTES_MAX
+from profd.segments.rollup_files import file_name
+
+_Value = TypeVar("_Value")
+
+FORMAT: Final = 1
+_MAGIC: Final = b"profd-rollup "
+_HEADER_BYTES_MAX: Final = 1024
+_CODEC: Final = pa.Codec("zstd", 1)
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What a rollup is of, and by which rules. One of another release is stale: it answers by today's."""
+
+    format: int
+    rules: str
+    trace: str
+    events: int
+    plain: int  # bytes of the body before it was compressed
+    crc: int  # of the compressed body: nothing is synced, and a page may be lost
+
+
+@dataclass(frozen=True, slots=True)
+class Rollups:
+    """Those of one trace. `kept`: where they lie; `fresh`: where new ones may be written, numbered `place`."""
+
+    kept: Path | None = None
+    fresh: Path | None = None
+    place: int = 0
+    rules: str = ""  # of the question that is asked; `rules_of`
+    trace: str = ""
+    events: int = 0
+
+    def of(self, trace: str, events: int) -> Rollups:
+        """The same of this trace, with so many events."""
+        return replace(self, trace=trace, events=events)
+
+    def table(self, name: str, schema: pa.Schema) -> pa.Table | None:
+        """The table that was kept under this name, or None."""
+        body = self._body(name)
+        if body is None:
+            return None
+        try:
+            found = pa.ipc.open_stream(body).read_all()
+            if not found.schema.equals(schema):
+                return None
+            found.validate(full=True)
+        except (pa.ArrowException, OSError, MemoryError):
+            return None
+        return found
+
+    def value(self, name: str) -> Any:
+        """The JSON value that was kept under this name, or None."""
+        body = self._body(name)
+        try:
+            return None if body is None else json.loads(body.to_pybytes())
+        except (ValueError, RecursionError, MemoryError):
+            return None
+
+    def keep_table(self, name: str, make: Callable[[], pa.Table]) -> None:
+        """Write one for later questions, where that is wanted and it fits; what is too large is not kept."""
+        if self.fresh is None:
+            return
+        with contextlib.suppress(OverflowError, pa.ArrowInvalid):  # sums of a trace that 64 bits do not hold
+            table, out = make(), io.BytesIO()
+            with pa.ipc.new_stream(out, table.schema) as writer:
+                writer.write_table(table.combine_chunks())
+            self._write(name, out.getvalue())
+
+    def keep_value(self, name: str, value: Any) -> None:
+        """The same of a JSON value."""
+        if self.fresh is not None:
+            self._write(name, json.dumps(value).encode("ascii"))
+
+    def _body(self, name: str) -> pa.Buffer | None:
+        if self.kept is None:
+            return None
+        try:
+            with open(self.kept / name, "rb") as file:
+                head = file.readline(_HEADER_BYTES_MAX)
+                header = msgspec.json.decode(head.removeprefix(_MAGIC), type=_Header)
+                if not head.startswith(_MAGIC) or not self._is_of(header):
+                    return None
+                packed = file.read(ROLLUP_BYTES_MAX + 1)
+            if len(packed) > ROLLUP_BYTES_MAX or zlib.crc32(packed) != header.crc:
+                return None
+            return _CODEC.decompress(packed, header.plain)
+        except (OSError, ValueError, RecursionError, pa.ArrowException, MemoryError):
+            return None
+
+    def _is_of(self, header: _Header) -> bool:
+        said = header.format, header.rules, header.trace, header.events
+        return said == (FORMAT, self.rules, self.trace, self.events) and 0 <= header.plain <= ROLLUP_BYTES_MAX
+
+    def _write(self, name: str, body: bytes) -> None:
+        packed = _CODEC.compress(body, asbytes=True)
+        header = _Header(FORMAT, self.rules, self.trace, self.events, len(body), zlib.crc32(packed))
+        head = _MAGIC + msgspec.json.encode(header) + b"\n"
+        if self.fresh is None or len(body) > ROLLUP_BYTES_MAX or len(head) > _HEADER_BYTES_MAX:
+            return
+        path = self.fresh / file_name(self.place, name)
+        try:
+            path.write_bytes(head + packed)
+        except OSError:  # the answer does not depend on it
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+NONE: Final = Rollups()
+
+
+def kept_value(rollups: Rollups, name: str, fits: Callable[[Any], bool], make: Callable[[], _Value]) -> _Value:
+    """The JSON value that was kept, where it `fits`, or the one of `make`, which is kept."""
+    found: _Value | None = rollups.value(name)
+    if found is None or not fits(found):
+        found = make()
+        rollups.keep_value(name, found)
+    return found
+
+
+def rules_of(question: str, version: int) -> str:
+    """What must be the same for a rollup to be today's: the release, and the rules of the question."""
+    return f"{__version__} {question} {version}"
