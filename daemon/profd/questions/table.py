@@ -181,6 +181,16 @@ _TABLE: Final = (
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
         cost=Cost.SHORT,
     ),
+    Question(
+        *("ranks", "Of each rank where its steps went, and which ranks the others wait for."),
+        *("profd.answers.ranks.ranks:ranks_of_trace", VALUE),
+        of_capture="profd.answers.ranks.ranks:ranks_of_capture",
+    ),
+    Question(
+        *("comm", "What collectives carry and wait for, and which rank comes last to them."),
+        *("profd.answers.ranks.comm:comm_of_trace", VALUE),
+        of_capture="profd.answers.ranks.comm:comm_of_capture",
+    ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )
 

@@ -78,15 +78,15 @@ def test_equal_ranks_are_left_in_peace(noisy: bool, ranks: int) -> None:
     assert sum(bool(blamed(seed, ranks, noisy=noisy)[0]) for seed in range(CASES)) <= 2
 
 
-def test_no_other_rank_is_blamed_under_noise() -> None:
-    """Noise of 20 % hides much: half of the plants are found, and no rank is blamed for another."""
-    found = [
-        blamed(seed, 8, queued=True, noisy=True, plant=plant)
-        for seed in range(CASES)
-        for plant in ("5 ms in each 10th", "5 % always")
-    ]
-    assert sum(any(one != planted for one in ids) for ids, planted in found) <= 2
-    assert sum(planted in ids for ids, planted in found) >= CASES
+@pytest.mark.parametrize(("plant", "least"), [("5 ms in each 10th", 95), ("5 % always", 35)], ids=["10th", "always"])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_no_other_rank_is_blamed_under_noise(ranks: int, plant: str, least: int) -> None:
+    """A rhythm stands out of noise of 20 %. 5 % always does not: a mean of 200 steps is known to 1.4 % of a step, and
+    the best test there is finds 38 (two ranks) to 53 (eight) of 100 at 1 %.
+    """
+    found = [blamed(seed, ranks, queued=True, noisy=True, plant=plant) for seed in range(CASES)]
+    assert sum(any(one != planted for one in ids) for ids, planted in found) <= 1
+    assert sum(planted in ids for ids, planted in found) >= least
 
 
 def test_what_is_too_little_to_compare() -> None:
