@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +11,13 @@ from profd.answers.calls import Call
 from profd.answers.facts import Facts
 from profd.answers.measured import Measured
 from profd.answers.ranks import names
+from profd.answers.ranks.breakdown import breakdown
 from profd.answers.ranks.matched import Clock
 from profd.answers.ranks.recorded import Recorded, recorded
 from profd.answers.spans import Spans
+from profd.derive.steps import PROFILER_STEP
 from profd.events import Kind
+from profd.events.table import Array
 from profd.query.captured import Member
 from profd.segments.meta import TraceMeta
 
@@ -34,6 +38,7 @@ class Rank:
     late: int  # of the rest the host had not launched what came next
     on_device: bool  # what is computed was seen on a device
     step_thread_queued: float | None  # share of its time that the thread of the steps waited for a CPU
+    device: dict[str, Any] | None  # of the whole window: `breakdown`
 
     @property
     def clock(self) -> Clock | None:
@@ -48,19 +53,19 @@ def look_at(member: Member) -> Rank:
     facts, found = Facts(reader), recorded(reader)
     measured = facts.measured
     talking = facts.measured_part(found.spans)
-    kernels = facts.work.take(np.flatnonzero(facts.work.kind == Kind.KERNEL))
+    talks, kernel = _talks(facts), facts.work.kind == Kind.KERNEL
+    kernels = facts.work.take(np.flatnonzero(kernel & ~talks))
     on_device = len(facts.work) > 0
-    computing = _computing(facts, found) if on_device else found.operators
-    computing = facts.measured_part(computing)
+    computing = facts.measured_part(Spans.union(kernels.start, kernels.end) if on_device else found.operators)
     exposed = talking.without(computing)
     busy = Spans.union(
         *(np.concatenate([getattr(one, edge) for one in (computing, exposed)]) for edge in ("start", "end"))
     )
-    copies = facts.work.take(np.flatnonzero(facts.work.kind != Kind.KERNEL))
+    copies = facts.work.take(np.flatnonzero(~kernel))
     copying = facts.measured_part(Spans.union(copies.start, copies.end)).without(busy)
     idle = measured.spans.without(busy).without(copying)
     loading = idle.common(facts.on_step_thread(Call.LOADS).spans)
-    late = idle.common(facts.late.spans).without(loading) if len(kernels) else Spans.union(*_NOTHING)
+    late = idle.common(facts.late.spans).without(loading) if on_device else Spans.union(*_NOTHING)
     return Rank(
         member,
         reader.meta,
@@ -74,20 +79,23 @@ def look_at(member: Member) -> Rank:
         late.total,
         on_device,
         _queued(facts),
+        breakdown(facts.work, talks, _last_step(measured)),
     )
 
 
 _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
-def _computing(facts: Facts, found: Recorded) -> Spans:
-    """When a kernel ran that is no collective."""
-    kernels = facts.work.take(np.flatnonzero(facts.work.kind == Kind.KERNEL))
-    if not found.on_device:
-        return Spans.union(kernels.start, kernels.end)
-    name, code = np.unique(kernels.name, return_inverse=True)
-    talks = np.array([names.is_kernel(facts.name(one)) for one in name.tolist()], dtype=bool)[code]
-    return Spans.union(kernels.start[~talks], kernels.end[~talks])
+def _talks(facts: Facts) -> Array:
+    """Which work is a collective."""
+    name, code = np.unique(facts.work.name, return_inverse=True)
+    talks = np.array([names.is_kernel(facts.name(one)) for one in name.tolist()], dtype=bool)
+    found: Array = talks[code] & (facts.work.kind == Kind.KERNEL) if len(name) else np.zeros(0, dtype=bool)
+    return found
+
+
+def _last_step(measured: Measured) -> int | None:
+    return int(measured.start[-1]) if measured.steps and measured.how == PROFILER_STEP else None
 
 
 def _queued(facts: Facts) -> float | None:

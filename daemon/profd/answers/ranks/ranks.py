@@ -112,6 +112,7 @@ def _rows(job: Job) -> list[dict[str, Any]]:
                 "clock_ahead_ns": round(float(clocks.ahead[at])) if clocks is not None and known else None,
                 "clock_within_ns": round(float(clocks.within[at])) if clocks is not None and known else None,
                 "message": one.measured.lacking or None,
+                "device": one.device,
             }
         )
     return rows
