@@ -180,6 +180,7 @@ _TABLE: Final = (
     Question(
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
         cost=Cost.SHORT,
+        of_capture="profd.answers.ranks.explain:explain_of_capture",
     ),
     Question(
         *("ranks", "Of each rank where its steps went, and which ranks the others wait for."),

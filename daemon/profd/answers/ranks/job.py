@@ -11,7 +11,8 @@ import numpy as np
 from profd.answers.finding import time
 from profd.answers.ranks.matched import Matched, matched
 from profd.answers.ranks.of_rank import Rank, look_at
-from profd.query.captured import Captured, LeftOut, where_there_is
+from profd.errors import Exhausted
+from profd.query.captured import Captured, LeftOut, Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def job_of(capture: Captured) -> Job:
     """Read every trace; several traces of one rank are one: that with most steps, then most collectives."""
     found: dict[int | str, Rank] = {}
     left_out: list[LeftOut] = []
-    for member, rank in capture.each(where_there_is(look_at)):
+    for member, rank in capture.each(_looked_at):
         if isinstance(rank, LeftOut):
             left_out.append(rank)
             continue
@@ -42,6 +43,13 @@ def job_of(capture: Captured) -> Job:
     ranks = [one for one in found.values() if _takes_part(one, len(found), left_out)]
     world = max((size for one in ranks if (size := world_of(one)) is not None), default=None)
     return Job(ranks, matched([one.recorded for one in ranks], [one.clock for one in ranks]), left_out, world)
+
+
+def _looked_at(member: Member) -> Rank | LeftOut:
+    try:
+        return look_at(member)
+    except Exhausted as error:
+        return LeftOut(member, str(error))
 
 
 def _says(rank: Rank) -> tuple[int, int]:

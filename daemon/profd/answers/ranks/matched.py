@@ -15,6 +15,8 @@ from profd.answers.ranks.recorded import Recorded
 from profd.events.table import Array
 
 RANKS_MAX: Final = 1024  # whose clocks are compared: the time is that number to the third
+FIRSTS_MAX: Final = 3  # ranks with which the others are matched in turn, until half of them do
+COMMON_MIN: Final = 0.5  # of the first rank's collectives, over all ranks
 _STREAM: Final = "stream "
 LOOKED_AT: Final = 400_000_000  # differences of times of two ranks: a bound of fewer collectives is as true, and wider
 
@@ -105,23 +107,11 @@ def _matched(
     refused: dict[int, str],
 ) -> Group | None:
     calls = {rank: _collectives(ranks[rank], places, keys) for rank, places in members.items()}
-    first = max(calls, key=lambda rank: (len(calls[rank]), -rank))
-    there: dict[int, Array] = {first: np.arange(len(calls[first]))}
-    common = there[first]
-    for rank in sorted(calls):
-        if rank == first:
-            continue
-        pair = match(calls[first], calls[rank], _apart(known[first], known[rank]))
+    first, pairs = _by_first(calls, known)
+    for rank, pair in pairs.items():
         if isinstance(pair, NoMatch):
             refused.setdefault(rank, f"{_where(name)}{pair.why}")
-            continue
-        there[rank] = _back(pair, len(calls[first]))
-        kept = np.intersect1d(common, pair.first)
-        if not len(kept):
-            refused.setdefault(rank, "its window has no collective in common with those of the others")
-            del there[rank]
-            continue
-        common = kept
+    there, common = _in_common(first, pairs, len(calls[first]), refused)
     if len(there) < 2:
         return None
     chosen = sorted(there)
@@ -131,6 +121,43 @@ def _matched(
         for edge in ("start", "end")
     )
     return Group(name, np.array(chosen), place, start, end, [ranks[chosen[0]].op[at] for at in place[0].tolist()])
+
+
+def _by_first(calls: dict[int, Collectives], known: Sequence[Clock | None]) -> tuple[int, dict[int, Match | NoMatch]]:
+    """The rank that all others are matched with, and how. One that most of them refuse may be of another job."""
+    by_count = sorted(calls, key=lambda rank: (-len(calls[rank]), rank))
+    best: tuple[int, int, dict[int, Match | NoMatch]] = -1, by_count[0], {}
+    for first in by_count[:FIRSTS_MAX]:
+        pairs = {
+            rank: match(calls[first], calls[rank], _apart(known[first], known[rank]))
+            for rank in sorted(calls)
+            if rank != first
+        }
+        right = sum(isinstance(pair, Match) for pair in pairs.values())
+        if right > best[0]:
+            best = right, first, pairs
+        if 2 * right >= len(pairs):
+            break
+    return best[1:]
+
+
+def _in_common(
+    first: int, pairs: dict[int, Match | NoMatch], count: int, refused: dict[int, str]
+) -> tuple[dict[int, Array], Array]:
+    """(of each rank the places of the first one's collectives, those that all of these ranks have).
+
+    A rank that has few of them (its trace ends early) is refused: the others would be compared over as few.
+    """
+    there, common = {first: np.arange(count)}, np.arange(count)
+    matches = {rank: pair for rank, pair in pairs.items() if isinstance(pair, Match)}
+    for rank in sorted(matches, key=lambda rank: (-len(matches[rank].first), rank)):
+        kept = np.intersect1d(common, matches[rank].first)
+        if len(kept) < COMMON_MIN * count:
+            refused.setdefault(rank, f"its window has {len(kept)} of {count} collectives in common with the others")
+            continue
+        common = kept
+        there[rank] = _back(matches[rank], count)
+    return there, common
 
 
 def _where(group: str) -> str:

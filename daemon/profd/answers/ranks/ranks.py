@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,44 +28,61 @@ def ranks_of_trace(trace: TraceReader) -> dict[str, Any]:
     return ranks_of_capture(Captured([trace.directory]))
 
 
-def ranks_of_capture(capture: Captured) -> dict[str, Any]:
-    """The answer of docs/json.md. Raises Exhausted for a trace of too many events."""
-    job = job_of(capture)
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Which ranks are late, or why nobody can say it."""
+
+    aligned: Aligned
+    compared: list[Compared]
+    status: str
+    message: str | None  # None: there are late ones
+    late: list[dict[str, Any]]  # as in the answer, the most costly first
+
+
+def judge(job: Job) -> Judged:
+    """Compare the ranks of a job."""
     aligned = align(job.ranks, job.matched.groups)
     compared = compare(job.ranks, job.matched.groups, aligned)
     judged = [stragglers(one.work, step_ns(job.ranks, one)) for one in compared]
-    found = [_straggler(one, which, aligned, job.ranks) for which, those in _found(compared, judged) for one in those]
-    found.sort(key=lambda one: -one["total_ns"])
-    described = capture.described()
+    late = [
+        _straggler(one, which, aligned, job.ranks)
+        for which, those in zip(compared, judged, strict=True)
+        if not isinstance(those, TooFew)
+        for one in those
+    ]
+    late.sort(key=lambda one: -one["total_ns"])
+    status = FOUND if late else NOTHING_FOUND if _looked(judged) else NOT_ENOUGH
+    return Judged(aligned, compared, status, None if late else _message(job, aligned, judged), late)
+
+
+def ranks_of_capture(capture: Captured) -> dict[str, Any]:
+    """The answer of docs/json.md."""
+    job = job_of(capture)
+    judged = judge(job)
+    numbers, described = judged.aligned.numbers.tolist(), capture.described()
     return {
         **described,
         "missing_ranks": not_recorded(job, described),
         "left_out": [one.as_json() for one in job.left_out],
-        "status": FOUND if found else NOTHING_FOUND if _looked(judged) else NOT_ENOUGH,
-        "message": None if found else _message(job, aligned, judged),
+        "status": judged.status,
+        "message": judged.message,
         "remarks": [*remarks(job), *refused(job)],
         "clocks": clocks_as_json(job),
         "steps": {
-            "n": len(aligned.numbers),
-            "first": int(aligned.numbers[0]) if len(aligned.numbers) else None,
-            "last": int(aligned.numbers[-1]) if len(aligned.numbers) else None,
-            "aligned_by": aligned.how or None,
+            "n": len(numbers),
+            "first": numbers[0] if numbers else None,
+            "last": numbers[-1] if numbers else None,
+            "aligned_by": judged.aligned.how or None,
         },
         "ranks": _rows(job),
-        "stragglers": found,
-        "heat": _heat(job.ranks, aligned, compared),
+        "stragglers": judged.late,
+        "heat": _heat(job.ranks, judged.aligned, judged.compared),
     }
 
 
 def step_ns(ranks: Sequence[Rank], compared: Compared) -> float:
     """A step in the middle, of ranks that are compared."""
     return float(np.median(np.concatenate([ranks[rank].measured.durations for rank in compared.ranks.tolist()])))
-
-
-def _found(
-    compared: Sequence[Compared], judged: Sequence[list[Straggler] | TooFew]
-) -> list[tuple[Compared, list[Straggler]]]:
-    return [(one, those) for one, those in zip(compared, judged, strict=True) if not isinstance(those, TooFew)]
 
 
 def _looked(judged: Sequence[list[Straggler] | TooFew]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from typing import Any, Final
@@ -189,17 +190,18 @@ class _Known:
         if before or after:
             elements, size = max(before, after), f"{before} {after} {dtype}"
         else:
-            elements, dtype, size = _of_shapes(said, dtype)
+            elements, dtype, size = _of_shapes(str(said.get("inputs", "{}")), dtype)
         # Where both sides were recorded the full buffer is the larger one.
         alone = not (before or after)
         size = "" if op in names.UNEVEN else size
         return cls(op, group, size, elements * names.bytes_of(dtype), alone, _number(said.get("Seq"), -1))
 
 
-def _of_shapes(said: Said, dtype: str) -> tuple[int, str, str]:
+@functools.lru_cache(4096)
+def _of_shapes(text: str, dtype: str) -> tuple[int, str, str]:
     """(elements, their type, the size as text) of the inputs of a range, where shapes were recorded."""
     try:
-        inputs = json.loads(said.get("inputs", "{}"))
+        inputs = json.loads(text)
         shapes, types = inputs["Input Dims"], inputs.get("Input type", [])
         first = next(shape for shape in shapes if shape)
         flat = [each for each in (first if isinstance(first[0], list) else [first]) if each]

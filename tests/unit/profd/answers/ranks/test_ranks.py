@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.query import whole
 from profd.segments.meta import read_meta
 
 from tests.support.importing import import_trace
@@ -124,6 +125,48 @@ def test_a_rank_of_another_job_is_refused_and_the_others_answer(tmp_path: Path) 
     assert any("rank 2" in one and "no clock fits" in one for one in answer["remarks"])
     assert [one["rank"] for one in answer["stragglers"]] == [1]
     assert answer["ranks"][2]["matched"] == 0
+
+
+def test_the_longest_trace_is_of_another_job(tmp_path: Path) -> None:
+    """GIVEN an alien with most collectives WHEN the others do not match it THEN they are matched with one another."""
+    mine = stored(tmp_path, Plan(ranks=3, late={1: 1_000_000}))
+    (tmp_path / "other").mkdir()
+    file = files(tmp_path / "other", Plan(ranks=4, steps=40, seed=7))[3]
+    import_trace(file, tmp_path / "alien", trace="t3", capture=CAPTURE, host="node1")
+    answer = ask("ranks", [*mine, tmp_path / "alien"])
+    assert [one["rank"] for one in answer["stragglers"]] == [1]
+    assert [row["matched"] for row in answer["ranks"]] == [30, 30, 30, 0]
+
+
+def test_a_trace_that_ends_early_does_not_shorten_the_others(tmp_path: Path) -> None:
+    answer = told(tmp_path, Plan(ranks=3, steps=40, late={1: 1_000_000}, cut={2: 28}))
+    assert [one["rank"] for one in answer["stragglers"]] == [1]
+    assert any("rank 2" in one and "12 of 40 collectives in common" in one for one in answer["remarks"])
+
+
+def test_a_trace_that_is_too_large_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "QUERY_ROWS_MAX", 150)
+    answer = told(tmp_path, Plan(ranks=3, late={1: 1_000_000}))
+    (one,) = answer["left_out"]
+    assert (one["rank"], "works up to 150" in one["why"]) == (1, True)
+    assert [row["rank"] for row in answer["ranks"]] == [0, 2]
+
+
+def test_steps_alone_are_no_reason_to_blame_a_rank(tmp_path: Path) -> None:
+    """GIVEN ranks without collectives WHEN asked THEN their steps stand in the table, and none is named."""
+    for file in files(tmp_path, Plan(ranks=2, late={1: 3_000_000})):
+        text = json.loads(file.read_text())
+        text["traceEvents"] = [one for one in text["traceEvents"] if "gloo" not in one["name"]]
+        file.write_text(json.dumps(text))
+        import_trace(file, tmp_path / file.stem, trace=file.stem, capture=CAPTURE)
+    answer = ask("ranks", [tmp_path / "rank0", tmp_path / "rank1"])
+    assert (answer["status"], answer["heat"]["of"], answer["steps"]["aligned_by"]) == (
+        "not enough data",
+        "step",
+        "number",
+    )
+    assert all(row["waiting_ns"] is None and row["steps"] == 29 for row in answer["ranks"])
+    assert "have no collectives: rank 0, rank 1" in " ".join(answer["remarks"])
 
 
 def test_files_say_their_rank(tmp_path: Path) -> None:
