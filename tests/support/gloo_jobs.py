@@ -15,7 +15,7 @@ from typing import Final
 STEPS: Final = 80
 LATE: Final = 1  # the rank with the plant
 NAP_SECONDS: Final = 0.003
-PLANTS: Final = {"clean": "", "sorts": "aten::sort", "naps": "nap"}
+PLANTS: Final = {"clean": "", "sorts": "aten::sort", "naps": "function sleep"}
 """What is planted in rank LATE, by the kind of the job: a word of the name that a cause must have."""
 
 
