@@ -54,9 +54,9 @@ class OfflineTraces:
         given = {name: value for name, value in arguments.items() if value is not None}
         return Answer(self._pieces(question, **{"capture" if is_capture(trace) else "id": trace}, **given))
 
-    def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
+    def import_file(self, path: Path, dialect: str = "", capture: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
-        return dict(self._answered("import", path=str(readable(path).resolve()), dialect=dialect))
+        return dict(self._answered("import", path=str(readable(path).resolve()), dialect=dialect, capture=capture))
 
     def pin(self, trace: str, pinned: bool) -> dict[str, Any]:
         """Keep it, or no longer."""

@@ -74,8 +74,11 @@ class Traces(Protocol):
         """
         ...
 
-    def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
-        """Store a file from elsewhere, in a dialect of Chrome's format; its trace."""
+    def import_file(self, path: Path, dialect: str = "", capture: str = "") -> dict[str, Any]:
+        """Store a file from elsewhere, in a dialect of Chrome's format; its trace.
+
+        `capture`: "new" makes one that it is of, the id of such a one adds it to that.
+        """
         ...
 
     def pin(self, trace: str, pinned: bool) -> dict[str, Any]:
@@ -137,9 +140,9 @@ class RemoteTraces:
         request.arguments.update({name: _sent(value) for name, value in arguments.items() if value is not None})
         return Answer(_about(self._daemon.stream(self._daemon.questions.Query, request), scope))
 
-    def import_file(self, path: Path, dialect: str = "") -> dict[str, Any]:
+    def import_file(self, path: Path, dialect: str = "", capture: str = "") -> dict[str, Any]:
         """Store a file from elsewhere. Raises UsageError where it cannot be read here."""
-        return trace_dict(self._call(self._stub.Import, _pieces(path, dialect)).trace)
+        return trace_dict(self._call(self._stub.Import, _pieces(path, dialect, capture)).trace)
 
     def pin(self, trace: str, pinned: bool) -> dict[str, Any]:
         """Keep it, or no longer."""
@@ -187,9 +190,9 @@ def readable(path: Path) -> Path:
     return path
 
 
-def _pieces(path: Path, dialect: str) -> Iterator[trace_pb2.ImportChunk]:
+def _pieces(path: Path, dialect: str, capture: str) -> Iterator[trace_pb2.ImportChunk]:
     with readable(path).open("rb") as file:
-        yield trace_pb2.ImportChunk(filename=path.name, dialect=dialect)
+        yield trace_pb2.ImportChunk(filename=path.name, dialect=dialect, capture=capture)
         while data := file.read(IMPORT_CHUNK_BYTES):
             yield trace_pb2.ImportChunk(data=data)
 

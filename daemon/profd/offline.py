@@ -14,7 +14,7 @@ an object with the fields of `profproto/v1/trace.proto`, absent is null.
     files     {"id" or "capture", "check"}                      [{"rank", "host", "trace", "path"}, …] with the events;
                                                                 check: an exported capture is read and compared
     evictions {"bytes"}                                         JSON as of `profctl store evictions --json`
-    import    {"path", "format", "dialect"}                     trace
+    import    {"path", "format", "dialect", "capture"}                     trace
     rm        {"id"}                                            {"id"}
     pin       {"id"}                                            trace
     unpin     {"id"}                                            trace
@@ -176,7 +176,7 @@ async def _import(library: Library, me: Caller, request: Request) -> object:
     form = format_of(request.text("dialect")) or request.text("format")
     fd = open_raw(path.resolve())  # the caller's own file, by the caller's own rights: links are fine
     try:
-        record = await library.import_file(me, fd, path.name, form, _told)
+        record = await library.import_file(me, fd, path.name, form, _told, request.text("capture"))
         return record.as_json()
     finally:
         os.close(fd)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from profclient.cli.captured_view import ranges, say_of_traces
 from profclient.cli.output import counted, printable, wrapped
 from profclient.cli.units import duration
 from profclient.errors import ClientError
@@ -15,6 +16,7 @@ from profclient.traces import Traces
 LEADING: Final = 3  # that an answer begins with
 AT_ONCE_EVENTS: Final = 250_000  # of a trace: the findings of a larger one follow its summary
 _HANG: Final = 4
+_RANKS_SHOWN: Final = 16
 
 
 def leading_lines(traces: Traces, trace: str) -> list[tuple[str, str]]:
@@ -32,11 +34,13 @@ def leading_lines(traces: Traces, trace: str) -> list[tuple[str, str]]:
 
 def print_findings(answer: dict[str, Any], trace: str) -> None:
     """The whole answer of `explain`."""
+    if "capture" in answer:
+        say_of_traces(answer)
     if answer["findings"]:
         click.echo(f"{counted(len(answer['findings']), 'finding')} in {_measured(answer['measured'])}")
     for one in answer["findings"]:
         click.echo()
-        _print(one, trace)
+        _print(one, one.get("trace", trace))
     if len(answer["findings"]) > 1:
         click.echo("\nBounds overlap: they do not add up.")
     if answer["message"]:
@@ -55,6 +59,8 @@ def _print(one: dict[str, Any], trace: str) -> None:
     evidence, of_trace = one["evidence"], f" {shlex.quote(trace)}" if trace else ""
     click.echo(click.style(f"{one['rank']}  {one['id']}", bold=True) + f"  {_at_most(one)}")
     _indented(printable(one["sentence"]), hang=0)
+    if one.get("traces", 1) > 1:
+        _indented(f"In {_whose(one)}; the numbers are of trace {printable(one['trace'])}.", hang=0)
     if one["symptom_of"]:
         _indented(f"A symptom: {', '.join(one['symptom_of'])} may be why.")
     if evidence["steps"]:
@@ -64,6 +70,13 @@ def _print(one: dict[str, Any], trace: str) -> None:
     if one["assumptions"]:
         _indented(f"assumes  {printable('; '.join(one['assumptions']))}")
     _indented(f"to know  {printable(one['confirm'])}")
+
+
+def _whose(one: dict[str, Any]) -> str:
+    runs = ranges([[rank, rank] for rank in one["of_ranks"][:_RANKS_SHOWN]])
+    more = len(one["of_ranks"]) - _RANKS_SHOWN
+    of = f", ranks {runs}{f' and {more} more' if more > 0 else ''}" if runs else ""
+    return f"{counted(one['traces'], 'trace')}{of}"
 
 
 def _indented(text: str, hang: int = 9) -> None:

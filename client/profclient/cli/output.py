@@ -162,6 +162,11 @@ def _screen_width() -> int:
     return int(os.environ.get("COLUMNS", "240"))
 
 
+def room(used: int) -> int:
+    """Columns of the terminal that are left where so many are used."""
+    return _screen_width() - used
+
+
 def wrapped(text: str, hang: int) -> str:
     """The text in lines that fit the terminal, all but the first indented by `hang`; words are never broken, and a
     number stays with its unit.

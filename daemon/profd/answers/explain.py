@@ -33,7 +33,7 @@ NOT_ENOUGH: Final = "not enough data"
 _OF_STEPS: Final = (data_loading, recompilation, garbage, casts, optimizer_loop, slow_steps, memory_growth)
 _OF_DEVICES: Final = (synchronisation, small_kernels, communication, copies, allocator, host_bound)
 _OF_THE_WINDOW: Final = (cpu_contention,)
-_SYMPTOMS: Final = (host_bound,)
+SYMPTOMS: Final = frozenset({host_bound.ID})
 _NEED_LAUNCHES: Final = (synchronisation, small_kernels, host_bound)
 
 
@@ -68,8 +68,7 @@ def ranked(findings: list[Finding]) -> list[Finding]:
     for finding in findings:
         causes = [by_id[cause] for cause in finding.symptom_of if cause in by_id]
         kept.append(replace(finding, symptom_of=[cause.id for cause in causes if _may_explain(cause, finding)]))
-    symptoms = {detector.ID for detector in _SYMPTOMS}
-    return sorted(kept, key=lambda one: (one.id in symptoms or bool(one.symptom_of), -(one.bound_ns or 0)))
+    return sorted(kept, key=lambda one: (one.id in SYMPTOMS or bool(one.symptom_of), -(one.bound_ns or 0)))
 
 
 def _may_explain(cause: Finding, symptom: Finding) -> bool:

@@ -22,7 +22,7 @@ from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
 
 DEVICES_MAX: Final = 64  # whose memory is looked at
-_COLUMNS: Final = tuple(dict.fromkeys((*STEP_COLUMNS, "device", "linked", "parent", "bytes")))
+_COLUMNS: Final = tuple(dict.fromkeys((*STEP_COLUMNS, "device", "stream", "linked", "parent", "bytes")))
 
 
 @dataclass(frozen=True, slots=True)

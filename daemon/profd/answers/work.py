@@ -1,4 +1,4 @@
-"""Device work for detectors: what ran when, and when its launch began; 48 bytes for each, 16 for each call."""
+"""Device work for detectors: what ran when, and when its launch began; 56 bytes for each, 16 for each call."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Work:
     end: Array
     name: Array  # codes
     kind: Array
+    stream: Array
     launch: Array  # when the call that launched it began; NO_END: not known
 
     def __len__(self) -> int:
@@ -34,7 +35,7 @@ class Work:
 
 
 class WorkGathered:
-    """Fed with tables in start order, which have name, kind, start, end, device_type and linked."""
+    """Fed with tables in start order, which have name, kind, start, end, device_type, stream and linked."""
 
     def __init__(self) -> None:
         self._work: list[tuple[Array, ...]] = []
@@ -48,16 +49,16 @@ class WorkGathered:
         rows = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type")))
         if len(rows):
             end = start[rows] + durations(table)[rows]
-            said = (table.column(name)[rows] for name in ("name", "kind", "linked"))
+            said = (table.column(name)[rows] for name in ("name", "kind", "stream", "linked"))
             self._work.append((rows + table.first_row, start[rows], end, *said))
 
     def work(self) -> Work:
         """All of it."""
-        row, start, end, name, kind, linked = joined(self._work, 6)
+        row, start, end, name, kind, stream, linked = joined(self._work, 7)
         called, begun = joined(self._calls, 2)
         launch = np.full(len(row), NO_END, dtype=np.int64)
         if len(called) and len(row):
             place = np.minimum(np.searchsorted(called, linked), len(called) - 1)
             known = called[place] == linked
             launch[known] = begun[place[known]]
-        return Work(row, start, end, name, kind, launch)
+        return Work(row, start, end, name, kind, stream, launch)

@@ -97,7 +97,7 @@ async def ingest(
     meta.trace = await asyncio.to_thread(store.new_id)
     meta.created_ns = meta.created_ns or time.time_ns()
     meta.title = _printable(meta.title)
-    urgency = Urgency.STORING if meta.capture else Urgency.NEW
+    urgency = Urgency.STORING if meta.capture and meta.source != "import" else Urgency.NEW
     staging = await asyncio.to_thread(store.staging, urgency)
     with store.space.claim(meta.owner_uid, "the trace of this", urgency) as claim:
         try:

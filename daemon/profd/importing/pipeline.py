@@ -214,6 +214,15 @@ class _Import:
         meta.lost += self._lost
         meta.tracks = self._tracks
         meta.timings = self._stages.spent
+        if meta.rank is None and meta.source == "import":
+            meta.rank = _rank_in(meta.top_level)
         meta = self._writer.finish(meta)
         self._stages.end("store")
         return meta
+
+
+def _rank_in(top_level: dict[str, Any]) -> int | None:
+    """The rank that Kineto writes into a file of a distributed job."""
+    said = top_level.get("distributedInfo")
+    rank = said.get("rank") if isinstance(said, dict) else None
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 1 << 31 else None

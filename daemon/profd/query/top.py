@@ -109,8 +109,6 @@ def top_of_capture(capture: Captured, *, by: str, limit: int, sort_by: str, **as
     }
 
 
-
-
 def _parts(
     looked: Iterator[tuple[Member, pa.Table | LeftOut]], groups: _Groups, left_out: list[LeftOut]
 ) -> Iterator[tuple[int, int | None, pa.Table]]:

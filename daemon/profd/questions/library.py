@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from profd.disk.eviction import Preview
 from profd.disk.space import Claim
 from profd.errors import BadInput
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
+from profd.limits import CAPTURE_TRACES_MAX
 from profd.model.capture import Loss
 from profd.questions.reading import OnUse, ReadLibrary
 from profd.segments.meta import TraceMeta
@@ -20,6 +22,8 @@ from profd.store.access import require_owner
 from profd.store.catalog import TraceRecord
 from profd.store.store import Store
 from profd.trust.caller import Caller
+
+NEW: Final = "new"  # in the place of a capture's id
 
 
 class Library(ReadLibrary):
@@ -59,14 +63,33 @@ class Library(ReadLibrary):
         return record.id
 
     async def import_file(
-        self, caller: Caller, fd: int, label: str, form: str = "", on_progress: OnProgress | None = None
+        self,
+        caller: Caller,
+        fd: int,
+        label: str,
+        form: str = "",
+        on_progress: OnProgress | None = None,
+        capture: str = "",
     ) -> TraceRecord:
         """Store an open trace file as the caller's. `label` is a name for people, never a path to us.
 
         `form`: a name of `decode/open.py`, or empty for what its content says. The descriptor stays the caller's.
+        `capture`: NEW for one of its own, which several files are to be of, or the id of such a one (else BadInput).
         """
         name = Path(label).name or "import"
-        return await self._import(caller, fd, form, on_progress, source="import", title=name)
+        of = await asyncio.to_thread(self._capture_of_imports, caller, capture) if capture else ""
+        return await self._import(caller, fd, form, on_progress, source="import", title=name, capture=of)
+
+    def _capture_of_imports(self, caller: Caller, capture: str) -> str:
+        """Nobody adds a trace to what was recorded, or to somebody else's: its readers would take it for a part."""
+        if capture == NEW:
+            return "c" + secrets.token_hex(6)
+        traces = [one for one in self.store.with_capture_prefix(capture) if one.capture == capture]
+        if not traces or any(one.owner_uid != caller.uid or one.source != "import" for one in traces):
+            raise BadInput(f"{capture[:100]!r} is no capture of files that you imported together.")
+        if len(traces) >= CAPTURE_TRACES_MAX:
+            raise BadInput(f"the capture {capture} has {len(traces)} traces, as many as can be asked at once.")
+        return capture
 
     async def import_stream(
         self, caller: Caller, fd: int, label: str, lost: Sequence[Loss], warnings: Sequence[str]

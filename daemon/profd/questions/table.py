@@ -184,6 +184,17 @@ _TABLE: Final = (
     Question(
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
         cost=Cost.SHORT,
+        of_capture="profd.answers.ranks.explain:explain_of_capture",
+    ),
+    Question(
+        *("ranks", "Of each rank where its steps went, and which ranks the others wait for."),
+        *("profd.answers.ranks.ranks:ranks_of_trace", VALUE),
+        of_capture="profd.answers.ranks.ranks:ranks_of_capture",
+    ),
+    Question(
+        *("comm", "What collectives carry and wait for, and which rank comes last to them."),
+        *("profd.answers.ranks.comm:comm_of_trace", VALUE),
+        of_capture="profd.answers.ranks.comm:comm_of_capture",
     ),
     Question(
         *("critical", "What the end of the steps waited for.", "profd.answers.critical.answer:critical", VALUE),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from profproto.v1 import trace_pb2 as pb
 
@@ -17,19 +17,28 @@ from profd.rpc.translate import text
 LABEL_CHARS_MAX: Final = 255
 
 
+class Received(NamedTuple):
+    """What a file is called, is to be read as, and is to be of."""
+
+    label: str
+    dialect: str
+    capture: str
+
+
 async def received(
     chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO, claim: Claim, idle_seconds: float = IMPORT_IDLE_SECONDS
-) -> tuple[str, str]:
-    """Write a streamed file down; its label and dialect.
+) -> Received:
+    """Write a streamed file down; what came with it.
 
     Raises BadTrace when it is empty, BadInput when it is too large, Exhausted when it stalls or the disk runs short.
     """
-    label, dialect = "", ""
+    label, dialect, capture = "", "", ""
     size = promised = 0
     first = True
     while (chunk := await _next(chunks, idle_seconds, first)) is not None:
         first = False
         label = label or text(chunk.filename)[:LABEL_CHARS_MAX]
+        capture = capture or text(chunk.capture)[:LABEL_CHARS_MAX]
         if chunk.dialect:
             dialect = chunk.dialect
             format_of(dialect)  # before the whole file has come
@@ -44,7 +53,7 @@ async def received(
         raise BadTrace("the file is empty")
     await asyncio.to_thread(file.seek, 0)  # flushes, too
     claim.wrote(size)
-    return label or "import", dialect
+    return Received(label or "import", dialect, capture)
 
 
 async def _next(chunks: AsyncIterator[pb.ImportChunk], seconds: float, first: bool) -> pb.ImportChunk | None:

@@ -116,8 +116,9 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             self._library.claim(caller, "this import") as claim,
             contextlib.closing(await asyncio.to_thread(self._library.spool)) as file,
         ):
-            label, dialect = await received(request, file, claim)
-            record = await self._library.import_file(caller, file.fileno(), label, format_of(dialect))
+            label, dialect, capture = await received(request, file, claim)
+            form = format_of(dialect)
+            record = await self._library.import_file(caller, file.fileno(), label, form, capture=capture)
         return pb.ImportResponse(trace=trace_message(record))
 
     async def Evictions(self, request: pb.EvictionsRequest, context: object) -> pb.EvictionsResponse:

@@ -226,14 +226,16 @@ class DataChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class ImportChunk(_message.Message):
-    __slots__ = ("filename", "data", "dialect")
+    __slots__ = ("filename", "data", "dialect", "capture")
     FILENAME_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_FIELD_NUMBER: _ClassVar[int]
     filename: str
     data: bytes
     dialect: str
-    def __init__(self, filename: _Optional[str] = ..., data: _Optional[bytes] = ..., dialect: _Optional[str] = ...) -> None: ...
+    capture: str
+    def __init__(self, filename: _Optional[str] = ..., data: _Optional[bytes] = ..., dialect: _Optional[str] = ..., capture: _Optional[str] = ...) -> None: ...
 
 class ImportResponse(_message.Message):
     __slots__ = ("trace",)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.nvprof import training_step
+from tests.support.simulated_job import Plan, files
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 
@@ -68,3 +69,30 @@ def test_a_dialect_that_there_is_not(host: Any, tmp_path: Path) -> None:
     path = tmp_path / "legacy.json"
     path.write_text("[]")
     assert host.profctl("import", str(path), "--dialect", "klingon").code == 2
+
+
+def test_files_of_all_ranks_are_one_capture_to_ask(profctl: Any, tmp_path: Path) -> None:
+    """GIVEN files of two ranks, one late WHEN asked THEN it is named; the capture they became answers again."""
+    ranks = [str(path) for path in files(tmp_path, Plan(ranks=2, late={1: 1_000_000}))]
+    done = profctl("ranks", *ranks)
+    assert done.code == 0, done.err
+    assert "Rank 1 comes" in done.out
+    assert "aten::sort" in done.out
+    assert "proved" in done.out
+    assert "░" in done.out
+    (capture,) = {word.strip(":") for word in done.err.split() if len(word.strip(":")) == 13 and word.startswith("c")}
+    (row,) = profctl("comm", capture, "--json").json["collectives"]
+    assert (row["op"], row["count"], row["last"][0]["rank"]) == ("all_reduce", 30, 1)
+
+
+def test_files_that_become_a_capture_and_one_trace_of_it(host: Any, tmp_path: Path) -> None:
+    ranks = [str(path) for path in files(tmp_path, Plan(ranks=2))]
+    together = host.profctl("import", "--together", *ranks, "--json").json
+    (capture,) = {one["capture"] for one in together}
+    table = host.profctl("comm", capture).out
+    assert "all_reduce" in table
+    assert "of 30" in table
+    alone = host.profctl("ranks", together[0]["trace"])
+    assert (alone.code, "not enough data" in alone.out) == (0, True)
+    refused = host.profctl("ranks", ranks[0], capture)
+    assert (refused.code, "is no file" in refused.err) == (2, True)

@@ -13,6 +13,7 @@ SLEEPERS = {
     "support/waiting.py": "the pause between two looks",
     "support/recording_job.py": "a program under test",
     "support/explained_programs.py": "programs under test",
+    "support/gloo_jobs.py": "programs under test",
     "integration/troubles/programs/leak.py": "a program under test",
     "support/kineto_client.py": "plays libkineto's thread",
     "support/pm_collector.py": "plays a counter that hangs",

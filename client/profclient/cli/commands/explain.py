@@ -25,6 +25,8 @@ def explain(ctx: click.Context, trace: str, fail_on: tuple[str, ...], as_json: b
     answer, too, and "not enough data" says what is missing. Causes come first, symptoms last. Bounds overlap, and do
     not add up. docs/answers.md has each rule and when it is wrong.
 
+    TRACE may be a capture: late ranks come first (docs/ranks.md), then what is found in its traces, each finding once.
+
     \b
       profctl explain                                  # the latest trace
       profctl explain 06v1 --fail-on data-loading      # for CI: exit code 1 if it is found

@@ -30,6 +30,7 @@ class Clocks:
 
     ahead: Array  # float64: the estimate
     within: Array  # float64: it is wrong by no more
+    most: Array  # float64: what each (row) is ahead of each other (column) at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,31 @@ class Line:
         return found
 
 
+def most_ahead(start: Array, end: Array) -> Array:
+    """Of matched collectives (int64 ns, a row for each rank): what each clock is ahead of each other at most."""
+    return np.stack([(each[None, :] - start).min(axis=1) for each in end]).astype(np.float64)
+
+
 def clocks(start: Array, end: Array) -> Clocks | None:
     """From matched collectives: int64 ns, a row for each rank, a column for each collective.
 
     None: no clocks fit. Some match is wrong, or a clock was set, or drifts by more than the collectives leave room for.
     """
-    ranks = len(start)
-    most = np.stack([(end[rank][None, :] - start).min(axis=1) for rank in range(ranks)]).astype(np.float64)
+    return closed(most_ahead(start, end))
+
+
+def closed(most: Array) -> Clocks | None:
+    """From what each clock is ahead of each other at most; inf: not known. Infinite bounds: nothing was found out."""
+    most = most.copy()
     np.fill_diagonal(most, 0.0)
-    for third in range(ranks):
+    for third in range(len(most)):
         most = np.minimum(most, most[:, third, None] + most[None, third, :])
     if (np.diagonal(most) < 0).any():
         return None
     highest, lowest = most[:, 0], -most[0, :]
-    return Clocks((highest + lowest) / 2, (highest - lowest) / 2)
+    known = np.isfinite(highest) & np.isfinite(lowest)
+    highest, lowest = np.where(known, highest, 0.0), np.where(known, lowest, 0.0)
+    return Clocks((highest + lowest) / 2, np.where(known, (highest - lowest) / 2, np.inf), most)
 
 
 def line(end: Array, other: Array, *, drift: bool | None = None) -> Line:

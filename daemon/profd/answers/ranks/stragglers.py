@@ -5,10 +5,12 @@ suffices. A rank is blamed
 
 - always: its work stands above the others' as chance has not (aligned ranks), and by 2 % of a step or more in the
   middle;
+- in a rhythm: in each so many'th step its differences from the others' median rank above its own in other steps as
+  chance has not, whichever rhythm that is, and these cost 1 % of the time;
 - sometimes: it has more of the largest differences from the others' median than its share, and these cost 1 % of the
   time.
 
-Chance is 1 % for all ranks and both rules together. Time that a rank waited for a CPU is no work: where it is known, it
+Chance is 1 % for all ranks and the rules together. Time that a rank waited for a CPU is no work: where it is known, it
 is taken off.
 """
 
@@ -23,7 +25,10 @@ import numpy as np
 from profd.events.table import Array
 
 CHANCE: Final = 0.01
-RULES: Final = 2
+# Of the chance that is allowed, the share of each rule. What is always there is the hardest to see.
+ALWAYS, RHYTHM, SOMETIMES = 0.6, 0.2, 0.2
+EVERY_MAX: Final = 20  # of a rhythm
+TIMES_MIN: Final = 5  # that it comes in the window
 STEPS_MIN: Final = 20
 ALWAYS_MIN: Final = 0.02  # of a step
 SOMETIMES_MIN: Final = 0.01  # of the time
@@ -41,6 +46,7 @@ class Straggler:
     steps: list[int]  # places of those with the largest differences
     excess_ns: float  # a step in the middle (always), or all of them together
     chance: float  # of as much without a cause, for all ranks and rules together
+    every: int = 0  # of so many steps one; 0: no rhythm is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +77,47 @@ def _cost(one: Straggler, steps: int) -> float:
 
 
 def _of_rank(chance: float, excess: Array, rank: int, step_ns: float) -> Straggler | None:
-    mine, steps = excess[rank], excess.shape[1]
-    among = RULES * len(excess)  # questions that are asked
-    middle = float(np.median(mine))
-    if among * chance < CHANCE and middle >= ALWAYS_MIN * step_ns:
-        return Straggler(rank, True, [], middle, among * chance)
+    among = len(excess)
+    middle = float(np.median(excess[rank]))
+    if among * chance / ALWAYS < CHANCE and middle >= ALWAYS_MIN * step_ns:
+        return Straggler(rank, True, [], middle, among * chance / ALWAYS)
+    found = [_in_a_rhythm(excess[rank], among), _sometimes(excess, rank, step_ns)]
+    likely = [(at, chance, every) for at, chance, every in found if chance < CHANCE and len(at) >= LARGE_MIN]
+    for at, chance, every in likely:
+        cost = float(excess[rank][at].sum())
+        if cost >= SOMETIMES_MIN * step_ns * excess.shape[1]:
+            return Straggler(rank, False, at.tolist(), cost, chance, every)
+    return None
+
+
+def _sometimes(excess: Array, rank: int, step_ns: float) -> tuple[Array, float, int]:
+    """(places of its large differences, the probability of so many, no rhythm)."""
     others = np.delete(excess, rank, axis=0)
     large = max(float(np.quantile(others, LARGE)), EXCESS_MIN * step_ns)
-    at, beside = np.flatnonzero(mine > large), int((others > large).sum())
+    at, beside = np.flatnonzero(excess[rank] > large), int((others > large).sum())
     # As many or more: of that many and the others' that are large, so many are this rank's.
-    chance, cost = _drawn_at_least(len(at), steps, len(at) + beside, excess.size), float(mine[at].sum())
-    if len(at) < LARGE_MIN or among * chance >= CHANCE or cost < SOMETIMES_MIN * step_ns * steps:
-        return None
-    return Straggler(rank, False, at.tolist(), cost, among * chance)
+    chance = _drawn_at_least(len(at), excess.shape[1], len(at) + beside, excess.size)
+    return at, len(excess) * chance / SOMETIMES, 0
+
+
+def _in_a_rhythm(mine: Array, among: int) -> tuple[Array, float, int]:
+    """(places, probability, every) of the rhythm whose steps rank highest: Wilcoxon's sum, for each that there may be.
+
+    Nothing is assumed of how differences vary but that their order is chance.
+    """
+    steps = len(mine)
+    place = np.empty(steps)
+    place[np.argsort(mine, kind="stable")] = np.arange(1, steps + 1)
+    every = range(2, min(EVERY_MAX, steps // TIMES_MIN) + 1)
+    best = (-math.inf, 0, 1)  # deviations, phase, every
+    for step in every:
+        phase = np.arange(steps) % step
+        count, ranked = np.bincount(phase), np.bincount(phase, weights=place)
+        above = (ranked - count * (steps + 1) / 2) / np.sqrt(count * (steps - count) * (steps + 1) / 12)
+        best = max(best, (float(above.max()), int(above.argmax()), step))
+    deviations, first, step = best
+    chance = 0.5 * math.erfc(deviations / math.sqrt(2))
+    return np.arange(first, steps, step), among * sum(every) * chance / RHYTHM, step
 
 
 def _above_others(own: Array) -> list[float]:

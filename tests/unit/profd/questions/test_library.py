@@ -50,6 +50,18 @@ async def test_import_is_the_callers(library, raw):
     assert not staged(library.store)
 
 
+async def test_files_that_are_imported_as_one_capture(library, raw):
+    """Nobody adds to a capture of somebody else's, or to a recorded one: its readers would take it for a part."""
+    first = await library.import_file(ANN, raw, "0.json", capture="new")
+    second = await library.import_file(ANN, raw, "1.json", capture=first.capture)
+    assert first.capture.startswith("c")
+    assert second.capture == first.capture
+    recorded = add(library.store, ANN, capture="c0123456789ab")
+    for caller, capture in ((BOB, first.capture), (ANN, recorded.capture), (ANN, first.capture[:5]), (ANN, "c")):
+        with pytest.raises(BadInput, match="no capture of files that you imported together"):
+            await library.import_file(caller, raw, "2.json", capture=capture)
+
+
 async def test_failed_job_leaves_nothing(library, raw):
     async def dies(*_: object, **__: object) -> dict[str, object]:
         raise JobFailed("the worker was killed")
@@ -293,6 +305,8 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "traces",
         "explain",
         "critical",
+        "ranks",
+        "comm",
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)

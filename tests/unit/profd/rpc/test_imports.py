@@ -26,7 +26,7 @@ async def sent(*pieces: bytes) -> AsyncIterator[pb.ImportChunk]:
 
 async def test_what_came_is_written() -> None:
     file = io.BytesIO()
-    assert await received(sent(b"ab", b"c"), file, claim()) == ("t.json", "")
+    assert await received(sent(b"ab", b"c"), file, claim()) == ("t.json", "", "")
     assert file.read() == b"abc"
     with pytest.raises(BadTrace, match="empty"):
         await received(sent(), file, claim())

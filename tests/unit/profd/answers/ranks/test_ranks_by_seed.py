@@ -8,85 +8,53 @@ from profd.answers.ranks.clocks import clocks, line
 from profd.answers.ranks.matching import Match, NoMatch, match
 from profd.answers.ranks.stragglers import TooFew, stragglers
 
-from tests.support.simulated_ranks import GLOO, NCCL, STEP_NS, job, recorded, work_of
+from tests.support.ranks_accuracy import Blame, Matching, blame, gloo_clocks, matching, nccl_clocks
+from tests.support.simulated_ranks import GLOO, NCCL, job, recorded
 
 pytestmark = pytest.mark.slow
 
-PAIRS = 300
-CASES = 100
+JOBS = 40  # `python -m bench answers` looks at 300, and 100
 
 
 def test_windows_that_begin_with_other_collectives() -> None:
-    """GIVEN up to ten collectives missing at either end WHEN matched THEN all are right, and few are refused."""
-    right = wrong = 0
-    for seed in range(PAIRS):
-        whole = job(seed, **GLOO)
-        cut = np.random.default_rng(seed + PAIRS).integers(0, 11, 4)
-        first, second = (recorded(whole, rank, cut[rank], 120 - cut[2 + rank]) for rank in (0, 1))
-        found = match(first, second)
-        if isinstance(found, Match):
-            agree = (found.first + cut[0] == found.second + cut[1]).all()
-            right, wrong = right + bool(agree), wrong + (not agree)
-    assert wrong == 0
-    assert right >= 0.98 * PAIRS
+    """GIVEN up to ten collectives missing at either end WHEN matched THEN all are right."""
+    assert matching(JOBS) == Matching(right=JOBS, wrong=0, refused=0)
 
 
 def test_clocks_of_gloo_like_collectives() -> None:
     """The truth is always within the bound, and the middle close to it."""
-    errors = []
-    for seed in range(PAIRS):
-        whole = job(seed, ranks=4, **GLOO)
-        found = clocks(whole.start, whole.end)
-        assert found is not None
-        error = np.abs(found.ahead - (whole.ahead - whole.ahead[0]))
-        assert (error <= found.within + 1).all()  # ns that the simulation cuts off
-        errors += error[1:].tolist()
-    assert np.median(errors) <= 64_000
+    errors = gloo_clocks(JOBS)
+    assert errors.within == JOBS
+    assert errors.median <= 64_000
 
 
 def test_clocks_of_nccl_like_kernels_that_drift() -> None:
-    worst = []
-    for seed in range(PAIRS):
-        whole = job(seed, count=300, drift_ppm=50, **NCCL)
-        found = line(whole.end[1], whole.end[0], drift=True)
-        moment = np.linspace(whole.end[0][0], whole.end[0][-1], 50)
-        true = (moment - whole.ahead[0]) / (1 + whole.drift[0])
-        ahead = whole.ahead[1] + whole.drift[1] * true - whole.ahead[0] - whole.drift[0] * true
-        worst.append(np.abs(found.when(moment) - ahead).max())
-    assert np.median(worst) <= 4_000
-    assert max(worst) <= 20_000
+    errors = nccl_clocks(JOBS)
+    assert errors.median <= 4_000
+    assert errors.worst <= 20_000
 
 
-def blamed(seed: int, ranks: int, *, queued: bool = False, noisy: bool, plant: str = "") -> tuple[list[int], int]:
-    work, waited, planted = work_of(seed, ranks=ranks, noisy=noisy, plant=plant)
-    found = stragglers(work, STEP_NS, waited if queued else None)
-    assert not isinstance(found, TooFew)
-    return [one.rank for one in found], planted
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-@pytest.mark.parametrize("plant", ["5 ms in each 10th", "5 % always"])
+@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize("plant", ["5 ms in each 10th", "5 % always"], ids=["10th", "always"])
 def test_a_slow_rank_is_found(plant: str, ranks: int) -> None:
-    found = [blamed(seed, ranks, noisy=False, plant=plant) for seed in range(CASES)]
-    assert sum(ids == [planted] for ids, planted in found) >= 99
-    assert sum(any(one != planted for one in ids) for ids, planted in found) <= 1
+    assert blame(JOBS, ranks, noisy=False, plant=plant) == Blame(found=JOBS, wrong=0)
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize("noisy", [False, True], ids=["quiet", "noisy"])
 def test_equal_ranks_are_left_in_peace(noisy: bool, ranks: int) -> None:
-    assert sum(bool(blamed(seed, ranks, noisy=noisy)[0]) for seed in range(CASES)) <= 2
+    assert blame(JOBS, ranks, noisy=noisy).wrong <= 1
 
 
-def test_no_other_rank_is_blamed_under_noise() -> None:
-    """Noise of 20 % hides much: half of the plants are found, and no rank is blamed for another."""
-    found = [
-        blamed(seed, 8, queued=True, noisy=True, plant=plant)
-        for seed in range(CASES)
-        for plant in ("5 ms in each 10th", "5 % always")
-    ]
-    assert sum(any(one != planted for one in ids) for ids, planted in found) <= 2
-    assert sum(planted in ids for ids, planted in found) >= CASES
+@pytest.mark.parametrize(("plant", "least"), [("5 ms in each 10th", 38), ("5 % always", 12)], ids=["10th", "always"])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_no_other_rank_is_blamed_under_noise(ranks: int, plant: str, least: int) -> None:
+    """A rhythm stands out of noise of 20 %. 5 % always does not: a mean of 200 steps is known to 1.4 % of a step, and
+    the best test there is finds 47 (two ranks) to 61 (eight) of 100 at 1 %.
+    """
+    found = blame(JOBS, ranks, noisy=True, plant=plant, queued=True)
+    assert found.wrong <= 1
+    assert found.found >= least
 
 
 def test_what_is_too_little_to_compare() -> None:

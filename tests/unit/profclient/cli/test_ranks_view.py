@@ -1,0 +1,72 @@
+"""What `profctl ranks` and `comm` print, and of what they ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from profclient.cli.heat_view import print_heat
+from profclient.cli.imported import asked_of
+from profclient.errors import UsageError
+from profclient.traces import Traces
+
+
+def heat(*rows: list[float | None], of: str = "work") -> dict[str, Any]:
+    origins = [{"rank": rank, "host": None, "trace": f"t{rank}", "late": late} for rank, late in enumerate(rows)]
+    return {"of": of, "steps_together": 1, "steps": list(range(5, 5 + len(rows[0]))) if rows else [], "rows": origins}
+
+
+def test_the_map_is_darker_where_a_rank_is_later(capsys: pytest.CaptureFixture[str]) -> None:
+    print_heat(heat([0.0, 0.05, 0.2, 0.4, 0.9, None], [-0.5] * 6))
+    _, scale, first, second = capsys.readouterr().out.split("\n", 4)[:4]
+    assert scale.endswith("a column is a step, 5 to 10")
+    assert first == "rank 0  ·░▒▓█ "
+    assert second == "rank 1  ······"
+
+
+def test_several_steps_are_one_column_where_the_terminal_is_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    print_heat(heat([0.0, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0]))
+    _, scale, row = capsys.readouterr().out.split("\n")[:3]
+    assert "a column is 2 steps, the worst of them" in scale
+    assert row == "rank 0  ·█··"
+
+
+def test_ranks_that_have_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    late: list[list[float | None]] = [[float(rank == 70)] for rank in range(80)]
+    print_heat(heat(*late))
+    out, err = capsys.readouterr()
+    assert "rank 70  █" in out
+    assert "16 ranks more" in err
+
+
+def test_nothing_is_drawn_of_steps_that_nobody_can_tell_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    print_heat({"of": None, "steps_together": 1, "steps": [], "rows": []})
+    assert capsys.readouterr().out == ""
+
+
+class Importing:
+    """Keeps what it is given; each capture has a name of its own."""
+
+    def __init__(self) -> None:
+        self.files: list[tuple[str, str]] = []
+
+    def import_file(self, path: Path, dialect: str = "", capture: str = "") -> dict[str, Any]:
+        self.files.append((path.name, capture))
+        return {"id": path.name, "capture": "c1" if capture == "new" else capture}
+
+
+def test_files_become_one_capture_and_an_id_stays_what_it_is(tmp_path: Path) -> None:
+    source = Importing()
+    files = [tmp_path / f"{rank}.json" for rank in range(2)]
+    for file in files:
+        file.touch()
+    assert asked_of(cast("Traces", source), [str(file) for file in files]) == "c1"
+    assert source.files == [("0.json", "new"), ("1.json", "c1")]
+    assert asked_of(cast("Traces", source), ["c0123456789ab"]) == "c0123456789ab"
+    for given in ([str(files[0]), "c0123456789ab"], ["c1", "c2"]):
+        with pytest.raises(UsageError, match="is no file"):
+            asked_of(cast("Traces", source), given)
