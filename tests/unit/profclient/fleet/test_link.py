@@ -135,7 +135,7 @@ while line := sys.stdin.buffer.readline():
 @pytest.mark.parametrize("lasts", [b'"soon"', b"[]", b"-1", b"1e400", b"NaN", b"true"])
 async def test_a_host_that_says_nonsense_of_its_token_breaks_nothing(tmp_path, lasts):
     said = {"token": b'{"token": "t", "expires_s": %b}' % lasts}
-    link = await Link.opened(program(SAYS_HELLO + f"SAID = {said!r}\n" + ANSWERS), tmp_path / "s")
+    link = await opened(program(SAYS_HELLO + f"SAID = {said!r}\n" + ANSWERS), tmp_path / "s")
     try:
         assert await link.token() == ("t", 60.0)
     finally:
@@ -145,7 +145,7 @@ async def test_a_host_that_says_nonsense_of_its_token_breaks_nothing(tmp_path, l
 @pytest.mark.parametrize("now", [b"1" + b"0" * 400, b"-1", b"1e999", b"true", b"null"])
 async def test_a_host_that_is_in_no_time_is_not_reached(tmp_path, now):
     said = {"clock": b'{"unix_ns": %b}' % now}
-    link = await Link.opened(program(SAYS_HELLO + f"SAID = {said!r}\n" + ANSWERS), tmp_path / "s")
+    link = await opened(program(SAYS_HELLO + f"SAID = {said!r}\n" + ANSWERS), tmp_path / "s")
     try:
         with pytest.raises(UnreachableError, match="what time it is"):
             await link.clock()

@@ -10,7 +10,7 @@ from profd.capture import afterwards
 from profd.capture.afterwards import Afterwards
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.model.load import Load, Stretch
-from profd.targets.load import LoadWatch
+from profd.targets.load import AFTER_SECONDS, LoadWatch
 
 from tests.support.captures import process
 from tests.support.waiting import eventually
@@ -47,7 +47,7 @@ async def heard() -> AsyncIterator[Heard]:
 
 
 async def test_what_came_after_is_told_and_written(heard: Heard) -> None:
-    heard.afterwards.begin(heard.record, heard.target, Watch(time.monotonic() - afterwards.AFTER_SECONDS))
+    heard.afterwards.begin(heard.record, heard.target, Watch(time.monotonic() - AFTER_SECONDS))
     await eventually(lambda: bool(heard.changed))
     assert heard.loads == [("pyspy", Load(during=DURING, after=AFTER))]
     assert heard.target.load.after == AFTER
