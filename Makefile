@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs faults hostile kindness soak fuzz fuzz-long rehearse bench sanitize protos clean
+.PHONY: help env demo test test-ui check docs faults hostile kindness soak fuzz fuzz-long rehearse bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ test: env ## lint, types, every test, the client on other Pythons
 	@$(MAKE) --no-print-directory -j2 --output-sync check .venv-jax/.installed .venv-engines/.installed
 	@$(BIN)/python tools/run_tests.py
 	@tools/test_other_pythons
+
+test-ui: env ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
+	@$(BIN)/python -m pip -q install 'playwright>=1.50'
+	@command -v chromium-headless-shell chromium google-chrome >/dev/null || $(BIN)/python -m playwright install --with-deps --only-shell chromium
+	@tools/check_page
+	@PROFD_TEST_UI=1 $(BIN)/python -m pytest -q tests/unit/profclient/ui tests/integration/ui
 
 check: env ## lint, format and types
 	@$(BIN)/ruff check client daemon tests demo docs/conf.py tools bench kindness soak

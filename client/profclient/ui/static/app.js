@@ -36,7 +36,7 @@ function show() {
   open = null;
   const make = found(path);
   if (!make) {
-    fill(main, problem("There is no such page."), h("p", {}, h("a", { href: "#/" }, "All traces")));
+    fill(main, h("h1", {}, "No such page"), problem("This address leads to no page of profctl ui."), h("p", {}, h("a", { href: "#/" }, "All traces")));
     return;
   }
   const page = make(given);

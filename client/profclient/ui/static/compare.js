@@ -54,7 +54,7 @@ function columns() {
   const label = (/** @type {any} */ row) => (row.path?.length ? row.path.join(" > ") : row.name);
   const calls = (/** @type {any} */ row) => [...new Set([row.a_count, row.b_count].map(few))].join(" to ");
   return [
-    { name: "", of: (row) => row.change, show: (row) => h("span", { class: row.change }, `${SIGNS[row.change] ?? ""} ${row.change}`) },
+    { name: "Became", of: (row) => row.change, show: (row) => h("span", { class: row.change }, `${SIGNS[row.change] ?? ""} ${row.change}`) },
     time("A", "a_ns"),
     time("B", "b_ns"),
     { name: "Change", number: true, of: (row) => row.delta_ns, show: change },
