@@ -180,10 +180,21 @@ def test_two_traces_are_compared(page: Page) -> None:
     assert [row[-1] for row in rows] == [row["name"] for row in changed]
     assert [row[1:3] for row in rows] == [[duration(row["a_ns"]), duration(row["b_ns"])] for row in changed]
     assert "aten::mm" in [row[-1] for row in rows if row[0] == "▲ slower"]
+    assert page.complaints == []
     tab.get_by_role("combobox", name="By").select_option("path")
     page.settled()
     assert any(" > " in row[-1] for row in cells(tab, "Changes"))
     assert page.complaints == []
+
+
+def test_a_trace_is_compared_from_its_own_page(page: Page) -> None:
+    tab = page.go(f"/trace/{page.traces['after']}")
+    choice = tab.get_by_role("combobox", name="Compare with")
+    choice.focus()
+    choice.locator("option").nth(len(page.traces) - 1).wait_for(state="attached")
+    choice.select_option(page.traces["before"])
+    tab.wait_for_url(f"**/#/compare/{page.traces['after']}/{page.traces['before']}")
+    assert "▼ faster" in [row[0] for row in cells(page.settled(), "Changes")]
 
 
 def test_names_are_text(page: Page) -> None:

@@ -13,12 +13,15 @@ const SPENT = [
   ["nothing recorded", "nothing_ns"],
 ];
 
+/** By the kernel's counts. @type {[string, string][]} */
+const RAN = [["on a CPU", "cpu_ns"], ["waiting for one", "run_queue_ns"], ["off the CPU", "off_cpu_ns"]];
+
 /** @param {any} summary */
 export function answer(summary) {
   const lines = [
     ["recorded", recorded(summary)],
     ["where", place(summary)],
-    ["window", spent(summary.accounting ?? {})],
+    ...spent(summary.accounting ?? {}),
     ...(summary.devices ?? []).slice(0, 8).map((/** @type {any} */ one) => [`${one.device_type} ${one.device}`, busy(one)]),
     ...(summary.memory ?? []).slice(0, 8).map((/** @type {any} */ one) => ["memory", memory(one)]),
     ["lost", lost(summary.lost ?? [])],
@@ -49,11 +52,15 @@ function place({ trace, gpus }) {
 
 /** How the leading thread spent the window. @param {any} account */
 function spent(account) {
-  if (!account.window_ns || account.leading === null) return "";
+  if (!account.window_ns || account.leading === null) return [];
   const thread = account.threads[account.leading];
   const share = (/** @type {number} */ ns) => `${((100 * ns) / account.window_ns).toFixed(ns < account.window_ns / 100 ? 1 : 0)} %`;
-  const parts = SPENT.filter(([, key]) => thread[key]).map(([word, key]) => `${word} ${share(thread[key])}`);
-  return `${duration(account.window_ns)} of ${thread.name ?? `thread ${thread.id}`}: ${parts.join(", ")}`;
+  const words = (/** @type {[string, string][]} */ parts) => parts.map(([word, key]) => `${word} ${share(thread[key])}`).join(", ");
+  const recorded = words(SPENT.filter(([, key]) => thread[key]));
+  return [
+    ["window", `${duration(account.window_ns)} of ${thread.name ?? `thread ${thread.id}`}: ${recorded}`],
+    ["its CPU", thread.cpu_ns === null ? "" : words(RAN)],
+  ];
 }
 
 /** @param {any} one */

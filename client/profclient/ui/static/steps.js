@@ -11,9 +11,9 @@ const FAR = 10; // steps of PageUp and PageDown
 /** How many there are, and how many are slow. @param {any} told of `steps` */
 export function stepWords(told) {
   const slow = told.outliers?.n
-    ? `; ${told.outliers.n} took longer than ${duration(told.outliers.above_ns)} and have a mark (▼)`
+    ? `; ${told.outliers.n} took longer than ${duration(told.outliers.above_ns)} (▼)`
     : "";
-  return `${counted(told.n, "step")} (from ${printable(told.from)})${slow}. A click, or the arrow keys and Enter, choose one.`;
+  return `${counted(told.n, "step")} (from ${printable(told.from)})${slow}. A click chooses one, or the arrow keys and Enter.`;
 }
 
 /** @param {any} told of `steps` @param {(step: number | null) => void} choose
@@ -21,10 +21,11 @@ export function stepWords(told) {
 export function stepChart(told, choose) {
   /** @type {any[]} */
   const steps = told.steps;
-  const longest = Math.max(...pieces(steps).map((some) => Math.max(...some.map((one) => one.duration_ns))), 1);
+  const first = columnsOf(steps, 1)[0].longest;
+  const longest = Math.max(steps[first].duration_ns, 1);
   const canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { height: HEIGHT }));
   const said = h("output", { class: "line" });
-  let [at, selected] = [0, -1];
+  let [at, selected] = [first, -1];
 
   const slider = h(
     "div",
@@ -128,11 +129,6 @@ export function columnsOf(steps, width) {
     const has = (/** @type {number} */ step) => first <= step && step < end;
     return { left: (place * width) / count, right: ((place + 1) * width) / count, longest, outlier, has };
   });
-}
-
-/** A call takes only so many arguments. @param {any[]} steps */
-function pieces(steps) {
-  return Array.from({ length: Math.ceil(steps.length / 10000) }, (_, place) => steps.slice(10000 * place, 10000 * (place + 1)));
 }
 
 /** @param {CanvasRenderingContext2D} paint @param {number} x @param {number} y @param {string} color */

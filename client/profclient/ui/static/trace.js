@@ -1,14 +1,14 @@
 // @ts-check
 // One trace: what it amounts to, findings, steps, flame graph, top and SQL. A step narrows the graph and the table.
 
-import { ask } from "./ask.js";
+import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
 import { fill, h, load, problem, section } from "./dom.js";
 import { flameGraph } from "./flame.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
 import { table } from "./table.js";
-import { duration, shown, whole, wholeName } from "./units.js";
+import { ago, duration, shown, whole, wholeName } from "./units.js";
 
 const TOP_ROWS = 200;
 const GONE = ["not_found", "denied"]; // kinds of problems of which no part of the page is left
@@ -55,8 +55,7 @@ export function tracePage(id, given) {
     heading.title = wholeName(told.trace.title);
     return answer(told);
   });
-  load(found, () => ask("explain", id), (told) => findings(told, go));
-  load(steps, () => ask("steps", id), (told) => {
+  const seen = load(steps, () => ask("steps", id), (told) => {
     if (!told.steps.length) return [h("p", { class: "dim" }, told.message)];
     const drawn = stepChart(told, go);
     chart = drawn;
@@ -64,12 +63,14 @@ export function tracePage(id, given) {
     return [h("p", {}, stepWords(told)), drawn.element];
   });
   narrow();
+  found.setAttribute("aria-busy", "true");
+  seen.then(() => load(found, () => ask("explain", id), (told) => findings(told, go))); // the longest question comes last
 
   const element = h(
     "div",
     {},
     heading,
-    h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), h("code", {}, `profctl show ${id}`)),
+    h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), h("code", {}, `profctl show ${id}`), compareWith(id)),
     section("Answer", summary),
     section("Findings", found),
     section("Steps", steps),
@@ -84,6 +85,19 @@ export function tracePage(id, given) {
     narrow();
   };
   return { element, title: `Trace ${id}`, update, close: () => chart?.select(null) };
+}
+
+/** A choice of the trace to compare with; the list is asked for when somebody is about to choose. @param {string} id */
+function compareWith(id) {
+  const choice = /** @type {HTMLSelectElement} */ (
+    h("select", { onchange: () => { location.hash = `/compare/${id}/${choice.value}`; } }, h("option", { value: "" }, "another trace …"))
+  );
+  const list = async () => {
+    const others = (await traces()).filter((one) => one.id !== id);
+    choice.append(...others.map((one) => h("option", { value: one.id }, `${one.id} (${ago(one.created_ns)}) ${shown(one.title)}`.slice(0, 80))));
+  };
+  choice.addEventListener("focus", () => list().catch(() => {}), { once: true });
+  return h("label", {}, "Compare with ", choice);
 }
 
 /** The step that an address names. @param {URLSearchParams} given */
