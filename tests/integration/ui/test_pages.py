@@ -167,6 +167,58 @@ def test_sql_answers_with_exact_numbers_and_can_be_stopped(page: Page) -> None:
     page.complaints.clear()  # of the refused question
 
 
+HANGING = """async (page) => {
+  const real = window.fetch;
+  const signals = [];
+  window.fetch = (path, { signal }) => {
+    signals.push(signal);
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  };
+  const changed = () => new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
+  for (const place of page) {
+    const there = changed();
+    location.hash = place;
+    await there;
+  }
+  window.fetch = real;
+  return signals.map((signal) => signal.aborted);
+}"""
+
+
+def test_what_nobody_waits_for_any_more_is_given_up(page: Page) -> None:
+    """Questions that hang are aborted by the next step, and by another page."""
+    trace = page.traces["before"]
+    tab = page.go(f"/trace/{trace}")
+    tab.get_by_role("combobox", name="Most").select_option("calls")
+    page.settled()
+    asked = tab.evaluate(HANGING, [f"/trace/{trace}?step=1", f"/trace/{trace}?step=2"])
+    assert asked == [True, True, False, False]  # the graph and the table of each
+    assert tab.evaluate(HANGING, [f"/trace/{trace}?step=3", "/nonsense"]) == [True, True]
+    page.go(f"/trace/{trace}?step={SLOW}")
+    tab.get_by_role("combobox", name="Most").select_option("calls")
+    tab.get_by_role("button", name="Whole trace").click()
+    tab.wait_for_url(f"**/#/trace/{trace}")
+    by_calls = page.json("top", trace, "--sort-by", "count")
+    assert cells(page.settled(), "Top") == [_row(row) for row in by_calls]  # the order that was chosen stays
+
+
+def test_others_traces_are_announced(page: Page) -> None:
+    def of_somebody_else(route: Any) -> None:
+        answer = route.fetch()
+        first, *rest = answer.json()
+        route.fulfill(response=answer, json=[{**first, "owner_uid": first["owner_uid"] + 1}, *rest])
+
+    tab = page.tab
+    tab.route("**/api/traces", of_somebody_else)
+    page.go("/capture/none")
+    page.go("/")
+    assert tab.get_by_role("note").inner_text().startswith("You read as an admin: 1 trace of other users")
+    tab.unroute("**/api/traces")
+    page.go("/capture/none")
+    page.go("/")
+    assert not tab.get_by_role("note").is_visible()
+
+
 def test_two_traces_are_compared(page: Page) -> None:
     tab = page.go("/")
     for name in ("before", "after"):

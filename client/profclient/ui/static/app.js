@@ -4,7 +4,7 @@
 
 import { enter, host } from "./ask.js";
 import { comparePage } from "./compare.js";
-import { fill, h, problem } from "./dom.js";
+import { fill, h, leave, problem } from "./dom.js";
 import { tracePage } from "./trace.js";
 import { tracesPage } from "./traces.js";
 import { printable } from "./units.js";
@@ -32,6 +32,7 @@ function show() {
     open.page.update(given);
     return;
   }
+  leave();
   open?.page.close?.();
   open = null;
   const make = found(path);

@@ -53,8 +53,8 @@ export function ask(question, trace, given = {}, signal = undefined) {
   return post("/api/ask", { question, trace, arguments: given }, signal);
 }
 
-/** @returns {Promise<any[]>} as of `profctl list --json` */
-export const traces = () => post("/api/traces", {});
+/** As of `profctl list --json`. @param {AbortSignal} [signal] @returns {Promise<any[]>} */
+export const traces = (signal) => post("/api/traces", {}, signal);
 
 /** @returns {Promise<{host: string, user: string, uid: number, store: string | null}>} */
 export const host = () => post("/api/host", {});

@@ -20,7 +20,7 @@ export function comparePage(a, b, given) {
     { onchange: (/** @type {any} */ event) => { location.hash = `/compare/${a}/${b}?by=${event.target.value}`; } },
     ...BY.map((one) => h("option", { value: one, selected: one === by }, one)),
   );
-  const draw = (/** @type {string} */ how) => load(found, () => ask("diff", a, { other: b, by: how }), changes);
+  const draw = (/** @type {string} */ how) => load(found, (signal) => ask("diff", a, { other: b, by: how }, signal), changes);
   draw(by);
   const sides = h("p", { class: "line" }, "A ", h("a", { href: `#/trace/${a}` }, a), " B ", h("a", { href: `#/trace/${b}` }, b),
     h("a", { href: `#/compare/${b}/${a}` }, "Other way round"), h("label", {}, "By ", choice));

@@ -1,6 +1,7 @@
 // @ts-check
 // Elements, made of text: no name of a trace is ever markup. The page's policy forbids it as well (Trusted Types).
 
+const SLOW_MS = 150; // sooner nobody needs to be told to wait
 const FINAL = ["usage", "not_found", "denied"]; // kinds of problems that another try does not mend
 
 /** @typedef {Node | string | null | undefined | false} Content */
@@ -38,22 +39,37 @@ export function problem(error, again = undefined) {
   );
 }
 
-/** Fill an element with what comes, with what is said meanwhile, or with what went wrong.
- * @template T @param {Element} element @param {() => Promise<T>} asked @param {(answer: T) => Content[]} shown
- * @returns {Promise<void>} */
+/** What elements wait for. @type {Map<Element, AbortController>} */
+const awaited = new Map();
+
+/** Fill an element with what comes, with what is said meanwhile, or with what went wrong. What it waited for before is
+ * given up: the server hears of it, and ends the question.
+ * @template T @param {Element} element @param {(signal: AbortSignal) => Promise<T>} asked
+ * @param {(answer: T) => Content[]} shown @returns {Promise<void>} */
 export async function load(element, asked, shown) {
+  awaited.get(element)?.abort();
+  const mine = new AbortController();
+  awaited.set(element, mine);
   element.setAttribute("aria-busy", "true");
-  const turn = String(Number(element.getAttribute("data-turn") ?? 0) + 1);
-  element.setAttribute("data-turn", turn);
-  const late = () => element.getAttribute("data-turn") !== turn; // something else was asked for since
-  const slow = setTimeout(() => { if (!late()) fill(element, h("p", { class: "dim" }, "Asking …")); }, 150);
+  const slow = setTimeout(() => fill(element, h("p", { class: "dim" }, "Asking …")), SLOW_MS);
+  mine.signal.addEventListener("abort", () => clearTimeout(slow));
   try {
-    const answer = await asked();
-    if (!late()) fill(element, ...shown(answer));
+    const answer = await asked(mine.signal);
+    if (!mine.signal.aborted) fill(element, ...shown(answer));
   } catch (error) {
-    if (!late()) fill(element, problem(error, FINAL.includes(/** @type {any} */ (error).kind) ? undefined : () => load(element, asked, shown)));
+    const final = FINAL.includes(/** @type {any} */ (error).kind);
+    if (!mine.signal.aborted) fill(element, problem(error, final ? undefined : () => load(element, asked, shown)));
   } finally {
     clearTimeout(slow);
-    if (!late()) element.removeAttribute("aria-busy");
+    if (awaited.get(element) === mine) {
+      awaited.delete(element);
+      element.removeAttribute("aria-busy");
+    }
   }
+}
+
+/** Give up what the elements of a page wait for: it is left. */
+export function leave() {
+  for (const one of awaited.values()) one.abort();
+  awaited.clear();
 }

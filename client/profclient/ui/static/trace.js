@@ -3,7 +3,7 @@
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
-import { fill, h, load, problem, section } from "./dom.js";
+import { fill, h, leave, load, problem, section } from "./dom.js";
 import { flameGraph } from "./flame.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
@@ -25,7 +25,8 @@ const SORTS = [
 export function tracePage(id, given) {
   const narrowed = h("p", { class: "line", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
-  const [summary, found, steps, graph, rows] = Array.from({ length: 5 }, () => h("div"));
+  const [summary, found, steps, graph] = Array.from({ length: 4 }, () => h("div"));
+  const rows = topTable(id);
   let step = chosen(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -41,21 +42,27 @@ export function tracePage(id, given) {
   const narrow = () => {
     words();
     chart?.select(step);
-    load(graph, () => ask("merged_tree", id, { limit: 0, ...part() }), (tree) => [flameGraph(tree)]);
-    top(id, rows, part());
+    load(graph, (signal) => ask("merged_tree", id, { limit: 0, ...part() }, signal), (tree) => [flameGraph(tree)]);
+    rows.narrow(part());
   };
 
-  const asked = ask("summary", id);
-  asked.catch((error) => {
-    if (GONE.includes(error.kind)) fill(element, heading, problem(error), h("p", {}, h("a", { href: "#/" }, "All traces")));
-  });
-  let first = true; // a second try asks anew
-  load(summary, () => (first ? ((first = false), asked) : ask("summary", id)), (told) => {
+  const amounts = async (/** @type {AbortSignal} */ signal) => {
+    try {
+      return await ask("summary", id, {}, signal);
+    } catch (error) {
+      if (GONE.includes(/** @type {any} */ (error).kind)) {
+        leave();
+        fill(element, heading, problem(error), h("p", {}, h("a", { href: "#/" }, "All traces")));
+      }
+      throw error;
+    }
+  };
+  load(summary, amounts, (told) => {
     fill(heading, shown(told.trace.title || `Trace ${id}`));
     heading.title = wholeName(told.trace.title);
     return answer(told);
   });
-  const seen = load(steps, () => ask("steps", id), (told) => {
+  const seen = load(steps, (signal) => ask("steps", id, {}, signal), (told) => {
     if (!told.steps.length) return [h("p", { class: "dim" }, told.message)];
     const drawn = stepChart(told, go);
     chart = drawn;
@@ -63,8 +70,11 @@ export function tracePage(id, given) {
     return [h("p", {}, stepWords(told)), drawn.element];
   });
   narrow();
-  found.setAttribute("aria-busy", "true");
-  seen.then(() => load(found, () => ask("explain", id), (told) => findings(told, go))); // the longest question comes last
+  load(found, async (signal) => {
+    await seen; // the longest question comes last
+    signal.throwIfAborted();
+    return ask("explain", id, {}, signal);
+  }, (told) => findings(told, go));
 
   const element = h(
     "div",
@@ -76,7 +86,7 @@ export function tracePage(id, given) {
     section("Steps", steps),
     narrowed,
     section("Flame graph", graph),
-    section("Top", rows),
+    section("Top", rows.element),
     section("SQL", sqlForm(id)),
   );
   const update = (/** @type {URLSearchParams} */ now) => {
@@ -106,21 +116,27 @@ function chosen(given) {
   return /^\d{1,15}$/.test(text) ? Number(text) : null;
 }
 
-/** @param {string} id @param {Element} place @param {Record<string, any>} part */
-function top(id, place, part) {
+/** The table, whose order stays when the part changes. @param {string} id
+ * @returns {{element: Element, narrow: (part: Record<string, any>) => void}} */
+function topTable(id) {
   const made = h("div");
+  /** @type {Record<string, any>} */
+  let part = {};
   const by = /** @type {HTMLSelectElement} */ (
     h("select", { onchange: () => draw() }, ...SORTS.map(([key, text]) => h("option", { value: key }, text)))
   );
   const draw = () =>
-    load(made, () => ask("top", id, { limit: TOP_ROWS + 1, sort_by: by.value, ...part }), (found) => {
+    load(made, (signal) => ask("top", id, { limit: TOP_ROWS + 1, sort_by: by.value, ...part }, signal), (found) => {
       if (!found.length) return [h("p", { class: "dim" }, "There is no event with a duration in this part.")];
       const more = found.length > TOP_ROWS;
       const remark = more && h("p", { class: "dim" }, `The first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`);
       return [table("Top", topColumns(found), found.slice(0, TOP_ROWS)), remark];
     });
-  fill(place, h("p", { class: "line" }, h("label", {}, "Most ", by)), made);
-  draw();
+  const narrow = (/** @type {Record<string, any>} */ wanted) => {
+    part = wanted;
+    draw();
+  };
+  return { element: h("div", {}, h("p", { class: "line" }, h("label", {}, "Most ", by)), made), narrow };
 }
 
 /** Columns of devices only where there is something in them. @param {any[]} rows @returns {import("./table.js").Column[]} */
