@@ -294,6 +294,33 @@ def test_another_tab_is_let_in_by_the_first_and_another_browser_is_not(page: Pag
     stranger.context.close()
 
 
+def test_a_printed_address_is_good_once_and_leaves_no_key_behind(page: Page, browser: Any) -> None:
+    words = [*PROFCTL, "ui", page.traces["before"], "--no-browser"]
+    with subprocess.Popen(
+        words, env=page.environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            tab = browser.new_context().new_page()
+            tab.goto(address)
+            tab.get_by_role("slider", name="Steps").wait_for()
+            place = f"{address.partition('#')[0]}#/trace/{page.traces['before']}"
+            assert tab.url == place
+            assert tab.evaluate("() => history.length") <= 2  # about:blank, and this page
+            tab.reload()
+            tab.get_by_role("slider", name="Steps").wait_for()
+            other = browser.new_context().new_page()
+            other.goto(address)
+            other.get_by_role("alert").wait_for()
+            assert "was used already" in other.get_by_role("alert").inner_text()
+            assert "key" not in other.url
+            tab.context.close()
+            other.context.close()
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
 ATTACKS = """async (url) => {
   const tried = {};
   const post = (path, given) => fetch(url + path, { method: "POST", ...given }).then((got) => got.text());

@@ -37,7 +37,8 @@ FORM = "application/x-www-form-urlencoded"
 
 @contextmanager
 def serving(**given: Any) -> Iterator[PageServer]:
-    with PageServer(Library(Path("/nonexistent/store")), "/trace/1abc", **given) as server:
+    given.setdefault("library", Library(Path("/nonexistent/store")))
+    with PageServer(page="/trace/1abc", **given) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()
         try:
@@ -315,6 +316,18 @@ def test_nothing_is_written_to_the_terminal(server: PageServer, capfd: pytest.Ca
     request(server, "POST", "/api/host")
     request(server, "GET", "/nothing")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_store_answers_without_a_daemon(tmp_path: Path) -> None:
+    library = Library(store_of_one(tmp_path))
+    with serving(library=library) as server:
+        (trace,) = request(server, "POST", "/api/traces").json
+        assert trace["owner_uid"] == os.getuid()
+        asked = {"question": "top", "trace": trace["id"][:8], "arguments": {"limit": 2, "raw": True}}
+        rows = request(server, "POST", "/api/ask", json.dumps(asked).encode()).json
+        assert rows == OfflineTraces(tmp_path).ask("top", trace["id"], limit=2, raw=True).value()
+        assert len(rows) == 2
+        assert request(server, "POST", "/api/host").json["store"] == str(tmp_path)
 
 
 def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
