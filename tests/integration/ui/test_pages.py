@@ -148,7 +148,7 @@ def test_the_flame_graph_zooms_and_searches(page: Page) -> None:
 def test_sql_answers_with_exact_numbers_and_can_be_stopped(page: Page) -> None:
     tab = page.go(f"/trace/{page.traces['before']}")
     box = tab.get_by_role("textbox", name="Question in SQL")
-    question = "SELECT name, start_ns FROM events ORDER BY start_ns LIMIT 3"
+    question = "SELECT name, start_ns + 1 FROM events ORDER BY start_ns LIMIT 3"
     box.fill(question)
     box.press("Control+Enter")
     tab.get_by_role("table", name="Rows").wait_for()
