@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-clusters check docs faults hostile kindness soak fuzz fuzz-long rehearse bench sanitize protos clean
+.PHONY: help env demo test test-ui test-clusters check docs faults hostile kindness soak fuzz fuzz-long rehearse bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,12 @@ test: env ## lint, types, every test, the client on other Pythons
 test-clusters: env ## captures of many hosts, with a real Slurm and sshd; names what the machine lacks for that
 	@tools/test_clusters $(VENV)
 
+test-ui: env ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
+	@$(BIN)/python -m pip -q install 'playwright>=1.50'
+	@command -v chromium-headless-shell chromium google-chrome >/dev/null || $(BIN)/python -m playwright install --with-deps --only-shell chromium
+	@tools/check_page
+	@PROFD_TEST_UI=1 $(BIN)/python -m pytest -q tests/unit/profclient/ui tests/integration/ui
+
 check: env ## lint, format and types
 	@$(BIN)/ruff check client daemon tests demo docs/conf.py tools bench kindness soak
 	@$(BIN)/ruff format --check -q client daemon tests demo docs/conf.py tools bench kindness soak
@@ -60,7 +66,7 @@ HOSTILE := tests/unit/profd/targets/errands tests/integration/kineto/test_{dead_
   tests/integration/{kineto,pyspy}/test_other_program.py tests/integration/pyspy/test_confinement.py \
   tests/integration/daemon/test_{fair_shares,old_kernels,small_disk,audit}.py tests/integration/sdk/test_{daemon_faults,hostile_agent,hostile_client}.py \
   tests/integration/ingest/test_hostile.py tests/integration/cli/test_export_commands.py \
-  tests/unit/profd/workers/test_{confinement,calls}.py tests/unit/profd/targets/test_identity.py tests/unit/profd/{trust,observers} \
+  tests/unit/profd/workers/test_{confinement,calls}.py tests/unit/profd/targets/test_identity.py tests/unit/profd/{trust,observers} tests/unit/profclient/ui \
   tests/unit/profd/{telemetry/test_metrics_server,rpc/test_{door,carried},attached/agents,decode/test_xspace_cost,sources/kineto/test_{floods,drain}}.py
 hostile: env ## hostile users: what was found in shared use, tried again (as root, to be somebody else)
 	@$(BIN)/python -m pytest -v -n 2 --dist loadgroup $(HOSTILE)

@@ -107,6 +107,10 @@ class Daemon:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the channel, from any thread: calls that are open end, with Interrupted."""
         self._channel.close()
 
     def call(self, method: Callable[..., Any], request: Any, timeout: float = CALL_TIMEOUT_SECONDS) -> Any:

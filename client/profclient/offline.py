@@ -40,6 +40,14 @@ class OfflineTraces:
                 "reading a store needs the engine: run pip install '.[daemon]' in a clone of profd's repository."
             )
         self._store = store
+        self._asked: set[subprocess.Popen[bytes]] = set()  # questions that are being answered
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Give up the questions that are being answered and all that begin later, from any thread."""
+        self._stopped = True
+        for process in list(self._asked):
+            process.kill()
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest traces first."""
@@ -101,6 +109,9 @@ class OfflineTraces:
         ) as process:
             if process.stdin is None or process.stdout is None or process.stderr is None:
                 raise ClientError("the engine could not be started")
+            self._asked.add(process)
+            if self._stopped:
+                process.kill()
             try:
                 with suppress(BrokenPipeError):  # it has ended already, and says why
                     process.stdin.write(json.dumps(request).encode())
@@ -111,6 +122,8 @@ class OfflineTraces:
             except GeneratorExit:
                 process.kill()  # the reader has had enough
                 raise
+            finally:
+                self._asked.discard(process)
         if process.returncode:
             raise _error(process.returncode, said)
 

@@ -8,6 +8,7 @@ and no other origin may read anything. Nothing leaves this machine: the UI works
 
 from __future__ import annotations
 
+import html
 import json
 import secrets
 import threading
@@ -15,6 +16,12 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import BinaryIO
+
+_ENTRANCE = """<!doctype html>
+<meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>profctl open</title>
+<meta http-equiv="refresh" content="0; url={url}">
+<a href="{url}">The trace</a>
+"""
 
 UI = "https://ui.perfetto.dev"
 PIECE_BYTES = 512 * 1024
@@ -70,6 +77,11 @@ class OneTrace:
         self.url = f"http://{_LOOPBACK}:{self.port}/{self._token}/"
         self._thread = threading.Thread(target=self._server.serve_forever, name="serve-trace", daemon=True)
         self._thread.start()
+
+    @property
+    def entrance(self) -> str:
+        """A page for a private file: it sends a browser on to the address."""
+        return _ENTRANCE.format(url=html.escape(self.url))
 
     def wait(self) -> None:
         """Wait until the trace was downloaded whole."""

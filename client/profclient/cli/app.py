@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "collect": ("collect", "collect", "Bring the traces of many hosts into one folder."),
     "export": ("export", "export", "Write a trace for another tool."),
     "open": ("open", "open_trace", "Show a trace in a browser, with Perfetto."),
+    "ui": ("ui", "ui", "Look at traces in a browser: findings, steps, flame graphs, tables, SQL."),
     "import": ("imports", "import_files", "Store trace files of other tools."),
     "pin": ("traces", "pin", "Keep a trace when the store is full."),
     "unpin": ("traces", "unpin", "Let the store delete a trace again when it is full."),

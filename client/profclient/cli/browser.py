@@ -6,24 +6,17 @@ So the browser is given the name of a file instead, which only its own user can 
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import webbrowser
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from profclient.serve import OneTrace
-
-_PAGE: Final = """<!doctype html>
-<meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>profctl open</title>
-<meta http-equiv="refresh" content="0; url={url}">
-<a href="{url}">The trace</a>
-"""
 _OPENERS: Final = frozenset(("xdg-open", "gio", "gvfs-open", "gnome-open"))
 """Programs that ask the desktop which browser it is."""
 
@@ -36,7 +29,18 @@ _SCRIPT_BYTES: Final = 64 * 1024
 _ASKING_SECONDS: Final = 5
 
 
-def browse(served: OneTrace, ending: ExitStack) -> bool:
+class Served(Protocol):
+    """What a browser is to be led to."""
+
+    on_page: Callable[[], None]  # called when the browser has come
+
+    @property
+    def entrance(self) -> str:
+        """A page in HTML that leads there."""
+        ...
+
+
+def browse(served: Served, ending: ExitStack) -> bool:
     """Open the address in a browser, without the address on a command line. Returns whether one took it.
 
     Without a display there are only browsers that fill the terminal, and not all of them can read our files.
@@ -49,20 +53,20 @@ def browse(served: OneTrace, ending: ExitStack) -> bool:
         return False
     if not reads_our_files(getattr(browser, "name", "")):
         return False
-    redirect = Redirect(served.url)
-    ending.callback(redirect.remove)
-    served.on_page = redirect.remove
-    return browser.open(redirect.url)
+    page = PrivatePage(served.entrance)
+    ending.callback(page.remove)
+    served.on_page = page.remove
+    return browser.open(page.url)
 
 
-class Redirect:
-    """A file that nobody else can read, and that sends a browser on to an address."""
+class PrivatePage:
+    """A page in a file that nobody else can read."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, text: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="profctl-open-"))  # 0700
         file = self._folder / "open.html"
         with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as page:
-            page.write(_PAGE.format(url=html.escape(url)))
+            page.write(text)
         self.url = file.as_uri()
 
     def remove(self) -> None:

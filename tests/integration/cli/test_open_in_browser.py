@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
-from profclient.cli.browser import Redirect
+from profclient.cli.browser import PrivatePage
 from profclient.serve import OneTrace
 
 from tests.support.perfetto_page import HOST, perfetto_page
@@ -55,9 +55,9 @@ def test_the_trace_arrives_whole(tmp_path, by_file):
         closing(OneTrace(io.BytesIO(TRACE), len(TRACE), TITLE)) as served,
         ExitStack() as ending,
     ):
-        redirect = Redirect(served.url)
-        ending.callback(redirect.remove)
-        ending.enter_context(browser(tmp_path, redirect.url if by_file else served.url, perfetto.port))
+        private = PrivatePage(served.entrance)
+        ending.callback(private.remove)
+        ending.enter_context(browser(tmp_path, private.url if by_file else served.url, perfetto.port))
         opened = perfetto.opened.get(timeout=PATIENCE_SECONDS)
         served.wait()
     assert opened.trace == TRACE

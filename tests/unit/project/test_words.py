@@ -4,9 +4,11 @@ import pytest
 from profclient.cli import capture_view
 from profclient.cli.commands import diff as diff_command
 from profclient.cli.commands import traces as traces_commands
+from profclient.ui import asking
 from profd.events import DeviceType, Kind
 from profd.model.capture import Reason, State
 from profd.query import diff
+from profd.questions import table
 from profd.rpc import traces
 from profproto.v1 import capture_pb2
 
@@ -41,3 +43,7 @@ def test_kinds_and_device_types_are_the_fixed_words():
 def test_what_the_client_says_of_answers_is_what_the_daemon_gives():
     assert traces_commands.DAEMON_LISTS_MAX == traces.LIST_MAX
     assert diff_command.NO_MODULE == diff.NO_MODULE
+
+
+def test_what_the_page_asks_are_questions():
+    assert table.QUESTIONS.keys() >= asking.QUESTIONS

@@ -1,0 +1,77 @@
+"""`profctl ui`."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import urllib.parse
+from contextlib import ExitStack
+
+import click
+
+from profclient.cli import browser
+from profclient.cli.output import say
+from profclient.errors import UsageError
+from profclient.ui.asking import Library
+from profclient.ui.server import UNUSED_SECONDS, PageServer
+
+_CAPTURES = "cf"  # ids begin so; those of traces with a digit
+_PAGE = re.compile(r"/(?:(?:trace|capture|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII)
+
+
+@click.command()
+@click.argument("what", metavar="[TRACE|CAPTURE|URL]", default="")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve at this port. [any that is free]")
+def ui(what: str, no_browser: bool, port: int) -> None:
+    """Look at traces in a browser: findings, steps, flame graphs, tables, SQL, comparisons.
+
+    profctl serves the page with your rights, on 127.0.0.1, to your own processes, until Ctrl-C or until nobody has
+    used it for 8 hours. It reads and changes nothing. The browser is let in by a key that is good once: an address
+    that you copy from the page is for a colleague, who pastes it behind `profctl ui`.
+
+    \b
+      profctl ui                       # the list of traces
+      profctl ui 06v1                  # straight to a trace
+      profctl ui 'http://127.0.0.1:40123/#/trace/06v1?step=12'
+      profctl --store DIR ui           # without a daemon
+    """
+    library = Library(click.get_current_context().find_root().obj)
+    page = page_of(what)
+    try:
+        server = PageServer(library, page, port, say=say)
+    except OSError as error:
+        raise UsageError(f"port {port} cannot be used: {error.strerror}; leave --port out.") from error
+    with server, ExitStack() as ending:
+        if no_browser or not browser.browse(server, ending):
+            _print_address(server)
+        else:
+            say("The page is open in your browser.")
+        say("profctl serves it until Ctrl-C.")
+        library.prepare()
+        server.serve()
+    say(f"Nobody used the page for {UNUSED_SECONDS / 3600:.0f} hours: it has ended. Run profctl ui again.")
+
+
+def _print_address(server: PageServer) -> None:
+    click.echo(f"{server.url}#key={server.keys.for_terminal()}")
+    say("Open this address in a browser on this machine; it is good once, for 10 minutes.")
+    tunnel = f"ssh -L {server.port}:127.0.0.1:{server.port} {socket.gethostname()}"
+    where = "You came by ssh" if os.environ.get("SSH_CONNECTION") else "From another machine"
+    say(f"{where}: run this there first, then open the address there:\n  {tunnel}")
+
+
+def page_of(what: str) -> str:
+    """Where the page begins: whether there is such a trace the page says. Raises UsageError."""
+    if "://" in what:
+        page = urllib.parse.urlsplit(what).fragment
+        if not _PAGE.fullmatch(page):
+            raise UsageError("this address leads to no page of profctl ui; copy it from the browser as it is.")
+        return page
+    if not what:
+        return "/"
+    page = f"/capture/{what}" if what[0] in _CAPTURES else f"/trace/{what}"
+    if not _PAGE.fullmatch(page):
+        raise UsageError(f"{what!r} is no id of a trace or a capture; `profctl list` lists traces.")
+    return page

@@ -1,0 +1,101 @@
+// @ts-check
+// Questions to the server. The key lives in this tab's sessionStorage and travels in a header, never in a cookie
+// (cookies ignore ports) and never in an address.
+
+const KEPT = "profd-session";
+const MEET_MS = 400; // other tabs of this page answer within this time, or there are none
+
+/** What went wrong, in a sentence, and what the error is about ("denied", "not_found", "unreachable", …). */
+export class Problem extends Error {
+  /** @param {string} text @param {string} kind */
+  constructor(text, kind) {
+    super(text);
+    this.kind = kind;
+  }
+}
+
+const tabs = new BroadcastChannel("profd-session"); // of this origin alone: no other port hears it
+tabs.addEventListener("message", ({ data }) => {
+  const session = sessionStorage.getItem(KEPT);
+  if (data === "ask" && session) tabs.postMessage({ session });
+});
+
+/** Whether this tab has a key: its own, one from the address, or that of another tab. @returns {Promise<boolean>} */
+export async function enter() {
+  const key = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (key) {
+    history.replaceState(null, "", "/#/");
+    const { session, page } = await post("/enter", { key });
+    sessionStorage.setItem(KEPT, session);
+    history.replaceState(null, "", `/#${page}`);
+  }
+  return sessionStorage.getItem(KEPT) !== null || meet();
+}
+
+/** @returns {Promise<boolean>} */
+function meet() {
+  return new Promise((resolve) => {
+    const late = setTimeout(() => resolve(false), MEET_MS);
+    tabs.addEventListener("message", ({ data }) => {
+      if (!data.session) return;
+      clearTimeout(late);
+      sessionStorage.setItem(KEPT, data.session);
+      resolve(true);
+    });
+    tabs.postMessage("ask");
+  });
+}
+
+/** The answer to a question of docs/questions.md, as docs/json.md describes it.
+ * @param {string} question @param {string} trace @param {Record<string, any>} [given] @param {AbortSignal} [signal]
+ * @returns {Promise<any>} */
+export function ask(question, trace, given = {}, signal = undefined) {
+  return post("/api/ask", { question, trace, arguments: given }, signal);
+}
+
+/** As of `profctl list --json`. @param {AbortSignal} [signal] @returns {Promise<any[]>} */
+export const traces = (signal) => post("/api/traces", {}, signal);
+
+/** @returns {Promise<{host: string, user: string, uid: number, store: string | null}>} */
+export const host = () => post("/api/host", {});
+
+/** @param {string} path @param {any} body @param {AbortSignal} [signal] @returns {Promise<any>} */
+async function post(path, body, signal = undefined) {
+  let answer;
+  let text;
+  try {
+    answer = await fetch(path, {
+      method: "POST",
+      headers: {
+        "Content-Type": "application/json",
+        Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}`,
+      },
+      body: JSON.stringify(body),
+      cache: "no-store",
+      credentials: "omit",
+      signal,
+    });
+    text = await answer.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(
+      "profctl ui does not answer: it has ended, or the tunnel to it is closed. Run it again; this address, put " +
+        "behind `profctl ui` in quotes, leads back here.",
+      "gone",
+    );
+  }
+  const found = parsed(text);
+  if (answer.status === 401) sessionStorage.removeItem(KEPT);
+  if (!answer.ok) throw new Problem(found?.error ?? "The server refused.", found?.kind ?? "failure");
+  return found;
+}
+
+/** JSON, with integers that a double does not hold as BigInt: a moment in ns is one. @param {string} text */
+function parsed(text) {
+  /** @type {(key: string, value: any, context?: {source: string}) => any} */
+  const exact = (_, value, context) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")
+      ? BigInt(/** @type {{source: string}} */ (context).source)
+      : value;
+  return JSON.parse(text, /** @type {any} */ (exact));
+}

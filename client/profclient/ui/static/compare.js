@@ -1,0 +1,75 @@
+// @ts-check
+// Two traces: what became slower, faster, new and gone from A to B, as `profctl diff A B` says it.
+
+import { ask } from "./ask.js";
+import { h, load, section } from "./dom.js";
+import { table } from "./table.js";
+import { duration, printable, shown, wholeName } from "./units.js";
+
+const ROWS = 200;
+const BY = ["name", "path", "module"];
+/** @type {Record<string, string>} */
+const SIGNS = { slower: "▲", new: "▲", faster: "▼", gone: "▼", same: "=" };
+
+/** @param {string} a @param {string} b @param {URLSearchParams} given @returns {import("./app.js").Page} */
+export function comparePage(a, b, given) {
+  const found = h("div");
+  const by = BY.find((one) => one === given.get("by")) ?? BY[0];
+  const choice = h(
+    "select",
+    { onchange: (/** @type {any} */ event) => { location.hash = `/compare/${a}/${b}?by=${event.target.value}`; } },
+    ...BY.map((one) => h("option", { value: one, selected: one === by }, one)),
+  );
+  const draw = (/** @type {string} */ how) => load(found, (signal) => ask("diff", a, { other: b, by: how }, signal), changes);
+  draw(by);
+  const sides = h("p", { class: "line" }, "A ", h("a", { href: `#/trace/${a}` }, a), " B ", h("a", { href: `#/trace/${b}` }, b),
+    h("a", { href: `#/compare/${b}/${a}` }, "Other way round"), h("label", {}, "By ", choice));
+  const update = (/** @type {URLSearchParams} */ now) => {
+    const how = BY.find((one) => one === now.get("by")) ?? BY[0];
+    /** @type {HTMLSelectElement} */ (choice).value = how;
+    draw(how);
+  };
+  return { element: h("div", {}, h("h1", {}, "Compare"), sides, found), title: `Compare ${a} with ${b}`, update };
+}
+
+/** @param {any} told of `diff` */
+function changes(told) {
+  const changed = told.rows.filter((/** @type {any} */ row) => row.change !== "same");
+  const same = told.rows.length - changed.length;
+  const per = told.per === "step" ? "per step" : "in all";
+  const counts = `Self time ${per}; ${changed.length} changed, ${same} did not${told.truncated ? " (cut)" : ""}.`;
+  const more = changed.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS}; profctl diff --limit 0 has all.`);
+  return [
+    h("p", {}, counts, told.message && ` ${printable(told.message)}`),
+    section("In all", table("In all", columns(), told.totals)),
+    section("Changes", changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), more),
+  ];
+}
+
+/** @returns {import("./table.js").Column[]} */
+function columns() {
+  const time = (/** @type {string} */ name, /** @type {string} */ key) => ({
+    name, number: true, of: (/** @type {any} */ row) => row[key], show: (/** @type {any} */ row) => duration(row[key]),
+  });
+  const label = (/** @type {any} */ row) => (row.path?.length ? row.path.join(" > ") : row.name);
+  const calls = (/** @type {any} */ row) => [...new Set([row.a_count, row.b_count].map(few))].join(" to ");
+  return [
+    { name: "Became", of: (row) => row.change, show: (row) => h("span", { class: row.change }, `${SIGNS[row.change] ?? ""} ${row.change}`) },
+    time("A", "a_ns"),
+    time("B", "b_ns"),
+    { name: "Change", number: true, of: (row) => row.delta_ns, show: change },
+    time("Noise", "noise_ns"),
+    { name: "Calls", number: true, of: (row) => row.b_count, show: calls },
+    { name: "Where", of: (row) => row.device_type, show: (row) => row.device_type ?? "" },
+    { name: "What", of: label, show: (row) => shown(label(row)), whole: (row) => wholeName(label(row)) },
+  ];
+}
+
+/** @param {any} row */
+function change(row) {
+  if (row.ratio) return `${row.ratio >= 1 ? "+" : ""}${(100 * (row.ratio - 1)).toFixed(1)} %`;
+  return `${row.delta_ns > 0 ? "+" : ""}${duration(row.delta_ns)}`;
+}
+
+/** Calls per step are seldom whole. @param {number} calls */
+const few = (calls) => (calls >= 100 ? calls.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Number(calls.toPrecision(3))));

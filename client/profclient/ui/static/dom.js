@@ -1,0 +1,75 @@
+// @ts-check
+// Elements, made of text: no name of a trace is ever markup. The page's policy forbids it as well (Trusted Types).
+
+const SLOW_MS = 150; // sooner nobody needs to be told to wait
+const FINAL = ["usage", "not_found", "denied"]; // kinds of problems that another try does not mend
+
+/** @typedef {Node | string | null | undefined | false} Content */
+
+/** An element with attributes and content; strings become text nodes, handlers are named `onclick`, ….
+ * @param {string} name @param {Record<string, any>} [given] @param {...Content} content @returns {HTMLElement} */
+export function h(name, given = {}, ...content) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(given)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  element.append(...content.filter((one) => one !== null && one !== undefined && one !== false));
+  return element;
+}
+
+/** A part of a page under a heading. @param {string} title @param {...Content} content */
+export function section(title, ...content) {
+  return h("section", { "aria-label": title }, h("h2", {}, title), ...content);
+}
+
+/** Put this in the place of what an element has. @param {Element} element @param {...Content} content */
+export function fill(element, ...content) {
+  element.replaceChildren(...content.filter((one) => one !== null && one !== undefined && one !== false));
+}
+
+/** What went wrong, and a way to try again. @param {any} error @param {() => void} [again] */
+export function problem(error, again = undefined) {
+  return h(
+    "div",
+    { class: "problem", role: "alert" },
+    h("p", {}, error instanceof Error ? error.message : String(error)),
+    again && h("button", { type: "button", onclick: again }, "Try again"),
+  );
+}
+
+/** What elements wait for. @type {Map<Element, AbortController>} */
+const awaited = new Map();
+
+/** Fill an element with what comes, with what is said meanwhile, or with what went wrong. What it waited for before is
+ * given up: the server hears of it, and ends the question.
+ * @template T @param {Element} element @param {(signal: AbortSignal) => Promise<T>} asked
+ * @param {(answer: T) => Content[]} shown @returns {Promise<void>} */
+export async function load(element, asked, shown) {
+  awaited.get(element)?.abort();
+  const mine = new AbortController();
+  awaited.set(element, mine);
+  element.setAttribute("aria-busy", "true");
+  const slow = setTimeout(() => fill(element, h("p", { class: "dim" }, "Asking …")), SLOW_MS);
+  mine.signal.addEventListener("abort", () => clearTimeout(slow));
+  try {
+    const answer = await asked(mine.signal);
+    if (!mine.signal.aborted) fill(element, ...shown(answer));
+  } catch (error) {
+    const final = FINAL.includes(/** @type {any} */ (error).kind);
+    if (!mine.signal.aborted) fill(element, problem(error, final ? undefined : () => load(element, asked, shown)));
+  } finally {
+    clearTimeout(slow);
+    if (awaited.get(element) === mine) {
+      awaited.delete(element);
+      element.removeAttribute("aria-busy");
+    }
+  }
+}
+
+/** Give up what the elements of a page wait for: it is left. */
+export function leave() {
+  for (const one of awaited.values()) one.abort();
+  awaited.clear();
+}

@@ -1,0 +1,164 @@
+// @ts-check
+// A flame graph that zooms and searches. Boxes that nobody could see are no elements.
+
+import { fill, h } from "./dom.js";
+import { boxes, whole } from "./flame_layout.js";
+import { counted, duration, percent, shown, wholeName } from "./units.js";
+
+const ROW = 19; // pixels
+const LEAST = 0.5; // pixels of a box that is drawn
+const THIN = 24; // pixels of a box without a name and without an edge
+const SHOWN_MAX = 6000; // boxes at a time, the widest
+const FUNCTIONS = ["python_function", "sample"];
+const OPERATORS = ["cpu_op", "module", "module_scope"];
+const RANGES = ["user_annotation", "range"];
+
+/** @param {any} tree of `merged_tree` @returns {Element} */
+export function flameGraph(tree) {
+  const graph = h("div", { class: "flame", role: "tree", "aria-label": "Flame graph" });
+  const told = h("span", { class: "dim", role: "status" });
+  const reset = h("button", { type: "button", onclick: () => zoom(-1) }, "Whole graph (Esc)");
+  const search = /** @type {HTMLInputElement} */ (
+    h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names", oninput: () => find() })
+  );
+  const device = tree.nodes.some((/** @type {any} */ node) => node.device_total_ns > 0);
+  const weight = /** @type {HTMLSelectElement} */ (
+    h("select", { onchange: () => begin() }, h("option", { value: "time" }, "time of threads"),
+      device && h("option", { value: "device" }, "time of devices"))
+  );
+  /** @type {import("./flame_layout.js").Box[]} */
+  let all = [];
+  let [total, zoomed, wanted, wide] = [0, -1, "", 0];
+  /** @type {Map<number, HTMLElement>} */
+  let drawn = new Map();
+
+  function begin() {
+    all = boxes(tree.nodes, weight.value);
+    total = whole(all);
+    zoom(-1);
+  }
+
+  function draw() {
+    wide = graph.clientWidth;
+    if (!wide) return;
+    const within = all[zoomed] ?? { left: 0, width: total, depth: -1 };
+    const around = new Set(callers(zoomed));
+    const right = within.left + within.width;
+    const least = (LEAST / wide) * within.width;
+    const places = all.keys().filter((place) => {
+      const box = all[place];
+      if (around.has(place)) return true;
+      return box.width >= least && box.left >= within.left && box.left + box.width <= right && box.depth >= within.depth;
+    });
+    const widest = [...places].sort((a, b) => all[b].width - all[a].width || a - b).slice(0, SHOWN_MAX).sort((a, b) => a - b);
+    const focused = placeOf(document.activeElement);
+    drawn = new Map(widest.map((place) => [place, element(place, within, around.has(place))]));
+    graph.style.height = `${ROW * (1 + Math.max(0, ...widest.map((place) => all[place].depth)))}px`;
+    fill(graph, ...drawn.values());
+    const first = drawn.has(focused) ? focused : zoomed >= 0 ? zoomed : widest[0];
+    drawn.get(first)?.setAttribute("tabindex", "0");
+    if (focused >= 0) drawn.get(first)?.focus();
+    reset.toggleAttribute("disabled", zoomed < 0);
+  }
+
+  /** @param {number} place @param {{left: number, width: number}} within @param {boolean} around */
+  function element(place, within, around) {
+    const box = all[place];
+    const thin = !around && (box.width / within.width) * wide < THIN;
+    const made = h("div", {
+      class: `box ${kindOf(box.node)}${thin ? " thin" : ""}`, role: "treeitem", tabindex: -1,
+      "aria-level": box.depth + 1, "aria-label": words(box), title: words(box), "data-place": place,
+    }, thin ? null : shown(box.node.name));
+    made.style.left = around ? "0" : `${(100 * (box.left - within.left)) / within.width}%`;
+    made.style.width = around ? "100%" : `${(100 * box.width) / within.width}%`;
+    made.style.top = `${ROW * box.depth}px`;
+    return made;
+  }
+
+  /** @param {import("./flame_layout.js").Box} box */
+  function words(box) {
+    const { node } = box;
+    return `${wholeName(node.name)}\n${duration(box.width)} (${percent(box.width / total)}), itself ${duration(node.self_ns)}, ${counted(node.count, "call")} [${node.kind}]`;
+  }
+
+  /** A box and those that it stands on. @param {number} place */
+  function callers(place) {
+    const way = [];
+    for (let one = place; one >= 0; one = all[one].above) way.push(one);
+    return way;
+  }
+
+  /** @param {number} place */
+  function zoom(place) {
+    zoomed = place;
+    draw();
+    find();
+  }
+
+  const hit = (/** @type {import("./flame_layout.js").Box} */ box) => String(box.node.name).toLowerCase().includes(wanted);
+
+  function find() {
+    wanted = search.value.toLowerCase();
+    for (const [place, made] of drawn) made.classList.toggle("found", wanted !== "" && hit(all[place]));
+    const hits = wanted ? all.filter(hit).sort((a, b) => a.left - b.left || a.depth - b.depth) : [];
+    let [covered, until] = [0, -1]; // until: the end of the last box found that no other one is around
+    for (const box of hits) {
+      if (box.left < until) continue;
+      covered += box.width;
+      until = box.left + box.width;
+    }
+    fill(told, wanted ? `${counted(hits.length, "path")} found, ${percent(covered / total)}` : null);
+  }
+
+  /** @param {number} place the box that has the focus @param {string} key */
+  function beside(place, key) {
+    const box = all[place];
+    if (key === "ArrowUp") return box.above;
+    const shownPlaces = [...drawn.keys()];
+    if (key === "ArrowDown") return shownPlaces.find((one) => all[one].above === place) ?? -1;
+    const row = shownPlaces.filter((one) => all[one].depth === box.depth);
+    return row[row.indexOf(place) + (key === "ArrowLeft" ? -1 : 1)] ?? -1;
+  }
+
+  graph.addEventListener("click", (event) => {
+    const place = placeOf(/** @type {Element} */ (event.target));
+    if (place >= 0) zoom(place);
+  });
+  graph.addEventListener("keydown", (event) => {
+    const place = placeOf(document.activeElement);
+    if (event.key === "Escape") zoom(-1);
+    else if (place >= 0 && event.key === "Enter") zoom(place);
+    else if (place >= 0 && event.key.startsWith("Arrow")) step(place, beside(place, event.key));
+    else return;
+    event.preventDefault();
+  });
+
+  /** @param {number} from @param {number} to */
+  function step(from, to) {
+    if (!drawn.has(to)) return;
+    drawn.get(from)?.setAttribute("tabindex", "-1");
+    drawn.get(to)?.setAttribute("tabindex", "0");
+    drawn.get(to)?.focus();
+  }
+
+  new ResizeObserver(() => { if (graph.clientWidth !== wide) draw(); }).observe(graph);
+  begin();
+  const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little time left out.` : null;
+  if (!all.length) return h("p", { class: "dim" }, "There is no call with a duration in this part.");
+  return h("div", {}, h("p", { class: "line" }, h("label", {}, "Width: ", weight), search, told, reset), graph,
+    h("p", { class: "dim" }, "A click or Enter zooms, arrow keys walk. ", left));
+}
+
+/** @param {Element | null} element */
+function placeOf(element) {
+  const box = element?.closest?.(".box");
+  return box instanceof HTMLElement ? Number(box.dataset.place) : -1;
+}
+
+/** @param {any} node */
+function kindOf(node) {
+  if (node.device_type !== "CPU") return "device";
+  if (FUNCTIONS.includes(node.kind)) return "function";
+  if (OPERATORS.includes(node.kind)) return "operator";
+  return RANGES.includes(node.kind) ? "range" : "other";
+}

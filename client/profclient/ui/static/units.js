@@ -1,0 +1,70 @@
+// @ts-check
+// Durations, sizes and names for people, written as `profctl` writes them.
+
+const NAME_CHARS = 300; // of a name in a table; its title has more
+const TITLE_CHARS = 2000;
+
+/** Ns in at most four digits and a unit. @param {number | bigint | null | undefined} ns */
+export function duration(ns) {
+  if (ns === null || ns === undefined) return "-";
+  const value = Number(ns);
+  for (const [unit, scale] of /** @type {[string, number][]} */ ([["s", 1e9], ["ms", 1e6], ["us", 1e3]])) {
+    if (Math.abs(value) >= scale) return `${digits(value / scale)} ${unit}`;
+  }
+  return `${Math.trunc(value)} ns`;
+}
+
+/** @param {number} value */
+function digits(value) {
+  const size = Math.abs(value);
+  return value.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : 2);
+}
+
+/** Bytes. @param {number | null | undefined} count */
+export function size(count) {
+  if (count === null || count === undefined) return "-";
+  let value = count;
+  for (const unit of ["B", "kB", "MB", "GB"]) {
+    if (Math.abs(value) < 1000) return unit === "B" ? `${value} B` : `${value.toFixed(1)} ${unit}`;
+    value /= 1000;
+  }
+  return `${value.toFixed(1)} TB`;
+}
+
+/** `1 event`, `2 events`. @param {number} number @param {string} noun */
+export const counted = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** @param {number | bigint} number */
+export const whole = (number) => number.toLocaleString("en");
+
+/** @param {number | null | undefined} share */
+export const percent = (share) => (share === null || share === undefined ? "-" : `${(100 * share).toFixed(1)} %`);
+
+/** How long ago a moment was. @param {number | bigint | null} unixNs */
+export function ago(unixNs) {
+  if (!unixNs) return "-";
+  const seconds = Math.max(0, Date.now() / 1000 - Number(unixNs) / 1e9);
+  for (const [unit, length] of /** @type {[string, number][]} */ ([["d", 86400], ["h", 3600], ["min", 60]])) {
+    if (seconds >= 2 * length) return `${Math.floor(seconds / length)} ${unit} ago`;
+  }
+  return `${Math.floor(seconds)} s ago`;
+}
+
+/** Text of a target without what a page would obey: controls, marks of direction, halves of letters.
+ * @param {any} text */
+export function printable(text) {
+  return String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, "\ufffd");
+}
+
+/** A name as it is shown: printable, without the folder of its file, and not without end. @param {any} name */
+export function shown(name) {
+  const text = printable(String(name).slice(0, 4 * TITLE_CHARS)).replace(/^.*\/(?=[^/]*\.py\(\d+\): )/, "");
+  return text.length > NAME_CHARS ? `${text.slice(0, NAME_CHARS)}…` : text;
+}
+
+/** A name for a title: whole, but for one without end. @param {any} name */
+export function wholeName(name) {
+  const text = String(name);
+  const more = text.length > TITLE_CHARS ? `… (${counted(text.length, "character")})` : "";
+  return printable(text.slice(0, TITLE_CHARS)) + more;
+}

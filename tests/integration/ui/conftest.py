@@ -1,0 +1,127 @@
+"""A daemon with two traces and a hostile one, `profctl ui` on it, and a browser that came in by the private file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.chromium import chromium
+from tests.support.daemon import running_daemon
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
+NOTES_ITS_ARGUMENTS = '#!/bin/sh\necho "$@" > "$0.told"\n'
+MARKUP = "<img src=x onerror=\"document.title='taken'\">"
+HOSTILE = (
+    MARKUP,
+    "</script><script>document.title='taken'</script>",
+    "bidi \u202eevil\u2066",
+    "nul \x00 esc \x1b[31m",
+    "x" * 1_000_000,
+)
+STEPS, SLOW = 12, 7
+
+
+def event(name: str, at: float, lasts: float, cat: str = "cpu_op") -> dict[str, Any]:
+    """A record of a Chrome trace; times in us."""
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 2, "ts": 1_700_000_000_000_000 + at, "dur": lasts}
+
+
+def training(matmul: float) -> list[dict[str, Any]]:
+    """Steps of a loop, one of which writes a checkpoint."""
+    events, at = [], 0.0
+    for number in range(STEPS):
+        lasts = 9000.0 if number == SLOW else 1000.0
+        events.append(event(f"ProfilerStep#{number}", at, lasts, "user_annotation"))
+        events += [event("train.py(7): forward", at + 10, 600, "python_function"), event("aten::mm", at + 20, matmul)]
+        if number == SLOW:
+            events.append(event("train.py(9): save", at + 700, 8000, "python_function"))
+        at += lasts + 10
+    return events
+
+
+@dataclass
+class Page:
+    """The tab that everything is done in; what it complained of."""
+
+    tab: Any
+    url: str
+    environ: dict[str, str]
+    traces: dict[str, str]
+    key_file: str
+    server: subprocess.Popen[str]
+    complaints: list[str] = field(default_factory=list)
+
+    def go(self, page: str) -> Any:
+        """To a page, until everything in it is there."""
+        self.tab.goto(f"{self.url}#{page}")
+        return self.settled()
+
+    def settled(self) -> Any:
+        """The tab, when nothing is asked for any more."""
+        self.tab.wait_for_selector("h1")
+        self.tab.wait_for_selector("[aria-busy]", state="detached")
+        return self.tab
+
+    def json(self, *words: str) -> Any:
+        """What `profctl` prints."""
+        done = subprocess.run([*PROFCTL, *words, "--json"], env=self.environ, capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    folder: Path = tmp_path_factory.mktemp("ui")
+    noting = folder / "browser"
+    noting.write_text(NOTES_ITS_ARGUMENTS)
+    noting.chmod(0o755)
+    with running_daemon(environ={}) as daemon:
+        environ = {**daemon.environ, "BROWSER": str(noting), "TMPDIR": str(folder)}
+        files = {"before": training(300), "after": training(500), "hostile": [event(name, 10, 5) for name in HOSTILE]}
+        for name, events in files.items():
+            (folder / f"{name}.json").write_text(json.dumps({"traceEvents": events}))
+        paths = [str(folder / f"{name}.json") for name in files]
+        done = subprocess.run([*PROFCTL, "import", *paths, "--json"], env=environ, capture_output=True, check=True)
+        traces = {name: found["trace"] for name, found in zip(files, json.loads(done.stdout), strict=True)}
+        server = subprocess.Popen(
+            [*PROFCTL, "ui"], env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            told = Path(f"{noting}.told")
+            until(lambda: told.exists() and told.read_text().endswith("\n"), "the browser is told of a file")
+            yield from _opened(browser, told.read_text().strip(), environ, traces, server)
+        finally:
+            server.send_signal(signal.SIGINT)
+            _, said = server.communicate(timeout=PATIENCE_SECONDS)
+            assert "Traceback" not in said, said
+
+
+def _opened(
+    browser: Any, file: str, environ: dict[str, str], traces: dict[str, str], server: subprocess.Popen[str]
+) -> Iterator[Page]:
+    tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    text = Path(file.removeprefix("file://")).read_text()
+    url = text.partition('action="')[2].partition("enter")[0]
+    opened = Page(tab, url, environ, traces, file, server)
+    tab.on("console", lambda said: said.type == "error" and opened.complaints.append(said.text))
+    tab.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    assert os.stat(file.removeprefix("file://")).st_mode & 0o077 == 0
+    tab.goto(file)
+    tab.wait_for_url(f"{url}#/")
+    opened.settled()
+    yield opened

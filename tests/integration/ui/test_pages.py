@@ -1,0 +1,420 @@
+"""Every page of `profctl ui` in a real Chromium: numbers are those of `--json`, names are text, others stay out."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profclient.cli.flame import layout
+from profclient.cli.units import duration
+
+from tests.integration.ui.conftest import HOSTILE, PROFCTL, SLOW, STEPS, Page
+
+pytestmark = pytest.mark.slow
+SECTIONS = ["Answer", "Findings", "Steps", "Flame graph", "Top", "SQL"]
+
+
+def cells(tab: Any, table: str) -> list[list[str]]:
+    """The rows of a table."""
+    rows = tab.get_by_role("table", name=table, exact=True).locator("tbody tr").all()
+    return [[cell.inner_text() for cell in row.locator("td").all()] for row in rows]
+
+
+def test_the_way_in_leaves_no_key_behind(page: Page) -> None:
+    file = page.key_file.removeprefix("file://")
+    assert not Path(file).exists()
+    assert page.tab.url == f"{page.url}#/"
+    assert page.tab.context.cookies() == []
+    session = page.tab.evaluate("() => sessionStorage.getItem('profd-session')")
+    assert len(session) > 40
+    words = []
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            try:
+                words.append((process / name).read_bytes())
+            except OSError:
+                continue
+    assert len(words) > 2
+    assert not any(session.encode() in text for text in words)
+    page.tab.go_back()  # to the file, which is gone; nothing in between asks for the form again
+    page.go("/")
+    assert page.tab.get_by_role("heading", name="Traces").is_visible()
+
+
+def test_the_list_is_that_of_the_command(page: Page) -> None:
+    tab = page.go("/")
+    listed = {row[1]: row for row in cells(tab, "Traces")}
+    for one in page.json("list"):
+        row = listed.pop(one["id"])
+        assert row[3:5] == [one["title"], f"{one['events']:,}"]
+    assert listed == {}
+    tab.get_by_role("link", name=page.traces["before"]).click()
+    tab.wait_for_url(f"**/#/trace/{page.traces['before']}")
+    assert page.complaints == []
+
+
+def test_the_slow_step_and_its_cause_are_found(page: Page) -> None:
+    trace = page.traces["before"]
+    tab = page.go(f"/trace/{trace}")
+    assert [one.inner_text() for one in tab.locator("h2").all()] == SECTIONS
+    assert (
+        f"{STEPS} steps (from ProfilerStep); 1 took longer than" in tab.get_by_role("region", name="Steps").inner_text()
+    )
+    whole = page.json("top", trace)
+    assert cells(tab, "Top") == [_row(row) for row in whole]
+
+    chart = tab.get_by_role("slider", name="Steps")
+    box = chart.bounding_box()
+    chart.click(position={"x": (SLOW + 0.5) * box["width"] / STEPS, "y": box["height"] - 5})
+    tab.wait_for_url(f"**/#/trace/{trace}?step={SLOW}")
+    page.settled()
+    assert chart.get_attribute("aria-valuetext") == "step 7: 9.00 ms, slow"
+    step = page.json("top", trace, "--step", str(SLOW))
+    assert step != whole
+    assert cells(tab, "Top") == [_row(row) for row in step]
+    assert cells(tab, "Top")[0][-1] == "train.py(9): save"
+    assert tab.get_by_role("treeitem").filter(has_text="train.py(9): save").is_visible()
+
+    tab.get_by_role("button", name="Whole trace").click()
+    tab.wait_for_url(f"**/#/trace/{trace}")
+    page.settled()
+    assert cells(tab, "Top") == [_row(row) for row in whole]
+    tab.go_back()
+    tab.wait_for_url(f"**/#/trace/{trace}?step={SLOW}")
+    assert page.complaints == []
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    times = [duration(row[key]) for key in ("self_cpu_time_total_ns", "cpu_time_total_ns")]
+    return [*times, f"{row['count']:,}", row["device_type"], row["name"]]
+
+
+def test_steps_are_chosen_with_the_keyboard(page: Page) -> None:
+    tab = page.go(f"/trace/{page.traces['before']}")
+    chart = tab.get_by_role("slider", name="Steps")
+    chart.focus()
+    for key in ("End", "ArrowLeft", "PageDown", "ArrowRight", "Enter"):
+        tab.keyboard.press(key)
+    tab.wait_for_url("**?step=1")
+    assert chart.get_attribute("aria-valuenow") == "1"
+    tab.keyboard.press("Escape")
+    tab.wait_for_url(f"**/#/trace/{page.traces['before']}")
+
+
+@pytest.mark.parametrize("by", layout.WEIGHTS)
+def test_the_flame_graph_is_that_of_the_command(page: Page, by: str) -> None:
+    tree = page.json("flame", page.traces["after"])
+    for node, device in zip(tree["nodes"], (3, 1, 2), strict=False):
+        node["device_total_ns"] = device  # these traces are of a CPU
+    page.go("/")
+    program = (
+        "async ([nodes, by]) => (await import('/static/flame_layout.js')).boxes(nodes, by)"
+        ".map(({ depth, left, width, node }) => [depth, left, width, node.name])"
+    )
+    found = page.tab.evaluate(program, [tree["nodes"], by])
+    expected = layout.boxes(tree["nodes"], by)
+    assert found == [[box.depth, box.left, box.width, box.node["name"]] for box in expected]
+
+
+def test_the_flame_graph_zooms_and_searches(page: Page) -> None:
+    tab = page.go(f"/trace/{page.traces['after']}")
+    graph = tab.get_by_role("tree", name="Flame graph")
+    boxes = graph.get_by_role("treeitem")
+    first = boxes.first.inner_text()
+    many = boxes.count()
+    boxes.first.focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown", "Enter"):
+        tab.keyboard.press(key)
+    assert tab.evaluate("() => document.activeElement.textContent") == "aten::mm"
+    widths = [round(one.bounding_box()["width"]) for one in boxes.all()]
+    assert len(widths) == 3 < many
+    assert set(widths) == {round(graph.bounding_box()["width"])}
+    tab.keyboard.press("Escape")
+    assert (boxes.count(), boxes.first.inner_text()) == (many, first)
+    tab.get_by_role("searchbox", name="Search names").fill("ATEN::")
+    found = tab.get_by_role("region", name="Flame graph").get_by_role("status").inner_text()
+    assert found.startswith("1 path found, ")
+    assert graph.locator(".found").all_inner_texts() == ["aten::mm"]
+    assert page.complaints == []
+
+
+def test_sql_answers_with_exact_numbers_and_can_be_stopped(page: Page) -> None:
+    tab = page.go(f"/trace/{page.traces['before']}")
+    box = tab.get_by_role("textbox", name="Question in SQL")
+    question = "SELECT name, start_ns + 1 FROM events ORDER BY start_ns LIMIT 3"
+    box.fill(question)
+    box.press("Control+Enter")
+    tab.get_by_role("table", name="Rows").wait_for()
+    expected = page.json("sql", page.traces["before"], question)["rows"]
+    assert cells(tab, "Rows") == [[name, str(start)] for name, start in expected]
+    assert expected[0][1] > 2**53
+
+    box.fill("SELECT nonsense")
+    box.press("Control+Enter")
+    tab.get_by_role("alert").wait_for()
+    assert "nonsense" in tab.get_by_role("alert").inner_text()
+    box.fill("SELECT count(*) FROM range(1000000000000) a WHERE a.range % 7 = 9")
+    box.press("Control+Enter")
+    tab.get_by_role("button", name="Stop").click()
+    tab.get_by_text("Stopped.").wait_for()
+    page.complaints.clear()  # of the refused question
+
+
+HANGING = """async (page) => {
+  const real = window.fetch;
+  const signals = [];
+  window.fetch = (path, { signal }) => {
+    signals.push(signal);
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  };
+  const changed = () => new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
+  for (const place of page) {
+    const there = changed();
+    location.hash = place;
+    await there;
+  }
+  window.fetch = real;
+  return signals.map((signal) => signal.aborted);
+}"""
+
+
+def test_what_nobody_waits_for_any_more_is_given_up(page: Page) -> None:
+    """Questions that hang are aborted by the next step, and by another page."""
+    trace = page.traces["before"]
+    tab = page.go(f"/trace/{trace}")
+    tab.get_by_role("combobox", name="Most").select_option("calls")
+    page.settled()
+    asked = tab.evaluate(HANGING, [f"/trace/{trace}?step=1", f"/trace/{trace}?step=2"])
+    assert asked == [True, True, False, False]  # the graph and the table of each
+    assert tab.evaluate(HANGING, [f"/trace/{trace}?step=3", "/nonsense"]) == [True, True]
+    page.go(f"/trace/{trace}?step={SLOW}")
+    tab.get_by_role("combobox", name="Most").select_option("calls")
+    tab.get_by_role("button", name="Whole trace").click()
+    tab.wait_for_url(f"**/#/trace/{trace}")
+    by_calls = page.json("top", trace, "--sort-by", "count")
+    assert cells(page.settled(), "Top") == [_row(row) for row in by_calls]  # the order that was chosen stays
+
+
+def test_others_traces_are_announced(page: Page) -> None:
+    def of_somebody_else(route: Any) -> None:
+        answer = route.fetch()
+        first, *rest = answer.json()
+        route.fulfill(response=answer, json=[{**first, "owner_uid": first["owner_uid"] + 1}, *rest])
+
+    tab = page.tab
+    tab.route("**/api/traces", of_somebody_else)
+    page.go("/capture/none")
+    page.go("/")
+    assert tab.get_by_role("note").inner_text().startswith("You read as an admin: 1 trace of other users")
+    tab.unroute("**/api/traces")
+    page.go("/capture/none")
+    page.go("/")
+    assert not tab.get_by_role("note").is_visible()
+
+
+def test_two_traces_are_compared(page: Page) -> None:
+    tab = page.go("/")
+    for name in ("before", "after"):
+        tab.get_by_role("checkbox", name=f"Compare {page.traces[name]}").check()
+    tab.get_by_role("button", name="Compare two").click()
+    page.settled()
+    assert tab.url.endswith(f"#/compare/{page.traces['before']}/{page.traces['after']}")
+    told = page.json("diff", page.traces["before"], page.traces["after"])
+    changed = [row for row in told["rows"] if row["change"] != "same"]
+    rows = cells(tab, "Changes")
+    assert [row[-1] for row in rows] == [row["name"] for row in changed]
+    assert [row[1:3] for row in rows] == [[duration(row["a_ns"]), duration(row["b_ns"])] for row in changed]
+    assert "aten::mm" in [row[-1] for row in rows if row[0] == "▲ slower"]
+    assert page.complaints == []
+    tab.get_by_role("combobox", name="By").select_option("path")
+    page.settled()
+    assert any(" > " in row[-1] for row in cells(tab, "Changes"))
+    assert page.complaints == []
+
+
+def test_a_trace_is_compared_from_its_own_page(page: Page) -> None:
+    tab = page.go(f"/trace/{page.traces['after']}")
+    choice = tab.get_by_role("combobox", name="Compare with")
+    choice.focus()
+    choice.locator("option").nth(len(page.traces) - 1).wait_for(state="attached")
+    choice.select_option(page.traces["before"])
+    tab.wait_for_url(f"**/#/compare/{page.traces['after']}/{page.traces['before']}")
+    assert "▼ faster" in [row[0] for row in cells(page.settled(), "Changes")]
+
+
+def test_names_are_text(page: Page) -> None:
+    """Markup, controls, marks of direction, a megabyte: in tables, titles and the graph."""
+    tab = page.go(f"/trace/{page.traces['hostile']}")
+    tab.get_by_role("button", name="Ask").click()
+    tab.get_by_role("table", name="Rows").wait_for()
+    assert tab.locator("main img, main script").count() == 0
+    text = tab.locator("main").inner_text()
+    assert HOSTILE[0] in text
+    assert "bidi \ufffdevil\ufffd" in text
+    assert not any(char in text for char in "\u202e\u2066\x00\x1b")
+    assert len(text) < 10_000
+    attributes = tab.evaluate(
+        "() => Math.max(...[...document.querySelectorAll('[title]')].map((one) => one.title.length))"
+    )
+    assert attributes < 3000
+    assert tab.title().startswith("Trace ")
+    assert page.complaints == []
+
+
+def test_a_trace_that_is_not_there_is_told_once(page: Page) -> None:
+    tab = page.go("/trace/9nothing")
+    assert len(tab.get_by_role("alert").all()) == 1
+    assert "You have no trace '9nothing'" in tab.get_by_role("alert").inner_text()
+    tab = page.go(f"/trace/{page.traces['before']}?step=99")
+    assert "its steps are 0..11" in tab.get_by_role("region", name="Top").inner_text()
+    tab = page.go("/capture/c0123")
+    assert "No trace of the capture c0123 is yours to read" in tab.locator("main").inner_text()
+    page.go("/nonsense/1")
+    assert "leads to no page" in tab.get_by_role("alert").inner_text()
+    page.complaints.clear()  # the browser's own lines about refused requests
+
+
+def test_another_tab_is_let_in_by_the_first_and_another_browser_is_not(page: Page, browser: Any) -> None:
+    other = page.tab.context.new_page()
+    other.goto(f"{page.url}#/trace/{page.traces['before']}")
+    other.get_by_role("slider", name="Steps").wait_for()
+    other.close()
+    stranger = browser.new_context().new_page()
+    stranger.goto(f"{page.url}#/trace/{page.traces['before']}")
+    stranger.get_by_role("alert").wait_for()
+    assert "This tab has no key" in stranger.get_by_role("alert").inner_text()
+    assert "train.py" not in stranger.content()
+    stranger.context.close()
+
+
+def test_a_printed_address_is_good_once_and_leaves_no_key_behind(page: Page, browser: Any) -> None:
+    words = [*PROFCTL, "ui", page.traces["before"], "--no-browser"]
+    with subprocess.Popen(
+        words, env=page.environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            tab = browser.new_context().new_page()
+            tab.goto(address)
+            tab.get_by_role("slider", name="Steps").wait_for()
+            place = f"{address.partition('#')[0]}#/trace/{page.traces['before']}"
+            assert tab.url == place
+            assert tab.evaluate("() => history.length") <= 2  # about:blank, and this page
+            tab.reload()
+            tab.get_by_role("slider", name="Steps").wait_for()
+            other = browser.new_context().new_page()
+            other.goto(address)
+            other.get_by_role("alert").wait_for()
+            assert "was used already" in other.get_by_role("alert").inner_text()
+            assert "key" not in other.url
+            tab.context.close()
+            other.context.close()
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+ATTACKS = """async (url) => {
+  const tried = {};
+  const post = (path, given) => fetch(url + path, { method: "POST", ...given }).then((got) => got.text());
+  const tries = {
+    page: () => fetch(url).then((got) => got.text()),
+    file: () => fetch(url + "static/app.js").then((got) => got.text()),
+    module: () => import(url + "static/ask.js").then((got) => got.traces()),
+    asked: () => post("api/traces", { body: "{}", headers: { Authorization: "Bearer x" } }),
+    blind: () => fetch(url + "api/traces", { method: "POST", mode: "no-cors", body: "{}" }).then((got) => got.text()),
+    entered: () => post("enter", { body: new URLSearchParams({ key: "x" }) }),
+  };
+  for (const [name, attempt] of Object.entries(tries)) {
+    tried[name] = await attempt().catch(() => "nothing");
+  }
+  const frame = document.createElement("iframe");
+  frame.src = url;
+  const loaded = new Promise((resolve) => { frame.onload = resolve; });
+  document.body.append(frame);
+  await loaded;
+  return tried;
+}"""
+
+
+def test_a_page_of_another_server_gets_nothing(page: Page, browser: Any) -> None:
+    """Any user's server on another port of this host, in the browser that has the key."""
+    with another_server() as other:
+        tab = page.tab.context.new_page()
+        tab.goto(other)
+        tried = tab.evaluate(ATTACKS, page.url)
+        assert set(tried.values()) == {"nothing"}
+        assert len(tab.frames) == 2
+        assert not any(frame.url.startswith(page.url) for frame in tab.frames)
+        tab.close()
+
+
+@contextmanager
+def another_server() -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>other</title><body></body>")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_every_control_has_a_name_in_both_colors(page: Page) -> None:
+    for scheme in ("dark", "light"):
+        page.tab.emulate_media(color_scheme=scheme)
+        for place in (
+            "/",
+            f"/trace/{page.traces['before']}",
+            f"/compare/{page.traces['before']}/{page.traces['after']}",
+        ):
+            tab = page.go(place)
+            nameless = tab.evaluate(
+                "() => [...document.querySelectorAll('button, a, input, select, textarea, [tabindex]')]"
+                ".filter((one) => one.id !== 'page')"
+                ".filter((one) => !(one.textContent.trim() || one.ariaLabel || one.closest('label')))"
+                ".map((one) => one.outerHTML)"
+            )
+            assert nameless == []
+            assert tab.evaluate("() => document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
+    assert page.complaints == []
+
+
+def test_a_trace_that_is_deleted_under_the_page(page: Page) -> None:
+    tab = page.go(f"/trace/{page.traces['hostile']}")
+    page_gone = page.traces["hostile"]
+    subprocess.run([*PROFCTL, "rm", page_gone], env=page.environ, capture_output=True, check=True)
+    tab.get_by_role("button", name="Ask").click()
+    tab.get_by_role("alert").wait_for()
+    assert f"no trace '{page_gone}'" in tab.get_by_role("alert").inner_text()
+    tab.reload()
+    page.settled()
+    assert f"no trace '{page_gone}'" in tab.get_by_role("alert").inner_text()
+    page.complaints.clear()
+
+
+def test_a_server_that_has_ended(page: Page) -> None:
+    tab = page.go(f"/trace/{page.traces['before']}")
+    page.server.send_signal(signal.SIGINT)
+    page.server.wait()
+    tab.get_by_role("button", name="Ask").click()
+    tab.get_by_role("alert").wait_for()
+    assert "profctl ui does not answer" in tab.get_by_role("alert").inner_text()
