@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-ui test-clusters check docs faults hostile kindness soak fuzz fuzz-long rehearse bench sanitize protos clean
+.PHONY: help env demo test test-long test-ui test-clusters check docs faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,8 +93,9 @@ fuzz-long: env ## the readers of others' bytes, each for FUZZ_MINUTES=10: chunks
 	@tools/fuzz_ingest $(VENV) $$(( $(FUZZ_MINUTES) * 60 ))
 	@tools/fuzz_cupti $$(( $(FUZZ_MINUTES) * 60 ))
 
-rehearse: env ## every script of bench/gpu against stand-ins of CUDA and CUPTI: before one is taken to a GPU
-	@PROFD_TEST_REHEARSE=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup tests/integration/cuda/test_bench_gpu.py
+LONG := $(shell grep -rl 'support.long import' tests --include='test_*.py')
+test-long: env ## tests of half a minute and more, most of it waiting; bench/gpu against stand-ins, before it is taken to a GPU
+	@PROFD_TEST_LONG=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(LONG)
 
 bench: env ## the numbers of docs/performance.md: ours, peer and floor in one run
 	@$(BIN)/python -m bench

@@ -89,9 +89,7 @@ def test_files_that_become_a_capture_and_one_trace_of_it(host: Any, tmp_path: Pa
     ranks = [str(path) for path in files(tmp_path, Plan(ranks=2))]
     together = host.profctl("import", "--together", *ranks, "--json").json
     (capture,) = {one["capture"] for one in together}
-    table = host.profctl("comm", capture).out
-    assert "all_reduce" in table
-    assert "of 30" in table
+    assert host.profctl("comm", capture).out.splitlines()[1].split()[:3] == ["all_reduce", "2", "30"]
     alone = host.profctl("ranks", together[0]["trace"])
     assert (alone.code, "not enough data" in alone.out) == (0, True)
     refused = host.profctl("ranks", ranks[0], capture)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from bench.gpu.machine import no_gpu
 from bench.gpu.results import Check, Result, read
 from bench.measure import ROOT
 from tests.integration.cuda.conftest import SUPPORT
+from tests.support.long import long
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +46,6 @@ def test_the_whole_way(fakes: None) -> None:
 
 
 # --- rehearsals: everything that a machine with a GPU would run, on one without ---
-
-# A minute each, of bench scripts that a user of profd never runs.
-long_rehearsal = pytest.mark.skipif(not os.environ.get("PROFD_TEST_REHEARSE"), reason="a minute: make rehearse runs it")
 
 
 def rehearsed(script: str, folder: Path) -> Result:
@@ -85,7 +82,7 @@ def test_rehearsal_of_the_corpus(built: Path, tmp_path: Path) -> None:
     assert sorted((ROOT / "tests" / "data" / "gpu").glob("*")) == before  # nothing of stand-ins is kept
 
 
-@long_rehearsal
+@long
 def test_rehearsal_beside_others(built: Path, tmp_path: Path) -> None:
     result = rehearsed("coexist", tmp_path)
     assert set(result.data) == set(coexist.CASES)
@@ -93,6 +90,7 @@ def test_rehearsal_beside_others(built: Path, tmp_path: Path) -> None:
     assert result.data["second_subscriber"]["error"] == 39
 
 
+@long
 def test_rehearsal_of_the_whole_way(built: Path, tmp_path: Path) -> None:
     """libkineto has no kernels without a GPU, and says so."""
     result = rehearsed("end_to_end", tmp_path)
@@ -101,7 +99,7 @@ def test_rehearsal_of_the_whole_way(built: Path, tmp_path: Path) -> None:
     assert "kineto: kernels" in {check.name for check in failed(result)}
 
 
-@long_rehearsal
+@long
 def test_rehearsal_of_overhead(built: Path, tmp_path: Path) -> None:
     """Its ratios say nothing; that every mode has one does. One loop: each takes a dozen processes."""
     result = rehearsed("overhead", tmp_path)

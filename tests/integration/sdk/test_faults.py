@@ -39,6 +39,7 @@ from tests.support.attached import (
     whole,
 )
 from tests.support.daemon import RunningDaemon
+from tests.support.long import long
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -119,6 +120,7 @@ def test_a_process_that_goes_on_within_its_window_is_whole(daemon: RunningDaemon
         job.check_results()
 
 
+@long
 def test_a_process_that_was_stopped_for_half_a_minute(daemon: RunningDaemon, tmp_path: Path) -> None:
     """Longer than anything here waits for an answer, and shorter than its window."""
     captures = Captures(daemon)

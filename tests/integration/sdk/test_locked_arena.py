@@ -10,6 +10,7 @@ from profproto.v1 import capture_pb2 as pb
 from tests.support.attached import Captures, attached
 from tests.support.daemon import running_daemon
 from tests.support.locked_inode import locked, why_not
+from tests.support.long import long
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -18,6 +19,7 @@ def arena_of(pid: int) -> Path:
     return next(fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "profd-arena" in str(fd.readlink()))
 
 
+@long  # its streamer is given up after a minute
 def test_the_daemon_answers_and_ends(tmp_path: Path) -> None:
     with running_daemon() as daemon:
         captures = Captures(daemon)

@@ -19,6 +19,7 @@ from profproto.v1 import capture_pb2 as pb
 from tests.integration.torch_observer.test_through_daemon import RANGED, calls, check_steps
 from tests.support.attached import Attached, Captures, attached
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.long import long
 from tests.support.waiting import until
 
 pytestmark = [
@@ -207,6 +208,7 @@ print(asyncio.run(build(wanted, change_identity=False)))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces take root")
+@long
 def test_a_service_with_read_only_mounts_goes_through_the_targets_root(home: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
     os.chown(home, os.geteuid(), -1)

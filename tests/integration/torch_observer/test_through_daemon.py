@@ -159,9 +159,8 @@ def test_so_many_iterations_are_whole_steps_again_and_again(daemon: RunningDaemo
         updates = calls(daemon, target.trace)["Optimizer.step#SGD.step"]
         # One may have ended after operators were recorded and before steps were counted.
         assert json.loads(b"".join(chunk.data for chunk in chunks))["n"] == updates - 1 >= asked
-        # Nobody watched the optimizer before: there is nothing to compare with.
-        assert not target.cost.HasField("step_ratio")
-        assert "before" not in target.cost.detail
+        # One step is too few to be compared with others, of which the capture before has counted some.
+        assert asked > 1 or not target.cost.HasField("step_ratio")
         job.counts_on()
 
 

@@ -103,7 +103,7 @@ async def test_samplers_that_do_not_go_are_counted_and_reaped_at_last(monkeypatc
     with running(SPIN) as target:
         found = await asyncio.to_thread(confine, process_of(target), False)
         confinement = dataclasses.replace(found, warden=False)
-        job = await tool.spawn(Path("/bin/sh"), ["-c", "echo ready; read x"], confinement)
+        job = await tool.spawn(Path("/bin/sh"), ["-c", "echo ready; exec sleep 600"], confinement)
         monkeypatch.setattr(job, "kill", lambda: None)  # as for one that waits for a dead disk
         await tool.reap(job)
         await asyncio.sleep(0)
