@@ -9,6 +9,7 @@ beside slurm.conf, and `more` are lines of it.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -133,7 +134,22 @@ def cluster_of(*nodes: str, more: str = "", files: Mapping[str, str] | None = No
             until(cluster.is_ready, f"Slurm's nodes are idle; its logs are in {folder}")
             yield cluster
     finally:
+        _end_steps(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_steps(folder: Path) -> None:
+    """Those of a node that was lost outlive its slurmd, with their tasks."""
+    names = {f"slurmstepd: [{step.name.rpartition('_')[2]}]" for step in folder.glob("spool-*/*_*.*")}
+    for entry in Path("/proc").glob("[0-9]*") if names else ():
+        with contextlib.suppress(OSError):
+            if (entry / "cmdline").read_bytes().decode(errors="replace").strip("\0 ") in names:
+                for pid in [*_children(entry), int(entry.name)]:
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _children(entry: Path) -> list[int]:
+    return [int(pid) for task in entry.glob("task/*/children") for pid in task.read_text().split()]
 
 
 _MUNGE_FILES = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}

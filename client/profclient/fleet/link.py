@@ -111,7 +111,9 @@ class Link:
         self._run(self._read())
         self.about = await self._ask("hello", json.dumps({"version": VERSION}).encode(), CONNECT_SECONDS)
         self._run(self._ping())
-        self._server = await asyncio.start_unix_server(self._accept, self.path)
+        # Not serving yet: who is cancelled while asyncio begins with that has lost the socket.
+        self._server = await asyncio.start_unix_server(self._accept, self.path, start_serving=False)
+        await self._server.start_serving()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
