@@ -34,9 +34,12 @@ class Call(IntEnum):
     UPDATES_ONE = 8  # a part of one parameter's update, as an optimizer's loop calls it
 
 
+waits_for_device: Final = re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
+"""Whether a call of this name stands still until its device has done something."""
+
 _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     Call.LOADS: re.compile(r"enumerate\(DataLoader\)#\w*\.__next__").match,
-    Call.WAITS: re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match,
+    Call.WAITS: waits_for_device,
     Call.CASTS: re.compile(r"aten::_to_copy\Z").match,
     Call.ALLOCATES: re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost)(_\w+)?\Z").match,
     Call.COMPILES: re.compile(r"_compile\.compile_inner \(dynamo_timed\)\Z").match,

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from profd.answers.calls import joined
+from profd.answers.calls import CALLS, joined, waits_for_device
 from profd.answers.measured import Measured, measure
 from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS
-from profd.events import NO_END, EventTable, Kind
+from profd.events import NO_END, EventTable
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.devices import DEVICE_WORK
@@ -21,8 +21,6 @@ from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
 
 NO_PLACE: Final = -1
-_CALLS: Final = (Kind.RUNTIME, Kind.DRIVER)
-_WAITS: Final = re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
 _WAITS_FOR_ALL: Final = re.compile(r"(cuda|hip)DeviceSynchronize|cuCtxSynchronize").match
 _BACKWARD: Final = "autograd::engine::evaluate_function"
 _COLUMNS: Final = ("name", "kind", *rules.ASYNC_COLUMNS, "device_type", "start", "end", "thread", "linked", "parent")
@@ -101,7 +99,7 @@ def places_of(rows: Array, wanted: Array) -> Array:
 class _HostGathered:
     def __init__(self, threads: set[int]) -> None:
         self._threads = np.array(sorted(threads))
-        self._waits = rules.Named(lambda name: _WAITS(name) is not None)
+        self._waits = rules.Named(lambda name: waits_for_device(name) is not None)
         self._waits_for_all = rules.Named(lambda name: _WAITS_FOR_ALL(name) is not None)
         self._steps = rules.Named(lambda name: name.startswith((PROFILER_STEP, OPTIMIZER_STEP)))
         self._parts: list[tuple[Array, ...]] = []
@@ -112,7 +110,7 @@ class _HostGathered:
         rows = np.flatnonzero(on_stack & (lasting > 0) & np.isin(table.column("thread"), self._threads))
         start = table.columns["start"][rows]
         name = np.where(self._steps.of(table)[rows], -1, table.column("name")[rows])
-        waits = self._waits.of(table)[rows] & rules.is_kind(kinds[rows], *_CALLS)
+        waits = self._waits.of(table)[rows] & rules.is_kind(kinds[rows], *CALLS)
         for_all = self._waits_for_all.of(table)[rows] & waits
         thread, parent = (table.column(column)[rows] for column in ("thread", "parent"))
         self._parts.append((rows + table.first_row, start, start + lasting[rows], name, thread, parent, waits, for_all))
@@ -129,7 +127,7 @@ class _WorkGathered:
 
     def add(self, table: EventTable) -> None:
         kinds, start = table.column("kind"), table.columns["start"]
-        calls = np.flatnonzero(rules.is_kind(kinds, *_CALLS))
+        calls = np.flatnonzero(rules.is_kind(kinds, *CALLS))
         self._calls.append((calls + table.first_row, start[calls]))
         rows = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type")))
         end = start[rows] + durations(table)[rows]
