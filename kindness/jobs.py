@@ -78,6 +78,7 @@ class Job:
             os.killpg(self.pid, signal.SIGKILL)
         if self.popen.returncode is None:
             self.popen.wait()
+        self.tell()  # nobody reads that any more
 
     def harm(self) -> str:
         """What was wrong with a job that has ended, empty if nothing. Its log is kept in that case only."""

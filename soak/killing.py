@@ -55,10 +55,16 @@ class Killer:
             if not there:
                 return False
             job = chance.choice(there)
-            self._rig.killed.add(job.pid)
-            pidfd = os.pidfd_open(job.pid)  # its lane may be about to reap it
+            try:
+                pidfd = os.pidfd_open(job.pid)
+            except ProcessLookupError:  # its lane has just reaped it, and is about to forget it
+                return False
+            self._rig.killed.add(job.pid)  # first: its lane looks at it all the time
             try:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                self._rig.killed.discard(job.pid)
+                return False
             finally:
                 os.close(pidfd)
         return True

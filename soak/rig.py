@@ -49,6 +49,7 @@ class Rig:
         self.lock = threading.Lock()
         self.quota = 0
         self.faults: list[str] = []
+        self.broken_off = False  # we end what runs: nothing that is seen from now on says anything
         self.jobs: dict[int, jobs.Job] = {}
         self.deaths: list[str] = []  # all victims, in their order
         self.killed: set[int] = set()  # jobs that were killed: they end as they end
@@ -83,6 +84,8 @@ class Rig:
 
     def fault(self, what: str) -> None:
         """Something is not as it must be: the round ends, and everything is kept."""
+        if self.broken_off:
+            return
         with self.lock:
             self.faults.append(what)
         self.ledger.add(Counts(FAULTS, "", harm=what, log=str(self.found.directory)))
@@ -99,6 +102,8 @@ class Rig:
 
     def judge(self, source: str, outcome: str, events: int, verdict: Verdict, said: str) -> None:
         """A capture has been looked at. `said`: what it was, for whoever looks into a fault."""
+        if self.broken_off:
+            return
         lost, doubled = verdict.lost, verdict.doubled
         with self.lock:
             self.outcomes[f"{source} {outcome}"] += 1
@@ -155,11 +160,14 @@ class Rig:
 
     def endless(self, source: str, what: str) -> None:
         """A capture that comes to no end."""
+        if self.broken_off:
+            return
         self.ledger.add(Counts(CAPTURES, source, captures=1, endless=1))
         self.fault(what)
 
     def forget(self, job: jobs.Job) -> None:
         """A program has ended: well, unless it was killed."""
+        job.tell()  # nobody reads that any more
         with self.lock:
             self.jobs.pop(job.pid, None)
             killed = job.pid in self.killed
@@ -194,12 +202,18 @@ def until(condition: Callable[[], object], what: str, seconds: float = 120.0) ->
 
 @contextmanager
 def rig(directory: Path, ledger: Ledger, chance: random.Random, flags: Sequence[str] = ()) -> Iterator[Rig]:
-    """A rig in this directory, which stays; what runs in it ends."""
+    """A rig in this directory, which stays; what runs in it ends.
+
+    Lanes of a run that is broken off (by SIGTERM) still wait for their programs when these are ended here.
+    """
     found = Daemons(directory, user=os.geteuid() != 0, flags=(*_FLAGS, *flags), environ=_ENVIRON)
     one = Rig(found, ledger, chance)
     one.watcher.open()
     try:
         yield one
+    except BaseException:
+        one.broken_off = True
+        raise
     finally:
         one.watcher.close()
         for job in list(one.jobs.values()):
