@@ -84,7 +84,7 @@ class Library(ReadLibrary):
         """Nobody adds a trace to what was recorded, or to somebody else's: its readers would take it for a part."""
         if capture == NEW:
             return "c" + secrets.token_hex(6)
-        traces = [one for one in self.store.with_capture_prefix(capture) if one.capture == capture]
+        traces = self.store.of_capture(capture)
         if not traces or any(one.owner_uid != caller.uid or one.source != "import" for one in traces):
             raise BadInput(f"{capture[:100]!r} is no capture of files that you imported together.")
         if len(traces) >= CAPTURE_TRACES_MAX:

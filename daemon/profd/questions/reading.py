@@ -31,6 +31,7 @@ log = logging.getLogger("profd.questions")
 
 LIST_DEFAULT: Final = 50
 _CANDIDATES_SHOWN: Final = 5
+_CANDIDATES_MAX: Final = 1000  # that are counted
 _SHARED_PART: Final = 5  # of a list that is full, one in so many is somebody else's where there are enough
 
 
@@ -41,20 +42,24 @@ class Stored(Protocol):
         """The newest traces; -1 = all."""
         ...
 
-    def latest_of(self, uid: int) -> TraceRecord | None:
-        """The newest trace that a user owns."""
+    def newest_of(self, uid: int, limit: int) -> Sequence[TraceRecord]:
+        """The newest traces that a user owns."""
+        ...
+
+    def newest_shared(self, uid: int, limit: int) -> Sequence[TraceRecord]:
+        """The newest traces of others that a user may read."""
         ...
 
     def get(self, trace: str) -> TraceRecord:
         """One trace by its whole id. NotFound."""
         ...
 
-    def with_prefix(self, prefix: str) -> Sequence[TraceRecord]:
-        """All traces whose id begins so."""
+    def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> Sequence[TraceRecord]:
+        """The first traces by id whose id begins so, that this uid may read; None: all."""
         ...
 
-    def with_capture_prefix(self, prefix: str) -> Sequence[TraceRecord]:
-        """The traces of all captures whose id begins so."""
+    def with_capture_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> Sequence[TraceRecord]:
+        """The same of captures whose id begins so, by capture and id."""
         ...
 
     def directory(self, trace: str) -> Path:
@@ -206,22 +211,21 @@ class ReadLibrary:
             log.warning("rollups were not kept", extra={"why": str(error)})
 
     def _visible(self, caller: Caller, limit: int) -> Sequence[TraceRecord]:
-        readable = [record for record in self._stored.newest_first() if may_read(caller, record)]
-        if caller.admin or len(readable) <= limit:
-            return readable[:limit]
-        own = [record for record in readable if record.owner_uid == caller.uid]
-        others = [record for record in readable if record.owner_uid != caller.uid]
+        if caller.admin:
+            return self._stored.newest_first(limit)
+        own = self._stored.newest_of(caller.uid, limit)
+        others = [one for one in self._stored.newest_shared(caller.uid, limit) if may_read(caller, one)]
         of_others = min(len(others), max(limit - len(own), limit // _SHARED_PART))
-        chosen = {record.id for record in [*own[: limit - of_others], *others[:of_others]]}
-        return [record for record in readable if record.id in chosen]
+        chosen = [*own[: limit - of_others], *others[:of_others]]
+        return sorted(chosen, key=lambda record: (record.created_ns, record.id), reverse=True)
 
     def _traces_of(self, caller: Caller, capture: str) -> Sequence[TraceRecord]:
         """Those that the caller may read of one capture; of others' there is nothing, as of a capture that is none."""
         if not capture:
             raise BadInput("Say which capture: `profctl captures` lists them.")
-        readable = [
-            one for one in self._stored.with_capture_prefix(capture) if may_read(caller, one) and not one.damaged
-        ]
+        # One that has this whole id comes first.
+        begun = self._stored.with_capture_prefix(capture, _reader(caller), CAPTURE_TRACES_MAX + 1)
+        readable = [one for one in begun if may_read(caller, one) and not one.damaged]
         found = [one for one in readable if one.capture == capture] or readable
         captures = list(dict.fromkeys(one.capture for one in found))
         if not captures:
@@ -234,18 +238,16 @@ class ReadLibrary:
             raise BadInput(f"{capture!r} is the beginning of {len(captures)} captures ({some}): give more of it.")
         if len(found) > CAPTURE_TRACES_MAX:
             raise Exhausted(
-                f"The capture {captures[0]} has {len(found)} traces, {CAPTURE_TRACES_MAX} can be asked at once."
+                f"The capture {captures[0]} has more than the {CAPTURE_TRACES_MAX} traces that can be asked at once."
             )
         return found
 
     def _resolve(self, caller: Caller, trace: str) -> TraceRecord:
         if not trace:
-            latest = self._stored.latest_of(caller.uid)
-            if latest is None and caller.admin:
-                latest = next(iter(self._stored.newest_first(1)), None)
-            if latest is None:
+            latest = self._stored.newest_of(caller.uid, 1) or (self._stored.newest_first(1) if caller.admin else ())
+            if not latest:
                 raise NotFound("You have no traces yet: `profctl start --pid PID` records one.")
-            return latest
+            return latest[0]
         if is_id(trace):
             record = self._stored.get(trace)
             if not may_read(caller, record):
@@ -254,14 +256,20 @@ class ReadLibrary:
                     f"{caller.user}. Its owner can: `profctl share {trace} --with {caller.user}`."
                 )
             return record
-        found = [record for record in self._stored.with_prefix(trace) if may_read(caller, record)]
+        begun = self._stored.with_prefix(trace, _reader(caller), _CANDIDATES_MAX + 1)
+        found = [record for record in begun if may_read(caller, record)]
         if not found:
             raise NotFound(f"You have no trace {trace!r}; `profctl list` shows those you may read.")
         if len(found) > 1:
             some = ", ".join(record.id for record in found[:_CANDIDATES_SHOWN])
             more = ", …" if len(found) > _CANDIDATES_SHOWN else ""
-            raise BadInput(f"{trace!r} is the beginning of {len(found)} traces ({some}{more}): give more of it.")
+            count = f"{len(found)}" if len(found) <= _CANDIDATES_MAX else f"more than {_CANDIDATES_MAX}"
+            raise BadInput(f"{trace!r} is the beginning of {count} traces ({some}{more}): give more of it.")
         return found[0]
+
+
+def _reader(caller: Caller) -> int | None:
+    return None if caller.admin else caller.uid
 
 
 def with_record(answer: bytes, record: TraceRecord) -> bytes:

@@ -122,7 +122,9 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         return pb.ImportResponse(trace=trace_message(record))
 
     async def Evictions(self, request: pb.EvictionsRequest, context: object) -> pb.EvictionsResponse:
-        preview, gone = await self._library.evictions(callers.current(), request.bytes)
+        caller = callers.current()
+        async with self._lists.of(caller.uid):  # looks at all traces of all users
+            preview, gone = await self._library.evictions(caller, request.bytes)
         return pb.EvictionsResponse(
             limit_bytes=preview.limit,
             stored_bytes=preview.stored,

@@ -8,11 +8,10 @@ from typing import Final
 
 from profd.errors import BadInput, Denied
 from profd.limits import SHARE_NAME_CHARACTERS_MAX
-from profd.store.catalog import TraceRecord
+from profd.store.catalog import EVERYBODY_UID, TraceRecord
 from profd.trust.caller import Caller
 
 EVERYBODY: Final = "*"
-EVERYBODY_UID: Final = -1  # nobody's; what stands for "*" where uids are kept
 _UID_MAX: Final = (1 << 32) - 2
 
 

@@ -1,7 +1,8 @@
 """The catalog: an SQLite index of the traces, so that listing reads no trace.
 
-It holds nothing that the trace directories and the records do not; when it is
-damaged it is put aside and built again.
+What a user is shown costs what this user may see, however many traces others have: the records of these alone are
+decoded, and `readers` has a row for each trace and uid that it is shared with. The catalog holds nothing that the trace
+directories and the records do not; when it is damaged it is put aside and built again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,8 @@ from profd.model.decodable import decodable
 from profd.segments.meta import Members, TraceMeta, decode_struct, encode_struct, part_of
 
 CATALOG_FILE: Final = "catalog.sqlite"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+EVERYBODY_UID: Final = -1  # nobody's; what stands for "*" where uids are kept
 _BUSY_MILLISECONDS: Final = 5_000
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS traces (
@@ -33,7 +35,17 @@ CREATE TABLE IF NOT EXISTS traces (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS traces_by_age ON traces (created_ns);
 CREATE INDEX IF NOT EXISTS traces_by_capture ON traces (capture);
+CREATE INDEX IF NOT EXISTS traces_by_owner ON traces (owner_uid, created_ns);
+CREATE INDEX IF NOT EXISTS traces_pinned ON traces (owner_uid, bytes) WHERE pinned;
+CREATE TABLE IF NOT EXISTS readers (
+    uid INTEGER NOT NULL, created_ns INTEGER NOT NULL, trace TEXT NOT NULL, owner_uid INTEGER NOT NULL,
+    PRIMARY KEY (uid, created_ns, trace)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS readers_by_trace ON readers (trace, uid);
 """
+_READABLE: Final = """(owner_uid = :reader OR EXISTS (
+    SELECT 1 FROM readers WHERE readers.trace = traces.id AND readers.uid IN (:reader, -1)))"""
+_BEHIND: Final = "\U0010ffff"  # sorts behind whatever follows a prefix
 
 
 class CatalogDamaged(ProfdError):
@@ -129,12 +141,16 @@ class Catalog:
 
     def _prepare(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
+        if version > SCHEMA_VERSION:
             raise CatalogDamaged(f"{self._path} has schema {version}, this profd knows {SCHEMA_VERSION}")
         self._db.execute("PRAGMA journal_mode=WAL")
         # The trace directories are the truth: losing the last rows to a power cut costs a scan.
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(_SCHEMA)
+        if version == 1:
+            for record in self._records("", {}):
+                self._put_readers(self._db, record)
+            self._db.commit()
         self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
@@ -159,45 +175,78 @@ class Catalog:
         with self._transaction() as db:
             self._totals = None
             db.execute("INSERT OR REPLACE INTO traces VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            self._put_readers(db, record)
+
+    @staticmethod
+    def _put_readers(db: sqlite3.Connection, record: TraceRecord) -> None:
+        uids = {*record.readers.values()} - {record.owner_uid}
+        rows = [(uid, record.created_ns, record.id, record.owner_uid) for uid in uids]
+        db.execute("DELETE FROM readers WHERE trace = ?", (record.id,))
+        db.executemany("INSERT INTO readers VALUES (?, ?, ?, ?)", rows)
 
     def remove(self, trace: str) -> None:
         """Forget a trace; one that is not there is no error."""
         with self._transaction() as db:
             self._totals = None
             db.execute("DELETE FROM traces WHERE id = ?", (trace,))
+            db.execute("DELETE FROM readers WHERE trace = ?", (trace,))
 
     def get(self, trace: str) -> TraceRecord | None:
         """One trace, or None."""
-        found = self._records("WHERE id = ?", (trace,))
+        found = self._records("WHERE id = :id", {"id": trace})
         return found[0] if found else None
 
-    def with_prefix(self, prefix: str) -> list[TraceRecord]:
-        """All traces whose id begins so, by id."""
-        return self._records("WHERE substr(id, 1, ?) = ? ORDER BY id", (len(prefix), prefix))
+    def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
+        """The first traces by id whose id begins so, that this uid may read; None: all."""
+        return self._beginning("id", prefix, reader, limit)
 
     def of_capture(self, capture: str) -> list[TraceRecord]:
         """The traces of one capture."""
-        return self._records("WHERE capture = ? ORDER BY id", (capture,))
+        return self._records("WHERE capture = :capture ORDER BY id", {"capture": capture})
 
-    def with_capture_prefix(self, prefix: str) -> list[TraceRecord]:
-        """The traces of all captures whose id begins so, by capture and id; imports are of none."""
-        clause = "WHERE capture != '' AND substr(capture, 1, ?) = ? ORDER BY capture, id"
-        return self._records(clause, (len(prefix), prefix))
+    def with_capture_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
+        """The same of captures whose id begins so, by capture and id; imports are of none."""
+        return self._beginning("capture", prefix, reader, limit)
 
     def newest_first(self, limit: int = -1) -> list[TraceRecord]:
         """The newest traces."""
-        return self._records("ORDER BY created_ns DESC, id DESC LIMIT ?", (limit,))
+        return self._records("ORDER BY created_ns DESC, id DESC LIMIT :limit", {"limit": limit})
 
-    def latest_of(self, uid: int) -> TraceRecord | None:
-        """The newest trace that a user owns."""
-        found = self._records("WHERE owner_uid = ? ORDER BY created_ns DESC, id DESC LIMIT 1", (uid,))
-        return found[0] if found else None
+    def newest_of(self, uid: int, limit: int) -> list[TraceRecord]:
+        """The newest traces that a user owns."""
+        clause = "WHERE owner_uid = :uid ORDER BY created_ns DESC, id DESC LIMIT :limit"
+        return self._records(clause, {"uid": uid, "limit": limit})
+
+    def newest_shared(self, uid: int, limit: int) -> list[TraceRecord]:
+        """The newest traces of others that a user may read, as one of their readers or as everybody."""
+        clause = """JOIN (
+            SELECT trace FROM readers WHERE uid = :as AND owner_uid != :uid
+            ORDER BY created_ns DESC, trace DESC LIMIT :limit) ON trace = id"""
+        found = {}
+        for reader in (uid, EVERYBODY_UID):
+            records = self._records(clause, {"as": reader, "uid": uid, "limit": limit})
+            found.update({record.id: record for record in records})
+        newest = sorted(found.values(), key=lambda record: (record.created_ns, record.id), reverse=True)
+        return newest[:limit]
+
+    def _beginning(self, column: str, prefix: str, reader: int | None, limit: int) -> list[TraceRecord]:
+        readable = "" if reader is None else f"AND {_READABLE}"
+        clause = f"WHERE {column} != '' AND {column} >= :prefix AND {column} < :behind {readable}"
+        values = {"prefix": prefix, "behind": prefix + _BEHIND, "reader": reader, "limit": limit}
+        return self._records(f"{clause} ORDER BY {column}, id LIMIT :limit", values)
 
     def held(self) -> list[Held]:
         """All traces, oldest first, as eviction sees them."""
         with self._transaction() as db:
             query = "SELECT id, owner_uid, bytes, pinned FROM traces ORDER BY created_ns, id"
             return [Held(trace, uid, size, bool(pinned)) for trace, uid, size, pinned in db.execute(query)]
+
+    def pins(self) -> tuple[list[Held], int]:
+        """The pinned traces, and how many users have traces."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT id, owner_uid, bytes, pinned FROM traces WHERE pinned").fetchall()
+            users = db.execute("SELECT count(DISTINCT owner_uid) FROM traces").fetchone()[0]
+        return [Held(trace, uid, size, bool(pinned)) for trace, uid, size, pinned in rows], users
 
     def totals(self) -> tuple[int, int, int]:
         """(traces, bytes, bytes of pinned ones). Asked at every scrape, counted after changes only."""
@@ -215,7 +264,25 @@ class Catalog:
         with self._transaction() as db:
             return {row[0] for row in db.execute("SELECT id FROM traces")}
 
-    def _records(self, clause: str, values: tuple[Any, ...]) -> list[TraceRecord]:
+    def counted(self, least: int) -> dict[int, int]:
+        """The traces of each user who has so many, or more."""
+        with self._transaction() as db:
+            query = "SELECT owner_uid, count(*) FROM traces GROUP BY owner_uid HAVING count(*) >= ?"
+            return dict(db.execute(query, (least,)).fetchall())
+
+    def count_of(self, uid: int) -> int:
+        """The traces of one user."""
+        with self._transaction() as db:
+            return int(db.execute("SELECT count(*) FROM traces WHERE owner_uid = ?", (uid,)).fetchone()[0])
+
+    def oldest_loose(self, uid: int, count: int) -> list[Held]:
+        """So many of a user's traces that are not pinned, the oldest first."""
+        with self._transaction() as db:
+            query = """SELECT id, owner_uid, bytes FROM traces WHERE owner_uid = ? AND NOT pinned
+                ORDER BY created_ns, id LIMIT ?"""
+            return [Held(*row) for row in db.execute(query, (uid, count))]
+
+    def _records(self, clause: str, values: Mapping[str, Any]) -> list[TraceRecord]:
         with self._transaction() as db:
             rows = db.execute(f"SELECT record FROM traces {clause}", values).fetchall()  # noqa: S608 - our own text
         try:

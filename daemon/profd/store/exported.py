@@ -78,11 +78,15 @@ class ExportedStore:
         """The newest traces; -1 = all. BadTrace where a capture is not what it says: it would be missing."""
         self._check_all()
         found = sorted(self._records.values(), key=lambda one: (one.created_ns, one.id), reverse=True)
-        return found if limit < 0 else found[:limit]
+        return _first(found, limit)
 
-    def latest_of(self, uid: int) -> TraceRecord | None:
-        """The newest trace that a user owns."""
-        return next((one for one in self.newest_first() if one.owner_uid == uid), None)
+    def newest_of(self, uid: int, limit: int) -> list[TraceRecord]:
+        """The newest traces that a user owns."""
+        return [one for one in self.newest_first() if one.owner_uid == uid][:limit]
+
+    def newest_shared(self, uid: int, limit: int) -> list[TraceRecord]:
+        """The newest traces of others: who has the files may read them."""
+        return [one for one in self.newest_first() if one.owner_uid != uid][:limit]
 
     def get(self, trace: str) -> TraceRecord:
         """One trace by its whole id. NotFound, BadTrace."""
@@ -93,20 +97,23 @@ class ExportedStore:
             )
         return self._records[trace]
 
-    def with_prefix(self, prefix: str) -> list[TraceRecord]:
-        """All traces whose id begins so. BadTrace where there is none, and a capture is not what it says."""
+    def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
+        """The first so many whose id begins so, whoever reads.
+
+        BadTrace where there is none, and a capture is not what it says.
+        """
         found = [one for trace, one in sorted(self._records.items()) if trace.startswith(prefix)]
         if not found:
             self._check_all()
-        return found
+        return _first(found, limit)
 
-    def with_capture_prefix(self, prefix: str) -> list[TraceRecord]:
-        """The traces of all captures whose id begins so. BadTrace where one of these is not what it says."""
+    def with_capture_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
+        """The same of captures whose id begins so. BadTrace where one of these is not what it says."""
         for capture, error in self._wrong.items():
             if capture.startswith(prefix):
                 raise error
         found = [one for one in self._records.values() if one.capture.startswith(prefix)]
-        return sorted(found, key=lambda one: (one.capture, one.id))
+        return _first(sorted(found, key=lambda one: (one.capture, one.id)), limit)
 
     def directory(self, trace: str) -> Path:
         """Where a trace lies."""
@@ -251,3 +258,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
                 yield piece
     except OSError as error:
         raise BadTrace(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _first(records: list[TraceRecord], limit: int) -> list[TraceRecord]:
+    return records if limit < 0 else records[:limit]

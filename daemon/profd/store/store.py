@@ -20,7 +20,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from profd.limits import (
     SHARES_MAX,
     STORE_BYTES_DEFAULT,
     STORE_SHARE_DEFAULT,
+    TRACES_PER_UID_MAX,
 )
 from profd.model.trace_ids import is_id, new_id
 from profd.segments.meta import META_FILE, TraceMeta, joined, read_members, read_meta
@@ -61,6 +62,7 @@ class StoreLimits:
     share: float = STORE_SHARE_DEFAULT
     free_share_min: float = DISK_FREE_SHARE_MIN  # below it new captures are refused
     uid_share: float = DISK_UID_SHARE  # of what may be written, to the unfinished work of one user
+    traces_per_uid: int = TRACES_PER_UID_MAX  # not root's, nor those of who runs the daemon
 
 
 @dataclass(slots=True)
@@ -212,6 +214,7 @@ class Store:
         return min(self.limits.bytes, int(found.f_blocks * found.f_frsize * self.limits.share))
 
     def _check_fits(self, size: int, uid: int) -> None:
+        self._check_count(uid)
         limit = self.limit_bytes()
         _, total, pinned = self._catalog.totals()
         if size + pinned > limit:
@@ -230,6 +233,31 @@ class Store:
                 "then try again."
             )
 
+    def _check_count(self, uid: int) -> None:
+        """The oldest goes for one more, unless all are pinned."""
+        most = self.limits.traces_per_uid
+        if self._unlimited(uid) or (count := self._catalog.count_of(uid)) < most:
+            return
+        if not self._catalog.oldest_loose(uid, 1):
+            raise Exhausted(
+                f"uid {uid} has {count} traces, all pinned, and {most} of one user may be in {self.root}: unpin or "
+                "remove some (`profctl unpin`, `profctl rm`), then try again."
+            )
+
+    @staticmethod
+    def _unlimited(uid: int) -> bool:
+        return uid in (0, os.geteuid())
+
+    def _beyond_count(self, more: int | None = None) -> list[Held]:
+        """The oldest of users with more traces than they may have, if one of uid `more` came besides."""
+        most = self.limits.traces_per_uid
+        return [
+            held
+            for uid, count in self._catalog.counted(most).items()
+            if not self._unlimited(uid)
+            for held in self._catalog.oldest_loose(uid, count + (uid == more) - most)
+        ]
+
     def preview(self, uid: int, size: int) -> Preview:
         """Traces that would go if a trace of this user and size were stored now; none does."""
         limit, held = self.limit_bytes(), self._catalog.held()
@@ -239,13 +267,15 @@ class Store:
         except Exhausted as error:
             refusal = str(error)
         own = [trace for trace in held if trace.uid == uid]
+        gone = self._beyond_count(uid)
+        rest = [trace for trace in held if trace not in {*gone}]
         return Preview(
             limit=limit,
             stored=sum(trace.bytes for trace in held),
             share=limit // len({uid, *(trace.uid for trace in held)}),
             own=sum(trace.bytes for trace in own),
             own_pinned=sum(trace.bytes for trace in own if trace.pinned),
-            gone=[] if refusal else victims([*held, Held("", uid, size)], limit),
+            gone=[] if refusal else [*gone, *victims([*rest, Held("", uid, size)], limit)],
             refusal=refusal,
         )
 
@@ -258,25 +288,29 @@ class Store:
             raise NotFound(f"There is no trace {trace!r}; `profctl list` shows those there are.")
         return record
 
-    def with_prefix(self, prefix: str) -> list[TraceRecord]:
-        """All traces whose id begins so."""
-        return self._catalog.with_prefix(prefix)
+    def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
+        """The first traces by id whose id begins so, that this uid may read; None: all."""
+        return self._catalog.with_prefix(prefix, reader, limit)
 
     def newest_first(self, limit: int = -1) -> list[TraceRecord]:
         """The newest traces; -1 = all."""
         return self._catalog.newest_first(limit)
 
-    def latest_of(self, uid: int) -> TraceRecord | None:
-        """The newest trace that a user owns."""
-        return self._catalog.latest_of(uid)
+    def newest_of(self, uid: int, limit: int) -> list[TraceRecord]:
+        """The newest traces that a user owns."""
+        return self._catalog.newest_of(uid, limit)
+
+    def newest_shared(self, uid: int, limit: int) -> list[TraceRecord]:
+        """The newest traces of others that a user may read."""
+        return self._catalog.newest_shared(uid, limit)
 
     def of_capture(self, capture: str) -> list[TraceRecord]:
         """The traces of one capture."""
         return self._catalog.of_capture(capture)
 
-    def with_capture_prefix(self, prefix: str) -> list[TraceRecord]:
-        """The traces of all captures whose id begins so."""
-        return self._catalog.with_capture_prefix(prefix)
+    def with_capture_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
+        """The same of captures whose id begins so, by capture and id."""
+        return self._catalog.with_capture_prefix(prefix, reader, limit)
 
     def directory(self, trace: str) -> Path:
         """Where a trace lies, for a job's `trace_dir`."""
@@ -326,7 +360,7 @@ class Store:
         """Keep what a job has written there; see `Index.take`. Traces that have gone meanwhile have none."""
         with self._changing:
             self._index.take(staging, traces, names)
-            for trace in set(traces) - self._catalog.ids():
+            for trace in (one for one in set(traces) if self._catalog.get(one) is None):
                 self._index.remove(trace)
             self._drop_rollups()
 
@@ -351,9 +385,8 @@ class Store:
             return self._mark(trace, pinned, record.readers)
 
     def _check_pin(self, record: TraceRecord, limited: bool) -> None:
-        held = self._catalog.held()
+        pins, users = self._catalog.pins()
         most = int(self.limit_bytes() * PINNED_SHARE_MAX)
-        pins = [trace for trace in held if trace.pinned]
         all_bytes = sum(trace.bytes for trace in pins)
         if all_bytes + record.bytes > most:
             raise Exhausted(
@@ -363,7 +396,7 @@ class Store:
         if not limited:
             return
         own = [trace.bytes for trace in pins if trace.uid == record.owner_uid]
-        share = most // len({trace.uid for trace in held})
+        share = most // users
         if len(own) >= PINS_PER_UID_MAX or sum(own) + record.bytes > share:
             raise Exhausted(
                 f"{record.owner or record.owner_uid} has pinned {len(own)} traces of {sum(own)} bytes, this one has "
@@ -408,12 +441,19 @@ class Store:
         shutil.rmtree(doomed, ignore_errors=True)  # what stays is swept at the next start
 
     def enforce(self) -> list[str]:
-        """Evict (`eviction.py`) until the store is within its limit, rollups before traces; returns the ids."""
+        """Evict until no user has too many traces, and (`eviction.py`) the store is within its limit; returns the ids.
+
+        Rollups go before traces.
+        """
         self._drop_rollups()
+        gone = self._evict(self._beyond_count())
         limit = self.limit_bytes()
         _, total, _ = self._catalog.totals()
+        return gone + self._evict(victims(self._catalog.held(), limit) if total > limit else ())
+
+    def _evict(self, traces: Iterable[Held]) -> list[str]:
         gone: list[str] = []
-        for trace in victims(self._catalog.held(), limit) if total > limit else ():
+        for trace in traces:
             self._remove(trace.id)
             gone.append(trace.id)
             self._counts.evicted += 1

@@ -388,5 +388,5 @@ async def test_a_capture_of_too_many_traces_is_refused(library, monkeypatch):
     monkeypatch.setattr("profd.questions.reading.CAPTURE_TRACES_MAX", 2)
     for rank in range(3):
         add(library.store, ANN, capture=CAPTURE, rank=rank)
-    with pytest.raises(Exhausted, match="has 3 traces, 2 can be asked at once"):
+    with pytest.raises(Exhausted, match="more than the 2 traces that can be asked"):
         await library.asked(ANN, "top", "", {}, CAPTURE)

@@ -62,7 +62,7 @@ def test_what_a_store_answers(root: Path) -> None:
     assert store.with_capture_prefix("c02") == []
     assert store.directory("child") == segment(root, "child").parent
     assert store.meta("rank1").events == store.get("rank1").events == 16
-    assert store.latest_of(12345) is None
+    assert store.newest_of(12345, 5) == []
     with pytest.raises(NotFound, match="no trace 'rank9'"):
         store.get("rank9")
     for trace in RANKS:

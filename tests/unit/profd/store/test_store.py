@@ -43,8 +43,8 @@ def test_adopted_trace_is_listed_and_whole(store):
     on_disk = sum(entry.stat().st_size for entry in store.directory(record.id).iterdir())
     assert 0.9 * on_disk < record.bytes <= on_disk  # what a trace says of itself grows when it is adopted
     assert store.of_capture("c1") == [record]
-    assert store.latest_of(ANN.uid) == record
-    assert store.latest_of(BOB.uid) is None
+    assert store.newest_of(ANN.uid, 5) == [record]
+    assert store.newest_of(BOB.uid, 5) == []
 
 
 def test_who_owns_a_trace_is_not_the_workers_to_say(store):
