@@ -288,8 +288,12 @@ AGENT_CONNECTIONS_BURST: Final = 2 * AGENTS_PER_UID_MAX  # so that all come back
 CARRIED_CONNECTIONS_PER_SECOND: Final = 50.0  # of one user, before Linux 6.16: as often as they may have a token
 CARRIED_CONNECTIONS_BURST: Final = 200
 AGENT_LINES_BURST: Final = 10  # of the log at once, about agents of one user that were cut off
-PORTERS_MAX: Final = 64  # users with a porter of their own; those after them share one
-PORTERS_STUCK_MAX: Final = 3  # of one user, killed and still there: then no further one until one of them has ended
+PORTERS_MAX: Final = 128  # at once; users after them share one
+PORTERS_KEPT: Final = 64  # of them, for users who have none: the second container of a uid has none of these
+PORTERS_PER_UID_MAX: Final = 16  # of the containers of one uid, those that are stuck included; others share one more
+PORTERS_STUCK_MAX: Final = (
+    3  # of one container, killed and still there: then no further one until one of them has ended
+)
 PORTER_ANSWERS_SECONDS: Final = 5.0  # then it waits for a descriptor that its user has passed, and is killed
 PORTER_IDLE_SECONDS: Final = 60.0  # without a connection, until it ends
 PORTER_DROPS_WAITING_MAX: Final = 64  # connections that nobody can be found to close; no more are accepted then

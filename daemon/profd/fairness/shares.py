@@ -1,7 +1,7 @@
 """How much of a thing one user may hold at once, and what stays for the others.
 
-A user is a uid: the kernel says it, and nobody can make more of them. Pid and user namespaces and, where they are
-delegated, cgroups can be made at will, so holders are not told apart by them.
+A user is a uid: the kernel says it, and nobody can make more of them. Containers that share a uid may be told apart
+within its share (decision 0036): a full one admits a container with less than a fair part of it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Holder:
 
     uid: int
     reserved: bool
+    container: int = 0  # of `trust.namespaces.container`; 0: none, or not asked
 
     @classmethod
     def of(cls, caller: Identity) -> Self:
@@ -74,8 +75,9 @@ class Shares:
 
     def __init__(self, share: Share) -> None:
         self._share = share
-        self._held: Counter[int] = Counter()
-        self._reserve = 0
+        self._held: dict[int, Counter[int]] = {}  # by uid, and container
+        self._reserve: Counter[int] = Counter()
+        self._total = 0
 
     @contextmanager
     def take(self, holder: Holder) -> Iterator[None]:
@@ -96,18 +98,20 @@ class Shares:
         self._add(holder, -1)
 
     def _check(self, holder: Holder) -> None:
-        share, total = self._share, self._held.total()
+        share = self._share
         if holder.reserved:
-            if self._reserve >= share.reserved:
-                self._refuse(share.reserved, self._reserve, "kept for root and profd's admins")
+            self._check_part(self._reserve, holder, share.reserved, "kept for root and profd's admins")
             return
-        use = self._held[holder.uid]
-        if use >= share.each:
-            self._refuse(share.each, use, "of one user")
-        # A full host is no reason to refuse who has less than the others: a few more are held then.
-        fair = share.host // (len(self._held) + (holder.uid not in self._held))
-        if total >= share.host and (use >= fair or total >= SHARES_CROWD_FACTOR * share.host):
-            self._refuse(share.host, total, "of this host")
+        own = self._held.get(holder.uid, Counter())
+        self._check_part(own, holder, share.each, "of one user")
+        others = len(self._held) - (holder.uid in self._held)
+        if _is_full(share.host, self._total, own.total(), others):
+            self._refuse(share.host, self._total, "of this host")
+
+    def _check_part(self, parts: Counter[int], holder: Holder, limit: int, whose: str) -> None:
+        others = len(parts) - (holder.container in parts)
+        if _is_full(limit, parts.total(), parts[holder.container], others):
+            self._refuse(limit, parts.total(), whose)
 
     def _refuse(self, limit: int, use: int, whose: str) -> None:
         share = self._share
@@ -118,9 +122,17 @@ class Shares:
         )
 
     def _add(self, holder: Holder, count: int) -> None:
+        parts = self._reserve if holder.reserved else self._held.setdefault(holder.uid, Counter())
+        parts[holder.container] += count
+        if not parts[holder.container]:
+            del parts[holder.container]
         if holder.reserved:
-            self._reserve += count
             return
-        self._held[holder.uid] += count
-        if not self._held[holder.uid]:
+        self._total += count
+        if not parts:
             del self._held[holder.uid]
+
+
+def _is_full(limit: int, total: int, use: int, others: int) -> bool:
+    """Whether one of `others` and me may have no more. Who has less than the others is let in: a few more are held."""
+    return total >= limit and (use >= limit // (others + 1) or total >= SHARES_CROWD_FACTOR * limit)

@@ -1,4 +1,4 @@
-"""Pids as the caller sees them -> pids of the host.
+"""Pids as the caller sees them -> pids of the host; and which container a process is of.
 
 A caller in a container names processes by the pids of its own namespace.
 /proc/PID/status tells a process's pid at every level (`NSpid`), /proc/PID/ns/pid
@@ -20,6 +20,8 @@ from profd.trust.caller import Caller
 _NS_GET_PARENT: Final = 0xB702
 _DEPTH_MAX: Final = 32  # the kernel's own bound on nested pid namespaces
 _PROC: Final = Path("/proc")
+
+UNREADABLE: Final = -1  # all such processes of a uid are one container
 
 Namespace = tuple[int, int]  # device and inode of a namespace file
 
@@ -61,6 +63,22 @@ def translate_pids(caller: Caller, pids: Sequence[int], proc: Path = _PROC) -> l
             "and --pid takes the ones you see in /proc"
         )
     return [known[pid] for pid in pids]
+
+
+def container(pid: int, proc: Path = _PROC) -> int:
+    """The container of a process, among those that share its uid: the pid namespace right below ours that it is in.
+
+    0: it sees our pids; UNREADABLE: we may not look. Whatever namespaces are made in a container lie below its own, and
+    nobody leaves theirs (docs/decisions/0036-containers.md). Raises OSError for one that has ended, or does not answer.
+    """
+    process = proc / str(pid)
+    below = len(_levels(process)) - len(_levels(proc / "self"))
+    if below <= 0:
+        return 0
+    try:
+        return _ancestor(process, below - 1)[1]
+    except PermissionError:
+        return UNREADABLE
 
 
 def _pids_in(namespace: Namespace, level: int, wanted: set[int], proc: Path) -> dict[int, int]:

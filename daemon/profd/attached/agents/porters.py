@@ -1,8 +1,8 @@
-"""All porters: one of each user who is connected, and one that closes what nobody takes.
+"""All porters: one of each user who is connected, and container of that user, and one that closes what nobody takes.
 
-A user's descriptors hold up that user's own porter. It is killed when it does not answer, its agents connect again, and
+A container's descriptors hold up its own porter. It is killed when it does not answer, its agents connect again, and
 a new one takes them. One that cannot be killed yet (it waits for a file system) is left alone; there are few of these
-for a user.
+for a container, and for a user (docs/decisions/0036-containers.md).
 """
 
 from __future__ import annotations
@@ -18,10 +18,20 @@ from profd import _host
 from profd.attached.agents.porter import Identity, Porter, Relay, end_all
 from profd.fairness.rare_line import RareLine
 from profd.kernel import nobody
-from profd.limits import PORTER_DROPS_WAITING_MAX, PORTERS_MAX, PORTERS_STUCK_MAX
+from profd.limits import (
+    PORTER_DROPS_WAITING_MAX,
+    PORTERS_KEPT,
+    PORTERS_MAX,
+    PORTERS_PER_UID_MAX,
+    PORTERS_STUCK_MAX,
+)
 
-_SHARED: Final = -1  # of users beyond PORTERS_MAX
-_DROPPING: Final = -2  # takes no descriptors that were passed, and so can be killed at any time
+Key = tuple[int, int]
+"""uid and container."""
+
+_SHARED: Final = (-1, 0)  # of users beyond PORTERS_MAX
+_DROPPING: Final = (-2, 0)  # takes no descriptors that were passed, and so can be killed at any time
+_OTHERS: Final = -2  # containers of a user beyond those that have one of their own
 
 log = logging.getLogger("profd.agents")
 Carried = TypeVar("Carried")
@@ -37,8 +47,8 @@ class Porters:
     def __init__(self, *, change_identity: bool = False) -> None:
         """`change_identity`: they run as nobody's uid (nobody.py), else as the daemon."""
         self._identity: Identity = (nobody.PORTERS, nobody.PORTERS) if change_identity else None
-        self._porters: dict[int, Porter] = {}  # by uid
-        self._dying: dict[Porter, int] = {}
+        self._porters: dict[Key, Porter] = {}
+        self._dying: dict[Porter, Key] = {}
         self.dropper = _host.Dropper()  # the one that closes what nobody takes, in any thread
         self._undropped: deque[socket.socket] = deque()
         self._stuck = RareLine(log, "a porter of agents has ended, or did not answer")
@@ -48,16 +58,16 @@ class Porters:
         """Of those that take connections."""
         return sorted(porter.pid for porter in self._porters.values())
 
-    def relay(self, uid: int, connection: socket.socket) -> Relay:
+    def relay(self, uid: int, connection: socket.socket, container: int = 0) -> Relay:
         """Have a connection of this user carried; its copy here is closed. NotCarried: it is still the caller's."""
-        return self._handed(uid, lambda porter: porter.relay(connection))
+        return self._handed(uid, container, lambda porter: porter.relay(connection))
 
     def stream(self, uid: int, connection: socket.socket) -> socket.socket:
         """Have a caller's connection carried, as bytes: our end of that. NotCarried: it is still the caller's."""
-        return self._handed(uid, lambda porter: porter.stream(connection))
+        return self._handed(uid, 0, lambda porter: porter.stream(connection))
 
-    def _handed(self, uid: int, hand: Callable[[Porter], Carried]) -> Carried:
-        key = self._key(uid)
+    def _handed(self, uid: int, container: int, hand: Callable[[Porter], Carried]) -> Carried:
+        key = self._key(uid, container)
         try:
             try:
                 return hand(self._of(key))
@@ -101,12 +111,18 @@ class Porters:
         while self._undropped:
             self._undropped.popleft().close()
 
-    def _key(self, uid: int) -> int:
-        if uid in self._porters or Counter(self._dying.values())[uid] >= PORTERS_STUCK_MAX:
-            return uid
-        return uid if len(self._porters) + len(self._dying) < PORTERS_MAX else _SHARED
+    def _key(self, uid: int, container: int) -> Key:
+        key, there = (uid, container), [*self._porters, *self._dying.values()]
+        if key in self._porters or there.count(key) >= PORTERS_STUCK_MAX:
+            return key
+        of_user = sum(other == uid for other, _ in there)
+        if not of_user:
+            return key if len(there) < PORTERS_MAX else _SHARED
+        if of_user < PORTERS_PER_UID_MAX and len(there) < PORTERS_MAX - PORTERS_KEPT:
+            return key
+        return uid, _OTHERS
 
-    def _of(self, key: int) -> Porter:
+    def _of(self, key: Key) -> Porter:
         porter = self._porters.get(key)
         if porter is not None and not porter.dying:
             return porter
@@ -120,10 +136,10 @@ class Porters:
 
     def _failed(self, porter: Porter) -> None:
         for key in [key for key, known in self._porters.items() if known is porter]:
-            self._stuck.tell(key, pid=porter.pid)
+            self._stuck.tell(key[0], pid=porter.pid)
             self._replace(key)
 
-    def _replace(self, key: int) -> None:
+    def _replace(self, key: Key) -> None:
         """It takes nothing (any more), and makes place."""
         porter = self._porters.pop(key, None)
         if porter is not None:

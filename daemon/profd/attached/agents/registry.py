@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -44,6 +45,7 @@ from profd.limits import (
 from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
 from profd.trust.identify import start_ticks
+from profd.trust.namespaces import container
 
 _SO_PEERPIDFD: Final = 77  # Linux 6.5
 ATTACHED: Final = Share(
@@ -62,6 +64,12 @@ class Identified:
 
     process: ProcessId
     uid: int
+    container: int
+
+    @property
+    def holder(self) -> Holder:
+        """Whose share it has."""
+        return _holder(self.uid, self.container)
 
 
 Disarmed = Callable[[ProcessId, int], None]
@@ -103,12 +111,13 @@ class AgentRegistry:
         self._only_uid = only_uid
         self._agents: dict[ProcessId, Agent] = {}
         self._pidfds: dict[ProcessId, int] = {}
+        self._holders: dict[ProcessId, Holder] = {}
         self._share = Shares(share)  # connections
         self._allowances = Allowances()
         self._greetings: set[_Greeting] = set()
         self._cut_off = RareLine(log, "an agent was cut off", burst=AGENT_LINES_BURST)
         self._closed = False
-        self._identifying: Counter[int] = Counter()  # connections, by uid
+        self._identifying: dict[socket.socket, int] = {}  # connections that nobody carries yet, and their uids
         self._peers = ThreadPoolExecutor(2, "profd-peers")
 
     def get(self, process: ProcessId) -> Agent | None:
@@ -133,48 +142,43 @@ class AgentRegistry:
 
     def accept(self, connection: socket.socket, peer: Peer) -> None:
         """A new connection; it is the registry's from here on. A thread asks for its identity: that may wait."""
-        uid = peer.uid
-        if self._closed or self._identifying[uid] >= AGENT_PEERS_WAITING_MAX:
+        if self._closed or [*self._identifying.values()].count(peer.uid) >= AGENT_PEERS_WAITING_MAX:
             self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
             return
         try:
             pidfd = _pidfd(connection, peer)
-            relay = self.porters.relay(uid, connection)
-        except NotCarried as error:
-            os.close(pidfd)
-            self._refuse(connection, str(error))
-            return
         except OSError as error:
             self._refuse(connection, _unseen(error))
             return
-        self._identifying[uid] += 1
-        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, peer)
-        future.add_done_callback(lambda done: self._identified(uid, relay, pidfd, done))
+        self._identifying[connection] = peer.uid
+        future = asyncio.get_running_loop().run_in_executor(self._peers, _identify, peer, pidfd)
+        future.add_done_callback(lambda done: self._identified(connection, pidfd, done))
 
     def refuse_silently(self, connection: socket.socket) -> None:
         """Close a new connection without a word."""
         self.counts["refused"] += 1
         self.porters.drop(connection)
 
-    def _identified(self, uid: int, relay: Relay, pidfd: int, done: asyncio.Future[Identified]) -> None:
-        self._identifying[uid] -= 1
-        if not self._identifying[uid]:
-            del self._identifying[uid]
-        if done.cancelled() or self._closed:
+    def _identified(self, connection: socket.socket, pidfd: int, done: asyncio.Future[Identified]) -> None:
+        if self._identifying.pop(connection, None) is None or done.cancelled():  # closed meanwhile
             os.close(pidfd)
-            relay.close()
             return
-        error = done.exception()
-        if isinstance(error, OSError):
+        try:
+            peer = done.result()
+            relay = self.porters.relay(peer.uid, connection, peer.container)
+        except NotCarried as error:
             os.close(pidfd)
-            self._tell(relay, _unseen(error))
-            return
-        self._admit(relay, done.result(), pidfd)
+            self._refuse(connection, str(error))
+        except OSError as error:
+            os.close(pidfd)
+            self._refuse(connection, _unseen(error))
+        else:
+            self._admit(relay, peer, pidfd)
 
     def _admit(self, relay: Relay, peer: Identified, pidfd: int) -> None:
         try:
             self._require_served(peer)
-            self._share.hold(_holder(peer.uid))
+            self._share.hold(peer.holder)
         except (Refused, BadInput) as error:
             os.close(pidfd)
             self._tell(relay, str(error))
@@ -185,6 +189,8 @@ class AgentRegistry:
         """Close every connection; armed agents find another daemon, or disarm themselves."""
         self._closed = True
         self._peers.shutdown(wait=False, cancel_futures=True)
+        while self._identifying:
+            self.porters.drop(self._identifying.popitem()[0])
         for greeting in list(self._greetings):
             greeting.close()
         for agent in list(self._agents.values()):
@@ -241,7 +247,7 @@ class AgentRegistry:
             return False
         self._greetings.discard(greeting)
         os.close(greeting.hand_over())
-        self._share.give_back(_holder(known.uid))  # it has kept its place
+        self._share.give_back(greeting.peer.holder)  # it has kept its place
         greeting.link.send(encode(Kind.WELCOME, version=VERSION))
         known.tell_again()
         return True
@@ -267,6 +273,7 @@ class AgentRegistry:
         greeting.link.receiver = agent
         self._greetings.discard(greeting)
         self._agents[peer.process] = agent
+        self._holders[peer.process] = peer.holder
         pidfd = self._pidfds[peer.process] = greeting.hand_over()
         # A child that keeps the socket hides the end of its parent: no EOF comes.
         asyncio.get_running_loop().add_reader(pidfd, _ended, agent, pidfd)
@@ -290,7 +297,7 @@ class AgentRegistry:
         pidfd = self._pidfds.pop(agent.process)
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
-        self._share.give_back(_holder(agent.uid))
+        self._share.give_back(self._holders.pop(agent.process))
         if why:
             self.counts["hostile"] += 1
             self._cut_off.tell(agent.uid, pid=agent.process.pid, why=why)
@@ -298,7 +305,7 @@ class AgentRegistry:
     def _left(self, greeting: _Greeting, why: str) -> None:
         """A greeting that led to nothing."""
         self._greetings.discard(greeting)
-        self._share.give_back(_holder(greeting.peer.uid))
+        self._share.give_back(greeting.peer.holder)
         if why:
             self.counts["hostile"] += 1
             self._cut_off.tell(greeting.peer.uid, pid=greeting.peer.process.pid, why=why)
@@ -312,7 +319,7 @@ class _Greeting:
         self._registry = registry
         self._pidfd = pidfd
         self._timer = asyncio.get_running_loop().call_later(AGENT_HELLO_SECONDS, self._too_late)
-        self.link = Link(relay, self, registry._allowances.of(_holder(peer.uid)))
+        self.link = Link(relay, self, registry._allowances.of(peer.holder))
 
     def received(self, raw: bytes, fd: int | None) -> None:
         """The first packet must be HELLO. Raises Hostile."""
@@ -365,21 +372,30 @@ def _pidfd(connection: socket.socket, peer: Peer) -> int:
         return os.pidfd_open(peer.pid)
 
 
-def _identify(peer: Peer) -> Identified:
+def _identify(peer: Peer, pidfd: int) -> Identified:
     """The process whose pidfd we have. OSError if it cannot be seen, or has ended."""
     start = start_ticks(peer.pid)
-    if not start:
-        raise OSError(0, "it does not answer" if procfs.unanswering(peer.pid) else "it has ended")
-    return Identified(ProcessId(peer.pid, start), peer.uid)
+    if not start and procfs.unanswering(peer.pid):
+        raise OSError(0, "it does not answer")
+    found = Identified(ProcessId(peer.pid, start), peer.uid, container(peer.pid) if start else 0)
+    if not start or _has_ended(pidfd):  # what was read may be of another process
+        raise OSError(0, "it has ended")
+    return found
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _unseen(error: OSError) -> str:
     return f"this daemon cannot see your process ({error.strerror}): run it with hostPID"
 
 
-def _holder(uid: int) -> Holder:
-    """The holder whose share an attached process has. Groups are not asked: it is root's, the daemon's, or a user's."""
-    return Holder(uid, reserved=uid in (0, os.geteuid()))
+def _holder(uid: int, container: int) -> Holder:
+    """Groups are not asked: it is root's, the daemon's, or a user's."""
+    return Holder(uid, uid in (0, os.geteuid()), container)
 
 
 def _ended(agent: Agent, pidfd: int) -> None:

@@ -97,3 +97,27 @@ def test_users_of_long_ago_are_forgotten() -> None:
     for uid in range(10_000):
         rates.take(user(uid))
     assert len(rates._buckets) <= 4096
+
+
+def test_a_container_with_less_than_its_part_is_let_in_by_a_full_share() -> None:
+    shares = Shares(replace(SHARE, host=100))
+    first, second, third = (Holder(1, reserved=False, container=inode) for inode in (0, 11, 12))
+    with ExitStack() as held:
+        assert taken(shares, first, held, tries=9) == SHARE.each
+        assert [taken(shares, one, held, tries=9) for one in (second, third, first)] == [2, 1, 0]
+    with ExitStack() as held:  # and all is given back
+        assert taken(shares, second, held, tries=9) == SHARE.each
+
+
+def test_containers_without_number_do_not_have_a_part_each_without_end() -> None:
+    shares = Shares(replace(SHARE, each=20, host=1000))
+    with ExitStack() as held:
+        made = (Holder(1, reserved=False, container=inode) for inode in range(200))
+        assert sum(taken(shares, one, held, tries=20) for one in made) <= SHARES_CROWD_FACTOR * 20
+
+
+def test_what_is_kept_for_root_is_not_one_containers_either() -> None:
+    shares = Shares(SHARE)
+    with ExitStack() as held:
+        assert taken(shares, replace(ROOT, container=11), held, tries=9) == SHARE.reserved
+        assert [taken(shares, one, held, tries=9) for one in (ROOT, replace(ROOT, container=11))] == [1, 0]

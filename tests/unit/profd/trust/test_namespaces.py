@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from profd.errors import Denied, NotFound
+from profd.trust import namespaces
 from profd.trust.caller import Caller
 from profd.trust.namespaces import shares_pids, translate_pids
 
@@ -89,6 +90,20 @@ def test_container_below_the_callers(container: tuple[int, int, int]) -> None:
     outer, middle, innermost = last_nspid(nested)[-3:]
     assert (outer, innermost) == (nested, 1)
     assert translate_pids(caller(first), [middle]) == [nested]
+
+
+def test_what_a_container_makes_is_that_container(container: tuple[int, int, int]) -> None:
+    """Whoever is in one can make no other that lies beside it."""
+    first, child, inner = container
+    host_child, host_inner = translate_pids(caller(first), [child, inner])
+    with open(f"/proc/{host_inner}/task/{host_inner}/children") as file:
+        nested = int(file.read())
+    assert os.stat(f"/proc/{nested}/ns/pid").st_ino != os.stat(f"/proc/{first}/ns/pid").st_ino
+    inode = os.stat(f"/proc/{first}/ns/pid").st_ino
+    assert [namespaces.container(pid) for pid in (first, host_child, host_inner, nested)] == [inode] * 4
+    assert namespaces.container(os.getpid()) == 0
+    with pytest.raises(OSError, match="No such"):
+        namespaces.container(1 << 30)
 
 
 def test_pid_that_is_not_in_the_container(container: tuple[int, int, int]) -> None:

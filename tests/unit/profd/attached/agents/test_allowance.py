@@ -110,7 +110,7 @@ async def test_an_allowance_outlives_the_connections_of_its_user() -> None:
 
 
 async def test_every_link_has_the_allowance_of_its_user(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_module, "_holder", lambda uid: Holder(uid, reserved=False))
+    monkeypatch.setattr(registry_module, "_holder", lambda uid, _: Holder(uid, reserved=False))
     fake, _ = await served.attached()
     mine = served.registry._allowances.of(Holder(os.getuid(), reserved=False))
     assert mine is not None

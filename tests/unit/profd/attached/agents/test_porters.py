@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from profd.attached.agents import porter as porter_module
 from profd.attached.agents import porters as porters_module
 from profd.attached.agents import server as server_module
 from profd.attached.agents.agent import ArmOrder
+from profd.attached.agents.porter import Relay
 from profd.attached.agents.protocol import Kind
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
@@ -158,6 +160,30 @@ fake.hello(os.open("held", os.O_RDONLY, dir_fd=folder))
 """
 
 
+IN_CONTAINER = ["unshare", "--pid", "--fork"]
+if shutil.which("unshare") is None or subprocess.run([*IN_CONTAINER, "true"], capture_output=True).returncode:
+    IN_CONTAINER = []
+
+GREETS = """
+import asyncio, sys
+from pathlib import Path
+from profd.attached.agents.protocol import Kind
+from tests.support.fake_agent import FakeAgent
+async def main():
+    fake = FakeAgent(Path(sys.argv[1]))
+    fake.hello()
+    print(Kind((await fake.receive()).kind).name)
+asyncio.run(main())
+"""
+
+
+def greeting_in_container(path: Path) -> str:
+    """What the agent of a process hears that is in a pid namespace of its own."""
+    command = [*IN_CONTAINER, sys.executable, "-c", GREETS, str(path)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[5], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
+
+
 @pytest.mark.skipif(bool(stuck_exec.why_not()), reason=stuck_exec.why_not())
 async def test_a_file_that_is_never_closed(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even by SIGKILL: FUSE's server has read that it is to be, and does not answer."""
@@ -176,6 +202,8 @@ async def test_a_file_that_is_never_closed(served: Served, tmp_path: Path, monke
         fake = FakeAgent(served.path)
         assert "descriptors that your processes have passed" in (await fake.expect(Kind.REFUSED)).fields["why"]
         fake.close()
+        if IN_CONTAINER:  # one that shares the uid has a porter of its own
+            assert await asyncio.to_thread(greeting_in_container, served.path) == "WELCOME"
         await asyncio.to_thread(holders.pop().close)
         (await served.welcomed()).close()
     finally:
@@ -218,7 +246,7 @@ async def test_one_that_records_goes_on_with_another_porter(served: Served) -> N
     for kind in (Kind.WELCOME, Kind.LIMIT, Kind.STOP):
         await again.expect(kind)
     assert served.registry.get(ME) is agent
-    assert served.registry._share._reserve == 1  # root, or who runs the daemon
+    assert served.registry._share._reserve.total() == 1  # root, or who runs the daemon
     again.send(Kind.STOPPED, ORDER.epoch, reason="stop", last=5, events=6)
     await eventually(lambda: arm.stopped is not None)
     assert arm.gone is None
@@ -310,12 +338,38 @@ async def test_users_beyond_the_most_share_one(served: Served, monkeypatch: pyte
         theirs.close()
 
 
+async def test_containers_of_a_user_have_so_many_and_share_one_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes containers all the time takes no porter from another user, or from a container that has one."""
+    monkeypatch.setattr(porters_module, "PORTERS_PER_UID_MAX", 3)
+    porters = served.registry.porters
+    opened: list[Relay | socket.socket] = []
+    for uid, container in ((7, 1), (7, 2), (7, 3), (7, 4), (7, 5), (7, 1), (8, 1)):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opened += [porters.relay(uid, ours, container), theirs]
+    assert set(porters._porters) == {(7, 1), (7, 2), (7, 3), (7, porters_module._OTHERS), (8, 1)}
+    # As many as are kept for users without one are no second container's.
+    monkeypatch.setattr(porters_module, "PORTERS_MAX", 6)
+    monkeypatch.setattr(porters_module, "PORTERS_KEPT", 1)
+    for uid in (8, 9):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opened += [porters.relay(uid, ours, 2), theirs]
+    assert {key for key in porters._porters if key[0] != 7} == {
+        (8, 1),
+        (8, porters_module._OTHERS),
+        porters_module._SHARED,
+    }
+    for each in opened:
+        each.close()
+
+
 async def test_who_was_told_something_while_it_answered_is_asked_again(served: Served) -> None:
     """The answer may be from before it began to wait."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     relay = served.registry.porters.relay(7, ours)  # which asks
     [pid] = served.porters
-    control = served.registry.porters._porters[7]._control
+    control = served.registry.porters._porters[7, 0]._control
     assert select.select([control], [], [], LONG)[0]  # it has answered, and the loop has not heard that
     os.kill(pid, signal.SIGSTOP)
     relay.poke()
@@ -418,7 +472,7 @@ async def test_one_that_has_streams_is_needed(served: Served, monkeypatch: pytes
     monkeypatch.setattr(porter_module, "PORTER_IDLE_SECONDS", 0.01)
     with streaming(served) as (theirs, ours):
         [pid] = served.porters
-        porter = served.registry.porters._porters[7]
+        porter = served.registry.porters._porters[7, 0]
         for _ in range(3):  # it is asked, and says so
             before = porter._idle
             await eventually(lambda before=before: porter._idle is not before)
@@ -434,7 +488,7 @@ async def test_it_closes_what_it_is_to_behind_us(served: Served) -> None:
     sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     socket.send_fds(theirs, [b"x"], [writing])
     os.close(writing)
-    porter = served.registry.porters._of(-2)
+    porter = served.registry.porters._of((-2, 0))
     socket.send_fds(porter._control, [b"d"], [sock.fileno()])
     again, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     await asyncio.sleep(0)
@@ -469,12 +523,12 @@ async def test_one_that_closes_and_does_not_answer_is_replaced_under_a_flood(
         served = Served(Path(name) / "agent.sock")
         served.path.chmod(0o666)
         porters = served.registry.porters
-        stopped = porters._of(-2)
+        stopped = porters._of((-2, 0))
         os.kill(stopped.pid, signal.SIGSTOP)
         count = 1000
         flood = await asyncio.create_subprocess_exec(sys.executable, "-c", COMES_AND_GOES, str(served.path), str(count))
         assert await flood.wait() == 0
         await eventually(lambda: served.registry.counts["refused"] >= count - 1)
-        assert porters._porters[-2] is not stopped
+        assert porters._porters[-2, 0] is not stopped
         (await served.attached()).close()
         served.server.close()

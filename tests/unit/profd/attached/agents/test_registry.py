@@ -25,6 +25,7 @@ from profd.attached.agents.protocol import Kind, encode
 from profd.attached.agents.registry import ATTACHED, AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.fairness.shares import Share
+from profd.kernel.peer import Peer
 from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
@@ -91,6 +92,17 @@ async def test_who_it_is_is_the_kernels_word(served: Served) -> None:
     assert (process.rank, process.job) == (3, "j1")
     fake.close()
     await eventually(lambda: served.registry.get(ME) is None)
+
+
+def test_a_process_that_has_ended_is_not_taken_for_the_next_of_its_pid() -> None:
+    """It could have the container of that one."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pidfd = os.pidfd_open(ended.pid)
+    try:
+        with pytest.raises(OSError, match="it has ended"):
+            registry_module._identify(Peer(os.getpid(), os.getuid(), os.getgid()), pidfd)
+    finally:
+        os.close(pidfd)
 
 
 async def test_it_arms_counts_stops_and_is_idle_again(served: Served) -> None:

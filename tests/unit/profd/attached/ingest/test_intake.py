@@ -95,7 +95,7 @@ async def test_a_full_host_records_those_of_others_and_of_root(tmp_path: Path) -
     ingest.find(1, 2).close()
     await ingest.expect(6, 2, 4242, _folder(tmp_path, 6))
     ingest.close()
-    assert not ingest._share._held.total()
+    assert not ingest._share._held
 
 
 def _folder(tmp_path: Path, number: int) -> Path:
