@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -26,6 +27,9 @@ AT_ONCE: Final = 8  # hosts that send
 TRACES_MAX: Final = 4096  # of a host
 LIST_BYTES_MAX: Final = 4 << 20  # of a host's list of them
 _RANKS_MAX: Final = 1 << 31
+HOST_BYTES: Final = 32 << 30  # of a host's traces, unless the user says otherwise: more than its store has by default
+_FREE_SHARE: Final = 0.05  # of the folder's file system, which stays free whatever hosts send
+_LOOK_BYTES: Final = 16 << 20  # between two looks at that
 _READ_BYTES: Final = 1 << 20
 _TRACE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it comes from the host, and names a folder
 
@@ -36,15 +40,17 @@ async def collect(
     to: Path,
     left_out: Iterable[tuple[str, str]] = (),
     bytes_per_second: int = BYTES_PER_SECOND,
+    host_bytes: int = HOST_BYTES,
 ) -> dict[str, Any]:
     """Bring the traces of all hosts: what `_COMMIT.json` says, or would if there were a trace.
 
-    Not more than `bytes_per_second` from all of them together: the jobs go on, on the same network and disks.
+    Not more than `bytes_per_second` from all of them together: the jobs go on, on the same network and disks. A host
+    that sends more than `host_bytes`, or than the disk has room for, is left out, and `missing` says so.
     Raises UsageError where the folder is there already, or cannot be written.
     """
     with CaptureFolder(to, fleet_id) as folder:
         answers = await each(
-            way, functools.partial(_of_host, folder, fleet_id, Pace(bytes_per_second)), at_once=AT_ONCE
+            way, functools.partial(_of_host, folder, fleet_id, Pace(bytes_per_second), host_bytes), at_once=AT_ONCE
         )
         rows: list[dict[str, Any]] = []
         missing: list[dict[str, Any]] = []
@@ -63,7 +69,7 @@ async def collect(
 
 
 async def _of_host(
-    folder: CaptureFolder, fleet_id: str, pace: Pace, host: Host
+    folder: CaptureFolder, fleet_id: str, pace: Pace, host_bytes: int, host: Host
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Its rows of the commit, and what it has no trace of."""
     capture = await host.call("GetCapture", pb.CaptureRef(id=fleet_id))
@@ -76,7 +82,7 @@ async def _of_host(
     if not listed:
         return [], missing
     try:
-        return await _brought(host, capture.id, listed, folder, pace), missing
+        return await _brought(host, capture.id, listed, folder, pace, host_bytes), missing
     except ClientError as error:
         shutil.rmtree(folder.partial / partition("host", host.name), ignore_errors=True)
         if isinstance(error, UsageError):
@@ -112,20 +118,34 @@ def _row(host: str, capture: str, one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _brought(
-    host: Host, capture: str, listed: list[dict[str, Any]], folder: CaptureFolder, pace: Pace
+    host: Host, capture: str, listed: list[dict[str, Any]], folder: CaptureFolder, pace: Pace, host_bytes: int
 ) -> list[dict[str, Any]]:
     """Its traces, as they come into a file without a name, and from there into their places."""
     request = query_pb2.QueryRequest(name="export", scope=query_pb2.Scope(capture=capture))
     request.arguments.update({"format": "bundle"})
     with tempfile.TemporaryFile(dir=folder.partial) as spool:
+        size = looked = 0
         try:
             async for piece in host.ask(request):
+                size += len(piece)
+                if size > host_bytes:
+                    raise ClientError(f"it sends more than {host_bytes} bytes: --host-bytes takes more of each host.")
+                if size >= looked:
+                    _check_room(folder.partial, size)
+                    looked = size + _LOOK_BYTES
                 spool.write(piece)
                 await asyncio.sleep(pace.wait(len(piece)))  # what is not read is not sent: the windows of a relay
             spool.seek(0)
         except OSError as error:
             raise UsageError(f"{folder.partial} cannot be written: {error.strerror}.") from error
         return await asyncio.to_thread(folder.add, listed, iter(functools.partial(spool.read, _READ_BYTES), b""))
+
+
+def _check_room(folder: Path, size: int) -> None:
+    """ClientError where so many bytes, which are copied once more, leave too little of the disk free."""
+    found = os.statvfs(folder)
+    if found.f_bavail * found.f_frsize < size + _LOOK_BYTES + _FREE_SHARE * found.f_blocks * found.f_frsize:
+        raise ClientError(f"the disk of {folder.parent} has no room for it ({_FREE_SHARE:.0%} stays free): free space.")
 
 
 def _why(target: pb.TargetStatus) -> str:

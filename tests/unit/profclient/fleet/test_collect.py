@@ -19,6 +19,7 @@ from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import query_pb2
 
 from tests.support.bundles import bundle
+from tests.support.small_disk import free_bytes, small_disk
 
 ID = "f0123456789ab"
 
@@ -54,6 +55,8 @@ class PlayedHost:
         files = {f"{target.trace}/meta.json": self.name.encode() for target in stored}
         whole = bundle({"profd-bundle": b"1\n", **files})
         yield whole[:700]
+        while self.name == "endless":
+            yield bytes(1 << 20)
         if self._fails is not None:
             raise self._fails
         yield whole[700:]
@@ -74,9 +77,9 @@ def reached(monkeypatch: pytest.MonkeyPatch, *hosts: PlayedHost) -> Iterator[Way
         yield Way(tuple(host.name for host in hosts), "x {host}")
 
 
-async def collected(monkeypatch: pytest.MonkeyPatch, to: Path, *hosts: PlayedHost) -> dict[str, Any]:
+async def collected(monkeypatch: pytest.MonkeyPatch, to: Path, *hosts: PlayedHost, **limits: int) -> dict[str, Any]:
     with reached(monkeypatch, *hosts) as way:
-        return await collect(way, ID, to, [("n9", "no route")])
+        return await collect(way, ID, to, [("n9", "no route")], **limits)
 
 
 def files(folder: Path) -> list[str]:
@@ -101,6 +104,22 @@ async def test_the_layout_and_what_is_missing(monkeypatch: pytest.MonkeyPatch, t
         ("n3", None, "you have no capture"),
         ("n9", None, "no route"),
     ]
+
+
+async def test_a_host_that_does_not_end_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hosts = PlayedHost("endless", target(rank=0)), PlayedHost("n2", target("2def"))
+    written = await collected(monkeypatch, tmp_path, *hosts, host_bytes=3 << 20)
+    assert [one["host"] for one in written["traces"]] == ["n2"]
+    why = "it sends more than 3145728 bytes: --host-bytes takes more of each host."
+    assert written["missing"][0] == {"host": "endless", "rank": 0, "why": why}
+    assert not list(tmp_path.rglob("host=endless"))
+
+
+async def test_a_disk_is_not_filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with small_disk(tmp_path, size="64M") as disk:
+        written = await collected(monkeypatch, disk, PlayedHost("endless", target(rank=0)))
+        assert "has no room for it (5% stays free)" in written["missing"][0]["why"]
+        assert free_bytes(disk) > 0.9 * (64 << 20)
 
 
 async def test_an_answer_that_breaks_off_leaves_nothing_of_its_host(
