@@ -71,7 +71,7 @@ nb::tuple who(const Door& self, int fd) {
 
 void take(Door& self, int fd, uid_t uid, bool free) {
   if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) < 0) raise_os_error(errno);
-  self.take(fd, {0, uid, free});
+  self.take(fd, {0, uid, 0, free});
 }
 
 nb::dict counts(const Door& self) {
