@@ -20,6 +20,7 @@ template <typename T>
 using InOut = nb::ndarray<T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
 using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+using AnyColumn = nb::ndarray<nb::ro, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // The sentinels of events/schema.py.
 inline constexpr std::int64_t kNoRow = -1;

@@ -15,8 +15,6 @@
 namespace profd {
 namespace {
 
-using AnyColumn = nb::ndarray<nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-
 constexpr std::size_t kBlock = 2048;  // rows whose intermediate values stay in the L1 cache
 
 // A column of small numbers of whichever width it is kept in.

@@ -12,8 +12,6 @@
 namespace profd {
 namespace {
 
-using AnyColumn = nb::ndarray<nb::ro, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 // One array after the other, as one: itself where there is only one.
 template <typename Word>
 class Joined {

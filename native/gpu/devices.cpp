@@ -25,19 +25,19 @@ struct Driver {
 };
 
 template <typename F>
-bool resolve(void* handle, const char* name, F*& function) {
+bool resolve_driver(void* handle, const char* name, F*& function) {
   function = reinterpret_cast<F*>(dlsym(handle, name));
   return function != nullptr;
 }
 
-bool resolve_all(Driver& to) {
+bool resolve_all_of_driver(Driver& to) {
   void* handle = driver();
-  return handle && resolve(handle, "cuDeviceGetCount", to.device_count) &&
-         resolve(handle, "cuDevicePrimaryCtxGetState", to.primary_state) &&
-         resolve(handle, "cuDevicePrimaryCtxRetain", to.primary_retain) &&
-         resolve(handle, "cuDevicePrimaryCtxRelease_v2", to.primary_release) &&
-         resolve(handle, "cuCtxPushCurrent_v2", to.push) && resolve(handle, "cuCtxPopCurrent_v2", to.pop) &&
-         resolve(handle, "cuCtxSynchronize", to.synchronize);
+  return handle && resolve_driver(handle, "cuDeviceGetCount", to.device_count) &&
+         resolve_driver(handle, "cuDevicePrimaryCtxGetState", to.primary_state) &&
+         resolve_driver(handle, "cuDevicePrimaryCtxRetain", to.primary_retain) &&
+         resolve_driver(handle, "cuDevicePrimaryCtxRelease_v2", to.primary_release) &&
+         resolve_driver(handle, "cuCtxPushCurrent_v2", to.push) && resolve_driver(handle, "cuCtxPopCurrent_v2", to.pop) &&
+         resolve_driver(handle, "cuCtxSynchronize", to.synchronize);
 }
 
 // A CUresult; 0 also for a device that this process does not use.
@@ -65,7 +65,7 @@ struct Wait {
   Waited result;
 };
 
-void* run(void* argument) {
+void* run_wait(void* argument) {
   const std::unique_ptr<std::shared_ptr<Wait>> own(static_cast<std::shared_ptr<Wait>*>(argument));
   Wait& wait = **own;
   Waited found;
@@ -86,7 +86,7 @@ bool start(const std::shared_ptr<Wait>& wait) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const bool started = pthread_create(&thread, nullptr, run, argument) == 0;
+  const bool started = pthread_create(&thread, nullptr, run_wait, argument) == 0;
   if (started) pthread_detach(thread);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) delete argument;
@@ -99,7 +99,7 @@ void* driver() { return dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW | RTLD_LOC
 
 Waited wait_for_devices(int seconds) {
   const auto wait = std::make_shared<Wait>();
-  if (!resolve_all(wait->cuda)) return {};
+  if (!resolve_all_of_driver(wait->cuda)) return {};
   if (!start(wait)) return {.ended = false, .device = -1, .error = 0};
   std::unique_lock lock(wait->mutex);
   if (wait->ended.wait_for(lock, std::chrono::seconds(seconds), [&] { return wait->done; })) return wait->result;

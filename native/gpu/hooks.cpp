@@ -34,15 +34,15 @@ Queue& queue() {
 }
 
 // Sentences of the recording that runs; only the thread below touches them.
-std::string& told() {
+std::string& said() {
   static std::string* const one = new std::string;
   return *one;
 }
 
 void tell(const std::string& sentences) {
   if (sentences.empty()) return;
-  told() += (told().empty() ? "cuda: " : "; cuda: ") + sentences;
-  agent::note("not_honoured", told());
+  said() += (said().empty() ? "cuda: " : "; cuda: ") + sentences;
+  agent::note("not_honoured", said());
 }
 
 void tell_report() {
@@ -61,7 +61,7 @@ void tell_report() {
 void armed(const std::string& order) {
   const Outcome outcome = arm(recorder::api, order.find("cuda:whole") == std::string::npos);
   agent::records_at_stop(outcome.armed);
-  told().clear();
+  said().clear();
   tell(outcome.armed ? outcome.notes : outcome.why);
   if (order.find("cupti-python") != std::string::npos)
     tell("cupti-python needs a process with Python, this one has our own collector");
@@ -79,7 +79,7 @@ void obey(const Call& call) {
   }
 }
 
-void* run(void*) {
+void* run_hooks(void*) {
   Queue& one = queue();
   std::unique_lock lock(one.mutex);
   for (;;) {
@@ -98,7 +98,7 @@ bool start_thread() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const bool started = pthread_create(&thread, nullptr, run, nullptr) == 0;
+  const bool started = pthread_create(&thread, nullptr, run_hooks, nullptr) == 0;
   if (started) pthread_detach(thread);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;

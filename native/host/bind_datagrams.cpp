@@ -22,7 +22,7 @@ nb::object address(const Datagram& datagram) {
   return nb::steal(path);
 }
 
-nb::list take(Drain& drain, std::size_t about) {
+nb::list take_datagrams(Drain& drain, std::size_t about) {
   std::vector<Datagram> taken;
   {
     nb::gil_scoped_release release;
@@ -37,7 +37,7 @@ nb::list take(Drain& drain, std::size_t about) {
   return result;
 }
 
-nb::dict counts(Drain& drain) {
+nb::dict drain_counts(Drain& drain) {
   const DrainCounts counts = drain.counts();
   nb::dict result;
   result["flood"] = counts.flood;
@@ -67,10 +67,10 @@ void bind_datagrams(nb::module_& m) {
           nb::kw_only(), "datagram_bytes"_a, "queued"_a, "of_process"_a, "of_user"_a, "processes"_a, "users"_a,
           "interrupts"_a = false)
       .def("run", &Drain::run, "sockets"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("take", &take, "about"_a)
+      .def("take", &take_datagrams, "about"_a)
       .def("stop", &Drain::stop)
       .def("changed", &Drain::changed)
-      .def("counts", &counts);
+      .def("counts", &drain_counts);
 }
 
 }  // namespace profd::host

@@ -33,7 +33,7 @@ Allowance::Rates rates(nb::handle of) {
   return {number("streams"), number("streams_burst"), number("work"), number("work_burst")};
 }
 
-void open(Door* self, const std::string& server, nb::object limits, nb::bytes user_refusal, nb::bytes host_refusal) {
+void open_door(Door* self, const std::string& server, nb::object limits, nb::bytes user_refusal, nb::bytes host_refusal) {
   const auto count = [&limits](const char* name) { return nb::cast<int>(limits.attr(name)); };
   const auto number = [&limits](const char* name) { return nb::cast<double>(limits.attr(name)); };
   const DoorLimits native{count("each"),
@@ -69,12 +69,12 @@ nb::tuple who(const Door& self, int fd) {
   }
 }
 
-void take(Door& self, int fd, uid_t uid, bool free) {
+void take_connection(Door& self, int fd, uid_t uid, bool free) {
   if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) < 0) raise_os_error(errno);
-  self.take(fd, {0, uid, free});
+  self.take(fd, {0, uid, 0, free});
 }
 
-nb::dict counts(const Door& self) {
+nb::dict door_counts(const Door& self) {
   const DoorCounts& counts = self.counts();
   nb::dict result;
   result["open"] = counts.open.load();
@@ -118,15 +118,15 @@ class FrameReader {
 
 void bind_door(nb::module_& m) {
   nb::class_<Door>(m, "Door")
-      .def("__init__", &open, "server"_a, "limits"_a, "user_refusal"_a, "host_refusal"_a)
+      .def("__init__", &open_door, "server"_a, "limits"_a, "user_refusal"_a, "host_refusal"_a)
       .def("listen", &listen, "listener"_a)
       .def("refuse", &Door::refuse)
       .def("who", &who, "connection"_a)
       .def("set_admins", &Door::set_admins, "gid"_a)
       .def("keep_members", &Door::keep_members, "gid"_a)
-      .def("take", &take, "connection"_a, "uid"_a, "free"_a)
+      .def("take", &take_connection, "connection"_a, "uid"_a, "free"_a)
       .def("close", &Door::close, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("counts", &counts);
+      .def("counts", &door_counts);
   nb::class_<FrameReader>(m, "FrameReader").def(nb::init<>()).def("feed", &FrameReader::feed, "piece"_a);
 }
 

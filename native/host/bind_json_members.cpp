@@ -11,7 +11,7 @@ namespace nb = nanobind;
 namespace profd::host {
 namespace {
 
-nb::dict found(const nb::bytes& text, std::size_t most) {
+nb::dict members_in(const nb::bytes& text, std::size_t most) {
   std::vector<JsonMember> members;
   {
     const nb::gil_scoped_release release;
@@ -27,6 +27,6 @@ nb::dict found(const nb::bytes& text, std::size_t most) {
 
 }  // namespace
 
-void bind_json_members(nb::module_& m) { m.def("json_members", &found, nb::arg("text"), nb::arg("most")); }
+void bind_json_members(nb::module_& m) { m.def("json_members", &members_in, nb::arg("text"), nb::arg("most")); }
 
 }  // namespace profd::host

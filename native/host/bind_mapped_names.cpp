@@ -13,7 +13,7 @@ namespace nb = nanobind;
 namespace profd::host {
 namespace {
 
-nb::list found(const nb::bytes& maps, const std::vector<nb::bytes>& names, std::size_t most) {
+nb::list names_in(const nb::bytes& maps, const std::vector<nb::bytes>& names, std::size_t most) {
   std::vector<std::string> wanted, paths;
   for (const nb::bytes& name : names) wanted.emplace_back(name.c_str(), name.size());
   {
@@ -28,7 +28,7 @@ nb::list found(const nb::bytes& maps, const std::vector<nb::bytes>& names, std::
 }  // namespace
 
 void bind_mapped_names(nb::module_& m) {
-  m.def("mapped_names", &found, nb::arg("maps"), nb::arg("names"), nb::arg("most"));
+  m.def("mapped_names", &names_in, nb::arg("maps"), nb::arg("names"), nb::arg("most"));
 }
 
 }  // namespace profd::host

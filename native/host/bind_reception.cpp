@@ -37,7 +37,7 @@ void hand(PorterWords& self, const std::string& word, const nb::args& fds) {
   raise_if(self.hand(only(word), sent.data(), fds.size()));
 }
 
-void open(Reception* self, double per_second, double burst, int waiting, int users, gid_t admins, uid_t streamers,
+void open_reception(Reception* self, double per_second, double burst, int waiting, int users, gid_t admins, uid_t streamers,
           const nb::bytes& refusal, std::shared_ptr<Dropper> dropper) {
   try {
     new (self) Reception(admins, {per_second, burst, waiting, users, streamers},
@@ -47,7 +47,7 @@ void open(Reception* self, double per_second, double burst, int waiting, int use
   }
 }
 
-nb::list take(Reception& self, std::size_t most) {
+nb::list take_arrivals(Reception& self, std::size_t most) {
   nb::list taken;
   for (const Arrival& arrival : self.take(most)) {
     taken.append(nb::make_tuple(arrival.fd, arrival.peer.pid, arrival.peer.uid, arrival.peer.gid));
@@ -55,7 +55,7 @@ nb::list take(Reception& self, std::size_t most) {
   return taken;
 }
 
-nb::tuple counts(Reception& self) {
+nb::tuple reception_counts(Reception& self) {
   const ReceptionCounts counts = self.counts();
   return nb::make_tuple(counts.refused, counts.refused_uid, counts.dropped, counts.stuck);
 }
@@ -81,13 +81,13 @@ void bind_reception(nb::module_& m) {
       .def("end", &PorterWords::end);
   nb::class_<Dropper>(m, "Dropper").def(nb::init<>()).def("use", &Dropper::use, "words"_a);
   nb::class_<Reception>(m, "Reception")
-      .def("__init__", &open, nb::kw_only(), "per_second"_a, "burst"_a, "waiting"_a, "users"_a, "admins"_a,
+      .def("__init__", &open_reception, nb::kw_only(), "per_second"_a, "burst"_a, "waiting"_a, "users"_a, "admins"_a,
            "streamers"_a, "refusal"_a, "dropper"_a.none())
       .def("set_admins", &Reception::set_admins, "gid"_a)
       .def("listen", &Reception::listen, "listener"_a)
       .def("signal", &Reception::signal)
-      .def("take", &take, "most"_a)
-      .def("counts", &counts)
+      .def("take", &take_arrivals, "most"_a)
+      .def("counts", &reception_counts)
       .def("close", &close);
 }
 

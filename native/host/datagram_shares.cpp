@@ -3,7 +3,7 @@
 namespace profd::host {
 namespace {
 
-constexpr std::int64_t kSecondNs = 1'000'000'000;
+constexpr std::int64_t kWindowNs = 1'000'000'000;
 
 }  // namespace
 
@@ -13,7 +13,7 @@ Shares::Shares(const ShareLimits& limits) : limits_(limits) {
 }
 
 bool Shares::beyond(pid_t pid, uid_t uid, std::int64_t now_ns) {
-  if (now_ns - began_ns_ >= kSecondNs) {
+  if (now_ns - began_ns_ >= kWindowNs) {
     began_ns_ = now_ns;
     pids_.clear();
     uids_.clear();

@@ -10,17 +10,17 @@ constexpr uint64_t kSteps = 3;  // whole ones; fewer are no measure
 constexpr uint64_t kWanted = kSteps + 1;  // the first was recorded in part
 constexpr Milliseconds kLookEvery = 20;   // at most as often
 constexpr Milliseconds kLookSeldom = 1'000;
-constexpr Milliseconds kLongest = 30'000;  // of long steps
+constexpr Milliseconds kLongestLook = 30'000;  // of long steps
 
 }  // namespace
 
 void StepsAfter::begin(uint64_t epoch, uint64_t step_ns, Milliseconds least) {
   const Milliseconds now = now_ms();
-  const auto wanted = static_cast<Milliseconds>(std::min<uint64_t>(step_ns, uint64_t{kLongest} * 1'000'000) * kWanted / 1'000'000);
+  const auto wanted = static_cast<Milliseconds>(std::min<uint64_t>(step_ns, uint64_t{kLongestLook} * 1'000'000) * kWanted / 1'000'000);
   epoch_ = epoch;
   step_ns_ = step_ns;
   first_ = recorder::steps_since(0, recorder::monotonic_ns()).count + 1;
-  end_ = now + std::max(least, std::min(wanted, kLongest));
+  end_ = now + std::max(least, std::min(wanted, kLongestLook));
   look_ = step_ns ? now + kLookEvery : kNever;
 }
 

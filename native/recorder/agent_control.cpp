@@ -17,7 +17,7 @@ namespace {
 
 constexpr Milliseconds kGreeting = 60'000;  // for the daemon's answer to HELLO
 constexpr Milliseconds kRefused = 60'000;
-constexpr Milliseconds kLongest = 3'600'000;
+constexpr Milliseconds kLongestWait = 3'600'000;
 constexpr Milliseconds kBlind = 1'000;      // between looks for requests, where nobody can wake us
 constexpr Milliseconds kLostRetry = 1'000;  // while a recording waits for its daemon
 
@@ -103,7 +103,7 @@ void Control::greet() {
 }
 
 void Control::wait(Milliseconds until) {
-  Milliseconds left = until == kNever ? -1 : std::clamp<Milliseconds>(until - now_ms(), 0, kLongest);
+  Milliseconds left = until == kNever ? -1 : std::clamp<Milliseconds>(until - now_ms(), 0, kLongestWait);
   pollfd files[2] = {{-1, POLLIN, 0}, {link_.fd(), POLLIN, 0}};  // a negative descriptor is left out
   {
     std::lock_guard lock(requests_.mutex);

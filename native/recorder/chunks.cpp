@@ -20,7 +20,7 @@ std::atomic<uint64_t> ids{1};
 std::atomic<uint32_t> streams{0};
 std::atomic<uint32_t> orphans{0};
 std::atomic<uint64_t> search{0};   // Header::freed at the last search for a free chunk << 32 | where that ended
-std::atomic<uint64_t> resident[kArenaBytesMax / arena::kChunkBytes / 64];  // a bit for each chunk that has its memory
+std::atomic<uint64_t> resident_chunks[kArenaBytesMax / arena::kChunkBytes / 64];  // a bit for each chunk that has its memory
 std::atomic<uint64_t> foreign{0};  // events of threads without a queue
 
 Slot* slots_of(ChunkHeader* chunk) { return reinterpret_cast<Slot*>(chunk + 1); }
@@ -43,17 +43,17 @@ bool claim(uint32_t index, State from) {
                                                         std::memory_order_acq_rel);
 }
 
-bool is_resident(uint32_t index) { return resident[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1; }
+bool is_resident(uint32_t index) { return resident_chunks[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1; }
 
 bool map_chunks(uint32_t begin, uint32_t end) {
   if (!make_resident(mapped.chunk(begin), uint64_t{end - begin} * arena::kChunkBytes)) return false;
-  for (uint32_t i = begin; i < end; i++) resident[i / 64].fetch_or(uint64_t{1} << i % 64, std::memory_order_relaxed);
+  for (uint32_t i = begin; i < end; i++) resident_chunks[i / 64].fetch_or(uint64_t{1} << i % 64, std::memory_order_relaxed);
   return true;
 }
 
 // Has a chunk's memory mapped here, and that of those which come next: a fault at every 128th event would be seen, a call
 // at every 8000th is not. False: there is no memory.
-bool have_memory(uint32_t index) {
+bool has_its_memory(uint32_t index) {
   if (is_resident(index)) return true;
   uint32_t end = index + 1;
   while (end < std::min(index + kMappedAtOnce, mapped.where.chunk_count) && !is_resident(end)) end++;
@@ -69,7 +69,7 @@ ChunkHeader* claim_free(uint64_t freed) {
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t index = (start + i) % count;
     if (mapped.states()[index].load(std::memory_order_relaxed) != static_cast<uint32_t>(State::Free)) continue;
-    if (!have_memory(index)) return nullptr;
+    if (!has_its_memory(index)) return nullptr;
     if (!claim(index, State::Free)) continue;
     search.store(freed << 32 | (index + 1), std::memory_order_relaxed);
     return mapped.chunk(index);
@@ -209,7 +209,7 @@ void reset_chunks() {
   streams.store(0, std::memory_order_relaxed);
   orphans.store(0, std::memory_order_relaxed);
   search.store(0, std::memory_order_relaxed);
-  for (uint32_t word = 0; word * 64 < mapped.where.chunk_count; word++) resident[word].store(0, std::memory_order_relaxed);
+  for (uint32_t word = 0; word * 64 < mapped.where.chunk_count; word++) resident_chunks[word].store(0, std::memory_order_relaxed);
   map_chunks(0, 1);  // for the first event; what is refused now is lost then, and counted
 }
 

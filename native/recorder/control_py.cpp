@@ -77,7 +77,7 @@ PyObject* py_totals(PyObject*, PyObject*) {
                        "foreign_thread", sum.lost[4]);
 }
 
-PyMethodDef methods[] = {
+PyMethodDef control_methods[] = {
     {"arm", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(py_arm)), METH_VARARGS | METH_KEYWORDS,
      "Make an arena and record into it; its descriptor, which stays the recorder's. RuntimeError: why not."},
     {"disarm", py_disarm, METH_NOARGS, "Stop recording; the arena stays for its reader."},
@@ -94,7 +94,7 @@ PyMethodDef methods[] = {
 }  // namespace
 
 int add_control(PyObject* module) {
-  if (PyModule_AddFunctions(module, methods) < 0) return -1;
+  if (PyModule_AddFunctions(module, control_methods) < 0) return -1;
   PyObject* capsule = PyCapsule_New(&api, kApiCapsule, nullptr);
   if (!capsule) return -1;
   if (PyModule_AddObject(module, "_api", capsule) < 0) {

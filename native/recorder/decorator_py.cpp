@@ -107,7 +107,7 @@ void free_recorded(PyObject* self) {
   PyObject_GC_Del(self);
 }
 
-PyMethodDef methods[] = {{"__reduce__", reduce, METH_NOARGS, "The function's qualified name."},
+PyMethodDef decorator_methods[] = {{"__reduce__", reduce, METH_NOARGS, "The function's qualified name."},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef fields[] = {{"__wrapped__", wrapped, nullptr, "The function.", nullptr},
@@ -130,7 +130,7 @@ PyTypeObject RecordedType = [] {
   type.tp_dictoffset = offsetof(Recorded, dict);
   type.tp_weaklistoffset = offsetof(Recorded, weak);
   type.tp_repr = represent;
-  type.tp_methods = methods;
+  type.tp_methods = decorator_methods;
   type.tp_getset = fields;
   return type;
 }();

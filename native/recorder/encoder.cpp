@@ -59,14 +59,14 @@ PyObject* allocate(PyTypeObject* type, PyObject*, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-int traverse(PyObject* self, visitproc visit, void* arg) {
+int traverse_drainer(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(drainer(self)->compress);
   Py_VISIT(drainer(self)->crc32);
   return 0;
 }
 
-int clear(PyObject* self) {
+int clear_drainer(PyObject* self) {
   Py_CLEAR(drainer(self)->compress);
   Py_CLEAR(drainer(self)->crc32);
   return 0;
@@ -75,7 +75,7 @@ int clear(PyObject* self) {
 void deallocate(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
-  clear(self);
+  clear_drainer(self);
   drainer(self)->taken.~vector();
   drainer(self)->encoder.~ChunkEncoder();
   drainer(self)->arena.~Arena();
@@ -308,7 +308,7 @@ PyObject* get_recorded(PyObject* object, void*) {
   return self == nullptr ? nullptr : PyLong_FromUnsignedLongLong(self->arena.recorded());
 }
 
-PyMethodDef methods[] = {
+PyMethodDef drainer_methods[] = {
     {"sealed", sealed, METH_NOARGS, "(index, stream, sequence) of sealed chunks."},
     {"open_chunks", open_chunks, METH_NOARGS, "(index, stream, sequence) of chunks that were not sealed."},
     {"encode", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode)), METH_VARARGS | METH_KEYWORDS,
@@ -335,23 +335,23 @@ PyGetSetDef properties[] = {{"allocated", get_allocated, nullptr, nullptr, nullp
                             {"recorded", get_recorded, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("Drainer(fd, compress=None)\n--\n\nThe chunks of an arena, encoded.")},
+PyType_Slot drainer_slots[] = {{Py_tp_doc, const_cast<char*>("Drainer(fd, compress=None)\n--\n\nThe chunks of an arena, encoded.")},
                        {Py_tp_new, reinterpret_cast<void*>(allocate)},
                        {Py_tp_init, reinterpret_cast<void*>(initialise)},
                        {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
-                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                       {Py_tp_methods, methods},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse_drainer)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear_drainer)},
+                       {Py_tp_methods, drainer_methods},
                        {Py_tp_members, members},
                        {Py_tp_getset, properties},
                        {0, nullptr}};
 
-PyType_Spec spec = {"profclient._recorder.Drainer", sizeof(Drainer), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+PyType_Spec drainer_spec = {"profclient._recorder.Drainer", sizeof(Drainer), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, drainer_slots};
 
 }  // namespace
 
 int add_encoder(PyObject* module) {
-  PyObject* const type = PyType_FromSpec(&spec);
+  PyObject* const type = PyType_FromSpec(&drainer_spec);
   if (type == nullptr) return -1;
   const int added = PyModule_AddObjectRef(module, "Drainer", type);
   Py_DECREF(type);

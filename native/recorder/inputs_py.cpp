@@ -51,7 +51,7 @@ struct AttributeNames {
   PyObject* dlpack = PyUnicode_InternFromString("__dlpack__");
 };
 
-const AttributeNames& names() {
+const AttributeNames& attribute_names() {
   static const AttributeNames made;
   return made;
 }
@@ -277,8 +277,8 @@ class Inputs {
   }
 
   bool put_array(PyObject* value) {
-    return put_tensor(value) || put_buffer(value) || put_interface(value, names().array_interface) ||
-           put_interface(value, names().cuda_array_interface) || put_exchangeable(value);
+    return put_tensor(value) || put_buffer(value) || put_interface(value, attribute_names().array_interface) ||
+           put_interface(value, attribute_names().cuda_array_interface) || put_exchangeable(value);
   }
 
   // torch's own tensors; of subclasses only the type is noted, since their sizes may be answered by Python code.
@@ -290,28 +290,28 @@ class Inputs {
       add_ids(reinterpret_cast<uintptr_t>(value), 0);
       return true;
     }
-    const Reference dtype(attribute(value, names().dtype)), layout(attribute(value, names().layout));
+    const Reference dtype(attribute(value, attribute_names().dtype)), layout(attribute(value, attribute_names().layout));
     const uint8_t number = known_type(dtype.get());
     if (layout.get() == torch.strided) {
-      const Reference shape(attribute(value, names().shape)), strides(call(value, names().stride));
+      const Reference shape(attribute(value, attribute_names().shape)), strides(call(value, attribute_names().stride));
       put_strided(number, shape.get(), strides.get(), 1);
     } else {  // sparse and nested ones answer with sizes that mean something else, or not at all
       out_.tag(Tag::Unsized);
       out_.byte(number);
     }
-    const Reference impl(attribute(value, names().cdata)), data(storage_of(value));
+    const Reference impl(attribute(value, attribute_names().cdata)), data(storage_of(value));
     add_ids(address(impl.get()), address(data.get()));
     return true;
   }
 
   static PyObject* storage_of(PyObject* tensor) {
-    const Reference storage(call(tensor, names().untyped_storage));
-    return storage ? call(storage.get(), names().data_ptr) : nullptr;
+    const Reference storage(call(tensor, attribute_names().untyped_storage));
+    return storage ? call(storage.get(), attribute_names().data_ptr) : nullptr;
   }
 
   // numpy's by the buffer protocol, a quarter of what its dictionary costs.
   bool put_buffer(PyObject* value) {
-    if (!PyObject_CheckBuffer(value) || !has_type_attribute(value, names().array_interface)) return false;
+    if (!PyObject_CheckBuffer(value) || !has_type_attribute(value, attribute_names().array_interface)) return false;
     Py_buffer view;
     if (PyObject_GetBuffer(value, &view, PyBUF_RECORDS_RO) < 0) {  // types that buffers cannot say
       PyErr_Clear();
@@ -348,8 +348,8 @@ class Inputs {
 
   // Whatever else can be exchanged by DLPack. It is not asked for its capsule: making one may wait for the device.
   bool put_exchangeable(PyObject* value) {
-    if (!has_type_attribute(value, names().dlpack)) return false;
-    const Reference dtype(attribute(value, names().dtype)), shape(attribute(value, names().shape));
+    if (!has_type_attribute(value, attribute_names().dlpack)) return false;
+    const Reference dtype(attribute(value, attribute_names().dtype)), shape(attribute(value, attribute_names().shape));
     put_strided(type_number(dtype.get()), shape.get(), nullptr, 0);
     add_ids(reinterpret_cast<uintptr_t>(value), 0);
     return true;

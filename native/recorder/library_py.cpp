@@ -125,23 +125,23 @@ PyCFunction method(F* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-PyMethodDef methods[] = {
+PyMethodDef library_methods[] = {
     {"call", method(call), METH_FASTCALL, "call(name, /, *arguments)\n--\n\nWhat a function that returns an int does."},
     {"text", method(text), METH_FASTCALL, "text(name, /, *arguments)\n--\n\nWhat a function that returns text says."},
     {"address", address, METH_O, "address(name, /)\n--\n\nOf a function."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
+PyType_Slot library_slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
                        {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                       {Py_tp_methods, methods},
+                       {Py_tp_methods, library_methods},
                        {0, nullptr}};
 
-PyType_Spec spec = {"profclient._recorder.Library", sizeof(Library), 0, Py_TPFLAGS_DEFAULT, slots};
+PyType_Spec library_spec = {"profclient._recorder.Library", sizeof(Library), 0, Py_TPFLAGS_DEFAULT, library_slots};
 
 }  // namespace
 
 int add_library(PyObject* module) {
-  PyObject* type = PyType_FromModuleAndSpec(module, &spec, nullptr);
+  PyObject* type = PyType_FromModuleAndSpec(module, &library_spec, nullptr);
   if (!type) return -1;
   const int added = PyModule_AddType(module, reinterpret_cast<PyTypeObject*>(type));
   Py_DECREF(type);

@@ -15,13 +15,13 @@ namespace profd::recorder {
 
 namespace {
 
-constexpr uint32_t kOpenMost = 16 * 1024;  // pushed and not popped, per thread
+constexpr uint32_t kPushedMost = 16 * 1024;  // pushed and not popped, per thread
 
 // Room to remember one more; there is none beyond the bound. Those are counted in open_count, so that their pops are theirs.
 bool make_room(Thread* thread) {
   if (thread->open_count < thread->open_room) return true;
   const uint32_t room = thread->open_room ? 2 * thread->open_room : 8;
-  if (room > kOpenMost) return false;
+  if (room > kPushedMost) return false;
   void* bigger = std::realloc(static_cast<void*>(thread->open), room * sizeof(Handle));
   if (!bigger) return false;
   thread->open = static_cast<Handle*>(bigger);
@@ -275,7 +275,7 @@ PyCFunction method(F* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-PyMethodDef methods[] = {
+PyMethodDef mark_methods[] = {
     {"range_push", range_push, METH_O, "range_push(name)\n--\n\nBegin a range that the next range_pop() of this thread ends."},
     {"range_pop", range_pop, METH_NOARGS, "range_pop()\n--\n\nEnd the innermost range that range_push() began on this thread."},
     {"instant", method(instant), METH_FASTCALL | METH_KEYWORDS,
@@ -310,4 +310,4 @@ bool step_noticed() {
 
 }  // namespace profd::recorder
 
-int add_marks(PyObject* module) { return PyModule_AddFunctions(module, profd::recorder::methods); }
+int add_marks(PyObject* module) { return PyModule_AddFunctions(module, profd::recorder::mark_methods); }

@@ -12,7 +12,7 @@ Mirror mirror{nullptr, nullptr};
 
 namespace {
 
-constexpr size_t kOpenMost = 16 * 1024;  // a thread; those beyond are not told
+constexpr size_t kMirroredMost = 16 * 1024;  // a thread; those beyond are not told
 
 // Of this thread, innermost last; null: it has ended, and those within it have not.
 thread_local std::vector<const void*> open;
@@ -26,7 +26,7 @@ PyObject* set_mirror(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef methods[] = {
+PyMethodDef mirror_methods[] = {
     {"mirror", set_mirror, METH_VARARGS,
      "Tell void(const char *) and void() at these addresses, which stay valid, of each range; 0: no more."},
     {nullptr, nullptr, 0, nullptr}};
@@ -34,7 +34,7 @@ PyMethodDef methods[] = {
 }  // namespace
 
 void mirror_begin(const void* owner, PyObject* name) {
-  const char* text = open.size() < kOpenMost ? PyUnicode_AsUTF8(name) : nullptr;
+  const char* text = open.size() < kMirroredMost ? PyUnicode_AsUTF8(name) : nullptr;
   if (!text) return PyErr_Clear();
   open.push_back(owner);
   mirror.push(text);
@@ -51,4 +51,4 @@ void mirror_end(const void* owner) {
 
 }  // namespace profd::recorder
 
-int add_mirror(PyObject* module) { return PyModule_AddFunctions(module, profd::recorder::methods); }
+int add_mirror(PyObject* module) { return PyModule_AddFunctions(module, profd::recorder::mirror_methods); }

@@ -27,7 +27,7 @@ int fill(PyObject* module) {
   return 0;
 }
 
-PyModuleDef_Slot slots[] = {
+PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, reinterpret_cast<void*>(fill)},
 #if PY_VERSION_HEX >= 0x030c0000
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
@@ -35,7 +35,7 @@ PyModuleDef_Slot slots[] = {
     {0, nullptr}};
 
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "profclient._recorder", "Recording inside targets; see native/recorder.", 0, nullptr, slots,
+    PyModuleDef_HEAD_INIT, "profclient._recorder", "Recording inside targets; see native/recorder.", 0, nullptr, module_slots,
     nullptr,               nullptr,                nullptr};
 
 }  // namespace

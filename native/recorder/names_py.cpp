@@ -77,9 +77,9 @@ class Names {
   Session session_ = 0;
 };
 
-Names names;
+Names known_names;
 
-// Of names in `names`, which keeps them alive as long as the session lasts.
+// Of names in `known_names`, which keeps them alive as long as the session lasts.
 void note_recent(Session session, PyObject* name, uint32_t id) {
   if (recent_names.session != session) {
     for (RecentName& entry : recent_names.entries) entry = {};
@@ -116,13 +116,13 @@ const char* utf8_of(PyObject* text, Py_ssize_t* bytes, PyObject** owner) {
 
 uint32_t name_id(Thread* thread, Session session, PyObject* name) {
   if (const uint32_t id = recent_id(session, name)) return id;
-  if (const uint32_t* id = names.find(session, name)) {
+  if (const uint32_t* id = known_names.find(session, name)) {
     note_recent(session, name, *id);
     return *id;
   }
   const uint32_t id = id_by_bytes(thread, session, name);
   if (id == arena::kNoName || !PyUnicode_CHECK_INTERNED(name)) return id;
-  if (names.add(session, name, id)) note_recent(session, name, id);
+  if (known_names.add(session, name, id)) note_recent(session, name, id);
   return id;
 }
 

@@ -106,7 +106,7 @@ PyObject* record_op(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject
   return detail ? make_span(args[0], detail) : nullptr;
 }
 
-PyMethodDef methods[] = {
+PyMethodDef op_methods[] = {
     {"record_op", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(record_op)), METH_FASTCALL | METH_KEYWORDS,
      "record_op(name, inputs=(), /, *, scope=0, sequence=None, forward_thread=None, debug_handle=None, "
      "asynchronous=False)\n--\n\n"
@@ -119,4 +119,4 @@ PyMethodDef methods[] = {
 
 }  // namespace profd::recorder
 
-int add_op(PyObject* module) { return PyModule_AddFunctions(module, profd::recorder::methods); }
+int add_op(PyObject* module) { return PyModule_AddFunctions(module, profd::recorder::op_methods); }

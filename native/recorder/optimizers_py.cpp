@@ -47,7 +47,7 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
   return result;
 }
 
-PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
+PyObject* bind_exit(PyObject* self, PyObject* object, PyObject*) {
   return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
 }
 
@@ -55,14 +55,14 @@ PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
 PyObject* attribute(PyObject* self, PyObject* name) { return PyObject_GetAttr(cast(self)->original, name); }
 PyObject* representation(PyObject* self) { return PyObject_Repr(cast(self)->original); }
 
-int traverse(PyObject* self, visitproc visit, void* arg) {
+int traverse_exit(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(cast(self)->original);
   Py_VISIT(cast(self)->code);
   return 0;
 }
 
-void dealloc(PyObject* self) {
+void dealloc_exit(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   Py_CLEAR(cast(self)->original);
@@ -71,16 +71,16 @@ void dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
-                       {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
+PyType_Slot step_exit_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+                       {Py_tp_descr_get, reinterpret_cast<void*>(bind_exit)},
                        {Py_tp_getattro, reinterpret_cast<void*>(attribute)},
                        {Py_tp_repr, reinterpret_cast<void*>(representation)},
-                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                       {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse_exit)},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_exit)},
                        {0, nullptr}};
 
-PyType_Spec spec = {"profclient._recorder.step_exit", sizeof(StepExit), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec step_exit_spec = {"profclient._recorder.step_exit", sizeof(StepExit), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, step_exit_slots};
 
 PyTypeObject* type = nullptr;
 
@@ -101,7 +101,7 @@ PyObject* stop_counting(PyObject*, PyObject* self) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef methods[] = {
+PyMethodDef step_methods[] = {
     {"step_exit", step_exit, METH_VARARGS,
      "step_exit(original, code, /)\n--\n\nA stand-in for a method __exit__: calls it, and counts a step where the caller "
      "runs `code`, outermost."},
@@ -113,6 +113,6 @@ PyMethodDef methods[] = {
 
 int add_optimizers(PyObject* module) {
   using namespace profd::recorder;
-  type = reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &spec, nullptr));
-  return type ? PyModule_AddFunctions(module, methods) : -1;
+  type = reinterpret_cast<PyTypeObject*>(PyType_FromModuleAndSpec(module, &step_exit_spec, nullptr));
+  return type ? PyModule_AddFunctions(module, step_methods) : -1;
 }

@@ -32,7 +32,7 @@ std::atomic<Table*> table{nullptr};
 std::vector<std::unique_ptr<Table>>* tables = nullptr;  // under writer; the last is the current one
 uint32_t used = 0;
 uint64_t tail = 0;
-uint64_t resident = 0;  // bytes of the area that have their memory
+uint64_t resident_bytes = 0;  // bytes of the area that have their memory
 
 class Lock {
  public:
@@ -92,17 +92,17 @@ bool add_table(uint32_t entries) {
   return true;
 }
 
-bool have_memory(uint64_t end) {
-  if (end <= resident) return true;
+bool have_bytes(uint64_t end) {
+  if (end <= resident_bytes) return true;
   const uint64_t more = std::min(arena::round_up(end, kResidentStep), mapped.where.strings_bytes);
-  if (!make_resident(mapped.strings() + resident, more - resident)) return false;
-  resident = more;
+  if (!make_resident(mapped.strings() + resident_bytes, more - resident_bytes)) return false;
+  resident_bytes = more;
   return true;
 }
 
 uint32_t append_string(uint32_t hash, const char* text, uint32_t bytes) {
   const uint64_t size = arena::round_up(sizeof(uint32_t) + bytes, arena::kStringAlign);
-  if (tail + size > mapped.where.strings_bytes || !have_memory(tail + size)) return arena::kNoName;
+  if (tail + size > mapped.where.strings_bytes || !have_bytes(tail + size)) return arena::kNoName;
   if (used * 4 > table.load(std::memory_order_relaxed)->mask * 3 && !add_table(2 * (table.load()->mask + 1))) {
     return arena::kNoName;
   }
@@ -141,7 +141,7 @@ uint32_t intern_in_window(const char* text, size_t bytes) {
 
 void map_first_strings() {
   Lock lock;
-  have_memory(1);
+  have_bytes(1);
 }
 
 uint32_t intern_string(Thread* thread, Session session, const char* text, size_t bytes) {
@@ -158,7 +158,7 @@ bool reset_strings() {
   tables->clear();
   used = 0;
   tail = arena::kStringAlign;  // the empty string
-  resident = 0;
+  resident_bytes = 0;
   return add_table(kFirstEntries);
 }
 

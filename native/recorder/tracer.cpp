@@ -115,7 +115,7 @@ PyObject* tracer_statistics(PyObject*, PyObject*) {
                        static_cast<Py_ssize_t>(tracer.modules.known()));
 }
 
-PyMethodDef functions[] = {
+PyMethodDef tracer_functions[] = {
     {"tracer_begin", tracer_begin, METH_VARARGS, nullptr},
     {"tracer_end", tracer_end, METH_NOARGS, nullptr},
     {"tracer_c_calls", tracer_c_calls, METH_O, nullptr},
@@ -184,6 +184,6 @@ void open_c_call(Calls* calls, Session session, Identity caller, PyObject* calla
 }  // namespace profd::tracer
 
 int add_tracer(PyObject* module) {
-  if (PyModule_AddFunctions(module, profd::tracer::functions) < 0) return -1;
+  if (PyModule_AddFunctions(module, profd::tracer::tracer_functions) < 0) return -1;
   return profd::tracer::add_way(module);
 }

@@ -105,7 +105,7 @@ PyCFunction as_function(PyObject* (*function)(PyObject*, PyObject* const*, Py_ss
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
 }
 
-PyMethodDef functions[] = {
+PyMethodDef way_functions[] = {
     {"tracer_on_start", as_function(on_start), METH_FASTCALL, nullptr},
     {"tracer_on_return", as_function(on_return), METH_FASTCALL, nullptr},
     {"tracer_on_unwind", as_function(on_unwind), METH_FASTCALL, nullptr},
@@ -117,7 +117,7 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-int add_way(PyObject* module) { return PyModule_AddFunctions(module, functions); }
+int add_way(PyObject* module) { return PyModule_AddFunctions(module, way_functions); }
 
 }  // namespace profd::tracer
 

@@ -126,7 +126,7 @@ PyObject* tracer_remove(PyObject*, PyObject*) {
 
 PyMethodDef hook_definition = {"tracer_hook", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(hook)),
                                METH_FASTCALL, "The profile function of a thread whose calls are recorded."};
-PyMethodDef functions[] = {
+PyMethodDef way_functions[] = {
     {"tracer_profilers", tracer_profilers, METH_NOARGS, nullptr},
     {"tracer_install", tracer_install, METH_O, nullptr},
     {"tracer_remove", tracer_remove, METH_NOARGS, nullptr},
@@ -161,7 +161,7 @@ int on_event(PyObject*, PyFrameObject* frame, int what, PyObject* arg) noexcept 
 int add_way(PyObject* module) {
   if (!hook_object) hook_object = PyCFunction_New(&hook_definition, nullptr);  // a program may import us twice
   if (!hook_object || PyModule_AddObjectRef(module, "tracer_hook", hook_object) < 0) return -1;
-  return PyModule_AddFunctions(module, functions);
+  return PyModule_AddFunctions(module, way_functions);
 }
 
 }  // namespace profd::tracer

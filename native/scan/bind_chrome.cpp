@@ -85,7 +85,7 @@ std::pair<nb::list, nb::list> take_args(ChromeArgs& args) {
   return {values, strings};
 }
 
-nb::dict take(ChromeScanner& scanner) {
+nb::dict take_events(ChromeScanner& scanner) {
   ChromeEvents& events = scanner.events();
   nb::dict out;
   out["columns"] = take_columns(events.columns);
@@ -142,7 +142,7 @@ void bind_chrome(nb::module_& m) {
             self.begin(base_ns, static_cast<DeviceType>(accelerator));
           },
           nb::arg("base_ns"), nb::arg("accelerator"))
-      .def("take", &take)
+      .def("take", &take_events)
       .def_prop_ro("held", &ChromeScanner::held)
       .def_prop_ro("done", &ChromeScanner::done)
       .def_prop_ro("fault", &ChromeScanner::fault)

@@ -73,7 +73,7 @@ nb::list blobs(Interner& interner) {
   return out;
 }
 
-nb::dict take(ChunkReader& reader) {
+nb::dict take_chunks(ChunkReader& reader) {
   ChunkColumns taken = std::exchange(reader.columns, {});
   nb::dict out;
   out["columns"] = dense(taken);
@@ -122,7 +122,7 @@ void bind_chunk(nb::module_& m) {
           nb::kw_only(), "dictionary_bytes"_a, "open_events"_a, "tracks"_a)
       .def("index", &call<&ChunkReader::index>)
       .def("add", &call<&ChunkReader::add>)
-      .def("take", &take)
+      .def("take", &take_chunks)
       .def_prop_ro("rows", [](const ChunkReader& reader) { return reader.columns.size(); })
       .def_prop_ro("tensors", [](const ChunkReader& reader) { return reader.columns.impls.rows.size(); })
       .def_prop_ro("unmatched_ends", &ChunkReader::unmatched_ends)

@@ -11,7 +11,7 @@ import numpy as np
 from profd.answers.calls import Call, Calls, CallsGathered, joined
 from profd.answers.measured import Measured, measure
 from profd.answers.spans import Spans
-from profd.answers.work import Work, WorkGathered
+from profd.answers.work import WORK_COLUMNS, Work, WorkGathered
 from profd.derive.memory import MEMORY_NAME
 from profd.derive.steps import STEP_COLUMNS
 from profd.events import NO_END, EventTable
@@ -22,7 +22,7 @@ from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
 
 DEVICES_MAX: Final = 64  # whose memory is looked at
-_COLUMNS: Final = tuple(dict.fromkeys((*STEP_COLUMNS, "device", "stream", "linked", "parent", "bytes")))
+_COLUMNS: Final = tuple(dict.fromkeys((*STEP_COLUMNS, *WORK_COLUMNS, "parent", "bytes")))
 
 
 @dataclass(frozen=True, slots=True)

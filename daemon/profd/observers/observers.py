@@ -27,6 +27,7 @@ from profd.limits import (
     OBSERVER_QUIET_SECONDS,
     GiB,
 )
+from profd.model.shortfall import OBSERVER_COMES
 from profd.observers import torch_of
 from profd.observers.builder import Built, build
 from profd.observers.torch_of import Elsewhere, Wanted
@@ -235,7 +236,7 @@ def _told(order: _Order) -> str:
         return f"it could not be built: {order.why} (profctl torch build tries again)"
     if order.state is State.DECLINED:
         return f"it was not built, because {order.why}: the next capture asks again, or profctl torch build"
-    return "it is being built: profctl torch list"
+    return OBSERVER_COMES
 
 
 def _of_all(wanted: Wanted) -> Wanted:

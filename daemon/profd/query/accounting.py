@@ -7,6 +7,7 @@ the kernel counted (`model/run_times.py`): on a CPU, ready and waiting for one, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -34,6 +35,7 @@ KNOWN: Final = (
     (Kind.SAMPLE,),
 )
 _LAYERS: Final = len(KNOWN) + 1
+_PYTHON: Final = re.compile(r"python[\d.]*\Z").match
 _INT64_MAX: Final = int(np.iinfo(np.int64).max)
 
 
@@ -208,11 +210,20 @@ def _threads(coverage: Coverage, meta: TraceMeta, times: RunTimes, lasted: int) 
     for number, spent in coverage.by_thread():
         track = meta.tracks.threads[number] if number < len(meta.tracks.threads) else {}
         kernel = counted.pop(str(track.get("id")), None)
-        name = track.get("name") or (kernel.name if kernel else None)
+        name = track.get("name") or (kernel_name(kernel, meta) if kernel else None)
         found.append(_thread(track.get("id"), name, spent, kernel, lasted))
     unrecorded = [0] * _LAYERS
-    found += [_thread(each.id, each.name, [*unrecorded, lasted], each, lasted) for each in counted.values()]
+    for each in counted.values():
+        found.append(_thread(each.id, kernel_name(each, meta), [*unrecorded, lasted], each, lasted))
     return found
+
+
+def kernel_name(thread: ThreadTimes, meta: TraceMeta) -> str:
+    """As the kernel has it. The first thread has its program's name there, which says nothing where that is Python."""
+    if not _PYTHON(thread.name):
+        return thread.name
+    processes = {str(meta.pid), *(str(process.get("id")) for process in meta.tracks.processes)}
+    return "MainThread" if str(thread.id) in processes else thread.name
 
 
 def _thread(known: Any, name: str | None, spent: list[int], kernel: ThreadTimes | None, lasted: int) -> ThreadAccount:

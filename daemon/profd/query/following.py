@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profd.derive.steps import Steps
+from profd.model.shortfall import NO_OPERATORS, OBSERVER_COMES, OBSERVER_FIX
 from profd.query.steps import outliers
 from profd.segments.meta import TraceMeta
 
@@ -12,7 +13,13 @@ EXCESS_SHARE: Final = 0.05  # of the time of all steps: a run of slow steps that
 
 
 def following(trace: str, meta: TraceMeta, steps: Steps, alive: dict[str, Any] | None) -> str:
-    """Of memory that grows, where it is made; of steps that are slow, what was in them; else where all time went."""
+    """What helps after a capture, the most pressing first.
+
+    Without operators of PyTorch, what brings them; of memory that grows, where it is made; of steps that are slow, what
+    was in them; else where all time went.
+    """
+    if brings := _operators(meta):
+        return brings
     if alive is not None and any(row["grows"] for row in alive["rows"]):
         return _with_stacks(meta) or f"profctl memory {trace}"
     if slow := slow_run(steps):
@@ -21,13 +28,26 @@ def following(trace: str, meta: TraceMeta, steps: Steps, alive: dict[str, Any] |
     return f"profctl top {trace}"
 
 
+def _operators(meta: TraceMeta) -> str:
+    """The build of an observer; where the daemon makes one, the same capture again. Empty: neither would help."""
+    said = next((one for one in meta.not_honoured if one.startswith(NO_OPERATORS)), "")
+    if OBSERVER_FIX in said:
+        return "profctl torch build"
+    return _again(meta) if OBSERVER_COMES in said else ""
+
+
 def _with_stacks(meta: TraceMeta) -> str:
     """The same capture again with Python functions, where it has none; empty where nobody can make it."""
-    if not meta.capture or not meta.pid or meta.options.get("stacks"):
+    again = "" if meta.options.get("stacks") else _again(meta)
+    return again and f"{again} --memory --stacks"
+
+
+def _again(meta: TraceMeta) -> str:
+    """A capture of the same process that lasts as long; empty where nobody can make it."""
+    if not meta.capture or not meta.pid:
         return ""
     asked = meta.options.get("duration_ns")
-    lasting = f" --duration {asked / 1e9:g}s" if asked else ""
-    return f"profctl start --pid {meta.pid}{lasting} --memory --stacks"
+    return f"profctl start --pid {meta.pid}" + (f" --duration {asked / 1e9:g}s" if asked else "")
 
 
 def slow_run(steps: Steps) -> tuple[int, int] | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
+from typing import Final
 
 import click
 
@@ -16,6 +19,9 @@ from profclient.cli.output import say
 from profclient.cli.units import size
 from profclient.errors import UsageError
 from profclient.serve import OneTrace
+
+TOLD_EVENTS: Final = 200_000  # fewer are written before anybody wonders
+TOLD_SECONDS: Final = 3.0
 
 
 @click.command("open")
@@ -48,7 +54,9 @@ def open_trace(
         with traces() as source:
             found = source.get(trace)
             warn_if_beyond(found, part)
-            written = copy(source.ask("export", found["id"], format="perfetto", gzip=False, **part), file)
+            if found["events"] >= TOLD_EVENTS:
+                say(f"writing the timeline of {found['events']:,} events; --step or --window makes a smaller one …")
+            written = copy(told(source.ask("export", found["id"], format="perfetto", gzip=False, **part)), file)
         try:
             served = OneTrace(file, written, found["title"] or found["id"], port)
         except OSError as error:
@@ -60,3 +68,14 @@ def open_trace(
                 say(f"open this address in a browser on this machine; from another one: {tunnel}")
             say(f"{size(written)}; profctl serves the trace once, or until Ctrl-C")
             served.wait()
+
+
+def told(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same pieces. Says how much has come, each TOLD_SECONDS."""
+    written, said = 0, time.monotonic()
+    for piece in pieces:
+        written += len(piece)
+        if (now := time.monotonic()) >= said + TOLD_SECONDS:
+            said = now
+            say(f"{size(written)} …")
+        yield piece

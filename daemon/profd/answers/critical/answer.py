@@ -8,12 +8,14 @@ from typing import Any, Final
 import numpy as np
 
 from profd.answers.critical.dependencies import queue_of, waits_of
-from profd.answers.critical.gathered import NO_PLACE, Gathered, gather
+from profd.answers.critical.gathered import Gathered, gather
 from profd.answers.critical.path import Part, Path, walk
 from profd.answers.critical.replay import Replay
 from profd.answers.critical.timeline import Timeline, timeline
 from profd.answers.explain import FOUND, NOT_ENOUGH
+from profd.answers.ranks.names import is_kernel
 from profd.answers.spans import Spans
+from profd.answers.work import NO_PLACE
 from profd.events import NO_CODE, NO_END, Kind
 from profd.events.table import Array
 from profd.segments.reader import TraceReader
@@ -154,6 +156,6 @@ def _rows(where: str, names: Array, time: Array, calls: Array) -> list[_Row]:
 
 
 def _word(kind: int, name: str) -> str:
-    if "nccl" in name.lower():
+    if is_kernel(name):
         return "collective"
     return _DEVICE_WORDS.get(Kind(kind), "kernel")

@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from profd.answers.critical.gathered import NO_PLACE, Host, Work
+from profd.answers.critical.gathered import Host
 from profd.answers.critical.timeline import Timeline
+from profd.answers.work import NO_PLACE, Work
 from profd.events import NO_END
 from profd.events.table import Array
 

@@ -10,20 +10,19 @@ import numpy as np
 
 from profd.answers.calls import CALLS, joined, waits_for_device
 from profd.answers.measured import Measured, measure
+from profd.answers.work import WORK_COLUMNS, Work, WorkGathered, places_of
 from profd.derive.steps import OPTIMIZER_STEP, PROFILER_STEP, STEP_COLUMNS
-from profd.events import NO_END, EventTable
+from profd.events import EventTable
 from profd.events.table import Array
 from profd.query import rules
-from profd.query.devices import DEVICE_WORK
 from profd.query.steps import StepMarks, why_none
 from profd.query.view import durations
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
 
-NO_PLACE: Final = -1
 _WAITS_FOR_ALL: Final = re.compile(r"(cuda|hip)DeviceSynchronize|cuCtxSynchronize").match
 _BACKWARD: Final = "autograd::engine::evaluate_function"
-_COLUMNS: Final = ("name", "kind", *rules.ASYNC_COLUMNS, "device_type", "start", "end", "thread", "linked", "parent")
+_COLUMNS: Final = tuple(dict.fromkeys((*WORK_COLUMNS, *rules.ASYNC_COLUMNS, "parent")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +45,6 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Kernels, copies and fills of all devices in start order."""
-
-    start: Array
-    end: Array
-    name: Array  # codes
-    kind: Array
-    stream: Array  # track numbers
-    launch: Array  # when the call that launched it began; NO_END: not known
-    call: Array  # row of that call
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-
-@dataclass(frozen=True, slots=True)
 class Gathered:
     """All of it. Both are empty where `measured.lacking` says why there is nothing to look at."""
 
@@ -79,21 +62,12 @@ def gather(reader: TraceReader) -> Gathered:
         marks.add(table)
         threads.update(np.unique(table.column("thread")[backward.of(table)]).tolist())
     measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta))
-    host, work = _HostGathered({measured.thread, *threads}), _WorkGathered()
+    host, work = _HostGathered({measured.thread, *threads}), WorkGathered()
     if not measured.lacking:
         for table in reader.iterate(_COLUMNS, args=False):
             host.add(table)
             work.add(table)
     return Gathered(measured, host.host(), work.work())
-
-
-def places_of(rows: Array, wanted: Array) -> Array:
-    """Where each wanted row is among the ascending rows; NO_PLACE: it is not."""
-    if not len(rows):
-        return np.full(len(wanted), NO_PLACE)
-    place = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
-    found: Array = np.where(rows[place] == wanted, place, NO_PLACE)
-    return found
 
 
 class _HostGathered:
@@ -118,28 +92,3 @@ class _HostGathered:
     def host(self) -> Host:
         row, start, end, name, thread, parent, waits, for_all = joined(self._parts, len(Host.__slots__))
         return Host(row, start, end, name, thread, parent, waits.astype(bool), for_all.astype(bool))
-
-
-class _WorkGathered:
-    def __init__(self) -> None:
-        self._work: list[tuple[Array, ...]] = []
-        self._calls: list[tuple[Array, ...]] = []
-
-    def add(self, table: EventTable) -> None:
-        kinds, start = table.column("kind"), table.columns["start"]
-        calls = np.flatnonzero(rules.is_kind(kinds, *CALLS))
-        self._calls.append((calls + table.first_row, start[calls]))
-        rows = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type")))
-        end = start[rows] + durations(table)[rows]
-        self._work.append(
-            (start[rows], end, *(table.column(name)[rows] for name in ("name", "kind", "thread", "linked")))
-        )
-
-    def work(self) -> Work:
-        start, end, name, kind, stream, call = joined(self._work, 6)
-        called, begun = joined(self._calls, 2)
-        place = places_of(called, call)
-        launch = np.full(len(start), NO_END, dtype=np.int64)
-        known = place != NO_PLACE
-        launch[known] = begun[place[known]]
-        return Work(start, end, name, kind, stream, launch, call)

@@ -9,8 +9,8 @@ from enum import IntEnum
 import numpy as np
 
 from profd.answers.critical.dependencies import Queue, Reason, Waits
-from profd.answers.critical.gathered import NO_PLACE, Work
 from profd.answers.spans import Spans
+from profd.answers.work import NO_PLACE, Work
 from profd.events.table import Array
 
 

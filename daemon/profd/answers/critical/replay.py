@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from profd.answers.critical.dependencies import Queue, Waits
-from profd.answers.critical.gathered import NO_PLACE, Work
 from profd.answers.spans import Spans
+from profd.answers.work import NO_PLACE, Work
 from profd.events import NO_END
 from profd.events.table import Array
 

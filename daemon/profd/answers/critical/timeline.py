@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from profd.answers.critical.gathered import NO_PLACE, Host
+from profd.answers.critical.gathered import Host
 from profd.answers.spans import Spans
+from profd.answers.work import NO_PLACE
 from profd.events.table import Array
 
 DELEGATED_NS: Final = 20_000

@@ -13,6 +13,7 @@ import numpy as np
 
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Verdict, percent
+from profd.answers.ranks.names import is_kernel
 from profd.answers.spans import Spans
 from profd.events import Kind
 
@@ -24,7 +25,7 @@ def look(facts: Facts) -> Verdict:
     """See the module."""
     kernels = facts.work.take(np.flatnonzero(facts.work.kind == Kind.KERNEL))
     names, code = np.unique(kernels.name, return_inverse=True)
-    of_name = np.array(["nccl" in facts.name(name).lower() for name in names.tolist()], dtype=bool)
+    of_name = np.array([is_kernel(facts.name(name)) for name in names.tolist()], dtype=bool)
     talks = of_name[code] if len(names) else np.zeros(0, dtype=bool)
     talking, computing = (Spans.union(kernels.start[at], kernels.end[at]) for at in (talks, ~talks))
     exposed, measured = facts.measured_part(talking.without(computing)), facts.measured.total

@@ -14,11 +14,13 @@ from typing import Final
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
 from profd.model.run_times import ThreadTimes
-from profd.query.accounting import why_no_times, window_of
+from profd.query.accounting import kernel_name, why_no_times, window_of
 
 ID: Final = "cpu-contention"
 SHARE_MIN: Final = 0.10
 OWN_MIN: Final = 0.9  # of the cores: then it is the program itself that wants more than there are
+_FEWER: Final = "record again with fewer threads (OMP_NUM_THREADS, torch.set_num_threads) or more cores"
+_OTHERS: Final = "look for other busy programs (top), and at cpu.max of the program's cgroup; record again without them"
 
 
 def look(facts: Facts) -> Verdict:
@@ -34,7 +36,9 @@ def look(facts: Facts) -> Verdict:
         return NOTHING
     times = meta.run_times
     used = (sum(each.ran_ns for each in times.threads) + times.others_ran_ns) / times.lasted_ns
-    own = bool(times.cores) and used >= OWN_MIN * times.cores
+    # What one thread waits for its siblings have only where they ran for as long.
+    siblings = used - thread.ran_ns / thread.lasted_ns
+    own = bool(times.cores) and used >= OWN_MIN * times.cores and siblings >= waited
     whose = (
         "the program's own threads want more"
         if own
@@ -54,7 +58,7 @@ def look(facts: Facts) -> Verdict:
             "cores": times.cores,
         },
         assumptions=["the waits are spread evenly over the window, and the step waits for this thread"],
-        confirm="record again with fewer threads (OMP_NUM_THREADS, torch.set_num_threads) or more cores",
+        confirm=_FEWER if own else _OTHERS,
     )
 
 
@@ -71,4 +75,5 @@ def _thread(facts: Facts) -> ThreadTimes | None:
 def _name(facts: Facts, thread: ThreadTimes) -> str:
     """As Python knows it, where a track has that; the kernel's is the program's in most threads."""
     known = (track.get("name") for track in facts.reader.tracks.threads if str(track.get("id")) == str(thread.id))
-    return next((str(name) for name in known if name), thread.name) or f"Thread {thread.id}"
+    named = kernel_name(thread, facts.reader.meta)
+    return next((str(name) for name in known if name), named) or f"Thread {thread.id}"

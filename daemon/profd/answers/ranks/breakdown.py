@@ -30,7 +30,7 @@ def breakdown(work: Work, talks: Array, last_step: int | None) -> dict[str, Any]
     busy = Spans.union(work.start, work.end)
     computing, talking = (Spans.union(work.start[at], work.end[at]) for at in (kernels & ~talks, kernels & talks))
     window = int(work.end.max() - work.start.min())
-    streams = np.unique(work.stream)
+    streams = np.unique(np.stack([work.device, work.number, work.stream]), axis=1)[2]
     return {
         "window_ns": window,
         "compute_ns": computing.total,
@@ -38,9 +38,7 @@ def breakdown(work: Work, talks: Array, last_step: int | None) -> dict[str, Any]
         "idle_ns": window - busy.total,
         "communication_ns": talking.total,
         "overlap_ns": talking.common(computing).total,
-        "streams": [
-            _stream(work.take(np.flatnonzero(work.stream == one)), one) for one in streams[:STREAMS_MAX].tolist()
-        ],
+        "streams": [_stream(work.take(np.flatnonzero(work.stream == one))) for one in streams[:STREAMS_MAX].tolist()],
         "streams_left_out": max(len(streams) - STREAMS_MAX, 0),
     }
 
@@ -50,7 +48,7 @@ def _before(work: Work, last_step: int) -> Array:
     return found
 
 
-def _stream(work: Work, stream: int) -> dict[str, int | None]:
+def _stream(work: Work) -> dict[str, int | None]:
     """Its idle time between the first work and the last."""
     order = np.argsort(work.start, kind="stable")
     start, end, launch = (each[order] for each in (work.start, work.end, work.launch))
@@ -58,4 +56,5 @@ def _stream(work: Work, stream: int) -> dict[str, int | None]:
     host = (launch[1:] > end[:-1]) & (launch[1:] != NO_END)
     short = ~host & (gap < BETWEEN_KERNELS_NS)
     parts = {"host_wait_ns": host, "kernel_wait_ns": short, "other_ns": ~host & ~short}
-    return {"stream": stream if stream >= 0 else None, **{name: int(gap[at].sum()) for name, at in parts.items()}}
+    device, number = (int(each[0]) if each[0] != NO_END else None for each in (work.device, work.number))
+    return {"device": device, "stream": number, **{name: int(gap[at].sum()) for name, at in parts.items()}}

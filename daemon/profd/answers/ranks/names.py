@@ -17,7 +17,8 @@ UNEVEN: Final = frozenset({"all_to_all", "gather", "scatter"})
 POINT_TO_POINT: Final = frozenset({"send_recv", "send", "recv"})
 
 _WORDS: Final = tuple((op, op.replace("_", "")) for op in OPS)
-_KERNEL: Final = re.compile(r"(nccl|rccl)(Dev)?Kernel_", re.IGNORECASE)
+# ncclAllReduceRingLLKernel_sum_f32 before NCCL 2.12, ncclKernel_AllReduce_… since, ncclDevKernel_… since 2.19.
+_KERNEL: Final = re.compile(r"(nccl|rccl)\w*Kernel_", re.IGNORECASE)
 _HOST: Final = re.compile(r"(gloo|mpi):")
 _CALL: Final = re.compile(r"record_param_comms\Z|nccl:")
 _BYTES: Final = {

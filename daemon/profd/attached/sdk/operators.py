@@ -8,6 +8,7 @@ from dataclasses import replace
 from profd.attached.agents.protocol import Hello
 from profd.attached.sdk import planning
 from profd.model.capture import Reason, Recording
+from profd.model.shortfall import NO_OPERATORS, OBSERVER_FIX
 from profd.observers.observers import Observers
 from profd.targets.process import Process
 
@@ -34,12 +35,12 @@ class Operators:
     def fix(self, process: Process, hello: Hello) -> str:
         """The way to an observer, where there is none; has it built, where it can be."""
         if self._observers is None or not _wants_observer(hello):
-            return planning.OBSERVER_FIX
+            return OBSERVER_FIX
         return self._observers.fix(process)
 
     def explain(self, recording: Recording, process: Process, hello: Hello) -> None:
         """The first line of the answer says that operators are missing, and what brings them."""
-        missing = next((said for said in recording.not_honoured if said.startswith(planning.NO_OPERATORS)), "")
+        missing = next((said for said in recording.not_honoured if said.startswith(NO_OPERATORS)), "")
         if missing and "observer" in hello.can and self._observers is not None:
             self._observers.not_loaded(process)
         if missing and recording.reason is Reason.NONE and not recording.message:

@@ -10,6 +10,7 @@ from typing import Final
 from profd.attached.agents.protocol import Hello
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Options, Reason
+from profd.model.shortfall import NO_OPERATORS, OBSERVER_FIX
 from profd.model.traits import ATTACHED
 from profd.sources.base import Plan
 from profd.sources.declaration import (
@@ -35,8 +36,6 @@ _ESTIMATED_MAX: Final = 1 << 60  # so that what follows of it has 64 bits
 _LATENCY_NS: Final = 2_000_000
 _SPARE_NS: Final = 10 * SECOND
 
-OBSERVER_FIX: Final = "build it once for this torch: profctl torch build"  # the client's own word, too
-NO_OPERATORS: Final = "torch: no operators are recorded, because there is no observer of them for this torch"
 _NO_TORCH: Final = "this process has not imported torch"
 _PYTHON_CALLS: Final = (
     "stacks: every Python call is recorded, which takes about 0.1 us a call, and on Python 3.11 every bytecode "

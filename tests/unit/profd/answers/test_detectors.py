@@ -417,6 +417,21 @@ def test_a_thread_that_waits_for_a_cpu(queued: int, expected: bool, tmp_path: Pa
     assert "MainThread waits for a CPU 10 % of the window: the program uses 0.3 of 4 cores" in finding.sentence
 
 
+@pytest.mark.parametrize(
+    ("cores", "siblings_ran", "advised"), [(1, 0, "cgroup"), (1, 600, "fewer threads"), (4, 0, "cgroup")]
+)
+def test_fewer_threads_are_advised_where_others_of_the_program_run(
+    cores: int, siblings_ran: int, advised: str, tmp_path: Path
+) -> None:
+    """GIVEN a thread that ran for 900 ms less what its siblings did WHEN it waited for 100 ms THEN the advice
+    depends on who had that time."""
+    ms = 1_000_000
+    mine = ThreadTimes(7, "python", 1000 * ms, (900 - siblings_ran) * ms, 100 * ms)
+    of = RunTimes(1000 * ms, cores, [mine, ThreadTimes(8, "pool", 1000 * ms, siblings_ran * ms, 0)])
+    trace = facts(training(lambda n: [], steps=100), tmp_path, capture="c1", run_times=of, tracks=TRACKS)
+    assert advised in found(cpu_contention.look(trace)).confirm
+
+
 def test_run_times_that_are_not_known(look: Look) -> None:
     verdict = look(cpu_contention, training(lambda n: []))
     assert isinstance(verdict, Silence)

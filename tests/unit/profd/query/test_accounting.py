@@ -85,7 +85,7 @@ def test_the_kernel_s_times_stand_beside_and_threads_that_recorded_nothing_are_t
         lasted_ns=WINDOW // 2,
         cores=4,
         threads=[
-            ThreadTimes(9, "pool", WINDOW // 2, WINDOW // 4, WINDOW // 8),
+            ThreadTimes(9, "python", WINDOW // 2, WINDOW // 4, WINDOW // 8),
             ThreadTimes(7, "python", WINDOW // 2, WINDOW // 8, 0),
         ],
         others=2,
@@ -97,8 +97,8 @@ def test_the_kernel_s_times_stand_beside_and_threads_that_recorded_nothing_are_t
         (thread.id, thread.name, thread.cpu_ns, thread.run_queue_ns, thread.off_cpu_ns) for thread in answer.threads
     ]
     assert found == [
-        (9, "pool", WINDOW // 2, WINDOW // 4, WINDOW // 4),
-        (7, "python", WINDOW // 4, 0, 3 * WINDOW // 4),
+        (9, "python", WINDOW // 2, WINDOW // 4, WINDOW // 4),  # not the first thread of its process
+        (7, "MainThread", WINDOW // 4, 0, 3 * WINDOW // 4),
         (8, "loader", None, None, None),
     ]
     assert answer.leading == 1  # what recorded most

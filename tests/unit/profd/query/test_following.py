@@ -51,3 +51,17 @@ def test_memory_that_grows_is_looked_for_in_functions(meta: dict[str, Any], advi
     grows = {"rows": [{"grows": False}, {"grows": True}]}
     assert following("t1", TraceMeta(**meta), steps({7: 5000}), grows) == advised
     assert following("t1", TraceMeta(**meta), steps({}), {"rows": [{"grows": False}]}) == "profctl top t1"
+
+
+@pytest.mark.parametrize(
+    ("fix", "advised"),
+    [
+        ("it is being built: profctl torch list", "profctl start --pid 7 --duration 5s"),
+        ("build it once for this torch: profctl torch build", "profctl torch build"),
+        ("build it in its image: profctl torch build --into DIR", "profctl top t1 --step 7"),
+    ],
+)
+def test_without_operators_what_brings_them_comes_first(fix: str, advised: str) -> None:
+    said = f"torch: no operators are recorded, because there is no observer of them for this torch ({fix})"
+    meta = TraceMeta(capture="c1", pid=7, options={"duration_ns": 5_000_000_000}, not_honoured=["memory: no", said])
+    assert following("t1", meta, steps({7: 5000}), None) == advised

@@ -58,7 +58,7 @@ class Rig:
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
         self._open: list[socket.socket] = []
-        self.server = self._kept(socket.socket(socket.AF_UNIX))
+        self.server = self.keep(socket.socket(socket.AF_UNIX))
         self.server.bind(str(folder / "grpc"))
         self.server.listen(100)
         self.server.settimeout(SECONDS)
@@ -72,13 +72,13 @@ class Rig:
             listener.listen(100)
             self.door.listen(listener.fileno())
 
-    def _kept(self, sock: socket.socket) -> socket.socket:
+    def keep(self, sock: socket.socket) -> socket.socket:
         self._open.append(sock)
         sock.settimeout(SECONDS)
         return sock
 
     def client(self, uid: int | None = None, name: str = "s", groups: Sequence[int] = ()) -> socket.socket:
-        sock = self._kept(socket.socket(socket.AF_UNIX))
+        sock = self.keep(socket.socket(socket.AF_UNIX))
         with being(uid, groups):
             sock.connect(str(self.folder / name))
         return sock
@@ -87,7 +87,7 @@ class Rig:
         """A client that has said hello, and its other end."""
         client = self.client(uid, groups=groups)
         client.sendall(http2.BEGIN)
-        server = self._kept(self.server.accept()[0])
+        server = self.keep(self.server.accept()[0])
         assert received(server, len(http2.BEGIN)) == http2.BEGIN
         return client, server
 
@@ -327,6 +327,17 @@ def test_members_of_the_admin_group_are_not_limited(rig_of: Callable[[Limits], R
     # WHEN she comes without it, by a session from before THEN she is as others are
     rig.begun(ALICE, many)
     assert rest(rig.client(ALICE, groups=many)) == b""
+
+
+@needs_root
+def test_an_admins_connection_is_not_limited_when_a_porter_carries_it(rig_of: Callable[[Limits], Rig]) -> None:
+    rig = rig_of(replace(FREE, each=1, answered_each=0))
+    for open_before in range(3):
+        theirs, ours = socket.socketpair()
+        rig.keep(theirs)
+        rig.door.take(ours.detach(), ALICE, free=True)
+        until(lambda count=open_before + 1: rig.counts("open") == count, "it is there")
+    assert rig.counts("refused") == 0
 
 
 @needs_root

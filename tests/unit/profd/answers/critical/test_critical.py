@@ -106,13 +106,13 @@ def test_work_that_waited_for_another_stream(tmp_path: Path) -> None:
     def rows(number: int) -> list[Any]:
         at = number * STEP_US
         first = call("gemm", at + 110, 300, Kind.KERNEL, DEVICE)
-        second = call("ncclAllReduce", at + 412, 300, Kind.KERNEL, DEVICE + 1)
+        second = call("ncclKernel_AllReduce", at + 412, 300, Kind.KERNEL, DEVICE + 1)
         wait = call("cudaDeviceSynchronize", at + 130, 590, Kind.RUNTIME)
         return [first, launched(first, at + 100), second, launched(second, at + 105), wait]
 
     found = answer(rows, tmp_path)
-    assert on_path(found) == {"gemm": 300, "ncclAllReduce": 300, OUTSIDE: 380}
-    assert {row["name"]: row["where"] for row in found["rows"]}["ncclAllReduce"] == "collective"
+    assert on_path(found) == {"gemm": 300, "ncclKernel_AllReduce": 300, OUTSIDE: 380}
+    assert {row["name"]: row["where"] for row in found["rows"]}["ncclKernel_AllReduce"] == "collective"
     assert found["path"]["gap_ns"] == 5 * 2 * US
 
 

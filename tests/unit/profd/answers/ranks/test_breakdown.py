@@ -13,7 +13,8 @@ from profd.answers.work import Work
 from profd.events import NO_END, Kind
 
 from tests.support.importing import import_trace
-from tests.support.many_ranks import ask
+from tests.support.many_ranks import ask, member
+from tests.support.tables import Event
 
 TOLD: dict[str, Any] = json.loads((Path(__file__).parents[4] / "data/hta-0.5.json").read_text())
 US = 1000
@@ -44,8 +45,21 @@ _PARTS = ("idle", "compute", "other", "window")
 def test_work_of_the_last_step_and_without_a_launch_is_left_out() -> None:
     at = np.array([0, 100, 200, 300])
     kind = np.full(4, Kind.KERNEL)
-    work = Work(at, at, at + 50, np.zeros(4), kind, np.full(4, 7), np.array([0, 90, NO_END, 290]))
+    track, launch, device, number = np.full(4, 3), np.array([0, 90, NO_END, 290]), np.zeros(4), np.full(4, 7)
+    work = Work(at, at, at + 50, np.zeros(4), kind, track, launch, at, device, number)
     found = breakdown(work, np.zeros(4, dtype=bool), 250)
     assert found is not None
     assert (found["window_ns"], found["compute_ns"], found["idle_ns"]) == (150, 100, 50)
     assert breakdown(work, np.zeros(4, dtype=bool), 0) is None
+
+
+def test_streams_of_two_devices_may_have_one_number(tmp_path: Path) -> None:
+    """GIVEN kernels on stream 7 of two devices WHEN asked THEN each stream has its own gaps."""
+    work = [(0, 0, 100), (1, 40, 60), (0, 130, 200), (1, 160, 200)]  # device, from, until
+    events = [
+        Event("gemm", start, end, Kind.KERNEL, 10 + device, fields={"device": device, "stream": 7})
+        for device, start, end in work
+    ]
+    (row,) = ask("ranks", [member(tmp_path, 0, events)])["ranks"]
+    gaps = [(one["device"], one["stream"], one["kernel_wait_ns"]) for one in row["device"]["streams"]]
+    assert gaps == [(0, 7, 30), (1, 7, 100)]

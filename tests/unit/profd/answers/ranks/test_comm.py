@@ -56,6 +56,7 @@ def test_one_rank_has_nobody_to_wait_for(tmp_path: Path) -> None:
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", "send_recv"),
         ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "reduce_scatter"),
+        ("ncclReduceScatterRingLLKernel_sum_f32(ncclColl)", "reduce_scatter"),
         ("_allgather_base", "all_gather"),
         ("reduce_scatter_tensor_coalesced", "reduce_scatter"),
         ("nccl:all_to_all", "all_to_all"),
@@ -63,10 +64,11 @@ def test_one_rank_has_nobody_to_wait_for(tmp_path: Path) -> None:
         ("allreduce_coalesced", "all_reduce"),
         ("aten::mm", ""),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_what_a_collective_is_called(name: str, op: str) -> None:
     assert names.op_of(name) == op
+    assert names.is_kernel(name) == name.startswith(("ncclDev", "ncclKernel", "ncclReduce"))
 
 
 def test_the_factor_of_the_bus() -> None:

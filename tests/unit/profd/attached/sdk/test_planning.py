@@ -8,6 +8,7 @@ from profd.attached.sdk import planning
 from profd.capture.choice import not_honoured
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Options, Reason
+from profd.model.shortfall import NO_OPERATORS, OBSERVER_FIX
 from profd.sources.base import Plan
 
 SECOND = 1_000_000_000
@@ -142,12 +143,12 @@ def test_operators_that_are_missing_are_told_first_with_what_brings_them() -> No
     found = planning.plan(asked, TORCH, 1 << 26, None, "it is being built: ask again")
     assert found.serves
     first, *others = sentences(asked, found)
-    assert first == f"{planning.NO_OPERATORS} (it is being built: ask again)"
+    assert first == f"{NO_OPERATORS} (it is being built: ask again)"
     assert [sentence.partition(":")[0] for sentence in others] == ["stacks", "shapes", "memory"]
     assert sentences(Options(), found) == (first,)
     asked = Options(shapes=True, memory=True)
     assert not sentences(asked, plan(asked, OBSERVED))
-    said_by_the_agent = f"{planning.NO_OPERATORS} ({planning.OBSERVER_FIX})"
+    said_by_the_agent = f"{NO_OPERATORS} ({OBSERVER_FIX})"
     assert planning.replaced(said_by_the_agent, "it is being built: ask again") == first
 
 

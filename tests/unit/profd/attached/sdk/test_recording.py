@@ -15,6 +15,7 @@ from profd.attached.sdk import handover, orphans, planning
 from profd.attached.sdk.recording import SdkRecorder
 from profd.limits import MiB
 from profd.model.capture import Cost, Loss, Options, Reason, State
+from profd.model.shortfall import NO_OPERATORS, OBSERVER_FIX
 from profd.sources.base import Session
 
 from tests.support import other_program
@@ -51,7 +52,7 @@ async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     assert (done.start_ns, done.end_ns) == (1_000, 2_000)
     assert done.lost == [Loss("target", "arena_full", 3)]
     [operators, *others] = done.not_honoured
-    assert operators == f"{planning.NO_OPERATORS} ({planning.OBSERVER_FIX})"
+    assert operators == f"{NO_OPERATORS} ({OBSERVER_FIX})"
     assert done.message == operators.removeprefix("torch: ")
     assert others == ["flops: no operators", "iterations: no steps"]
     assert (done.cost.how, done.cost.seconds, done.cost.step_ratio) == ("measured", 0.25, 1.1)
