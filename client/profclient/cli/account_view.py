@@ -17,6 +17,8 @@ _RECORDED: Final = (
     ("nothing recorded", "nothing_ns"),
 )
 _KERNEL: Final = (("on a CPU", "cpu_ns"), ("waiting for one", "run_queue_ns"), ("off the CPU", "off_cpu_ns"))
+_WAITS: Final = (("by looks: for the GIL", "gil_ns"), ("for other locks", "lock_ns"))
+WAITS_SHOWN: Final = 0.05  # of the window, off the CPU
 
 
 def account_lines(account: dict[str, Any]) -> list[tuple[str, str]]:
@@ -27,7 +29,7 @@ def account_lines(account: dict[str, Any]) -> list[tuple[str, str]]:
     thread = account["threads"][leading]
     lines = [("window", f"{duration(window)} of {_name(thread)}: {_shares(thread, _RECORDED, window)}")]
     if thread["cpu_ns"] is not None:
-        lines.append(("", _shares(thread, _KERNEL, window, all_of_them=True)))
+        lines.append(("", _shares(thread, _KERNEL, window, all_of_them=True) + _waits(thread, window)))
     if threads := _threads(account, window):
         lines.append(("threads", threads))
     return [*lines, *((name, text) for name, text in (("", account["message"]), ("hint", account["hint"])) if text)]
@@ -36,6 +38,14 @@ def account_lines(account: dict[str, Any]) -> list[tuple[str, str]]:
 def _shares(thread: dict[str, Any], parts: tuple[tuple[str, str], ...], window: int, all_of_them: bool = False) -> str:
     shares = [(word, thread[key]) for word, key in parts if thread[key] or all_of_them]
     return ", ".join(f"{word} {_share(spent, window)}" for word, spent in shares)
+
+
+def _waits(thread: dict[str, Any], window: int) -> str:
+    """What it waited for when it was off the CPU, where that is worth a word. Answers of earlier daemons have none."""
+    if thread["off_cpu_ns"] < WAITS_SHOWN * window or "gil_ns" not in thread:
+        return ""
+    parts = ((word, thread[key]) for word, key in _WAITS)
+    return f" ({', '.join(f'{word} ' + ('not recorded' if ns is None else _share(ns, window)) for word, ns in parts)})"
 
 
 def _share(spent: int, window: int) -> str:

@@ -32,6 +32,7 @@ class Call(IntEnum):
     COLLECTS = 6  # garbage, because the program asked for it
     UPDATES = 7  # parameters: a whole optimizer step
     UPDATES_ONE = 8  # a part of one parameter's update, as an optimizer's loop calls it
+    COMPILES_JIT = 9  # a function, by XLA for JAX
 
 
 waits_for_device: Final = re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
@@ -45,10 +46,11 @@ _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     Call.COMPILES: re.compile(r"_compile\.compile_inner \(dynamo_timed\)\Z").match,
     Call.COLLECTS: re.compile(r"(<built-in (function|method) |gc\.)collect>?\Z").match,
     Call.UPDATES: re.compile(r"Optimizer\.step#").match,
+    Call.COMPILES_JIT: re.compile(r"backend_compile_and_load\Z").match,
     Call.UPDATES_ONE: re.compile(r"aten::(add|mul|addcmul|addcdiv|lerp|sub|div)_\Z").match,
 }
 _KINDS: Final = {Call.WAITS: CALLS, Call.ALLOCATES: CALLS, Call.COLLECTS: (Kind.PYTHON_FUNCTION,)}
-_FOR_WHOM: Final = {Call.WAITS: CLIMB_MAX, Call.ALLOCATES: CLIMB_MAX, Call.UPDATES_ONE: 2}
+_FOR_WHOM: Final = {Call.WAITS: CLIMB_MAX, Call.ALLOCATES: CLIMB_MAX, Call.UPDATES_ONE: 2, Call.COMPILES_JIT: CLIMB_MAX}
 """An operator calls these: which, and so many calls around them are looked at."""
 
 
@@ -61,7 +63,7 @@ class Calls:
     end: Array
     thread: Array  # track numbers
     name: Array  # codes
-    op: Array  # code of the outermost of the `aten::` operators right around it; NO_CODE: none, or not kept
+    op: Array  # code of the outermost `aten::` or `PjitFunction` right around it; NO_CODE: none, or not kept
     function: Array  # code of the innermost Python function around it; NO_CODE: none was recorded, or not kept
 
     def __len__(self) -> int:
@@ -88,7 +90,7 @@ class CallsGathered:
 
     def __init__(self) -> None:
         self._sort_of_name = np.zeros(0, dtype=np.uint8)
-        self._operator = rules.Named(lambda name: name.startswith("aten::"))
+        self._operator = rules.Named(lambda name: name.startswith(("aten::", "PjitFunction(")))
         self._parts: dict[Call, list[tuple[Array, ...]]] = {call: [] for call in Call}
 
     def add(self, table: EventTable) -> None:

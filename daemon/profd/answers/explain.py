@@ -15,8 +15,10 @@ from profd.answers.detectors import (
     data_loading,
     garbage,
     host_bound,
+    jit_compilation,
     memory_growth,
     optimizer_loop,
+    python_functions,
     recompilation,
     slow_steps,
     small_kernels,
@@ -32,7 +34,7 @@ NOT_ENOUGH: Final = "not enough data"
 
 _OF_STEPS: Final = (data_loading, recompilation, garbage, casts, optimizer_loop, slow_steps, memory_growth)
 _OF_DEVICES: Final = (synchronisation, small_kernels, communication, copies, allocator, host_bound)
-_OF_THE_WINDOW: Final = (cpu_contention,)
+_OF_THE_WINDOW: Final = (jit_compilation, python_functions, cpu_contention)
 SYMPTOMS: Final = frozenset({host_bound.ID})
 _NEED_LAUNCHES: Final = (synchronisation, small_kernels, host_bound)
 

@@ -14,9 +14,12 @@ from profd.answers.spans import Spans
 from profd.answers.work import WORK_COLUMNS, Work, WorkGathered
 from profd.derive.memory import MEMORY_NAME
 from profd.derive.steps import STEP_COLUMNS
-from profd.events import NO_END, EventTable
+from profd.events import NO_END, EventTable, Kind
 from profd.events.table import Array
+from profd.model.run_times import ThreadTimes
 from profd.query import rules
+from profd.query.accounting import COVER_COLUMNS, kernel_name, window_of
+from profd.query.outside import OUTSIDE_COLUMNS, Outside
 from profd.query.steps import StepMarks, why_none
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
@@ -54,13 +57,15 @@ class Facts:
     def __init__(self, reader: TraceReader) -> None:
         check_size(len(reader), "export a --window of the trace, import that, and ask it")
         marks, calls, work, memory = StepMarks(), CallsGathered(), WorkGathered(), _MemoryGathered()
+        samples = _SamplesSeen()
         for table in reader.iterate(_COLUMNS, args=False):
-            for gathering in (marks, calls, work, memory):
+            for gathering in (marks, calls, work, memory, samples):
                 gathering.add(table)
         self.reader = reader
         self.measured: Measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta))
         self.work: Work = work.work()
         self.memory: list[Allocations] = memory.allocations()
+        self.has_samples = samples.any
         self._calls = {call: calls.calls(call) for call in Call}
 
     def calls(self, call: Call) -> Calls:
@@ -112,9 +117,63 @@ class Facts:
         """Whether the trace says who launched device work."""
         return bool((self.work.launch != NO_END).any())
 
+    @property
+    def kernel_times(self) -> ThreadTimes | None:
+        """What the kernel counted of the thread of the steps; without steps, of the busiest one."""
+        threads, tracks = self.reader.meta.run_times.threads, self.reader.tracks.threads
+        number = self.measured.thread
+        if number < 0:
+            return max(threads, key=lambda thread: thread.ran_ns, default=None)
+        known = str(tracks[number].get("id")) if number < len(tracks) else ""
+        return next((thread for thread in threads if str(thread.id) == known), None)
+
+    def thread_name(self, thread: ThreadTimes) -> str:
+        """As Python knows it, where a track has that; the kernel's is the program's in most threads."""
+        known = (track.get("name") for track in self.reader.tracks.threads if str(track.get("id")) == str(thread.id))
+        named = kernel_name(thread, self.reader.meta)
+        return next((str(name) for name in known if name), named) or f"Thread {thread.id}"
+
+    @property
+    def thread(self) -> int:
+        """The track of that thread; -1: none has it."""
+        if self.measured.thread >= 0 or (times := self.kernel_times) is None:
+            return self.measured.thread
+        tracks = enumerate(self.reader.tracks.threads)
+        return next((number for number, track in tracks if str(track.get("id")) == str(times.id)), -1)
+
+    @cached_property
+    def outside(self) -> Outside | None:
+        """What samples saw of that thread outside operators: a second pass. None: there are no samples."""
+        if not self.has_samples or self.thread < 0:
+            return None
+        found = Outside(self.reader.meta, self.thread)
+        for table in self.reader.iterate((*COVER_COLUMNS, *OUTSIDE_COLUMNS), args=False):
+            found.add(table)
+        return found
+
+    def sampled_in(self, spans: Spans) -> list[tuple[str, int, list[int]]]:
+        """The program's functions that samples saw within these spans, outside operators and beside no device's work.
+
+        Name, ns, rows; most time first; empty without samples.
+        """
+        window = window_of(self.reader.meta)
+        if self.outside is None or window is None:
+            return []
+        whole = Spans(*(np.array([edge], dtype=np.int64) for edge in window))
+        rest = whole.without(spans.without(self.busy) if len(self.work) else spans)
+        return self.outside.of_program(self.thread, (rest.start, rest.end))
+
     def name(self, code: int) -> str:
         """A name by its code; empty for NO_CODE."""
         return self.reader.dictionaries["name"].values[code] if code >= 0 else ""
+
+
+class _SamplesSeen:
+    def __init__(self) -> None:
+        self.any = False
+
+    def add(self, table: EventTable) -> None:
+        self.any = self.any or bool((table.column("kind") == Kind.SAMPLE).any())
 
 
 class _MemoryGathered:

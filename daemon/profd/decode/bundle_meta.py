@@ -51,7 +51,16 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
 
 def _run_times(times: RunTimes) -> RunTimes:
     threads = [
-        ThreadTimes(_count(each.id), _text(each.name)[:64], *map(_count, (each.lasted_ns, each.ran_ns, each.queued_ns)))
+        ThreadTimes(
+            id=_count(each.id),
+            name=_text(each.name)[:64],
+            lasted_ns=_count(each.lasted_ns),
+            ran_ns=_count(each.ran_ns),
+            queued_ns=_count(each.queued_ns),
+            looks=_count(each.looks),
+            in_gil=None if each.in_gil is None else _count(each.in_gil),
+            in_lock=_count(each.in_lock),
+        )
         for each in times.threads[:THREADS_KEPT]
     ]
     return RunTimes(

@@ -18,6 +18,9 @@ class ThreadTimes:
     lasted_ns: int
     ran_ns: int  # on a CPU
     queued_ns: int  # ready to run, and waiting for a CPU
+    looks: int = 0  # in between at what it waits for; 0: at this thread, or at all, none were made
+    in_gil: int | None = None  # of these, when it waited for the GIL; None: not known where that is
+    in_lock: int = 0  # for another lock, a condition or a queue: a futex
 
 
 @dataclass(frozen=True, slots=True)

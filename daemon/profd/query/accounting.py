@@ -25,6 +25,7 @@ from profd.segments.reader import TraceReader
 COVER_COLUMNS: Final = ("start", "end", "kind", "thread", "device_type", *rules.ASYNC_COLUMNS)
 THREADS_MAX: Final = 64  # in the answer, the busiest first
 OUTSIDE_SHARE: Final = 0.2  # of a window: less is not worth another capture
+LOOKS_MIN: Final = 10  # at what a thread waits for, that say something of it
 SHORT_NS: Final = 50_000_000
 """The kernel adds to a thread that runs at its ticks, 1 to 10 ms apart: of a shorter window its counts say little."""
 
@@ -123,6 +124,8 @@ class ThreadAccount:
     cpu_ns: int | None = None
     run_queue_ns: int | None = None
     off_cpu_ns: int | None = None
+    gil_ns: int | None = None  # of that: waiting for the GIL, by looks
+    lock_ns: int | None = None  # the same of other locks, conditions and queues
 
     @property
     def recorded_ns(self) -> int:
@@ -234,4 +237,9 @@ def _thread(known: Any, name: str | None, spent: list[int], kernel: ThreadTimes 
         thread.cpu_ns = min(lasted, round(kernel.ran_ns * scale))
         thread.run_queue_ns = min(lasted - thread.cpu_ns, round(kernel.queued_ns * scale))
         thread.off_cpu_ns = lasted - thread.cpu_ns - thread.run_queue_ns
+        if kernel.looks >= LOOKS_MIN:
+            share = lasted / kernel.looks
+            thread.lock_ns = min(thread.off_cpu_ns, round(kernel.in_lock * share))
+            if kernel.in_gil is not None:
+                thread.gil_ns = min(thread.off_cpu_ns - thread.lock_ns, round(kernel.in_gil * share))
     return thread

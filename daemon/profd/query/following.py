@@ -12,11 +12,12 @@ from profd.segments.meta import TraceMeta
 EXCESS_SHARE: Final = 0.05  # of the time of all steps: a run of slow steps that took less beyond the median is no cause
 
 
-def following(trace: str, meta: TraceMeta, steps: Steps, alive: dict[str, Any] | None) -> str:
+def following(trace: str, meta: TraceMeta, steps: Steps, alive: dict[str, Any] | None, sampled: bool) -> str:
     """What helps after a capture, the most pressing first.
 
     Without operators of PyTorch, what brings them; of memory that grows, where it is made; of steps that are slow, what
-    was in them; else where all time went.
+    was in them; else where all time went. `sampled`: most of that was seen by samples beside operators, which `top`
+    leaves out.
     """
     if brings := _operators(meta):
         return brings
@@ -25,7 +26,7 @@ def following(trace: str, meta: TraceMeta, steps: Steps, alive: dict[str, Any] |
     if slow := slow_run(steps):
         first, last = slow
         return f"profctl top {trace} --step {first}" + (f"..{last}" if last > first else "")
-    return f"profctl top {trace}"
+    return f"profctl tree {trace} --merged" if sampled else f"profctl top {trace}"
 
 
 def _operators(meta: TraceMeta) -> str:

@@ -6,6 +6,9 @@ call that was recorded, and in no function that it called itself.
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +25,9 @@ OUTSIDE_COLUMNS: Final = ("name", "parent")  # beside those of the coverage
 FUNCTIONS: Final = 5
 _RECORDED: Final = (*KNOWN[0], *KNOWN[1])
 _SPANS_MAX: Final = 1 << 22  # operators apart from one another: 64 MiB
+_ROWS: Final = 5
+_CLIMB_MAX: Final = 256  # functions around one another
+_MODULE: Final = re.compile(r"(\w+)(?:\.py\(|/)|<frozen ")  # of a name without the folder it is installed in
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +42,16 @@ class _Samples:
 class Outside:
     """Of the threads of a trace that have samples beside them; fed with tables in start order."""
 
-    def __init__(self, meta: TraceMeta) -> None:
+    def __init__(self, meta: TraceMeta, thread: int | None = None) -> None:
+        """`thread`: this one alone, by its track number, also where its samples are on a track of their own."""
         self._window = window_of(meta)
         self._thread_of = beside_of(meta.tracks)
         own = np.arange(len(self._thread_of))
         self._sampled = np.zeros(len(own), dtype=bool)
-        self._sampled[self._thread_of[self._thread_of != own]] = True
+        if thread is None:
+            self._sampled[self._thread_of[self._thread_of != own]] = True
+        elif 0 <= thread < len(own):
+            self._sampled[thread] = True
         self._names: list[str] = []
         self._samples: dict[int, list[_Samples]] = {}
         self._recorded: dict[int, list[tuple[Array, Array]]] = {}
@@ -76,6 +86,19 @@ class Outside:
 
     def of(self, thread: int) -> list[dict[str, Any]] | None:
         """The functions with most time, by the track number of their thread; None: not sampled, or too much to say."""
+        found = self._spent(thread, [])
+        return None if found is None else [{"name": name, "wall_ns": ns} for name, ns, _ in found[:FUNCTIONS]]
+
+    def of_program(self, thread: int, but: tuple[Array, Array]) -> list[tuple[str, int, list[int]]]:
+        """The functions that the program calls, with what they call of the standard library: name, ns, rows.
+
+        Most time first; rows of the trace, the longest first. `but`: starts and ends of stretches that do not count.
+        """
+        return self._spent(thread, [but], climb=_of_standard_library) or []
+
+    def _spent(
+        self, thread: int, but: list[tuple[Array, Array]], climb: Callable[[str], bool] | None = None
+    ) -> list[tuple[str, int, list[int]]] | None:
         parts = self._samples.get(thread)
         if parts is None or self._spans > _SPANS_MAX:
             return None
@@ -83,16 +106,39 @@ class Outside:
             np.concatenate([getattr(part, field) for part in parts])
             for field in ("row", "parent", "name", "start", "end")
         )
-        rows = _Samples(row, parent, name, start, end)
-        covered = _Covered(*map(np.concatenate, zip(*self._recorded.get(thread, [_NOTHING]), strict=True)))
-        spent = covered.outside(rows.start, rows.end)
-        place = np.minimum(np.searchsorted(rows.row, rows.parent), len(rows.row) - 1)
-        inner = np.flatnonzero(rows.row[place] == rows.parent)
+        recorded = [_NOTHING, *self._recorded.get(thread, []), *but]
+        covered = _Covered(*map(np.concatenate, zip(*recorded, strict=True)))
+        spent = covered.outside(start, end)
+        place = np.minimum(np.searchsorted(row, parent), len(row) - 1)
+        inner = row[place] == parent
         own = spent - np.bincount(place[inner], weights=spent[inner], minlength=len(spent)).astype(np.int64)
-        names, code = np.unique(rows.name, return_inverse=True)
+        if climb is not None:
+            name = name[self._climbed(climb, name, place, inner)]
+        names, code = np.unique(name, return_inverse=True)
         total = np.bincount(code, weights=np.maximum(own, 0)).astype(np.int64)
-        most = [at for at in np.argsort(-total, kind="stable")[:FUNCTIONS].tolist() if total[at] > 0]
-        return [{"name": self._names[int(names[at])], "wall_ns": int(total[at])} for at in most]
+        most = [at for at in np.argsort(-total, kind="stable").tolist() if total[at] > 0]
+        longest = np.argsort(-own, kind="stable")
+        return [
+            (self._names[int(names[at])], int(total[at]), row[longest[code[longest] == at][:_ROWS]].tolist())
+            for at in most[:FUNCTIONS]
+        ]
+
+    def _climbed(self, climb: Callable[[str], bool], name: Array, place: Array, inner: Array) -> Array:
+        """The place of each row, or of the nearest one around it that is not to be climbed over, where there is one."""
+        over = np.array([climb(text) for text in self._names], dtype=bool)[name]
+        at = np.arange(len(name))
+        for _ in range(_CLIMB_MAX):
+            going = over[at] & inner[at]
+            if not going.any():
+                break
+            at = np.where(going, place[at], at)
+        return np.where(over[at], np.arange(len(name)), at)
+
+
+def _of_standard_library(name: str) -> bool:
+    """By the name of a sampled function: of another module that is called alike, if that is installed, too."""
+    found = _MODULE.match(name)
+    return found is not None and (found[1] is None or found[1] in sys.stdlib_module_names)
 
 
 _NOTHING: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))

@@ -65,7 +65,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "anomalies": meta.anomalies,
         "versions": meta.versions,
         "gpu": meta.gpu,
-        "next": following(meta.trace or reader.directory.name, meta, steps, alive),
+        "next": following(meta.trace or reader.directory.name, meta, steps, alive, _mostly_sampled(accounted)),
     }
 
 
@@ -87,6 +87,14 @@ def _outside(outside: Outside, accounted: Account, meta: TraceMeta) -> list[dict
     return next(
         (outside.of(number) for number, track in enumerate(meta.tracks.threads) if track.get("id") == leading.id), None
     )
+
+
+def _mostly_sampled(accounted: Account) -> bool:
+    """The leading thread has operators, and samples beside them saw more of it."""
+    if accounted.leading is None:
+        return False
+    leading = accounted.threads[accounted.leading]
+    return leading.sampled_ns > leading.recorded_ns > 0
 
 
 def _scan(reader: TraceReader) -> tuple[BusyClock, EventCounts, Steps, MemoryUse, Coverage, Outside, HostReads]:

@@ -290,6 +290,16 @@ def schedstat_of(pid: int, task: int) -> tuple[int, int] | None:
         return None
 
 
+def maps_of(pid: int) -> bytes:
+    """Its mappings, MAPS_BYTES at most; empty where they cannot be had."""
+    return read(f"/proc/{pid}/maps", MAPS_BYTES) or b""
+
+
+def calls_of(pid: int, tasks: list[int]) -> list[bytes | None]:
+    """The system call that each of at most 16 threads is within, as task/TID/syscall has it; None: not to be had."""
+    return together([(Kind.RECORD, f"/proc/{pid}/task/{task}/syscall", STAT_BYTES) for task in tasks]) if tasks else []
+
+
 def switches_of(pid: int, task: int) -> tuple[int, int] | None:
     """How often a thread has given up its CPU by itself, and been made to. Never waits. None where it has ended."""
     raw = _read_record(f"/proc/{pid}/task/{task}/status", STATUS_BYTES) or b""

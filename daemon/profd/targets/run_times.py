@@ -18,6 +18,7 @@ from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.targets import procfs
 from profd.targets.looks import looks
 from profd.targets.process import Process
+from profd.targets.waits import Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def look(process: Process) -> Look:
     return Look(now, found, len(tasks))
 
 
-def between(process: Process, first: Look, last: Look) -> RunTimes:
+def between(process: Process, first: Look, last: Look, waits: Waits | None = None) -> RunTimes:
     """The run times from one look to the next; names are asked for now. Nothing where the process is another user's."""
     both = [(task, before, now) for task, now in last.threads.items() if (before := first.of(task)) is not None]
     if not first.threads or not both:
@@ -65,7 +66,7 @@ def between(process: Process, first: Look, last: Look) -> RunTimes:
     found = RunTimes(
         lasted_ns=last.at_ns - first.at_ns,
         cores=os.cpu_count() or 1,
-        threads=[_thread(process, *each) for each in busy[:THREADS_KEPT]],
+        threads=[_thread(process, *each, waits) for each in busy[:THREADS_KEPT]],
         others=len(others),
         others_ran_ns=sum(now.ran_ns - before.ran_ns for _, before, now in others),
         idle=len(idle),
@@ -77,20 +78,31 @@ def between(process: Process, first: Look, last: Look) -> RunTimes:
 
 
 class Watch:
-    """The two looks at a process, in a thread: at the begin of its window and at the end."""
+    """The two looks at a process, in a thread: at the begin of its window and at the end; in between, at what it waits
+    for. On an event loop.
+    """
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._looks: list[Future[Look]] = []
+        self._waits = Waits(process)
+        self._waiting: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Its window is open. Only the first call counts."""
         if not self._looks:
             self._looks.append(looks.submit(self._process.uid, look, self._process))
+            self._waiting = asyncio.get_running_loop().create_task(self._look_on())
+
+    async def _look_on(self) -> None:
+        while len(self._looks) == 1:
+            await asyncio.sleep(await asyncio.wrap_future(looks.submit(self._process.uid, self._waits.look)))
 
     def end(self) -> None:
         """It is over."""
         if len(self._looks) == 1:
+            if self._waiting is not None:
+                self._waiting.cancel()
             self._looks.append(looks.submit(self._process.uid, look, self._process))
 
     async def times(self) -> RunTimes:
@@ -99,7 +111,9 @@ class Watch:
         if not self._looks:
             return RunTimes()
         first, last = await asyncio.gather(*map(asyncio.wrap_future, self._looks))
-        return await asyncio.wrap_future(looks.submit(self._process.uid, between, self._process, first, last))
+        return await asyncio.wrap_future(
+            looks.submit(self._process.uid, between, self._process, first, last, self._waits)
+        )
 
 
 def _inner(process: Process, tasks: list[int]) -> list[int]:
@@ -120,11 +134,15 @@ def _runs(ids: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _thread(process: Process, task: int, before: Counted, now: Counted) -> ThreadTimes:
+def _thread(process: Process, task: int, before: Counted, now: Counted, waits: Waits | None) -> ThreadTimes:
+    waits = waits or Waits(process)
     return ThreadTimes(
         id=_inner(process, [task])[0],
         name=procfs.name_of(process.id.pid, task),
         lasted_ns=now.at_ns - before.at_ns,
         ran_ns=now.ran_ns - before.ran_ns,
         queued_ns=now.queued_ns - before.queued_ns,
+        looks=waits.looked[task],
+        in_gil=waits.in_gil[task] if waits.knows_gil else None,
+        in_lock=waits.in_lock[task],
     )

@@ -85,6 +85,12 @@ def outside(answer: str) -> str:
     return answer.partition("outside operators, by samples\n")[2].splitlines()[0]
 
 
+def finding(answer: str, sentence: str) -> bool:
+    """It is among the causes that the answer names, wherever its lines are broken."""
+    said = re.sub(r"\n {16}", " ", answer)
+    return re.search(rf"^  finding +{sentence}", said, re.MULTILINE) is not None
+
+
 def shown(host: Host, answer: str) -> dict[str, Any]:
     """The same answer for programs."""
     [trace] = re.findall(r"^  trace +(\w+)", answer, re.MULTILINE)
@@ -103,6 +109,8 @@ def test_a_loader_in_the_main_process(host: Host) -> None:
         answer = sampled(host, pid)
         found = shown(host, answer)
     assert outside(answer).endswith(": Rows.__getitem__")
+    assert finding(answer, r"The program waits for its DataLoader \d\d % of the time")
+    assert finding(answer, r"Rows\.__getitem__ \(loader\.py:\d+\) takes \d\d % of the time of MainThread")
     assert re.search(r"outside operators \d\d %", answer)
     thread = found["accounting"]["threads"][found["accounting"]["leading"]]
     assert 0 < thread["operators_ns"] < found["accounting"]["window_ns"] / 2
@@ -114,6 +122,8 @@ def test_a_quadratic_metric_and_a_read_of_the_loss_in_each_step(host: Host) -> N
     with attached(host, "metric") as pid:
         answer = sampled(host, pid)
     assert outside(answer).endswith(": inversions")
+    assert finding(answer, r"inversions \(metric\.py:\d+\) takes \d\d % of the time of MainThread")
+    assert re.search(r"^next: profctl tree \w+ --merged$", answer, re.MULTILINE)
     assert re.search(r"host reads +[\d,]+ values of tensors \(\.item\(\), float\(\), if\): 1 a step", answer)
 
 
@@ -178,6 +188,7 @@ def test_a_handler_that_computes_while_threads_wait_for_a_lock(host: Host) -> No
         account = shown(host, answer)["accounting"]
     top = answer.partition("top by self time (wall)\n")[2].splitlines()
     assert top[0].endswith(": render")
+    assert finding(answer, r"render \(server\.py:\d+\) takes \d\d % of the time of MainThread")
     assert not any(line.endswith(": waits") for line in top)
     assert re.search(r";\s+([89]|\d\d)\s+slept all the time", answer), answer  # wherever the line is broken
     assert account["threads"][account["leading"]]["name"] == "MainThread"
@@ -189,6 +200,7 @@ def test_a_step_that_is_compiled_each_time(host: Host) -> None:
     with trouble(host, str(jax_jobs.JAX_PYTHON), str(PROGRAMS / "recompiling.py")) as pid:
         until(lambda: "jax" in sources_of(host, pid), "its profiler server is found")
         answer = until(lambda: compiled(host, pid), "a whole compilation falls into a window")
+        assert finding(answer, r"JAX compiles \d+ times in the window: \d\d % .* most of it for train_step:")
         assert "--samples" not in answer, "nothing of it can be had from this source"
         assert re.search(r" PjitFunction\(train_step\)\n", following(host, answer).out)
 

@@ -13,8 +13,7 @@ from typing import Final
 
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
-from profd.model.run_times import ThreadTimes
-from profd.query.accounting import kernel_name, why_no_times, window_of
+from profd.query.accounting import why_no_times, window_of
 
 ID: Final = "cpu-contention"
 SHARE_MIN: Final = 0.10
@@ -28,7 +27,7 @@ def look(facts: Facts) -> Verdict:
     meta = facts.reader.meta
     window = window_of(meta)
     why = why_no_times(meta, window[1] - window[0]) if window else "the trace is empty"
-    thread = None if why else _thread(facts)
+    thread = None if why else facts.kernel_times
     if thread is None or not thread.lasted_ns:
         return Silence(f"run times of threads: {why or 'those of the thread of the steps are not known'}")
     waited = thread.queued_ns / thread.lasted_ns
@@ -48,7 +47,7 @@ def look(facts: Facts) -> Verdict:
     share = percent(thread.queued_ns, thread.lasted_ns)
     return Finding(
         ID,
-        f"{_name(facts, thread)} waits for a CPU {share} of the window: "
+        f"{facts.thread_name(thread)} waits for a CPU {share} of the window: "
         f"the program uses {used:.2g}{of_cores} cores, and {whose}.",
         bound_ns=round(facts.measured.total * waited),
         numbers={
@@ -60,20 +59,3 @@ def look(facts: Facts) -> Verdict:
         assumptions=["the waits are spread evenly over the window, and the step waits for this thread"],
         confirm=_FEWER if own else _OTHERS,
     )
-
-
-def _thread(facts: Facts) -> ThreadTimes | None:
-    """What the kernel counted of the thread of the steps; without steps, of the busiest one."""
-    threads, tracks = facts.reader.meta.run_times.threads, facts.reader.tracks.threads
-    number = facts.measured.thread
-    if number < 0:
-        return max(threads, key=lambda thread: thread.ran_ns, default=None)
-    known = str(tracks[number].get("id")) if number < len(tracks) else ""
-    return next((thread for thread in threads if str(thread.id) == known), None)
-
-
-def _name(facts: Facts, thread: ThreadTimes) -> str:
-    """As Python knows it, where a track has that; the kernel's is the program's in most threads."""
-    known = (track.get("name") for track in facts.reader.tracks.threads if str(track.get("id")) == str(thread.id))
-    named = kernel_name(thread, facts.reader.meta)
-    return next((str(name) for name in known if name), named) or f"Thread {thread.id}"

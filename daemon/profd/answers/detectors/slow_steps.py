@@ -25,9 +25,11 @@ from typing import Final
 
 import numpy as np
 
+from profd.answers.detectors.python_functions import called
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
 from profd.answers.names_in_steps import NOTHING_RECORDED, NamesInSteps, names_in_steps
+from profd.answers.spans import Spans
 from profd.events.table import Array
 
 ID: Final = "slow-steps"
@@ -79,12 +81,13 @@ def look(facts: Facts) -> Verdict:
         return NOTHING
     numbers = [measured.numbers[at] for at in slow.tolist()]
     what = f"{cause.name} and {cause.others} other names" if cause.others else cause.name
+    seen = _seen(facts, slow, bound) if cause.name == NOTHING_RECORDED else ""
     often = f", called more often in them (by {cause.calls:.3g})," if cause.calls else ""
     return Finding(
         ID,
         f"{len(slow)} of {len(lasted)} steps{_rhythm(numbers)} take more than {TIMES_MEDIAN} times the median, "
         f"{percent(bound, measured.total)} of the time beyond it: "
-        f"{what}{often} explain{'' if cause.others else 's'} {100 * cause.explains:.0f} % of that.",
+        f"{what}{often} explain{'' if cause.others else 's'} {100 * cause.explains:.0f} % of that{seen}.",
         bound_ns=bound,
         numbers={
             "slow": len(slow),
@@ -97,8 +100,17 @@ def look(facts: Facts) -> Verdict:
         assumptions=["the slow steps are not meant to do more than the others"],
         symptom_of=["recompilation", "garbage-collection"],
         confirm=f"profctl top TRACE --step {numbers[int(np.argmax(lasted[slow]))]}"
-        + ("; capture with --samples 100hz or --stacks" if cause.name == NOTHING_RECORDED else ""),
+        + ("; capture with --stacks --c-calls, or --samples 100hz" if cause.name == NOTHING_RECORDED else ""),
     )
+
+
+def _seen(facts: Facts, slow: Array, bound: int) -> str:
+    """The program's function that has half of what these steps last beyond the others, as a clause; else empty."""
+    measured = facts.measured
+    seen = facts.sampled_in(Spans.union(measured.start[slow], measured.end[slow]))
+    if not seen or seen[0][1] < EXPLAINS_MIN * bound:
+        return ""
+    return f"; samples see {called(seen[0][0])}, or C functions that it calls"
 
 
 def _by_calls(names: NamesInSteps) -> _Cause | None:

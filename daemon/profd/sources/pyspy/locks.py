@@ -18,17 +18,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import struct
 from collections.abc import Iterator
 
+from profd.kernel import futex
 from profd.sources.pyspy import launch
 
 STACK_BYTES = 16384  # of the waiter, from its stack pointer on
 POINTERS_MAX = 2048
 _PAGE = 4096
-_FUTEX = {"x86_64": 202, "aarch64": 98}
-_WAIT, _WAIT_BITSET, _COMMAND = 0, 9, 0x7F
 _CONTENDED, _TAKEN = (
     2,
     0,
@@ -41,10 +39,6 @@ _RLOCK = b"_thread.RLock\0"
 
 MAPS_BYTES = 4 << 20
 _MAPS = 0  # no thread
-_DATA = re.compile(
-    rb"^([0-9a-f]+)-([0-9a-f]+) rw-p [^\n]*/(?:libpython3\.\d+[^/\n]*\.so[.\d]*|python3?(?:\.\d+)?)$", re.MULTILINE
-)
-
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.process_vm_readv.restype = ctypes.c_ssize_t
 
@@ -56,14 +50,13 @@ class _Span(ctypes.Structure):
 def main(arguments: list[str]) -> None:
     """Give up what a sampler may not have, look, and end."""
     target, threads = int(arguments[2]), [int(word) for word in arguments[launch.ARGUMENTS :]]
-    machine = os.uname().machine
     paths = {thread: f"task/{thread}/syscall" for thread in threads} | {_MAPS: "maps"}
     files: dict[int, int] = {}
     _open(target, paths, files)  # root's are open to root alone, users' to themselves
     launch.confined(arguments[: launch.ARGUMENTS])
     _open(target, paths, files)
     interpreter = _interpreter(files.pop(_MAPS)) if _MAPS in files else []
-    found = holders(target, files, _FUTEX[machine], interpreter)
+    found = holders(target, files, interpreter)
     os.write(1, "".join(f"{thread} {holder}\n" for thread, holder in found).encode())
     os._exit(0)  # Python's own end asks for more system calls than there are
 
@@ -82,13 +75,13 @@ def _interpreter(maps: int) -> list[range]:
     with contextlib.suppress(OSError):
         while len(said) < MAPS_BYTES and (part := os.read(maps, 1 << 16)):
             said += part
-    return [range(int(of[1], 16), int(of[2], 16)) for of in _DATA.finditer(said)]
+    return futex.interpreter_data(said)
 
 
-def holders(target: int, calls: dict[int, int], futex: int, interpreter: list[range]) -> Iterator[tuple[int, str]]:
+def holders(target: int, calls: dict[int, int], interpreter: list[range]) -> Iterator[tuple[int, str]]:
     """Thread -> holder, for those that wait for the same lock before and after it was looked at."""
     for thread, call in calls.items():
-        waits = _waits(call, futex)
+        waits = _waits(call)
         if waits is None:
             continue
         word, value, stack = waits
@@ -100,21 +93,16 @@ def holders(target: int, calls: dict[int, int], futex: int, interpreter: list[ra
             holder = _of_mutex(target, word)
         elif value == _TAKEN:
             holder = _of_rlock(target, word, stack)
-        if holder and waits == _waits(call, futex):
+        if holder and waits == _waits(call):
             yield thread, holder
 
 
-def _waits(call: int, futex: int) -> tuple[int, int, int] | None:
-    """The word that a thread sleeps on, the value that it slept at, its stack pointer; None: it does something else."""
+def _waits(call: int) -> tuple[int, int, int] | None:
+    """As `futex.waits`."""
     try:
-        words = os.pread(call, 256, 0).split()
+        return futex.waits(os.pread(call, 256, 0))
     except OSError:
         return None
-    if len(words) != 9 or int(words[0]) != futex:
-        return None
-    word, what, value = (int(part, 16) for part in words[1:4])
-    waiting = what & _COMMAND in (_WAIT, _WAIT_BITSET)
-    return (word, value & 0xFFFFFFFF, int(words[7], 16)) if waiting else None
 
 
 def _of_mutex(target: int, word: int) -> str:

@@ -16,8 +16,10 @@ from profd.answers.detectors import (
     data_loading,
     garbage,
     host_bound,
+    jit_compilation,
     memory_growth,
     optimizer_loop,
+    python_functions,
     recompilation,
     slow_steps,
     small_kernels,
@@ -210,6 +212,26 @@ def test_compilations(look: Look) -> None:
     finding = found(look(recompilation, rows))
     assert (finding.bound_ns, finding.steps) == (2 * 200 * US, [2, 3])
     assert silent(look(recompilation, training(lambda n: [call(COMPILE, n * STEP_US, 900)][n:])))
+
+
+def compiled(lasts: float, calls: int = 2) -> list[Event]:
+    """A window of 1 ms in which JAX compiles so often, for a function that it calls around that."""
+    events = [call("window", 0, 1000, Kind.USER_ANNOTATION)]
+    for number in range(calls):
+        around = call("PjitFunction(update)", number * 500, lasts)
+        events += [around, call("backend_compile_and_load", number * 500, lasts, parent=around)]
+    return events
+
+
+def test_functions_that_jax_compiles_again(look: Look) -> None:
+    finding = found(look(jit_compilation, compiled(50)))
+    assert finding.bound_ns == 100 * US
+    assert "compiles 2 times in the window: 10 % of the time, 50 us each, most of it for update:" in finding.sentence
+
+
+@pytest.mark.parametrize("events", [compiled(49), compiled(200, calls=1)], ids=["short", "once"])
+def test_functions_that_jax_compiles_as_it_should(events: list[Event], look: Look) -> None:
+    assert silent(look(jit_compilation, events))
 
 
 def test_collections_that_the_program_asks_for(look: Look) -> None:
@@ -430,6 +452,70 @@ def test_fewer_threads_are_advised_where_others_of_the_program_run(
     of = RunTimes(1000 * ms, cores, [mine, ThreadTimes(8, "pool", 1000 * ms, siblings_ran * ms, 0)])
     trace = facts(training(lambda n: [], steps=100), tmp_path, capture="c1", run_times=of, tracks=TRACKS)
     assert advised in found(cpu_contention.look(trace)).confirm
+
+
+SAMPLED = Tracks(
+    threads=[
+        {"id": 7, "process": 0, "name": "MainThread"},
+        {"id": "samples of 7", "process": 0, "name": "MainThread (samples)"},
+    ]
+)
+DUMPS, METRIC = "json/encoder.py(205): JSONEncoder.iterencode", "/home/ann/train.py(10): Metric.compute"
+
+
+def sampled(n: int, lasts: float) -> list[Event]:
+    """An operator of 500 us, and then a function, for so long, that calls the standard library, as samples see them."""
+    metric = call(METRIC, n * STEP_US + 400, 100 + lasts, Kind.SAMPLE, thread=1)
+    dumps = call(DUMPS, n * STEP_US + 400, 100 + lasts, Kind.SAMPLE, thread=1, parent=metric)
+    return [call("aten::mm", n * STEP_US, 500), metric, dumps]
+
+
+def of_samples(lasts: float, ran: int, path: Path) -> Verdict:
+    """Of a thread that was off the CPU the rest of its window."""
+    run_times = RunTimes(
+        lasted_ns=1000, threads=[ThreadTimes(id=7, name="python", lasted_ns=1000, ran_ns=ran, queued_ns=0)]
+    )
+    events = training(lambda n: sampled(n, lasts))
+    return python_functions.look(facts(events, path, tracks=SAMPLED, run_times=run_times))
+
+
+def test_a_function_that_samples_see_outside_operators(tmp_path: Path) -> None:
+    finding = found(of_samples(300, 1000, tmp_path))
+    assert finding.bound_ns == MEASURED * 300 * US
+    assert finding.sentence.startswith("Metric.compute (train.py:10) takes 30 % of the time of MainThread, in Python")
+
+
+@pytest.mark.parametrize(("lasts", "ran"), [(249, 1000), (300, 940)], ids=["short", "may-sleep"])
+def test_functions_that_take_little_of_the_time(lasts: float, ran: int, tmp_path: Path) -> None:
+    assert silent(of_samples(lasts, ran, tmp_path))
+
+
+def test_functions_that_nobody_sampled(look: Look) -> None:
+    verdict = look(python_functions, training(lambda n: []))
+    assert isinstance(verdict, Silence)
+    assert "samples" in verdict.lacking
+
+
+def test_slow_steps_in_which_samples_see_a_function(tmp_path: Path) -> None:
+    """In each eighth step nothing is recorded for 3 ms, and samples see who takes them."""
+
+    def slow_step(n: int) -> bool:
+        return n % 8 == 4
+
+    def save(n: int) -> list[Event]:
+        lasts = 4000 if slow_step(n) else 1000
+        step = [
+            call(f"ProfilerStep#{n}", n * 5000, lasts, Kind.USER_ANNOTATION),
+            call("aten::mm", n * 5000, 900, self_time=900 * US),
+        ]
+        seen = call("/home/ann/train.py(3): save", n * 5000 + 900, 3000, Kind.SAMPLE, thread=1)
+        return [*step, seen] if slow_step(n) else step
+
+    events = [event for n in range(40) for event in save(n)]
+    finding = found(slow_steps.look(facts(events, tmp_path, tracks=SAMPLED)))
+    assert finding.sentence.endswith(
+        "nothing recorded explains 100 % of that; samples see save (train.py:3), or C functions that it calls."
+    )
 
 
 def test_run_times_that_are_not_known(look: Look) -> None:

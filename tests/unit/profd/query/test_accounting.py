@@ -106,6 +106,22 @@ def test_the_kernel_s_times_stand_beside_and_threads_that_recorded_nothing_are_t
 
 
 @pytest.mark.parametrize(
+    ("looks", "in_gil", "in_lock", "waits"),
+    [
+        (20, 10, 5, (50, 25)),
+        (20, 18, 5, (50, 25)),  # no more than it was off the CPU
+        (20, None, 5, (None, 25)),  # an interpreter that is not known
+        (9, 9, 0, (None, None)),  # too few say nothing
+    ],
+    ids=["both", "bounded", "no-gil", "few"],
+)
+def test_what_a_thread_waits_for(looks: int, in_gil: int | None, in_lock: int, waits: Any) -> None:
+    times = RunTimes(WINDOW, threads=[ThreadTimes(7, "python", WINDOW, WINDOW // 4, 0, looks, in_gil, in_lock)])
+    thread = accounted([event(OP, 0.0, 0.5)], meta(run_times=times)).threads[0]
+    assert tuple(ns if ns is None else 100 * ns // WINDOW for ns in (thread.gil_ns, thread.lock_ns)) == waits
+
+
+@pytest.mark.parametrize(
     ("of", "said"),
     [
         (meta(), "the process ended before they were read"),

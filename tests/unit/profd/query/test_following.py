@@ -32,7 +32,7 @@ def steps(slow: dict[int, int], n: int = 300) -> Steps:
     ],
 )
 def test_steps_that_cost_much_are_looked_into(slow: dict[int, int], advised: str) -> None:
-    assert following("t1", TraceMeta(), steps(slow), None) == advised
+    assert following("t1", TraceMeta(), steps(slow), None, False) == advised
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,16 @@ def test_steps_that_cost_much_are_looked_into(slow: dict[int, int], advised: str
 )
 def test_memory_that_grows_is_looked_for_in_functions(meta: dict[str, Any], advised: str) -> None:
     grows = {"rows": [{"grows": False}, {"grows": True}]}
-    assert following("t1", TraceMeta(**meta), steps({7: 5000}), grows) == advised
-    assert following("t1", TraceMeta(**meta), steps({}), {"rows": [{"grows": False}]}) == "profctl top t1"
+    assert following("t1", TraceMeta(**meta), steps({7: 5000}), grows, True) == advised
+    assert following("t1", TraceMeta(**meta), steps({}), {"rows": [{"grows": False}]}, False) == "profctl top t1"
+
+
+@pytest.mark.parametrize(
+    ("lasting", "advised"), [({}, "tree t1 --merged"), ({7: 5000}, "top t1 --step 7")], ids=["even", "slow"]
+)
+def test_samples_beside_operators(lasting: dict[int, int], advised: str) -> None:
+    """What they saw is in no row of `top`; steps that are slow come first."""
+    assert following("t1", TraceMeta(), steps(lasting), None, True) == f"profctl {advised}"
 
 
 @pytest.mark.parametrize(
@@ -64,4 +72,4 @@ def test_memory_that_grows_is_looked_for_in_functions(meta: dict[str, Any], advi
 def test_without_operators_what_brings_them_comes_first(fix: str, advised: str) -> None:
     said = f"torch: no operators are recorded, because there is no observer of them for this torch ({fix})"
     meta = TraceMeta(capture="c1", pid=7, options={"duration_ns": 5_000_000_000}, not_honoured=["memory: no", said])
-    assert following("t1", meta, steps({7: 5000}), None) == advised
+    assert following("t1", meta, steps({7: 5000}), None, True) == advised

@@ -1,0 +1,51 @@
+"""A function of the program computes in Python, outside operators.
+
+Rule: on the thread of the steps (without steps the busiest one) samples see one of the program's functions, with what
+it calls of the standard library, for 25 % or more of the measured time, outside of operators and of what device work
+hides, and even if all that the kernel counted as off the CPU was this function's.
+Bound: that time, less what was off the CPU.
+Wrong where: the function is the program's purpose. A C function without an operator is its caller's, to a sample.
+Source: /proc/PID/task/TID/schedstat, and samples as py-spy takes them, exact to their period.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from profd.answers.facts import Facts
+from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
+
+ID: Final = "python-function"
+SHARE_MIN: Final = 0.25
+_NAME: Final = re.compile(r"(.+)\((\d+)\): (.+)", re.DOTALL)
+
+
+def look(facts: Facts) -> Verdict:
+    """See the module."""
+    if not facts.has_samples:
+        return Silence("samples beside the recording: a longer window, or --samples 100hz")
+    times, measured = facts.kernel_times, facts.measured.total
+    if times is None or not times.lasted_ns or not measured:
+        return Silence("run times of the thread of the steps")
+    off = max(0.0, 1 - (times.ran_ns + times.queued_ns) / times.lasted_ns)
+    name, seen, rows = next(iter(facts.sampled_in(facts.measured.spans)), ("", 0, []))
+    bound = round(seen - off * measured)
+    if bound < SHARE_MIN * measured:
+        return NOTHING
+    return Finding(
+        ID,
+        f"{called(name)} takes {percent(seen, measured)} of the time of {facts.thread_name(times)}, "
+        "in Python and outside operators, as samples see it.",
+        bound_ns=bound,
+        numbers={"sampled_ns": seen, "off_cpu_share": round(off, 3), "name": name},
+        rows=rows,
+        assumptions=["samples are exact to their period, and C functions that are no operators count for their caller"],
+        confirm="profctl tree TRACE --merged shows who calls it; --stacks --c-calls records each call",
+    )
+
+
+def called(name: str) -> str:
+    """`Metric.compute (train.py:10)`, of a name as rows have it."""
+    found = _NAME.fullmatch(name)
+    return f"{found[3]} ({found[1].rpartition('/')[2]}:{found[2]})" if found else name

@@ -1,0 +1,66 @@
+"""What the threads of a process wait for, in looks repeated through its window: the GIL, another lock, or else.
+
+Read from task/TID/syscall, which the kernel writes without stopping a thread, by the child of all such looks
+(targets/guarded.py): 60 µs for 16 threads. docs/decisions/0037-waits-by-looks.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Final
+
+from profd.kernel import futex
+from profd.limits import RUN_TIMES_THREADS_MAX
+from profd.targets import procfs
+from profd.targets.process import Process
+
+THREADS_MAX: Final = 16  # that are looked at: the busiest, chosen anew now and then
+PERIOD_SECONDS: Final = 0.1
+SHARE: Final = 0.01  # of one core, that looks at one process may take
+_CHOSEN_FOR: Final = 10  # looks
+
+
+class Waits:
+    """The counts of one process, by its threads' ids on this host. `look` is called in one thread at a time."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._interpreter: list[range] | None = None
+        self._ran: dict[int, int] = {}
+        self._tasks: list[int] = []
+        self._left = 0
+        self.looked: Counter[int] = Counter()
+        self.in_gil: Counter[int] = Counter()
+        self.in_lock: Counter[int] = Counter()
+
+    @property
+    def knows_gil(self) -> bool:
+        """Where the interpreter's data is."""
+        return bool(self._interpreter)
+
+    def look(self) -> float:
+        """Look once; after how many seconds to look again."""
+        began, pid = time.thread_time(), self._process.id.pid
+        if self._interpreter is None:
+            self._interpreter = futex.interpreter_data(procfs.maps_of(pid))
+        if not self._left:
+            self._choose(pid)
+        self._left -= 1
+        for task, call in zip(self._tasks, procfs.calls_of(pid, self._tasks), strict=True):
+            if call is None:  # it has ended, changed its state meanwhile, or is not ours to look at
+                continue
+            self.looked[task] += 1
+            if (waits := futex.waits(call)) is not None:
+                gil = any(waits[0] in data for data in self._interpreter)
+                (self.in_gil if gil else self.in_lock)[task] += 1
+        return max(PERIOD_SECONDS, 2 * (time.thread_time() - began) / SHARE)  # the child that asks takes as much
+
+    def _choose(self, pid: int) -> None:
+        """The threads that ran or were ready most since they were last chosen, or ever."""
+        spent: dict[int, int] = {}
+        for task in procfs.tasks_of(pid)[:RUN_TIMES_THREADS_MAX]:
+            if (times := procfs.schedstat_of(pid, task)) is not None:
+                spent[task] = sum(times)
+        most = sorted(spent, key=lambda task: self._ran.get(task, 0) - spent[task])
+        self._ran, self._tasks, self._left = spent, most[:THREADS_MAX], _CHOSEN_FOR
