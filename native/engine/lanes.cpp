@@ -114,6 +114,13 @@ class LaneScan {
     std::vector<std::int32_t> kinds;
   };
 
+  // Lanes take turns: what was looked up lately is found without the table.
+  std::int32_t recent_lane_of(std::int64_t key) {
+    Slot& slot = recent_[static_cast<std::size_t>(key ^ key >> 29) % kRecent];
+    if (slot.key != key) slot = {key, lane_of(key)};
+    return slot.lane;
+  }
+
   std::int32_t lane_of(std::int64_t key) {
     slots_.make_room(lanes_.size() + 1);
     Slot& slot = slots_.of({key, 0});
@@ -129,7 +136,7 @@ class LaneScan {
     const std::int64_t start = columns.start.data()[i];
     const std::uint8_t kind = columns.kind.data()[i];
     const Strip strip = strip_of(kind, columns.device.data()[i], columns.async.data()[i] != 0);
-    const std::int32_t number = lane_of(key_of(columns.thread.data()[i], strip, columns.depth.data()[i]));
+    const std::int32_t number = recent_lane_of(key_of(columns.thread.data()[i], strip, columns.depth.data()[i]));
     Lane& lane = lanes_[static_cast<std::size_t>(number)];
     const std::int64_t lasts = lasts_of(start, columns.end.data()[i], strip);
     const std::int64_t gap = lane.until == kAbsent ? kForever : std::max<std::int64_t>(minus(start, lane.until), 0);
@@ -166,6 +173,8 @@ class LaneScan {
   std::size_t stretch_ = 0;
   std::vector<Lane> lanes_;
   Probing<Slot> slots_{1024};
+  static constexpr std::size_t kRecent = 1024;
+  std::vector<Slot> recent_ = std::vector<Slot>(kRecent);
 };
 
 }  // namespace
