@@ -204,6 +204,36 @@ class TreeBuilder:
     def finish(self) -> tuple[Int64, Int64]:
         """(row, self time) of rows that were open when their segment ended. All flow records are reached."""
 
+class LaneScan:
+    """Puts events, in start order, on the lanes of a timeline (`profd/query/tiles`)."""
+
+    def __init__(self, begin: int, end: int, *, lanes_max: int = 1048576) -> None:
+        """`begin`: where the first pixel begins; events whose end was not seen last to `end`."""
+
+    def run(self, key: Int64, until: Int64) -> None:
+        """What runs on these lanes before the first event, and until when."""
+
+    def add(
+        self,
+        start: Int64,
+        end: Int64,
+        thread: Int32,
+        depth: Int32,
+        kind: UInt8,
+        device_type: UInt8,
+        is_async: UInt8,
+        level: int,
+    ) -> tuple[Int32, Int32, Int64, Int64, Int64, Int32, Int64, Int64, Int32]:
+        """The next events: (place, lane, duration, weight) of those that can be seen at pixels of 2^level ns, and
+        (pixel, lane, events, their durations, a bit for each kind) of the others.
+
+        An event's weight is its duration, or how long after the end of all before it on its lane it begins. Level -1:
+        all can be seen. ValueError beyond `lanes_max`.
+        """
+
+    def lanes(self) -> tuple[Int64, Int64, Int64, Int64]:
+        """(key, events, first start, last end) of each lane, by its number."""
+
 class LinkBuilder:
     """Device rows to the runtime or driver calls with their correlation id, in the same group (input).
 

@@ -7,6 +7,7 @@
 #include "demangle.h"
 #include "forward.h"
 #include "gather.h"
+#include "lanes.h"
 #include "links.h"
 #include "lookup.h"
 #include "paths.h"
@@ -25,6 +26,7 @@ NB_MODULE(_engine, m) {
   profd::bind_demangle(m);
   profd::bind_forward(m);
   profd::bind_gather(m);
+  profd::bind_lanes(m);
   profd::bind_links(m);
   profd::bind_lookup(m);
   profd::bind_paths(m);

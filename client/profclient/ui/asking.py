@@ -17,7 +17,9 @@ from profclient.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from profclient.traces import Traces
 
-QUESTIONS: Final = frozenset(("summary", "explain", "steps", "top", "merged_tree", "diff", "sql", "traces"))
+QUESTIONS: Final = frozenset(
+    ("summary", "explain", "steps", "top", "merged_tree", "diff", "sql", "traces", "tiles", "event"),
+)
 """A store's verbs are asked by the same call: `rm` must not be among these."""
 ANSWER_BYTES_MAX: Final = 64 << 20
 LISTED_MAX: Final = 1000

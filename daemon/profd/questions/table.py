@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profd.errors import BadInput
-from profd.limits import SQL_ROWS_MAX, SQL_TEXT_BYTES_MAX
+from profd.limits import SQL_ROWS_MAX, SQL_TEXT_BYTES_MAX, TILE_ROWS_MAX, TILE_WIDTH_MAX
 from profd.model.arguments import Flag, Integer, Text, Texts, Trace
 from profd.model.formats import FORMATS
 from profd.model.question import AnswerKind, Cost, Question
@@ -200,6 +200,29 @@ _TABLE: Final = (
         *("critical", "What the end of the steps waited for.", "profd.answers.critical.answer:critical", VALUE),
         cost=Cost.SHORT,
         arguments=(Integer("limit", "So many names, those with most time on the path; 0: all.", default=10, least=0),),
+    ),
+    Question(
+        *(
+            "tiles",
+            "What can be seen of a window of the timeline, as boxes and as counts.",
+            "profd.query.tiles.answer:tiles",
+        ),
+        VALUE,
+        arguments=(
+            Integer("from_ns", "The begin of the window, counted from the trace's first event."),
+            Integer("to_ns", "Its end; absent: that of the trace."),
+            Integer("width", "So many pixels.", default=1024, least=1, most=TILE_WIDTH_MAX),
+            Integer("first_track", "Only from this track on, as the answer numbers them.", default=0, least=0),
+            Integer("last_track", "Only up to this one.", least=0),
+            Integer("limit", "So many boxes and counts; pixels grow until so few are left.", 50_000, 1, TILE_ROWS_MAX),
+            Flag("with_tracks", "Which tracks there are, too."),
+        ),
+        rollups=("tiles-lanes", "tiles-boxes", "tiles-cells"),
+    ),
+    Question(
+        *("event", "One event: its times, arguments, stack, and what it is within.", "profd.query.event:event", VALUE),
+        cost=Cost.SHORT,
+        arguments=(Integer("row", "Its row, as in `tree`.", default=0, least=0),),
     ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
 )

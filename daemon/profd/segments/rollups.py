@@ -20,9 +20,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from profd import __version__
-from profd.limits import ROLLUP_BYTES_MAX
+from profd.limits import ROLLUP_BYTES_MAX, TILES_BYTES_MAX
 from profd.segments.rollup_files import file_name
 
 _Value = TypeVar("_Value")
@@ -31,6 +32,16 @@ FORMAT: Final = 1
 _MAGIC: Final = b"profd-rollup "
 _HEADER_BYTES_MAX: Final = 1024
 _CODEC: Final = pa.Codec("zstd", 1)
+_KEY: Final = b"profd-rollup"
+_PARQUET: Final[dict[str, Any]] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "write_page_checksum": True,
+    "store_schema": False,
+    "data_page_size": 1 << 30,  # a row group is a page
+}
+DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError, RecursionError, MemoryError)
+"""What reading a damaged file raises."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -80,6 +91,37 @@ class Rollups:
             return None if body is None else json.loads(body.to_pybytes())
         except (ValueError, RecursionError, MemoryError):
             return None
+
+    def parquet(self, name: str, schema: pa.Schema) -> pq.ParquetFile | None:
+        """The file of many rows that was kept under this name, to be read in parts, or None.
+
+        Its pages have checksums: what raises `DAMAGE` while it is read counts as not there, too.
+        """
+        if self.kept is None:
+            return None
+        try:
+            file = pq.ParquetFile(self.kept / name, page_checksum_verification=True)
+            said = msgspec.json.decode((file.metadata.metadata or {})[_KEY], type=_Header)
+            columns = file.schema_arrow.remove_metadata()
+        except DAMAGE:
+            return None
+        return file if self._is_of(said) and columns.equals(schema) else None
+
+    def keep_parquet(self, name: str, schema: pa.Schema, write: Callable[[pq.ParquetWriter], None]) -> None:
+        """Write one for later questions, where that is wanted and the disk takes it."""
+        if self.fresh is None:
+            return
+        path = self.fresh / file_name(self.place, name)
+        said = msgspec.json.encode(_Header(FORMAT, self.rules, self.trace, self.events, 0, 0))
+        try:
+            with pq.ParquetWriter(path, schema, **_PARQUET) as writer:
+                write(writer)
+                writer.add_key_value_metadata({_KEY: said})
+            if path.stat().st_size > TILES_BYTES_MAX:
+                path.unlink()
+        except (pa.ArrowException, OSError):  # the answer does not depend on it
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def keep_table(self, name: str, make: Callable[[], pa.Table]) -> None:
         """Write one for later questions, where that is wanted and it fits; what is too large is not kept."""

@@ -14,15 +14,11 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from profd.disk.eviction import Held, victims
 from profd.disk.files import disk, rename
 from profd.kernel import identity
-from profd.limits import ROLLUP_BYTES_MAX
-from profd.segments.rollup_files import parsed
-
-_FILE_BYTES_MAX: Final = ROLLUP_BYTES_MAX + 4096  # with its header
+from profd.segments.rollup_files import bytes_max, parsed
 
 log = logging.getLogger("profd.store")
 
@@ -68,7 +64,7 @@ class Index:
             for file in os.scandir(staging):
                 found = parsed(file.name)
                 seen = file.stat(follow_symlinks=False)
-                fits = stat.S_ISREG(seen.st_mode) and seen.st_size <= _FILE_BYTES_MAX
+                fits = found is not None and stat.S_ISREG(seen.st_mode) and seen.st_size <= bytes_max(found[1])
                 if found is None or not fits or found[0] >= len(traces) or found[1] not in names:
                     log.warning("a worker left what is no rollup", extra={"file": file.name[:100]})
                     continue

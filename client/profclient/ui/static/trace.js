@@ -1,5 +1,6 @@
 // @ts-check
-// One trace: what it amounts to, findings, steps, flame graph, top and SQL. A step narrows the graph and the table.
+// One trace: what it amounts to, findings, steps, timeline, flame graph, top and SQL. A step, or a window of the timeline,
+// narrows the graph and the table.
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
@@ -8,6 +9,7 @@ import { flameGraph } from "./flame.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
 import { table } from "./table.js";
+import { firstTiles, timeline } from "./timeline.js";
 import { ago, duration, shown, whole, wholeName } from "./units.js";
 
 const TOP_ROWS = 200;
@@ -25,26 +27,40 @@ const SORTS = [
 export function tracePage(id, given) {
   const narrowed = h("p", { class: "line", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
-  const [summary, found, steps, graph] = Array.from({ length: 4 }, () => h("div"));
+  const [summary, found, steps, times, graph] = Array.from({ length: 5 }, () => h("div"));
   const rows = topTable(id);
-  let step = chosen(given);
+  let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
+
+  /** @type {ReturnType<typeof timeline> | null} */
+  let line = null;
 
   const go = (/** @type {number | null} */ wanted) => {
     location.hash = `/trace/${id}${wanted === null ? "" : `?step=${wanted}`}`;
   };
-  const part = () => (step === null ? {} : { first_step: step });
+  const goTo = (/** @type {import("./timeline_layout.js").Window} */ { from, to }) => {
+    location.hash = `/trace/${id}?from=${from}&to=${to}`;
+  };
   const words = () => {
     const reset = h("button", { type: "button", onclick: () => go(null) }, "Whole trace");
-    fill(narrowed, ...(step === null ? ["The graph and the table are of the whole trace."] : [`The graph and the table are of step ${step}. `, reset]));
+    fill(narrowed, `The graph and the table are of ${partWords(part)}. `, part.step !== null || part.window ? reset : null);
   };
   const narrow = () => {
     words();
-    chart?.select(step);
-    load(graph, (signal) => ask("merged_tree", id, { limit: 0, ...part() }, signal), (tree) => [flameGraph(tree)]);
-    rows.narrow(part());
+    chart?.select(part.step);
+    load(graph, (signal) => ask("merged_tree", id, { limit: 0, ...argumentsOf(part) }, signal), (tree) => [flameGraph(tree)]);
+    rows.narrow(argumentsOf(part));
   };
+  const follow = () => {
+    const step = part.step === null ? null : all.find((one) => one.number === part.step);
+    if (part.window) line?.see(part.window);
+    else if (step) line?.see({ from: Number(BigInt(step.start_ns) - begin), to: Number(BigInt(step.start_ns) - begin) + step.duration_ns });
+    else if (part.step === null) line?.see({ from: 0, to: Infinity });
+  };
+  /** @type {any[]} */
+  let all = []; // steps
+  let begin = 0n;
 
   const amounts = async (/** @type {AbortSignal} */ signal) => {
     try {
@@ -63,15 +79,27 @@ export function tracePage(id, given) {
     return answer(told);
   });
   const seen = load(steps, (signal) => ask("steps", id, {}, signal), (told) => {
+    all = told.steps;
     if (!told.steps.length) return [h("p", { class: "dim" }, told.message)];
     const drawn = stepChart(told, go);
     chart = drawn;
-    drawn.select(step);
+    drawn.select(part.step);
     return [h("p", {}, stepWords(told)), drawn.element];
   });
   narrow();
+  const drawn = load(times, async (signal) => {
+    await seen; // whose marks it shows
+    signal.throwIfAborted();
+    return firstTiles(id, signal);
+  }, (told) => {
+    if (told.start_ns === null) return [h("p", { class: "dim" }, "There is no event in this trace.")];
+    begin = BigInt(told.start_ns);
+    line = timeline(id, told, all, goTo, rows.find);
+    follow();
+    return [line.element];
+  });
   load(found, async (signal) => {
-    await seen; // the longest question comes last
+    await drawn; // the longest question comes last
     signal.throwIfAborted();
     return ask("explain", id, {}, signal);
   }, (told) => findings(told, go));
@@ -84,17 +112,24 @@ export function tracePage(id, given) {
     section("Answer", summary),
     section("Findings", found),
     section("Steps", steps),
+    section("Timeline", times),
     narrowed,
     section("Flame graph", graph),
     section("Top", rows.element),
     section("SQL", sqlForm(id)),
   );
   const update = (/** @type {URLSearchParams} */ now) => {
-    if (chosen(now) === step) return;
-    step = chosen(now);
+    const next = partOf(now);
+    if (partWords(next) === partWords(part)) return;
+    part = next;
     narrow();
+    follow();
   };
-  return { element, title: `Trace ${id}`, update, close: () => chart?.select(null) };
+  const close = () => {
+    chart?.select(null);
+    line?.close();
+  };
+  return { element, title: `Trace ${id}`, update, close };
 }
 
 /** A choice of the trace to compare with; the list is asked for when somebody is about to choose. @param {string} id */
@@ -110,16 +145,34 @@ function compareWith(id) {
   return h("label", {}, "Compare with ", choice);
 }
 
-/** The step that an address names. @param {URLSearchParams} given */
-function chosen(given) {
-  const text = given.get("step") ?? "";
-  return /^\d{1,15}$/.test(text) ? Number(text) : null;
+/** @typedef {{step: number | null, window: import("./timeline_layout.js").Window | null}} Part of a trace */
+
+/** What an address names. @param {URLSearchParams} given @returns {Part} */
+function partOf(given) {
+  const [step, from, to] = ["step", "from", "to"].map((key) => (/^\d{1,15}$/.test(given.get(key) ?? "") ? Number(given.get(key)) : null));
+  const window = from !== null && to !== null && from < to ? { from, to } : null;
+  return { step, window: step === null ? window : null };
+}
+
+/** @param {Part} part */
+function argumentsOf({ step, window }) {
+  if (step !== null) return { first_step: step };
+  return window ? { from_ns: window.from, to_ns: window.to } : {};
+}
+
+/** @param {Part} part */
+function partWords({ step, window }) {
+  if (step !== null) return `step ${step}`;
+  return window ? `${duration(window.to - window.from)}, from ${duration(window.from)} on (${window.from} ns to ${window.to} ns)` : "the whole trace";
 }
 
 /** The table, whose order stays when the part changes. @param {string} id
- * @returns {{element: Element, narrow: (part: Record<string, any>) => void}} */
+ * @returns {{element: Element, narrow: (part: Record<string, any>) => void, find: (name: string) => void}} */
 function topTable(id) {
   const made = h("div");
+  const told = h("p", { role: "status" });
+  /** @type {any[]} */
+  let listed = [];
   /** @type {Record<string, any>} */
   let part = {};
   const by = /** @type {HTMLSelectElement} */ (
@@ -127,6 +180,8 @@ function topTable(id) {
   );
   const draw = () =>
     load(made, (signal) => ask("top", id, { limit: TOP_ROWS + 1, sort_by: by.value, ...part }, signal), (found) => {
+      fill(told);
+      listed = found.slice(0, TOP_ROWS);
       if (!found.length) return [h("p", { class: "dim" }, "There is no event with a duration in this part.")];
       const more = found.length > TOP_ROWS;
       const remark = more && h("p", { class: "dim" }, `The first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`);
@@ -136,7 +191,15 @@ function topTable(id) {
     part = wanted;
     draw();
   };
-  return { element: h("div", {}, h("p", { class: "line" }, h("label", {}, "Most ", by)), made), narrow };
+  const find = (/** @type {string} */ name) => {
+    const place = listed.findIndex((row) => row.name === name);
+    const row = [...made.querySelectorAll("tbody tr")].find((one) => one.lastElementChild?.textContent === shown(name));
+    for (const one of made.querySelectorAll(".found")) one.classList.remove("found");
+    fill(told, place < 0 ? `${shown(name)} is not among the first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.` : null);
+    row?.classList.add("found");
+    (row ?? told).scrollIntoView({ block: "center" });
+  };
+  return { element: h("div", {}, h("p", { class: "line" }, h("label", {}, "Most ", by)), told, made), narrow, find };
 }
 
 /** Columns of devices only where there is something in them. @param {any[]} rows @returns {import("./table.js").Column[]} */

@@ -307,6 +307,8 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "critical",
         "ranks",
         "comm",
+        "tiles",
+        "event",
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)

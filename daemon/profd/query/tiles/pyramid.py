@@ -1,0 +1,122 @@
+"""What can be seen at each level from one on, of a whole trace: much less than its events, and worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+
+from profd.events.table import Array
+from profd.limits import TILE_SHARE, TILES_LEAST, TILES_MOST
+from profd.query.tiles.lanes import COLUMNS, Lanes, Scan
+from profd.query.tiles.seen import LEVELS, Seen, boxes_in, cells_in
+from profd.query.tiles.shapes import Boxes, Cells, coarser, merged
+from profd.segments.reader import TraceReader, Window
+
+_FINEST: Final = 0
+_Shape = TypeVar("_Shape", Boxes, Cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Pyramid:
+    """Of a trace, or what was read of its rollup for one question."""
+
+    begin: int  # the trace's first start, Unix ns
+    base: int  # the finest level
+    lanes: Lanes
+    boxes: Boxes  # of the base: coarser levels have some of these
+    cells: dict[int, Cells]  # by level
+
+    @property
+    def top(self) -> int:
+        """The coarsest level; the whole trace is a pixel there."""
+        return max(self.cells)
+
+    def part(self, window: Window, level: int) -> Pyramid:
+        """What a window needs of it at one level, `base` or coarser; here all."""
+        del window, level
+        return self
+
+    def seen(self, window: Window, level: int) -> Seen:
+        """At this level, which it must have: `base` or coarser. Beyond the top it is that one."""
+        level = min(level, self.top)
+        cells = cells_in(self.cells[level], window, level, self.begin)
+        return Seen(level, boxes_in(self.boxes, window, level), cells)
+
+
+def built(reader: TraceReader) -> Pyramid:
+    """From the events. The base is as fine as a share of their number allows. Exhausted for too many lanes."""
+    begin, end = reader.meta.start_ns or 0, reader.meta.end_ns or 0
+    scan, base = Scan(begin, end), _FINEST
+    boxes, cells = _Heap(Boxes.joined), _Heap(Cells.joined)
+    done, top = 0, top_of(begin, end)
+    for table in reader.iterate(COLUMNS, args=False):
+        seen, hidden = scan.add(table, base)
+        boxes.add(seen)
+        cells.add(hidden)
+        done += len(table)
+        while base < top and len(boxes) + len(cells) > (room := _room(done)):
+            level = _next(boxes.whole(), base, top, room)
+            tall, short = _apart(boxes.whole(), level)
+            cells = _Heap(Cells.joined, coarser(cells.whole(), level - base, short, begin, level))
+            boxes, base = _Heap(Boxes.joined, tall), level
+    return _levels(begin, end, base, scan.lanes, boxes.whole(), merged(cells.whole()))
+
+
+def top_of(begin: int, end: int) -> int:
+    """The level at which a trace is a pixel."""
+    return min(max(end - begin, 0).bit_length(), LEVELS - 1)
+
+
+def _room(events: int) -> int:
+    return min(max(events // TILE_SHARE, TILES_LEAST), TILES_MOST)
+
+
+def _next(boxes: Boxes, base: int, top: int, room: int) -> int:
+    """The next level, or at once the one at which the boxes alone take half of the room."""
+    seen = np.cumsum(np.bincount(levels_of(boxes.weight), minlength=LEVELS)[::-1])[::-1]  # at each level and above
+    return min(max(int(np.count_nonzero(seen > room // 2)), base + 1), top)
+
+
+def levels_of(weight: Array) -> Array:
+    """The coarsest level at which each can be seen."""
+    powers = np.int64(1) << np.arange(LEVELS, dtype=np.int64)
+    levels: Array = np.searchsorted(powers, weight, side="right") - 1
+    return levels.astype(np.int32)
+
+
+def _apart(boxes: Boxes, level: int) -> tuple[Boxes, Boxes]:
+    """Those that can be seen at this level, and the others."""
+    tall = boxes.weight >= 1 << level
+    return boxes.take(np.flatnonzero(tall)), boxes.take(np.flatnonzero(~tall))
+
+
+def _levels(begin: int, end: int, base: int, lanes: Lanes, boxes: Boxes, cells: Cells) -> Pyramid:
+    levels = {base: cells}
+    rest = boxes
+    for level in range(base + 1, top_of(begin, end) + 1):
+        rest, short = _apart(rest, level)
+        levels[level] = coarser(levels[level - 1], 1, short, begin, level)
+    return Pyramid(begin, base, lanes, boxes, levels)
+
+
+class _Heap(Generic[_Shape]):
+    """Shapes that come in parts."""
+
+    def __init__(self, join: Callable[[Sequence[_Shape]], _Shape], *parts: _Shape) -> None:
+        self._join: Callable[[Sequence[_Shape]], _Shape] = join
+        self._parts: list[_Shape] = list(parts)
+        self._count = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, more: _Shape) -> None:
+        self._parts.append(more)
+        self._count += len(more)
+
+    def whole(self) -> _Shape:
+        found: _Shape = self._join([part for part in self._parts if len(part)])
+        return found

@@ -1,0 +1,121 @@
+"""The timeline of a trace: from what was kept of it, and from the events where one looks closer than that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from profd.events import EventTable
+from profd.events.table import Array
+from profd.query.tiles import kept
+from profd.query.tiles.lanes import COLUMNS, Scan
+from profd.query.tiles.pyramid import Pyramid, built, top_of
+from profd.query.tiles.seen import Seen, boxes_in, buckets_of, cells_in
+from profd.query.tiles.shapes import Boxes, Cells, merged
+from profd.query.whole import check_size
+from profd.segments.reader import TraceReader, Window
+
+WHOLE_ROWS: Final = 1 << 17
+"""A trace of so few events is looked at whole for each question: nothing is kept of it."""
+_MARGIN: Final = 3  # pixels of the base: what ends in the first of them is no neighbour of what begins in the last
+_EARLIEST, _LATEST = -(1 << 63) + 1, (1 << 63) - 1
+
+
+def timeline_of(trace: TraceReader) -> Whole | Tall:
+    """By whichever way is quicker. Exhausted for too many lanes."""
+    return Whole(trace) if len(trace) <= WHOLE_ROWS else Tall(trace)
+
+
+class Whole:
+    """From all events."""
+
+    def __init__(self, trace: TraceReader) -> None:
+        self._begin, self._end = trace.meta.start_ns or 0, trace.meta.end_ns or 0
+        self._tables = list(trace.iterate(COLUMNS, args=False))
+        scan = Scan(self._begin, self._end)
+        _scanned(self._tables, scan, top_of(self._begin, self._end))
+        self.lanes = scan.lanes
+
+    def seen(self, window: Window, level: int) -> Seen:
+        """At this level, or at that of the whole trace."""
+        level = min(level, top_of(self._begin, self._end))
+        boxes, cells = _scanned(self._tables, Scan(self._begin, self._end), level)
+        return Seen(level, boxes_in(boxes, window, level), cells_in(cells, window, level, self._begin))
+
+
+class Tall:
+    """From a pyramid, and the events of narrow windows."""
+
+    def __init__(self, trace: TraceReader) -> None:
+        self._trace = trace
+        self._pyramid = kept.found(trace) or self._build()
+        self.lanes = self._pyramid.lanes
+
+    def _build(self) -> Pyramid:
+        pyramid = built(self._trace)
+        kept.keep(self._trace, pyramid)
+        return pyramid
+
+    def seen(self, window: Window, level: int) -> Seen:
+        """At this level, or at that of the whole trace."""
+        try:
+            return self._near(window, level) if level < self._pyramid.base else self._far(window, level)
+        except kept.Damaged:
+            self._pyramid = self._build()
+            self.lanes = self._pyramid.lanes
+            return self.seen(window, level)
+
+    def _far(self, window: Window, level: int) -> Seen:
+        return self._pyramid.part(window, level).seen(window, level)
+
+    def _near(self, window: Window, level: int) -> Seen:
+        """From the events that begin around the window. What began long before is tall enough for the base."""
+        trace, base, begin = self._trace, self._pyramid.base, self._trace.meta.start_ns or 0
+        since = max(window[0] - (_MARGIN << base), _EARLIEST)
+        last = begin + (buckets_of(window, level, begin)[1] << level)  # the pixel that the window ends in counts whole
+        around = (since, min(last + (1 << level), _LATEST))
+        older = self._pyramid.part(around, base).boxes
+        older = older.take((older.start < since) & (older.start + older.lasts >= since))
+        scan = Scan(begin, trace.meta.end_ns or 0)
+        scan.run(self.lanes, older)
+        newer, cells = _scanned(_begun(trace, around), scan, level)
+        ours = _numbers(scan.lanes.key, self.lanes.key)
+        boxes = Boxes.joined([older, newer.on(ours)])
+        return Seen(level, boxes_in(boxes, window, level), cells_in(cells.on(ours), window, level, begin))
+
+
+def _numbers(wanted: Array, known: Array) -> Array:
+    """The place of each of the wanted keys among those that are known."""
+    order = np.argsort(known)
+    found: Array = order[np.searchsorted(known[order], wanted)]
+    return found.astype(np.int32)
+
+
+def _begun(trace: TraceReader, window: Window) -> Iterator[EventTable]:
+    """The events that begin in a window."""
+    numbers = _segments(trace, window)
+    for table in trace.iterate(COLUMNS, segments=numbers, window=window, args=False):
+        inside = np.flatnonzero(table.columns["start"] >= window[0])
+        yield table if len(inside) == len(table) else table.take(inside)
+
+
+def _segments(trace: TraceReader, window: Window) -> Sequence[int]:
+    """Those with events that begin in it: segments are in order of start."""
+    low, high = window
+    starts = [info.start_ns for info in trace.segments]
+    ends = [*starts[1:], high]
+    return [number for number in range(len(starts)) if starts[number] < high and ends[number] >= low]
+
+
+def _scanned(tables: Iterable[EventTable], scan: Scan, level: int) -> tuple[Boxes, Cells]:
+    """What can be seen of these events, in order of their start, and cells of all others."""
+    boxes, cells, count = [], [], 0
+    for table in tables:
+        seen, hidden = scan.add(table, level)
+        boxes.append(seen)
+        cells.append(hidden)
+        count += len(seen) + len(hidden)
+        check_size(count, "look at a shorter window")
+    return Boxes.joined(boxes), merged(Cells.joined(cells))
