@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     "--to", "folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write into."
 )
 @click.option("--rate", default="64MiB", show_default=True, help="Bytes per second, from all hosts together.")
+@click.option("--host-bytes", default="64GiB", show_default=True, help="Bytes of one host; one with more is missing.")
 @fleet_options
 @json_option
 @click.pass_context
-def collect(ctx: click.Context, /, capture: str, folder: Path, rate: str, as_json: bool, **values: Any) -> None:
+def collect(
+    ctx: click.Context, /, capture: str, folder: Path, rate: str, host_bytes: str, as_json: bool, **values: Any
+) -> None:
     """Bring the traces of a capture of many hosts into one folder, as Parquet.
 
     Any engine reads FOLDER/capture=ID/host=HOST/rank=RANK/trace=TRACE/. `profctl top ID`, `steps ID` and the others
@@ -39,6 +42,7 @@ def collect(ctx: click.Context, /, capture: str, folder: Path, rate: str, as_jso
     bytes_per_second = parse_size(rate.removesuffix("/s"))
     if not bytes_per_second:
         raise UsageError(f"--rate {rate} would bring nothing.")
+    most = parse_size(host_bytes)
     record = of_fleet(capture, way(values))
     if record is None:
         raise UsageError(
@@ -49,7 +53,7 @@ def collect(ctx: click.Context, /, capture: str, folder: Path, rate: str, as_jso
 
     from profclient.fleet.collect import collect as bring
 
-    written = asyncio.run(bring(record.way, record.id, folder, record.left_out.items(), bytes_per_second))
+    written = asyncio.run(bring(record.way, record.id, folder, record.left_out.items(), bytes_per_second, most))
     if written["traces"]:
         _remember(record, folder)
     if as_json:
